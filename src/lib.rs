@@ -1,0 +1,5 @@
+//! tidegate: a reverse proxy that throttles the traffic to an existing API.
+
+pub mod limit;
+pub mod plan;
+pub mod request;

@@ -1,0 +1,158 @@
+//! The token bucket: a bucket of `burst` tokens that refills continuously at `rate`.
+//!
+//! This is the continuous-state leaky bucket of ITU-T I.371 (annex A), seen from the other side:
+//! a state is what is *missing* from a full bucket, so that no state, an expired state and a full
+//! bucket are one and the same, and a changed burst needs no migration.
+//!
+//! Everything is a whole number. The rate gives `tokens` each `period` microseconds in lowest
+//! terms, and what is missing is kept as whole tokens and a remainder in units of `1 / period`
+//! token: each microsecond gives back `tokens` such units. Elapsed time is split into whole periods
+//! and a rest, so no product reaches 2^53, and the wait that is promised is exact to the
+//! microsecond. `token_bucket.lua` is the same function for Redis, step by step.
+
+use std::time::Duration;
+
+use super::{State as AnyState, Step};
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::rate::{Burst, Cost, EXACT, Rate};
+use crate::limit::time::Timestamp;
+
+/// A clock that is behind a state by up to this many microseconds is taken as equal to it: workers
+/// and pipelines are a little stale. One that is further behind has stepped back.
+pub const STALE: u64 = 1_000_000;
+
+/// The figures of one token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// How fast the bucket refills.
+    pub rate: Rate,
+    /// What it holds when full.
+    pub burst: Burst,
+}
+
+/// What is missing from a full bucket, as of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Whole tokens that are missing.
+    pub missing: u64,
+    /// What is missing besides, in units of `1 / period` token; less than `period`.
+    pub rest: u64,
+    /// The period under which `rest` was counted.
+    pub period: u64,
+    /// When this was true.
+    pub at: Timestamp,
+}
+
+/// What a request of `cost` at `now` means to the bucket.
+pub fn decide(params: &Params, state: Option<State>, cost: Cost, now: Timestamp) -> Step {
+    let Refilled { state, moved, ahead } = refill(params, state, now);
+    let burst = params.burst.get();
+    let used = state.missing + u64::from(state.rest > 0);
+    let untouched = burst.saturating_sub(used);
+    let kept = moved.then_some(AnyState::TokenBucket(state));
+
+    if used + cost.get() <= burst {
+        let taken = State { missing: state.missing + cost.get(), ..state };
+        let remaining = burst - used - cost.get();
+        return Step {
+            decision: Decision { outcome: Outcome::Allow, remaining },
+            untouched,
+            taken: Some(AnyState::TokenBucket(taken)),
+            kept,
+        };
+    }
+    let retry_after = (cost.get() <= burst).then(|| {
+        let excess = state.missing + cost.get() - burst;
+        Duration::from_micros((time_to_gain(params, excess, state.rest) + ahead).min(EXACT - 1))
+    });
+    Step {
+        decision: Decision { outcome: Outcome::Reject { retry_after }, remaining: untouched },
+        untouched,
+        taken: None,
+        kept,
+    }
+}
+
+/// The state after `tokens` that were taken are given back; `None` where the bucket is then full.
+pub fn give_back(params: &Params, state: State, tokens: u64, now: Timestamp) -> Option<State> {
+    let state = refill(params, Some(state), now).state;
+    let missing = state.missing.checked_sub(tokens)?;
+    (missing > 0 || state.rest > 0).then_some(State { missing, ..state })
+}
+
+/// When nothing is missing any more.
+pub fn fresh_at(params: &Params, state: State) -> Timestamp {
+    let state = under(params, state);
+    state.at.plus_micros(time_to_gain(params, state.missing, state.rest))
+}
+
+/// Whether more is missing than the bucket can hold.
+pub fn in_debt(params: &Params, state: State) -> bool {
+    state.missing + u64::from(state.rest > 0) > params.burst.get()
+}
+
+struct Refilled {
+    state: State,
+    /// The clock had stepped back, and the state went with it.
+    moved: bool,
+    /// Microseconds by which the state is ahead of `now`.
+    ahead: u64,
+}
+
+/// The state as of `now`, or as of its own time where `now` is a little behind it.
+fn refill(params: &Params, state: Option<State>, now: Timestamp) -> Refilled {
+    let period = params.rate.period();
+    let Some(state) = state else {
+        let full = State { missing: 0, rest: 0, period, at: now };
+        return Refilled { state: full, moved: false, ahead: 0 };
+    };
+    let state = under(params, state);
+    let ahead = state.at.micros_since(now);
+    if ahead > STALE {
+        return Refilled { state: State { at: now, ..state }, moved: true, ahead: 0 };
+    }
+    if ahead > 0 {
+        return Refilled { state, moved: false, ahead };
+    }
+    let elapsed = now.micros_since(state.at);
+    let (missing, rest) = gain(params, state.missing, state.rest, elapsed);
+    Refilled { state: State { missing, rest, period, at: now }, moved: false, ahead: 0 }
+}
+
+/// The state under these figures. A remainder that was counted under another period is rounded up
+/// to a token, against the client: less than one token is lost, once for each change of figures.
+fn under(params: &Params, state: State) -> State {
+    let period = params.rate.period();
+    if state.period == period {
+        return state;
+    }
+    State { missing: state.missing + u64::from(state.rest > 0), rest: 0, period, at: state.at }
+}
+
+/// What is still missing after `elapsed` microseconds: whole tokens and remainder.
+fn gain(params: &Params, missing: u64, rest: u64, elapsed: u64) -> (u64, u64) {
+    let (tokens, period) = (params.rate.tokens(), params.rate.period());
+    let periods = elapsed / period;
+    // Clamped before multiplying: in this many periods the bucket is full whatever the remainder.
+    if periods >= (missing + 1).div_ceil(tokens) {
+        return (0, 0);
+    }
+    let units = (elapsed % period) * tokens;
+    let mut gained = periods * tokens + units / period;
+    let mut rest_gained = units % period;
+    if rest_gained > rest {
+        gained += 1;
+        rest_gained = period - rest_gained + rest;
+    } else {
+        rest_gained = rest - rest_gained;
+    }
+    if gained > missing { (0, 0) } else { (missing - gained, rest_gained) }
+}
+
+/// Microseconds until `whole` tokens and `rest` units are gained, at most 2^53 - 1.
+fn time_to_gain(params: &Params, whole: u64, rest: u64) -> u64 {
+    let (tokens, period) = (params.rate.tokens(), params.rate.period());
+    let periods = (whole / tokens).saturating_mul(period);
+    let units = (whole % tokens) * period + rest;
+    periods.saturating_add(units.div_ceil(tokens)).min(EXACT - 1)
+}

@@ -1,0 +1,175 @@
+//! What a limit counts by, as canonical text.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+/// The values that a limit counts by, joined into one text.
+///
+/// Values stand side by side with `|` between them. In a value `|`, `%`, braces, control
+/// characters and bytes that are no UTF-8 are percent-encoded, and a value that is absent is
+/// written `%-`: so two different lists of values never give the same key, an empty value is not
+/// an absent one, and a key stands safely in a Redis hash tag and in a log line. The list without
+/// values is the empty text.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key(SmallVec<[u8; 56]>);
+
+const SEPARATOR: u8 = b'|';
+const ABSENT: &[u8] = b"%-";
+
+impl Key {
+    /// The key of a limit that counts everything in one bucket.
+    pub fn empty() -> Self {
+        Self(SmallVec::new())
+    }
+
+    /// The key of these values in this order; `None` is an absent one.
+    pub fn of<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> Self {
+        let mut builder = KeyBuilder::default();
+        for value in values {
+            match value {
+                Some(value) => builder.push(value),
+                None => builder.push_absent(),
+            }
+        }
+        builder.finish()
+    }
+
+    /// The canonical text. It is UTF-8.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The canonical text.
+    pub fn as_str(&self) -> &str {
+        // Built from UTF-8 and ASCII alone, so the fallback is never taken.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The values again, decoded: what [`Key::of`] was given. An empty key is read as one empty
+    /// value; whether a limit has values at all is known from its sources.
+    pub fn values(&self) -> impl Iterator<Item = Option<Vec<u8>>> + '_ {
+        self.0.split(|byte| *byte == SEPARATOR).map(|part| (part != ABSENT).then(|| decode(part)))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({:?})", self.as_str())
+    }
+}
+
+/// Builds a [`Key`] value by value.
+#[derive(Default)]
+pub struct KeyBuilder {
+    text: SmallVec<[u8; 56]>,
+    started: bool,
+}
+
+impl KeyBuilder {
+    /// Appends a value.
+    pub fn push(&mut self, value: &[u8]) {
+        self.separate();
+        let text = std::str::from_utf8(value).is_ok();
+        for &byte in value {
+            if byte.is_ascii_control()
+                || matches!(byte, SEPARATOR | b'%' | b'{' | b'}')
+                || (!text && !byte.is_ascii())
+            {
+                self.text.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+            } else {
+                self.text.push(byte);
+            }
+        }
+    }
+
+    /// Appends a value that the request does not have.
+    pub fn push_absent(&mut self) {
+        self.separate();
+        self.text.extend_from_slice(ABSENT);
+    }
+
+    /// The key of what was appended.
+    pub fn finish(self) -> Key {
+        Key(self.text)
+    }
+
+    fn separate(&mut self) {
+        if self.started {
+            self.text.push(SEPARATOR);
+        }
+        self.started = true;
+    }
+}
+
+fn hex(nibble: u8) -> u8 {
+    match nibble {
+        0..=9 => b'0' + nibble,
+        _ => b'A' + (nibble - 10),
+    }
+}
+
+fn decode(part: &[u8]) -> Vec<u8> {
+    let mut value = Vec::with_capacity(part.len());
+    let mut rest = part.iter();
+    while let Some(&byte) = rest.next() {
+        let digits = (byte == b'%').then(|| rest.as_slice().first_chunk::<2>()).flatten();
+        match digits.and_then(|[high, low]| Some(unhex(*high)? << 4 | unhex(*low)?)) {
+            Some(decoded) => {
+                value.push(decoded);
+                rest.nth(1);
+            }
+            None => value.push(byte),
+        }
+    }
+    value
+}
+
+fn unhex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(values: &[Option<&str>]) -> String {
+        Key::of(values.iter().map(|v| v.map(str::as_bytes))).to_string()
+    }
+
+    #[test]
+    fn is_readable() {
+        assert_eq!(key(&[Some("203.0.113.7")]), "203.0.113.7");
+        assert_eq!(key(&[Some("2001:db8::/64"), Some("/a b")]), "2001:db8::/64|/a b");
+        assert_eq!(key(&[Some("a|b"), None, Some("")]), "a%7Cb|%-|");
+        assert_eq!(key(&[Some("{x}%\n")]), "%7Bx%7D%25%0A");
+        assert_eq!(key(&[Some("grüße")]), "grüße");
+        assert_eq!(Key::of([Some(&b"\xff\xc3\xa9"[..])]).to_string(), "%FF%C3%A9");
+    }
+
+    #[test]
+    fn an_absent_value_is_not_an_empty_one() {
+        assert_ne!(key(&[None]), key(&[Some("")]));
+        assert_ne!(key(&[None]), key(&[Some("%-")]));
+        assert_ne!(key(&[Some("a|b")]), key(&[Some("a"), Some("b")]));
+    }
+
+    proptest! {
+        #[test]
+        fn different_values_never_meet(
+            values in prop::collection::vec(prop::option::of(prop::collection::vec(any::<u8>(), 0..6)), 1..4)
+        ) {
+            let key = Key::of(values.iter().map(Option::as_deref));
+            let again: Vec<_> = key.values().collect();
+            prop_assert_eq!(again, values);
+            prop_assert!(std::str::from_utf8(key.as_bytes()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Rates, bursts and costs: figures that are right once they exist.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+/// The bound below which whole numbers are exact in Rust's `u64` and in Lua's doubles alike.
+pub const EXACT: u64 = 1 << 53;
+
+/// The longest interval of a rate: 3650 days, in microseconds.
+pub const MAX_INTERVAL: u64 = 3_650 * UNITS[3].1;
+
+/// The spellings of a rate's interval and their microseconds, shortest first.
+const UNITS: [(&str, u64); 5] = [
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+    ("d", 86_400_000_000),
+    ("w", 604_800_000_000),
+];
+
+/// Tokens for each interval, neither of them zero.
+///
+/// Kept as it was written and in reduced form: with `g = gcd(count, interval)` one bucket gains
+/// [`tokens`](Self::tokens) `= count / g` tokens each [`period`](Self::period) `= interval / g`
+/// microseconds. The product of the two is below 2^53, so that every step of an algorithm is exact
+/// in `u64` and in doubles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    count: u64,
+    interval: u64,
+    tokens: u64,
+    period: u64,
+}
+
+impl Rate {
+    /// `count` tokens each `interval` microseconds.
+    ///
+    /// # Errors
+    /// Where either is zero or too large, or where the two have so little in common that no exact
+    /// arithmetic is left; the error then holds the nearest count that fits.
+    pub fn new(count: u64, interval: u64) -> Result<Self, RateError> {
+        if count == 0 {
+            return Err(RateError::ZeroCount);
+        }
+        if interval == 0 {
+            return Err(RateError::ZeroInterval);
+        }
+        if interval > MAX_INTERVAL || count >= EXACT {
+            return Err(RateError::TooLarge);
+        }
+        match reduce(count, interval) {
+            Some((tokens, period)) => Ok(Self { count, interval, tokens, period }),
+            None => Err(RateError::Inexact { nearest: nearest(count, interval) }),
+        }
+    }
+
+    /// The count as written.
+    pub fn count(self) -> u64 {
+        self.count
+    }
+
+    /// The interval as written, in microseconds.
+    pub fn interval(self) -> u64 {
+        self.interval
+    }
+
+    /// Tokens gained each [`period`](Self::period).
+    pub fn tokens(self) -> u64 {
+        self.tokens
+    }
+
+    /// Microseconds in which [`tokens`](Self::tokens) are gained.
+    pub fn period(self) -> u64 {
+        self.period
+    }
+}
+
+fn reduce(count: u64, interval: u64) -> Option<(u64, u64)> {
+    let divisor = gcd(count, interval);
+    let (tokens, period) = (count / divisor, interval / divisor);
+    (tokens.checked_mul(period)? < EXACT).then_some((tokens, period))
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// The fitting count that is closest to `count`; the smaller of two equally close.
+fn nearest(count: u64, interval: u64) -> Option<Rate> {
+    const FAR: u64 = 20_000;
+    (1..FAR).find_map(|step| {
+        [count.checked_sub(step).filter(|below| *below > 0), count.checked_add(step)]
+            .into_iter()
+            .flatten()
+            .find_map(|count| {
+                let (tokens, period) = reduce(count, interval)?;
+                Some(Rate { count, interval, tokens, period })
+            })
+    })
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((unit, _)) = UNITS.iter().find(|(_, micros)| *micros == self.interval) {
+            return write!(f, "{}/{unit}", self.count);
+        }
+        let longest =
+            UNITS.iter().take(4).rev().find(|(_, micros)| self.interval.is_multiple_of(*micros));
+        match longest {
+            Some((unit, micros)) => write!(f, "{}/{}{unit}", self.count, self.interval / micros),
+            None if self.interval.is_multiple_of(1_000) => {
+                write!(f, "{}/{}ms", self.count, self.interval / 1_000)
+            }
+            None => write!(f, "{}/{}us", self.count, self.interval),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    /// `"100/s"`, `"1000/10m"`, `"5/250ms"`; units are `us`, `ms`, `s`, `m`, `h`, `d`, `w`.
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let (count, interval) = text.split_once('/').ok_or(RateError::Syntax)?;
+        Self::new(whole(count)?, parse_interval(interval)?)
+    }
+}
+
+/// The microseconds of `s`, `10m`, `250ms` …
+fn parse_interval(text: &str) -> Result<u64, RateError> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or(RateError::Syntax)?;
+    let (number, unit) = text.split_at(digits);
+    let micros = match unit {
+        "us" => 1,
+        "ms" => 1_000,
+        _ => UNITS.iter().find(|(name, _)| *name == unit).ok_or(RateError::Syntax)?.1,
+    };
+    if number.is_empty() {
+        // A bare `ms` reads like a typing error, a bare `s` like "for each second".
+        return if micros < UNITS[0].1 { Err(RateError::Syntax) } else { Ok(micros) };
+    }
+    whole(number)?.checked_mul(micros).ok_or(RateError::TooLarge)
+}
+
+fn whole(text: &str) -> Result<u64, RateError> {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(RateError::Syntax);
+    }
+    text.parse().map_err(|_| RateError::TooLarge)
+}
+
+/// Why a text or a pair of figures is no rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateError {
+    /// Not `COUNT/UNIT`.
+    Syntax,
+    /// A count of zero (`"0/s"` is a value of the configuration, but no rate).
+    ZeroCount,
+    /// An interval of zero.
+    ZeroInterval,
+    /// A count from 2^53 on, or an interval of more than 3650 days.
+    TooLarge,
+    /// Count and interval share too few factors for exact arithmetic.
+    Inexact {
+        /// The rate of the same interval whose count is closest and fits.
+        nearest: Option<Rate>,
+    },
+}
+
+impl fmt::Display for RateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax => f.write_str("a rate is COUNT/UNIT, as in \"100/s\" or \"1000/10m\""),
+            Self::ZeroCount => f.write_str("the count is zero"),
+            Self::ZeroInterval => f.write_str("the interval is zero"),
+            Self::TooLarge => {
+                f.write_str("the figures are too large (count below 2^53, interval to 3650 days)")
+            }
+            Self::Inexact { nearest: Some(rate) } => {
+                write!(f, "the rate cannot be counted exactly; the nearest that can is \"{rate}\"")
+            }
+            Self::Inexact { nearest: None } => {
+                f.write_str("the rate cannot be counted exactly; take a rounder count")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RateError {}
+
+/// The most tokens that a bucket or a cost can be.
+pub const MAX_TOKENS: u64 = 1_000_000_000;
+
+/// A bucket's size in whole tokens, from 1 to [`MAX_TOKENS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Burst(NonZeroU64);
+
+/// The tokens that one request takes, from 1 to [`MAX_TOKENS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cost(NonZeroU64);
+
+macro_rules! tokens {
+    ($name:ident) => {
+        impl $name {
+            /// `None` for 0 and above [`MAX_TOKENS`].
+            pub fn new(tokens: u64) -> Option<Self> {
+                NonZeroU64::new(tokens).filter(|n| n.get() <= MAX_TOKENS).map(Self)
+            }
+
+            /// Whole tokens.
+            pub fn get(self) -> u64 {
+                self.0.get()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+tokens!(Burst);
+tokens!(Cost);
+
+impl Cost {
+    /// One token: what a request costs unless something else is said.
+    pub const ONE: Self = Self(NonZeroU64::MIN);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, count, interval) in [
+            ("100/s", 100, 1_000_000),
+            ("1/d", 1, 86_400_000_000),
+            ("1000/10m", 1_000, 600_000_000),
+            ("5/250ms", 5, 250_000),
+            ("7/w", 7, 604_800_000_000),
+            ("10000000/s", 10_000_000, 1_000_000),
+        ] {
+            let rate: Rate = text.parse().unwrap();
+            assert_eq!((rate.count(), rate.interval()), (count, interval), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_rate() {
+        for (text, error) in [
+            ("", RateError::Syntax),
+            ("100", RateError::Syntax),
+            ("100/", RateError::Syntax),
+            ("/s", RateError::Syntax),
+            ("1.5/s", RateError::Syntax),
+            ("-1/s", RateError::Syntax),
+            ("+1/s", RateError::Syntax),
+            ("1/ms", RateError::Syntax),
+            ("1/year", RateError::Syntax),
+            ("1/s ", RateError::Syntax),
+            ("0/s", RateError::ZeroCount),
+            ("1/0s", RateError::ZeroInterval),
+            ("1/99999999999999999999d", RateError::TooLarge),
+            ("1/3651d", RateError::TooLarge),
+            ("9007199254740992/s", RateError::TooLarge),
+        ] {
+            assert_eq!(text.parse::<Rate>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_inexact_rate_names_the_nearest_that_fits() {
+        let RateError::Inexact { nearest: Some(nearest) } =
+            "999999999/d".parse::<Rate>().unwrap_err()
+        else {
+            panic!("a rate beyond exact arithmetic was taken");
+        };
+        assert!(nearest.count().abs_diff(999_999_999) <= 10, "{nearest}");
+        assert_eq!(nearest.to_string().parse(), Ok(nearest));
+    }
+
+    proptest! {
+        #[test]
+        fn text_survives_the_round_trip(count in 1_u64..100_000, interval in 1_u64..10_000_000_000) {
+            if let Ok(rate) = Rate::new(count, interval) {
+                prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+            }
+        }
+
+        #[test]
+        fn what_is_taken_is_exact(count in 1..EXACT, interval in 1..MAX_INTERVAL) {
+            if let Ok(rate) = Rate::new(count, interval) {
+                prop_assert!(rate.tokens().checked_mul(rate.period()).unwrap() < EXACT);
+                prop_assert_eq!(
+                    u128::from(rate.tokens()) * u128::from(interval),
+                    u128::from(count) * u128::from(rate.period())
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The one unit of time in the core.
+
+use std::time::Duration;
+
+/// Whole microseconds since 1970-01-01 UTC, below 2^53 (good until the year 2255).
+///
+/// Microseconds, because Redis's `TIME` has no finer unit, and below 2^53, because Lua's numbers
+/// are doubles: a time in either store is the same whole number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The latest time that can be said.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// `None` from 2^53 on.
+    pub fn from_micros(micros: u64) -> Option<Self> {
+        (micros <= Self::MAX.0).then_some(Self(micros))
+    }
+
+    /// Microseconds since 1970.
+    pub fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// This time and `micros` more, at most [`Timestamp::MAX`].
+    #[must_use]
+    pub fn plus_micros(self, micros: u64) -> Self {
+        Self(self.0.saturating_add(micros).min(Self::MAX.0))
+    }
+
+    /// This time and `duration` more (fractions of a microsecond are dropped), at most
+    /// [`Timestamp::MAX`].
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        self.plus_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Microseconds from `earlier` to this time; 0 where `earlier` is in fact later.
+    pub fn micros_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_at_two_to_the_fifty_third() {
+        assert!(Timestamp::from_micros(1 << 53).is_none());
+        assert_eq!(Timestamp::from_micros((1 << 53) - 1), Some(Timestamp::MAX));
+        assert_eq!(Timestamp::MAX.plus_micros(u64::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::MAX.plus(Duration::MAX), Timestamp::MAX);
+    }
+
+    #[test]
+    fn time_since_something_later_is_zero() {
+        let early = Timestamp(5);
+        assert_eq!(early.micros_since(Timestamp(9)), 0);
+        assert_eq!(Timestamp(9).micros_since(early), 4);
+    }
+}

@@ -1,0 +1,3 @@
+//! The `tidegate` program.
+
+fn main() {}

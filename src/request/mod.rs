@@ -1,0 +1,9 @@
+//! What a request's head means: its path, host, route, client and keys. Pure.
+
+pub mod client;
+pub mod exempt;
+pub mod host;
+pub mod key;
+pub mod overrides;
+pub mod path;
+pub mod route;
