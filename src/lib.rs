@@ -3,3 +3,4 @@
 pub mod limit;
 pub mod plan;
 pub mod request;
+pub mod store;
