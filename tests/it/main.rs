@@ -1,1 +1,6 @@
 //! Black-box tests.
+
+mod contract;
+mod outage;
+mod support;
+mod twin;

@@ -142,6 +142,11 @@ impl Shard {
         before - self.entries.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.places.allocation_size() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     fn find(&self, identity: Identity) -> Option<usize> {
         let entries = &self.entries;
         self.places

@@ -1,0 +1,4 @@
+//! What tests need around the program.
+
+pub(crate) mod limits;
+pub(crate) mod redis;
