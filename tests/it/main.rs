@@ -2,5 +2,6 @@
 
 mod contract;
 mod outage;
+mod redis_store;
 mod support;
 mod twin;

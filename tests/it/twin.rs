@@ -185,12 +185,8 @@ fn bytes(State::TokenBucket(state): State) -> Vec<u8> {
 
 fn in_lua(connection: &mut redis::Connection, script: &Value) -> Vec<Said> {
     let shell = format!("{LUA}{}", include_str!("twin.lua"));
-    let answer: Vec<Vec<u8>> = redis::cmd("EVAL")
-        .arg(shell)
-        .arg(0)
-        .arg(script.to_string())
-        .query(connection)
-        .unwrap();
+    let answer: Vec<Vec<u8>> =
+        redis::cmd("EVAL").arg(shell).arg(0).arg(script.to_string()).query(connection).unwrap();
     let said = |pair: &[Vec<u8>]| (String::from_utf8(pair[0].clone()).unwrap(), pair[1].clone());
     answer.chunks(2).map(said).collect()
 }

@@ -2,9 +2,10 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 /// A server on a free port that keeps nothing. It is killed when it is dropped.
 pub(crate) struct RedisServer {
