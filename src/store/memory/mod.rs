@@ -3,6 +3,7 @@
 //! Nothing here waits but for a lock, and a lock is held for one decision. Where a decision needs
 //! several shards their locks are taken in ascending order, and the one of the shared buckets last.
 
+mod blocks;
 mod shard;
 
 use std::collections::HashMap;
