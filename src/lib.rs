@@ -2,5 +2,6 @@
 
 pub mod clock;
 pub mod limit;
+pub mod observe;
 pub mod plan;
 pub mod request;
