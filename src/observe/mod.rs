@@ -5,6 +5,7 @@
 pub mod events;
 mod format;
 pub mod log;
+pub mod throttled;
 mod sink;
 
 #[cfg(test)]
