@@ -5,8 +5,9 @@
 pub mod events;
 mod format;
 pub mod log;
-pub mod throttled;
+pub mod metrics;
 mod sink;
+pub mod throttled;
 
 #[cfg(test)]
 pub(crate) mod testing;
