@@ -5,3 +5,4 @@ pub mod limit;
 pub mod observe;
 pub mod plan;
 pub mod request;
+pub mod store;

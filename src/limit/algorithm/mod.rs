@@ -2,9 +2,17 @@
 
 pub mod token_bucket;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::decision::Decision;
 use super::rate::Cost;
 use super::time::Timestamp;
+
+/// The same algorithms in Lua, for a script that runs in Redis: a table `algorithms` of functions
+/// by [`Algorithm::name`], each file the twin of the Rust file beside it. They only calculate; the
+/// caller adds what reads and writes.
+pub const LUA: &str =
+    concat!("local algorithms = {}\n\n", include_str!("token_bucket.lua"), "\n");
 
 /// How a limit counts, with figures that fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +79,15 @@ impl Algorithm {
         match (self, state) {
             (Self::TokenBucket(params), State::TokenBucket(state)) => {
                 token_bucket::in_debt(params, state)
+            }
+        }
+    }
+
+    /// The figures in the order in which the algorithm's Lua twin takes them, all below 2^53.
+    pub fn figures(&self) -> SmallVec<[u64; 4]> {
+        match self {
+            Self::TokenBucket(params) => {
+                smallvec![params.rate.tokens(), params.rate.period(), params.burst.get()]
             }
         }
     }

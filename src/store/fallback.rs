@@ -1,0 +1,183 @@
+//! Puts Redis and this process's buckets together.
+//!
+//! A limit of scope `node` is always decided here in the process, before Redis is asked about the
+//! others, and what it took is given back unless Redis lets the request pass. Where Redis does not
+//! decide, each limit follows its `on_store_error`: those that then decide locally do so with the
+//! whole limit, for this process alone, in buckets that live on between outages.
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::redis::{Intent, Redis, Said};
+use super::{Answer, BucketAsk, Shared, StoreError, Unavailable};
+use crate::limit::decision::{Decision, Outcome, Verdict};
+use crate::limit::time::Timestamp;
+use crate::limit::{Mode, Scope};
+use crate::plan::OnStoreError;
+
+/// Who decides on an ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Process,
+    Redis,
+    /// Redis should have, and cannot for this ask's key alone.
+    Nobody,
+}
+
+/// Decides over all asks together, whatever the state of Redis.
+pub(super) async fn decide(
+    redis: &Redis,
+    shared: &Shared,
+    asks: &[BucketAsk<'_>],
+    now: Timestamp,
+) -> Result<Answer, Unavailable> {
+    let request = Request { redis, shared, asks, now, began: Instant::now() };
+    let mut by: SmallVec<[By; 4]> = asks
+        .iter()
+        .map(|ask| match ask.spec.scope {
+            Scope::Node => By::Process,
+            Scope::Cluster => By::Redis,
+        })
+        .collect();
+    let deadline = redis.deadline();
+    // A key of another type is found out by asking, and then Redis is asked again without it.
+    for _ in 0..2 {
+        if !shared.redis_is_up() {
+            break;
+        }
+        match request.ask_both(&by, deadline).await {
+            Ok(Asked::Decided(answer)) => return Ok(answer),
+            Ok(Asked::WrongType(places)) => {
+                for place in places {
+                    by[place] = request.without_redis(place)?;
+                }
+            }
+            // The call may have been carried out all the same, and then its tokens are gone:
+            // asking whether it was would cost the time that has just run out.
+            Err(_) => break,
+        }
+    }
+    for (place, by) in by.iter_mut().enumerate() {
+        if *by == By::Redis {
+            *by = request.without_redis(place)?;
+        }
+    }
+    Ok(request.decide_here(&by))
+}
+
+enum Asked {
+    Decided(Answer),
+    WrongType(SmallVec<[usize; 4]>),
+}
+
+struct Request<'q> {
+    redis: &'q Redis,
+    shared: &'q Shared,
+    asks: &'q [BucketAsk<'q>],
+    now: Timestamp,
+    began: Instant,
+}
+
+impl<'q> Request<'q> {
+    /// Decides in the process first and in Redis then.
+    async fn ask_both(&self, by: &[By], deadline: Instant) -> Result<Asked, StoreError> {
+        let (here_places, here) = self.of(by, By::Process);
+        let (there_places, there) = self.of(by, By::Redis);
+        let decided = self.shared.memory.decide(&here, self.now());
+        let passed_here = decided.verdict == Verdict::Pass;
+        let mut taken = Taken { request: self, taken: SmallVec::new() };
+        if passed_here {
+            let allowed = |decision: &&Decision| decision.outcome == Outcome::Allow;
+            let takers = here.iter().zip(&decided.decisions).filter(|(_, d)| allowed(d));
+            taken.taken = takers.map(|(ask, _)| *ask).collect();
+        }
+        let mut decisions: SmallVec<[Option<Decision>; 4]> = by.iter().map(|_| None).collect();
+        for (place, decision) in here_places.iter().zip(&decided.decisions) {
+            decisions[*place] = Some(*decision);
+        }
+        if there.is_empty() {
+            taken.keep();
+            return Ok(Asked::Decided(Answer::new(self.asks, decisions)));
+        }
+
+        let intent = if passed_here { Intent::Take } else { Intent::Look };
+        let said = self.redis.decide(&there, intent, deadline).await?;
+        let mut wrong = SmallVec::new();
+        for (place, said) in there_places.iter().zip(&said) {
+            match said {
+                Said::Decided(decision) => decisions[*place] = Some(*decision),
+                Said::WrongType => wrong.push(*place),
+            }
+        }
+        if !wrong.is_empty() {
+            return Ok(Asked::WrongType(wrong));
+        }
+        let mut answer = Answer::new(self.asks, decisions);
+        if answer.verdict == Verdict::Pass {
+            taken.keep();
+        } else if passed_here {
+            // What remains after it is given back.
+            for (place, ask) in here_places.iter().zip(&here) {
+                if let Some(Some(decision)) = answer.decisions.get_mut(*place)
+                    && decision.outcome == Outcome::Allow
+                {
+                    decision.remaining += ask.ask.cost.get();
+                }
+            }
+        }
+        Ok(Asked::Decided(answer))
+    }
+
+    /// Decides in the process alone.
+    fn decide_here(&self, by: &[By]) -> Answer {
+        let (places, here) = self.of(by, By::Process);
+        let decided = self.shared.memory.decide(&here, self.now());
+        let mut decisions: SmallVec<[Option<Decision>; 4]> = by.iter().map(|_| None).collect();
+        for (place, decision) in places.iter().zip(decided.decisions) {
+            decisions[*place] = Some(decision);
+        }
+        Answer::new(self.asks, decisions)
+    }
+
+    /// Who decides on an ask that Redis does not.
+    fn without_redis(&self, place: usize) -> Result<By, Unavailable> {
+        let ask = &self.asks[place];
+        match (ask.spec.on_store_error, ask.ask.mode) {
+            (OnStoreError::Local, _) => Ok(By::Process),
+            (OnStoreError::Reject, Mode::Enforce) => Err(Unavailable { by: place }),
+            (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow) => Ok(By::Nobody),
+        }
+    }
+
+    fn of(&self, by: &[By], whom: By) -> (SmallVec<[usize; 4]>, SmallVec<[&'q BucketAsk<'q>; 4]>) {
+        let mine = self.asks.iter().enumerate().zip(by).filter(|(_, by)| **by == whom);
+        mine.map(|(ask, _)| ask).unzip()
+    }
+
+    /// The time by now: a request may have waited for Redis, and buckets that went on meanwhile
+    /// must not be set back.
+    fn now(&self) -> Timestamp {
+        self.now.plus(self.began.elapsed())
+    }
+}
+
+/// Tokens taken in the process for a request that Redis has not let pass yet. They go back when
+/// it does not, or when the client leaves and the request is dropped.
+struct Taken<'t, 'q> {
+    request: &'t Request<'q>,
+    taken: SmallVec<[&'q BucketAsk<'q>; 4]>,
+}
+
+impl Taken<'_, '_> {
+    fn keep(mut self) {
+        self.taken.clear();
+    }
+}
+
+impl Drop for Taken<'_, '_> {
+    fn drop(&mut self) {
+        for ask in &self.taken {
+            self.request.shared.memory.give_back(ask, self.request.now());
+        }
+    }
+}

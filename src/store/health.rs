@@ -1,0 +1,264 @@
+//! Whether Redis can decide, as one state for all workers of a process.
+//!
+//! A few failures in a row and nobody waits for it any more. From then on one worker at a time
+//! tries again, until a probe is decided: that too without any traffic. Each change is logged once.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::StoreError;
+
+/// So many failures in a row, of all workers together, and Redis counts as away.
+const FAILURES: u32 = 3;
+
+/// Between two probes, at least; jitter adds up to as much again.
+const PROBE_PAUSE: Duration = Duration::from_millis(500);
+
+/// A state, and the how-manieth. What began in an earlier one says nothing about the present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Phase {
+    up: bool,
+    number: u64,
+}
+
+/// What all workers know about the server.
+pub(super) struct Health {
+    server: String,
+    phase: watch::Sender<Phase>,
+    failures: AtomicU32,
+    away: Mutex<Away>,
+}
+
+#[derive(Default)]
+struct Away {
+    since: Option<Instant>,
+    probing: bool,
+    next_probe: Option<Instant>,
+}
+
+impl Health {
+    /// Up until something else shows.
+    pub(super) fn new(server: String) -> Self {
+        Self {
+            server,
+            phase: watch::Sender::new(Phase { up: true, number: 0 }),
+            failures: AtomicU32::new(0),
+            away: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.phase.borrow().up
+    }
+
+    /// The state in which something begins, `None` where it should not begin at all.
+    pub(super) fn begin(&self) -> Option<Phase> {
+        Some(*self.phase.borrow()).filter(|phase| phase.up)
+    }
+
+    /// What began in this phase was decided.
+    pub(super) fn succeeded(&self, phase: Phase) {
+        if self.failures.load(Ordering::Relaxed) > 0 && *self.phase.borrow() == phase {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// What began in this phase was not decided.
+    pub(super) fn failed(&self, phase: Phase, error: &StoreError) {
+        if *self.phase.borrow() != phase
+            || self.failures.fetch_add(1, Ordering::Relaxed) + 1 < FAILURES
+        {
+            return;
+        }
+        // Held over the change, so that the first probe comes after the first pause.
+        let mut away = self.away();
+        let changed = self.change(phase);
+        if changed {
+            away.since = Some(Instant::now());
+            away.next_probe = Some(next_probe());
+        }
+        drop(away);
+        if changed {
+            tracing::warn!(
+                server = self.server,
+                %error,
+                until_it_answers = "each limit follows its on_store_error",
+                "store unavailable"
+            );
+        }
+    }
+
+    /// Waits until Redis is up, or until it is this caller's turn to look whether it is.
+    pub(super) async fn turn(&self) -> Turn<'_> {
+        let mut phase = self.phase.subscribe();
+        loop {
+            let now = *phase.borrow_and_update();
+            if now.up {
+                return Turn { health: self, phase: now, probe: false };
+            }
+            let next = {
+                let mut away = self.away();
+                let next = away.next_probe.unwrap_or_else(Instant::now);
+                if !away.probing && next <= Instant::now() {
+                    away.probing = true;
+                    return Turn { health: self, phase: now, probe: true };
+                }
+                if away.probing { Instant::now() + PROBE_PAUSE } else { next }
+            };
+            // An error of `changed` would mean that the sender is gone, and it is in `self`.
+            let _ = tokio::time::timeout_at(next, phase.changed()).await;
+        }
+    }
+
+    /// Waits until Redis counts as away.
+    pub(super) async fn gone(&self) {
+        let mut phase = self.phase.subscribe();
+        let _ = phase.wait_for(|phase| !phase.up).await;
+    }
+
+    fn recovered(&self, phase: Phase) {
+        if !self.change(phase) {
+            return;
+        }
+        let away = self.away().since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let away_ms = u64::try_from(away.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(server = self.server, away_ms, "store recovered");
+    }
+
+    /// Ends a phase; `false` where somebody else already did.
+    fn change(&self, ended: Phase) -> bool {
+        self.phase.send_if_modified(|phase| {
+            let current = *phase == ended;
+            if current {
+                *phase = Phase { up: !ended.up, number: ended.number + 1 };
+                self.failures.store(0, Ordering::Relaxed);
+            }
+            current
+        })
+    }
+
+    fn away(&self) -> std::sync::MutexGuard<'_, Away> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to try: with others while Redis is up, alone while it is away. Dropped, it makes way
+/// for the next one.
+pub(super) struct Turn<'h> {
+    health: &'h Health,
+    phase: Phase,
+    probe: bool,
+}
+
+impl Turn<'_> {
+    /// When it was given.
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether Redis counts as away, so that the next turn comes after a pause by itself.
+    pub(super) fn is_probe(&self) -> bool {
+        self.probe
+    }
+
+    /// Redis decided.
+    pub(super) fn succeeded(self) {
+        if self.probe {
+            self.health.recovered(self.phase);
+        } else {
+            self.health.succeeded(self.phase);
+        }
+    }
+
+    /// It did not.
+    pub(super) fn failed(self, error: &StoreError) {
+        if !self.probe {
+            self.health.failed(self.phase, error);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.probe {
+            let mut away = self.health.away();
+            away.probing = false;
+            away.next_probe = Some(next_probe());
+        }
+    }
+}
+
+fn next_probe() -> Instant {
+    Instant::now() + PROBE_PAUSE + jitter(PROBE_PAUSE)
+}
+
+/// Up to this long, at random: so that the workers of many processes do not knock all at once.
+pub(super) fn jitter(most: Duration) -> Duration {
+    let thousandth = u32::try_from(RandomState::new().hash_one(()) % 1_000).unwrap_or_default();
+    most * thousandth / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fail(health: &Health, times: u32) {
+        for _ in 0..times {
+            if let Some(phase) = health.begin() {
+                health.failed(phase, &StoreError::TimedOut);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_failures_in_a_row_count() {
+        let health = Health::new("here".into());
+        for _ in 0..10 {
+            fail(&health, FAILURES - 1);
+            health.succeeded(health.begin().unwrap());
+        }
+        assert!(health.is_up());
+        fail(&health, FAILURES);
+        assert!(!health.is_up());
+        assert!(health.begin().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_at_a_time_looks_whether_it_is_back() {
+        let health = Health::new("here".into());
+        fail(&health, FAILURES);
+        let first = health.turn().await;
+        let second = tokio::time::timeout(Duration::from_secs(60), health.turn()).await;
+        assert!(second.is_err(), "two probes at once");
+        first.failed(&StoreError::TimedOut);
+        assert!(!health.is_up());
+        let third = tokio::time::timeout(Duration::from_secs(2), health.turn()).await;
+        third.expect("no further probe").succeeded();
+        assert!(health.is_up());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_is_given_up_makes_way() {
+        let health = Health::new("here".into());
+        fail(&health, FAILURES);
+        drop(health.turn().await);
+        assert!(tokio::time::timeout(Duration::from_secs(2), health.turn()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_began_before_an_outage_says_nothing_after_it() {
+        let health = Health::new("here".into());
+        let before = health.begin().unwrap();
+        fail(&health, FAILURES);
+        health.turn().await.succeeded();
+        for _ in 0..10 {
+            health.failed(before, &StoreError::TimedOut);
+        }
+        assert!(health.is_up());
+    }
+}

@@ -1,0 +1,298 @@
+//! The buckets of this process: a bounded table, split into shards with a lock each.
+//!
+//! Nothing here waits but for a lock, and a lock is held for one decision. Where a decision needs
+//! several shards their locks are taken in ascending order, and the one of the shared buckets last.
+
+mod shard;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
+
+use self::shard::{Due, Identity, Shard};
+use super::BucketAsk;
+use crate::limit::algorithm::{Algorithm, State};
+use crate::limit::decide::{Ask, Decided, decide};
+use crate::limit::time::Timestamp;
+
+/// Buckets to a shard, about: few enough that a pass over all of them is short, and a little less
+/// than a hash table of 1,024 places takes before it doubles.
+const SHARD_SIZE: usize = 800;
+const MOST_SHARDS: usize = 16_384;
+
+/// So many calls of [`Memory::sweep`] go around the whole table.
+pub(super) const SWEEP_STEPS: usize = 16;
+
+/// Past its bound a sweep evicts so many of a shard at once.
+const SWEEP_EVICTIONS: usize = 64;
+
+/// The buckets of a process.
+pub(super) struct Memory {
+    secret: (u64, u64),
+    shards: Box<[Mutex<Shard>]>,
+    /// Where new keys go when nothing can be evicted: one bucket for each limit.
+    shared: Mutex<HashMap<Identity, (State, Timestamp)>>,
+    keys: AtomicUsize,
+    max_keys: AtomicUsize,
+    shared_uses: AtomicU64,
+    shared_logged: AtomicBool,
+    swept: AtomicUsize,
+}
+
+/// Where an ask's bucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In its shard.
+    Known,
+    /// Not there yet, but there is room for it.
+    New,
+    /// The limit's shared one.
+    Shared,
+}
+
+impl Memory {
+    pub(super) fn new(max_keys: usize) -> Self {
+        let shards = max_keys.div_ceil(SHARD_SIZE).clamp(1, MOST_SHARDS);
+        // Each of the two takes its seed from the system.
+        let secret = (RandomState::new().hash_one(0), RandomState::new().hash_one(1));
+        Self {
+            secret,
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            shared: Mutex::default(),
+            keys: AtomicUsize::new(0),
+            max_keys: AtomicUsize::new(max_keys.max(1)),
+            shared_uses: AtomicU64::new(0),
+            shared_logged: AtomicBool::new(false),
+            swept: AtomicUsize::new(0),
+        }
+    }
+
+    /// Buckets held.
+    pub(super) fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Decisions that were made by a shared bucket for want of room.
+    pub(super) fn shared_uses(&self) -> u64 {
+        self.shared_uses.load(Ordering::Relaxed)
+    }
+
+    /// Another bound. Where more buckets are held, sweeps take the rest away.
+    pub(super) fn set_max_keys(&self, max_keys: usize) {
+        self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
+    }
+
+    /// Decides over all asks at once and takes where the verdict is to pass.
+    pub(super) fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+        let ids: SmallVec<[Identity; 4]> = asks.iter().map(|ask| self.identity(ask)).collect();
+        let mut shards = self.lock(&ids);
+        let mut places: SmallVec<[Place; 4]> = SmallVec::new();
+        for id in &ids {
+            places.push(if shards.of(*id).state(*id).is_some() {
+                Place::Known
+            } else if self.make_room(shards.of(*id), &ids, now) {
+                Place::New
+            } else {
+                Place::Shared
+            });
+        }
+        let mut shared = places.contains(&Place::Shared).then(|| self.use_shared(asks, &places));
+
+        let states: SmallVec<[Option<State>; 4]> = asks
+            .iter()
+            .zip(ids.iter().zip(&places))
+            .map(|(ask, (id, place))| match place {
+                Place::Known => shards.of(*id).state(*id),
+                Place::New => None,
+                Place::Shared => shared.as_ref()?.get(&self.shared_identity(ask)).map(|s| s.0),
+            })
+            .collect();
+        let figures: SmallVec<[Ask; 4]> = asks.iter().map(|ask| ask.ask).collect();
+        let decided = decide(&figures, &states, now);
+
+        for (at, ask) in asks.iter().enumerate() {
+            let write = decided.writes.get(at).copied().flatten();
+            match (places.get(at), ids.get(at), write) {
+                (Some(Place::Known | Place::New), Some(id), Some(state)) => {
+                    shards.of(*id).put(*id, state, due(&ask.ask.algorithm, state));
+                }
+                (Some(Place::New), _, None) => self.release_room(),
+                (Some(Place::Shared), _, Some(state)) => {
+                    if let Some(shared) = &mut shared {
+                        let fresh_at = ask.ask.algorithm.fresh_at(state);
+                        shared.insert(self.shared_identity(ask), (state, fresh_at));
+                    }
+                }
+                _ => {}
+            }
+        }
+        decided
+    }
+
+    /// What would be decided, with nothing taken.
+    pub(super) fn look(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+        let ids: SmallVec<[Identity; 4]> = asks.iter().map(|ask| self.identity(ask)).collect();
+        let mut shards = self.lock(&ids);
+        let states: SmallVec<[_; 4]> = ids.iter().map(|id| shards.of(*id).state(*id)).collect();
+        let figures: SmallVec<[Ask; 4]> = asks.iter().map(|ask| ask.ask).collect();
+        decide(&figures, &states, now)
+    }
+
+    /// Gives an ask's cost back to its bucket.
+    pub(super) fn give_back(&self, ask: &BucketAsk<'_>, now: Timestamp) {
+        let (algorithm, tokens) = (ask.ask.algorithm, ask.ask.cost.get());
+        let id = self.identity(ask);
+        let mut shards = self.lock(&[id]);
+        let shard = shards.of(id);
+        if let Some(state) = shard.state(id) {
+            match algorithm.give_back(state, tokens, now) {
+                Some(state) => shard.put(id, state, due(&algorithm, state)),
+                None => self.removed(usize::from(shard.remove(id))),
+            }
+            return;
+        }
+        // Taken from the shared bucket, or full and forgotten since then.
+        let mut shared = unpoisoned(self.shared.lock());
+        let id = self.shared_identity(ask);
+        if let Some((state, _)) = shared.get(&id).copied() {
+            match algorithm.give_back(state, tokens, now) {
+                Some(state) => shared.insert(id, (state, algorithm.fresh_at(state))),
+                None => shared.remove(&id),
+            };
+        }
+    }
+
+    /// Makes the bucket a new one.
+    pub(super) fn forget(&self, ask: &BucketAsk<'_>) {
+        let id = self.identity(ask);
+        let removed = self.lock(&[id]).of(id).remove(id);
+        self.removed(usize::from(removed));
+    }
+
+    /// One step of forgetting what is full, evicting what is past the bound and giving memory back:
+    /// [`SWEEP_STEPS`] of them go around, each lock is held for one shard alone.
+    pub(super) fn sweep(&self, now: Timestamp) {
+        let step = self.shards.len().div_ceil(SWEEP_STEPS);
+        let from = self.swept.fetch_add(step, Ordering::Relaxed) % self.shards.len();
+        for shard in self.shards.iter().cycle().skip(from).take(step) {
+            let mut shard = unpoisoned(shard.lock());
+            self.removed(shard.sweep(now));
+            let over = self.keys().saturating_sub(self.max_keys.load(Ordering::Relaxed));
+            let evictions = (0..over.min(SWEEP_EVICTIONS)).take_while(|_| shard.evict(&[], now));
+            self.removed(evictions.count());
+        }
+        unpoisoned(self.shared.lock()).retain(|_, (_, fresh_at)| *fresh_at > now);
+    }
+
+    /// Reserves a place for one more bucket in this shard, where another has to go if need be.
+    fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Timestamp) -> bool {
+        let max_keys = self.max_keys.load(Ordering::Relaxed);
+        let reserved = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
+            (keys < max_keys).then_some(keys + 1)
+        });
+        reserved.is_ok() || shard.evict(spare, now)
+    }
+
+    fn release_room(&self) {
+        self.removed(1);
+    }
+
+    fn removed(&self, keys: usize) {
+        self.keys.fetch_sub(keys, Ordering::Relaxed);
+    }
+
+    fn use_shared(
+        &self,
+        asks: &[&BucketAsk<'_>],
+        places: &[Place],
+    ) -> MutexGuard<'_, HashMap<Identity, (State, Timestamp)>> {
+        for (ask, _) in asks.iter().zip(places).filter(|(_, place)| **place == Place::Shared) {
+            self.shared_uses.fetch_add(1, Ordering::Relaxed);
+            if !self.shared_logged.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    limit = %ask.spec.name,
+                    keys = self.keys(),
+                    "memory store full, new keys share a bucket"
+                );
+            }
+        }
+        unpoisoned(self.shared.lock())
+    }
+
+    /// What a bucket is known by: a limit whose algorithm or key changes begins anew, one whose
+    /// figures change goes on.
+    fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
+        let mut hasher = self.limit_hasher(ask);
+        hasher.write(ask.key.as_bytes());
+        finish(&hasher)
+    }
+
+    /// The shared bucket of a limit.
+    fn shared_identity(&self, ask: &BucketAsk<'_>) -> Identity {
+        finish(&self.limit_hasher(ask))
+    }
+
+    fn limit_hasher(&self, ask: &BucketAsk<'_>) -> SipHasher13 {
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        ask.spec.name.hash(&mut hasher);
+        ask.ask.algorithm.name().hash(&mut hasher);
+        ask.spec.key.sources.hash(&mut hasher);
+        hasher
+    }
+
+    fn lock(&self, ids: &[Identity]) -> Locked<'_> {
+        let mut numbers: SmallVec<[usize; 4]> =
+            ids.iter().map(|id| shard_number(*id, self.shards.len())).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let guards = numbers
+            .into_iter()
+            .filter_map(|number| Some((number, unpoisoned(self.shards.get(number)?.lock()))))
+            .collect();
+        Locked { guards, shards: self.shards.len() }
+    }
+}
+
+/// The shards of one decision, in ascending order.
+struct Locked<'m> {
+    guards: SmallVec<[(usize, MutexGuard<'m, Shard>); 4]>,
+    shards: usize,
+}
+
+impl Locked<'_> {
+    /// The shard of a bucket whose identity was given when the locks were taken.
+    fn of(&mut self, id: Identity) -> &mut Shard {
+        let number = shard_number(id, self.shards);
+        let place = self.guards.iter().position(|(n, _)| *n == number).unwrap_or_default();
+        &mut self.guards[place].1
+    }
+}
+
+fn shard_number(id: Identity, shards: usize) -> usize {
+    u64::try_from(shards)
+        .ok()
+        .and_then(|shards| id.shard.checked_rem(shards))
+        .and_then(|number| usize::try_from(number).ok())
+        .unwrap_or_default()
+}
+
+fn finish(hasher: &SipHasher13) -> Identity {
+    let hash = hasher.finish128();
+    Identity { shard: hash.h1, place: hash.h2 }
+}
+
+fn due(algorithm: &Algorithm, state: State) -> Due {
+    Due::new(algorithm.fresh_at(state), algorithm.in_debt(state))
+}
+
+/// A panic while a lock was held leaves a whole table behind: every change to it is one step.
+fn unpoisoned<G>(lock: Result<G, PoisonError<G>>) -> G {
+    lock.unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

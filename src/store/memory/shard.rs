@@ -1,0 +1,242 @@
+//! One part of the bucket table: finding, keeping and evicting.
+//!
+//! The buckets lie side by side in a list that grows by an eighth, and a hash table holds only
+//! their places in it: a bucket costs about what it holds, whatever the table's load.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hashbrown::HashTable;
+
+use crate::limit::algorithm::State;
+use crate::limit::time::Timestamp;
+
+/// Which bucket: 128 bits of a keyed hash, so that nobody outside can make two buckets meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Identity {
+    /// Chooses the shard.
+    pub(super) shard: u64,
+    /// Chooses the place within it.
+    pub(super) place: u64,
+}
+
+/// When a bucket may be forgotten: from then on by anybody, and before then for want of room
+/// unless it owes tokens. Kept in one word, since there is one for each bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due(u64);
+
+impl Due {
+    const OWES: u64 = 1 << 63;
+
+    pub(super) fn new(fresh_at: Timestamp, in_debt: bool) -> Self {
+        Self(fresh_at.as_micros() | if in_debt { Self::OWES } else { 0 })
+    }
+
+    fn fresh_at(self) -> u64 {
+        self.0 & !Self::OWES
+    }
+
+    fn fresh(self, now: Timestamp) -> bool {
+        self.fresh_at() <= now.as_micros()
+    }
+
+    fn evictable(self, now: Timestamp) -> bool {
+        self.0 & Self::OWES == 0 || self.fresh(now)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    identity: Identity,
+    due: Due,
+    state: State,
+}
+
+/// The order in which buckets go: the closest to full first. The identity makes it total.
+type Rank = (u64, Identity);
+
+#[derive(Default)]
+pub(super) struct Shard {
+    places: HashTable<u32>,
+    entries: Vec<Entry>,
+    /// The next to go. A rank that is no longer its bucket's is passed over.
+    candidates: BinaryHeap<Reverse<Rank>>,
+    /// Every evictable bucket of a lower rank is among the candidates; `None` before the first
+    /// eviction.
+    horizon: Option<Rank>,
+    /// So many searches for a candidate are spared, because the last one found none.
+    spared: usize,
+}
+
+const LAST: Rank = (u64::MAX, Identity { shard: u64::MAX, place: u64::MAX });
+
+impl Shard {
+    pub(super) fn state(&self, identity: Identity) -> Option<State> {
+        Some(self.entries.get(self.find(identity)?)?.state)
+    }
+
+    /// Keeps a state in place of the bucket's former one.
+    pub(super) fn put(&mut self, identity: Identity, state: State, due: Due) {
+        let entry = Entry { identity, due, state };
+        match self.find(identity).and_then(|place| self.entries.get_mut(place)) {
+            Some(known) => *known = entry,
+            None => self.insert(entry),
+        }
+        let rank = (due.fresh_at(), identity);
+        if self.horizon.is_some_and(|horizon| rank < horizon) {
+            self.candidates.push(Reverse(rank));
+            if self.candidates.len() > self.entries.len() / 4 + 4 * BATCH {
+                self.forget_candidates();
+            }
+        }
+    }
+
+    /// Whether the bucket was there.
+    pub(super) fn remove(&mut self, identity: Identity) -> bool {
+        let Self { places, entries, .. } = self;
+        let found = places.find_entry(identity.place, |place| is(entries, *place, identity));
+        let Ok(found) = found else { return false };
+        let (place, _) = found.remove();
+        let last = entries.len() - 1;
+        entries.swap_remove(index(place));
+        if let Some(moved) = entries.get(index(place))
+            && let Some(its) = places.find_mut(moved.identity.place, |p| index(*p) == last)
+        {
+            *its = place;
+        }
+        true
+    }
+
+    /// Forgets the evictable bucket that is closest to full, but none of `spare`. `false` where
+    /// there is none.
+    pub(super) fn evict(&mut self, spare: &[Identity], now: Timestamp) -> bool {
+        let mut set_aside = Vec::new();
+        let mut evicted = self.evict_candidate(spare, now, &mut set_aside);
+        if !evicted && self.spared > 0 {
+            self.spared -= 1;
+        } else if !evicted {
+            self.find_candidates(now);
+            set_aside.clear();
+            evicted = self.evict_candidate(spare, now, &mut set_aside);
+            if !evicted {
+                self.spared = self.entries.len() / SPARED_SHARE;
+            }
+        }
+        self.candidates.extend(set_aside);
+        evicted
+    }
+
+    /// Forgets what is full and gives memory back. Returns how many buckets went.
+    pub(super) fn sweep(&mut self, now: Timestamp) -> usize {
+        let before = self.entries.len();
+        let mut place = 0;
+        while let Some(entry) = self.entries.get(place) {
+            if entry.due.fresh(now) {
+                self.remove(entry.identity);
+            } else {
+                place += 1;
+            }
+        }
+        self.forget_candidates();
+        self.shrink();
+        before - self.entries.len()
+    }
+
+    fn find(&self, identity: Identity) -> Option<usize> {
+        let entries = &self.entries;
+        self.places
+            .find(identity.place, |place| is(entries, *place, identity))
+            .map(|place| index(*place))
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        // A shard that has four billion buckets is beyond any memory; it would keep no more.
+        let Ok(place) = u32::try_from(self.entries.len()) else { return };
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact(self.entries.len() / GROWTH_SHARE + 4);
+        }
+        self.entries.push(entry);
+        let Self { places, entries, .. } = self;
+        places.insert_unique(entry.identity.place, place, |place| hash(entries, *place));
+    }
+
+    fn evict_candidate(
+        &mut self,
+        spare: &[Identity],
+        now: Timestamp,
+        set_aside: &mut Vec<Reverse<Rank>>,
+    ) -> bool {
+        while let Some(Reverse((fresh_at, identity))) = self.candidates.pop() {
+            let stands = self
+                .find(identity)
+                .and_then(|place| self.entries.get(place))
+                .is_some_and(|e| e.due.fresh_at() == fresh_at && e.due.evictable(now));
+            if stands && spare.contains(&identity) {
+                set_aside.push(Reverse((fresh_at, identity)));
+            } else if stands {
+                return self.remove(identity);
+            }
+        }
+        false
+    }
+
+    /// One pass over all buckets, paid for by the many evictions that follow without one.
+    fn find_candidates(&mut self, now: Timestamp) {
+        let mut ranks: Vec<Rank> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.due.evictable(now))
+            .map(|entry| (entry.due.fresh_at(), entry.identity))
+            .collect();
+        let wanted = (self.entries.len() / BATCH_SHARE).max(BATCH);
+        let mut horizon = LAST;
+        if wanted < ranks.len() {
+            horizon = *ranks.select_nth_unstable(wanted).1;
+            ranks.truncate(wanted);
+        }
+        self.candidates = ranks.into_iter().map(Reverse).collect();
+        self.candidates.shrink_to_fit();
+        self.horizon = Some(horizon);
+    }
+
+    fn forget_candidates(&mut self) {
+        self.candidates = BinaryHeap::new();
+        self.horizon = None;
+        self.spared = 0;
+    }
+
+    fn shrink(&mut self) {
+        let roomy = self.entries.len() + self.entries.len() / GROWTH_SHARE + 4;
+        if self.entries.capacity() > roomy {
+            self.entries.shrink_to(roomy);
+        }
+        // The table only has sizes that are powers of two: with a third of room there is a
+        // smaller one to gain.
+        if self.places.capacity() / 3 > self.places.len() {
+            let Self { places, entries, .. } = self;
+            places.shrink_to(entries.len(), |place| hash(entries, *place));
+        }
+    }
+}
+
+/// The list grows by one such part of itself.
+const GROWTH_SHARE: usize = 8;
+
+/// As many evictions, or `BATCH`, are prepared by one pass over the buckets.
+const BATCH_SHARE: usize = 16;
+const BATCH: usize = 16;
+
+/// After a search that found nothing to evict as many are spared.
+const SPARED_SHARE: usize = 16;
+
+fn is(entries: &[Entry], place: u32, identity: Identity) -> bool {
+    entries.get(index(place)).is_some_and(|entry| entry.identity == identity)
+}
+
+fn hash(entries: &[Entry], place: u32) -> u64 {
+    entries.get(index(place)).map_or(0, |entry| entry.identity.place)
+}
+
+fn index(place: u32) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}

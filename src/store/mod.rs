@@ -1,0 +1,278 @@
+//! Applies `limit::decide` atomically somewhere: to this process's buckets, or in Redis.
+//!
+//! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
+//! twins of the algorithms; `health` knows whether that server can decide; `fallback` puts the two
+//! together: limits of one node, and what each limit does while Redis is away. All workers of a
+//! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the
+//! runtime that made it.
+
+mod fallback;
+mod health;
+mod memory;
+mod redis;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::redis::RedisError;
+use smallvec::SmallVec;
+
+use self::health::Health;
+use self::memory::Memory;
+use self::redis::Redis;
+use crate::limit::decide::{Ask, Decided};
+use crate::limit::decision::{Decision, Verdict};
+use crate::limit::key::Key;
+use crate::limit::time::Timestamp;
+use crate::limit::{Mode, Scope};
+use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+
+/// So many calls of [`Shared::sweep`] go around all buckets of a process.
+pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
+
+/// One limit's question to a store.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketAsk<'r> {
+    /// The limit. Its name, key sources, scope and `on_store_error` are looked at here.
+    pub spec: &'r LimitSpec,
+    /// The request's key, plain.
+    pub key: &'r Key,
+    /// The figures that apply to this key, what the request takes, and whether a refusal counts.
+    pub ask: Ask,
+}
+
+/// What a store says to all of a request's asks together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// In the asks' order; `None` where a limit was not decided, because Redis is away and the
+    /// limit then lets everything pass.
+    pub decisions: SmallVec<[Option<Decision>; 4]>,
+    /// What the enforcing limits mean together; its `by` is a place among the asks.
+    pub verdict: Verdict,
+}
+
+impl Answer {
+    fn new(asks: &[BucketAsk<'_>], decisions: SmallVec<[Option<Decision>; 4]>) -> Self {
+        let enforcing = asks
+            .iter()
+            .zip(&decisions)
+            .enumerate()
+            .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
+            .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
+        let verdict = Verdict::over(enforcing);
+        Self { decisions, verdict }
+    }
+}
+
+impl From<Decided> for Answer {
+    fn from(decided: Decided) -> Self {
+        let decisions = decided.decisions.into_iter().map(Some).collect();
+        Self { decisions, verdict: decided.verdict }
+    }
+}
+
+/// Redis is away, and a limit that enforces says that nothing passes then. Nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// The place of that limit among the asks.
+    pub by: usize,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store is out of reach, and a limit rejects requests then")
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Why Redis did not decide.
+#[derive(Clone, Debug)]
+pub enum StoreError {
+    /// It failed several times in a row and is not asked until it answers again.
+    Away,
+    /// This worker has no connection, and the last attempt to make one failed.
+    NotConnected,
+    /// No answer within `store.timeout`, the connection included.
+    TimedOut,
+    /// The server or the connection to it reported an error.
+    Redis(RedisError),
+    /// An answer that is none to what was asked.
+    Nonsense,
+    /// The key holds something that is no string.
+    WrongType,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Away => "it is out of reach",
+            Self::NotConnected => "there is no connection to it",
+            Self::TimedOut => "no answer in time",
+            Self::Redis(error) => return error.fmt(f),
+            Self::Nonsense => "an answer that is no decision",
+            Self::WrongType => "the key holds a value of another type",
+        })
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Redis(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What all workers of a process share: its buckets, and whether Redis answers.
+pub struct Shared {
+    memory: Memory,
+    health: Option<Health>,
+    timeout: AtomicU64,
+}
+
+/// Numbers for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Buckets in this process's memory.
+    pub keys: usize,
+    /// Decisions for which a limit's shared bucket stood in, because no room could be made.
+    pub shared_uses: u64,
+    /// Whether Redis answers; `None` where buckets live in the process.
+    pub redis_up: Option<bool>,
+}
+
+impl Shared {
+    /// The store of a process that has no buckets yet.
+    pub fn new(spec: &StoreSpec) -> Arc<Self> {
+        let health = match &spec.location {
+            StoreLocation::Memory => None,
+            StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
+        };
+        let shared = Self { memory: Memory::new(spec.max_keys), health, timeout: AtomicU64::new(0) };
+        shared.adjust(spec);
+        Arc::new(shared)
+    }
+
+    /// Takes over what may change while the process runs: `timeout` and `max_keys`.
+    pub fn adjust(&self, spec: &StoreSpec) {
+        self.memory.set_max_keys(spec.max_keys);
+        let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
+        self.timeout.store(micros, Ordering::Relaxed);
+    }
+
+    /// Forgets buckets that are full and gives their memory back, one part of them with each call:
+    /// to be called about once a second. [`SWEEP_STEPS`] calls go around.
+    pub fn sweep(&self, now: Timestamp) {
+        self.memory.sweep(now);
+    }
+
+    /// What metrics tell.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            keys: self.memory.keys(),
+            shared_uses: self.memory.shared_uses(),
+            redis_up: self.health.as_ref().map(Health::is_up),
+        }
+    }
+
+    fn redis_is_up(&self) -> bool {
+        self.health.as_ref().is_some_and(Health::is_up)
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_micros(self.timeout.load(Ordering::Relaxed))
+    }
+}
+
+/// One worker's way to its buckets.
+pub struct Store {
+    shared: Arc<Shared>,
+    redis: Option<Redis>,
+}
+
+impl Store {
+    /// A store that begins to connect, where there is something to connect to.
+    ///
+    /// Must be called within the worker's runtime: its connection lives there, and ends when the
+    /// store is dropped. A server that is away is no error: it is connected to when it comes.
+    pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Self {
+        let redis = match &spec.location {
+            StoreLocation::Memory => None,
+            StoreLocation::Redis(url) => {
+                Some(Redis::new(url, &spec.prefix, display, Arc::clone(&shared)))
+            }
+        };
+        Self { shared, redis }
+    }
+
+    /// Decides over all asks together: every limit that allows takes, or none does.
+    ///
+    /// Waits for Redis no longer than `store.timeout`, and not at all where buckets live in the
+    /// process. A future that is dropped before its end may have taken tokens in Redis, but leaves
+    /// none taken in this process.
+    ///
+    /// # Errors
+    /// Where Redis is away and an enforcing limit then rejects.
+    pub async fn decide(
+        &self,
+        asks: &[BucketAsk<'_>],
+        now: Timestamp,
+    ) -> Result<Answer, Unavailable> {
+        match &self.redis {
+            None => Ok(self.shared.memory.decide(&all(asks), now).into()),
+            Some(redis) => fallback::decide(redis, &self.shared, asks, now).await,
+        }
+    }
+
+    /// What this ask alone would be told, with nothing taken.
+    ///
+    /// # Errors
+    /// Where Redis does not answer.
+    pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, StoreError> {
+        let decided = match self.redis_of(ask) {
+            None => self.shared.memory.look(&[ask], now).decisions.first().copied(),
+            Some(redis) => redis.look(ask).await?,
+        };
+        decided.ok_or(StoreError::Nonsense)
+    }
+
+    /// Gives the ask's cost, which it had taken, back to its bucket.
+    ///
+    /// # Errors
+    /// Where Redis does not answer.
+    pub async fn settle(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<(), StoreError> {
+        match self.redis_of(ask) {
+            None => {
+                self.shared.memory.give_back(ask, now);
+                Ok(())
+            }
+            Some(redis) => redis.give_back(ask).await,
+        }
+    }
+
+    /// Makes the ask's bucket a new one, in this process too.
+    ///
+    /// # Errors
+    /// Where Redis does not answer.
+    pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
+        self.shared.memory.forget(ask);
+        match self.redis_of(ask) {
+            None => Ok(()),
+            Some(redis) => redis.forget(ask).await,
+        }
+    }
+
+    /// Redis, where it holds the ask's bucket.
+    fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
+        self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
+    }
+}
+
+/// The asks by reference, as the stores take them: often only some of them are meant.
+fn all<'a, 'r>(asks: &'a [BucketAsk<'r>]) -> SmallVec<[&'a BucketAsk<'r>; 4]> {
+    asks.iter().collect()
+}

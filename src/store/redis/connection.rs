@@ -1,0 +1,274 @@
+//! One worker's connection to Redis: made and made again in the background.
+//!
+//! All requests of a worker share one connection, on which their calls follow each other without
+//! waiting for answers. redis-rs could reconnect by itself; here it does not, since the pauses, the
+//! one probe at a time and what counts as broken are ours.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, RedisError, Value};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::{read_answer, run};
+use crate::store::health::{Health, jitter};
+use crate::store::{Shared, StoreError};
+
+/// To make a connection, and in it to log in: more than for a decision, since nobody waits for it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Between two attempts to connect while Redis answers others: at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A connection on which nothing was decided for this long is tried out.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// So many failures in a row on one connection, and it is made anew, though others may do well.
+const FAILURES: u32 = 3;
+
+/// Calls that may lie ready to be sent; more wait, within their time.
+const QUEUE: usize = 4_096;
+
+/// What is connected to.
+pub(super) struct Server {
+    pub(super) url: String,
+    /// A call that tells whether the server can decide.
+    pub(super) probe: Option<Cmd>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// A connection that is there, or is being made.
+pub(super) struct Connection {
+    link: watch::Receiver<Link>,
+    shared: Arc<Shared>,
+    keeper: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+enum Link {
+    /// The first attempt since it was last there is under way: worth waiting for.
+    Connecting,
+    /// The last attempt failed.
+    Broken,
+    Ready(Live),
+}
+
+/// A connection that works, as far as is known.
+#[derive(Clone)]
+struct Live {
+    connection: MultiplexedConnection,
+    wounds: Arc<Wounds>,
+}
+
+/// What was seen of one connection.
+#[derive(Default)]
+struct Wounds {
+    in_a_row: AtomicU32,
+    answers: AtomicU32,
+    closed: AtomicBool,
+    broken: Notify,
+}
+
+impl Connection {
+    /// Begins to connect and stays at it until it is dropped.
+    pub(super) fn keep(server: Server) -> Self {
+        let (sender, link) = watch::channel(Link::Connecting);
+        let shared = Arc::clone(&server.shared);
+        let keeper = tokio::spawn(async move { server.keep(&sender).await });
+        Self { link, shared, keeper }
+    }
+
+    /// One call and its answer, by the deadline, waiting for the connection included. What `read`
+    /// does not understand is a failure.
+    pub(super) async fn call<T>(
+        &self,
+        call: &Cmd,
+        read: impl FnOnce(Value) -> Option<T>,
+        deadline: Instant,
+    ) -> Result<T, StoreError> {
+        let Some(health) = &self.shared.health else { return Err(StoreError::Away) };
+        let phase = health.begin().ok_or(StoreError::Away)?;
+        let result = timeout_at(deadline, async {
+            let live = self.live().await?;
+            live.call(call, read).await
+        })
+        .await
+        .unwrap_or_else(|_| {
+            if let Link::Ready(live) = &*self.link.borrow() {
+                live.wounds.failed();
+            }
+            Err(StoreError::TimedOut)
+        });
+        match &result {
+            Ok(_) => health.succeeded(phase),
+            // The attempt to connect was counted when it failed.
+            Err(StoreError::NotConnected) => {}
+            Err(error) => health.failed(phase, error),
+        }
+        result
+    }
+
+    async fn live(&self) -> Result<Live, StoreError> {
+        let known = |link: &Link| match link {
+            Link::Ready(live) => Some(Ok(live.clone())),
+            Link::Broken => Some(Err(StoreError::NotConnected)),
+            Link::Connecting => None,
+        };
+        if let Some(link) = known(&self.link.borrow()) {
+            return link;
+        }
+        let mut link = self.link.clone();
+        let link = link.wait_for(|link| known(link).is_some()).await;
+        link.ok().and_then(|link| known(&link)).unwrap_or(Err(StoreError::NotConnected))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+impl Live {
+    async fn call<T>(
+        mut self,
+        call: &Cmd,
+        read: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        match run(&mut self.connection, call).await {
+            Ok(value) => match read(value) {
+                Some(answer) => {
+                    self.wounds.healed();
+                    Ok(answer)
+                }
+                None => Err(StoreError::Nonsense),
+            },
+            Err(error) => {
+                if error.is_unrecoverable_error() && self.wounds.closed.swap(true, Relaxed) {
+                    // All that was under way fails with the connection: that is one failure.
+                    return Err(StoreError::NotConnected);
+                }
+                if self.wounds.closed.load(Relaxed) {
+                    self.wounds.broken.notify_one();
+                }
+                Err(StoreError::Redis(error))
+            }
+        }
+    }
+}
+
+impl Wounds {
+    fn healed(&self) {
+        self.answers.fetch_add(1, Relaxed);
+        if self.in_a_row.load(Relaxed) > 0 {
+            self.in_a_row.store(0, Relaxed);
+        }
+    }
+
+    fn failed(&self) {
+        if self.in_a_row.fetch_add(1, Relaxed) + 1 >= FAILURES {
+            self.broken.notify_one();
+        }
+    }
+}
+
+impl Server {
+    async fn keep(self, link: &watch::Sender<Link>) {
+        let Some(health) = &self.shared.health else { return };
+        let mut pause = FIRST_PAUSE;
+        let mut phase = None;
+        loop {
+            let turn = health.turn().await;
+            if phase.replace(turn.phase()) != Some(turn.phase()) {
+                link.send_replace(Link::Connecting);
+                pause = FIRST_PAUSE;
+            }
+            match self.connect().await {
+                Ok(live) => {
+                    let began = Instant::now();
+                    turn.succeeded();
+                    link.send_replace(Link::Ready(live.clone()));
+                    self.watch(live, health).await;
+                    if began.elapsed() > LAST_PAUSE {
+                        link.send_replace(Link::Connecting);
+                        pause = FIRST_PAUSE;
+                        continue;
+                    }
+                    link.send_replace(Link::Broken);
+                }
+                Err(error) => {
+                    link.send_replace(Link::Broken);
+                    let is_probe = turn.is_probe();
+                    turn.failed(&error);
+                    if is_probe {
+                        continue;
+                    }
+                }
+            }
+            sleep(pause + jitter(pause)).await;
+            pause = (2 * pause).min(LAST_PAUSE);
+        }
+    }
+
+    /// A connection on which Redis has just decided something.
+    async fn connect(&self) -> Result<Live, StoreError> {
+        let connection = timeout(CONNECT_TIMEOUT, connect(&self.url))
+            .await
+            .map_err(|_| StoreError::TimedOut)?
+            .map_err(StoreError::Redis)?;
+        let live = Live { connection, wounds: Arc::default() };
+        self.probe(&live).await?;
+        Ok(live)
+    }
+
+    async fn probe(&self, live: &Live) -> Result<(), StoreError> {
+        let Some(probe) = &self.probe else { return Ok(()) };
+        // As long as a request would wait: a server that is slower than that is no use yet.
+        let call = live.clone().call(probe, |answer| read_answer(&answer, 1));
+        timeout(self.shared.timeout(), call).await.map_err(|_| StoreError::TimedOut)?.map(|_| ())
+    }
+
+    /// Returns when the connection is not to be used any more.
+    async fn watch(&self, live: Live, health: &Health) {
+        let idle = async {
+            loop {
+                let answers = live.wounds.answers.load(Relaxed);
+                sleep(IDLE).await;
+                let Some(phase) = health.begin() else { continue };
+                if live.wounds.answers.load(Relaxed) == answers
+                    && let Err(error) = self.probe(&live).await
+                {
+                    health.failed(phase, &error);
+                    live.wounds.failed();
+                }
+            }
+        };
+        tokio::select! {
+            () = live.wounds.broken.notified() => {}
+            () = health.gone() => {}
+            () = idle => {}
+        }
+    }
+}
+
+async fn connect(url: &str) -> Result<MultiplexedConnection, RedisError> {
+    let info = url.into_connection_info()?;
+    // One small packet for each request: held back until the last one is acknowledged it would
+    // cost a round trip.
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    // Older servers do not know CLIENT SETINFO, and nothing here needs it.
+    let settings = info.redis_settings().clone().set_skip_set_lib_name();
+    let client = Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings))?;
+    // Both times are kept by the caller.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE);
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
