@@ -1,0 +1,436 @@
+//! Reads the file's tree: takes fields, notes problems, and finds what nobody took.
+//!
+//! Every method that reads a value notes what is wrong with it and answers `None`, or the default
+//! that it was given: the caller goes on, so that all problems of a file are found in one go, and
+//! what was built is thrown away in the end.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::environment::{self, EnvironmentError};
+use super::fields::Shape;
+use super::problem::{Problem, Span, enumerate, nearest};
+use super::value;
+
+/// What all of reading shares: the text, the environment, and the problems so far.
+pub(super) struct Context<'c> {
+    pub(super) source: &'c str,
+    pub(super) env: &'c dyn Fn(&str) -> Option<String>,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl<'c> Context<'c> {
+    pub(super) fn new(source: &'c str, env: &'c dyn Fn(&str) -> Option<String>) -> Self {
+        Self { source, env, problems: RefCell::new(Vec::new()) }
+    }
+
+    pub(super) fn note(&self, problem: Problem) {
+        self.problems.borrow_mut().push(problem);
+    }
+
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        self.problems.into_inner()
+    }
+}
+
+/// A table of the file, field by field.
+pub(super) struct Section<'c> {
+    pub(super) cx: &'c Context<'c>,
+    /// As messages name it: `[limits.per-client]`, `[[routes]]`, `cost`.
+    pub(super) title: String,
+    pub(super) span: Span,
+    shape: &'static Shape,
+    entries: Vec<Entry<'c>>,
+}
+
+/// A name in the file with its value.
+#[derive(Clone)]
+pub(super) struct Entry<'c> {
+    pub(super) name: &'c str,
+    pub(super) name_span: Span,
+    pub(super) item: Item<'c>,
+}
+
+/// A value in the file.
+#[derive(Clone)]
+pub(super) struct Item<'c> {
+    pub(super) cx: &'c Context<'c>,
+    /// The field that holds it.
+    field: &'c str,
+    value: &'c DeValue<'c>,
+    pub(super) span: Span,
+    display: Display,
+}
+
+/// Whether a value may stand in a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Display {
+    AsWritten,
+    Never,
+}
+
+/// A string of the file, its variables replaced.
+pub(super) struct Text<'c> {
+    pub(super) text: String,
+    /// Whether the text is not in the file but came from the environment.
+    foreign: bool,
+    pub(super) item: Item<'c>,
+}
+
+/// Whether a duration may be zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zero {
+    Allowed,
+    Refused,
+}
+
+impl<'c> Section<'c> {
+    pub(super) fn new(
+        cx: &'c Context<'c>,
+        table: &'c DeTable<'c>,
+        span: Span,
+        shape: &'static Shape,
+    ) -> Self {
+        let title = shape.title.to_owned();
+        Self { cx, title, span, shape, entries: entries(cx, table) }
+    }
+
+    /// A table that is not in the file.
+    pub(super) fn empty(cx: &'c Context<'c>, shape: &'static Shape) -> Self {
+        Self { cx, title: shape.title.to_owned(), span: 0..0, shape, entries: Vec::new() }
+    }
+
+    /// The value of a field, if it is there.
+    pub(super) fn take(&mut self, name: &str) -> Option<Item<'c>> {
+        debug_assert!(self.shape.fields.iter().any(|field| field.name == name), "{name}");
+        let place = self.entries.iter().position(|entry| entry.name == name)?;
+        Some(self.entries.swap_remove(place).item)
+    }
+
+    /// The value of a field that must be there; `example` shows one.
+    pub(super) fn require(&mut self, name: &'static str, example: &str) -> Option<Item<'c>> {
+        let item = self.take(name);
+        // A misspelt name is one problem, not two.
+        let misspelt = self.entries.iter().any(|entry| self.nearest(entry.name) == Some(name));
+        if item.is_none() && !misspelt {
+            self.cx.note(Problem::error(
+                self.span.clone(),
+                format!("{} has no `{name}`", self.title),
+                format!("expected `{name} = {example}` here"),
+            ));
+        }
+        item
+    }
+
+    /// Whether the file has this field of a later version.
+    pub(super) fn later(&self, name: &str) -> bool {
+        self.entries.iter().any(|entry| entry.name == name)
+    }
+
+    pub(super) fn duration(&mut self, name: &str, zero: Zero, default: Duration) -> Duration {
+        self.take(name).and_then(|item| item.duration(zero)).unwrap_or(default)
+    }
+
+    pub(super) fn whole(&mut self, name: &str, range: RangeInclusive<u64>, default: u64) -> u64 {
+        self.take(name).and_then(|item| item.whole(range)).unwrap_or(default)
+    }
+
+    pub(super) fn flag(&mut self, name: &str, default: bool) -> bool {
+        self.take(name).and_then(|item| item.flag()).unwrap_or(default)
+    }
+
+    pub(super) fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)], default: T) -> T {
+        self.take(name).and_then(|item| item.word(words, &[])).unwrap_or(default)
+    }
+
+    /// The items of a list, none where the field is not there.
+    pub(super) fn list(&mut self, name: &str) -> Vec<Item<'c>> {
+        self.take(name).and_then(|item| item.list()).unwrap_or_default()
+    }
+
+    /// Notes every field that nobody took.
+    pub(super) fn finish(self) {
+        for entry in &self.entries {
+            self.cx.note(self.leftover(entry));
+        }
+    }
+
+    fn leftover(&self, entry: &Entry<'_>) -> Problem {
+        let (name, span) = (entry.name, entry.name_span.clone());
+        if self.shape.later.contains(&name) {
+            return Problem::error(
+                span,
+                format!("`{name}` in {} is not supported yet", self.title),
+                "remove it",
+            );
+        }
+        let title = format!("unknown field `{name}` in {}", self.title);
+        match self.nearest(name) {
+            Some(near) => Problem::error(span, title, format!("did you mean `{near}`?")),
+            None => {
+                let names = self.shape.fields.iter().map(|field| field.name);
+                Problem::error(span, title, "no such field").help(format!(
+                    "{} has {}",
+                    self.title,
+                    enumerate(names, "and")
+                ))
+            }
+        }
+    }
+
+    fn nearest(&self, found: &str) -> Option<&'static str> {
+        nearest(found, self.shape.fields.iter().map(|field| field.name))
+    }
+}
+
+impl<'c> Item<'c> {
+    /// The same, never shown in a message.
+    pub(super) fn secret(self) -> Self {
+        Self { display: Display::Never, ..self }
+    }
+
+    /// That the value is not what the field can be, and what it can be.
+    pub(super) fn refuse(&self, expected: impl Into<String>) -> Problem {
+        let found = match (self.display, self.value) {
+            (Display::Never, DeValue::String(_)) => "this text".to_owned(),
+            _ => self.found(),
+        };
+        Problem::error(self.span.clone(), format!("`{}` cannot be {found}", self.field), expected)
+    }
+
+    /// Notes that the value is not what the field can be.
+    pub(super) fn reject(&self, expected: impl Into<String>) {
+        self.cx.note(self.refuse(expected));
+    }
+
+    fn found(&self) -> String {
+        const LONGEST: usize = 48;
+        let written = self.cx.source.get(self.span.clone()).unwrap_or_default();
+        match self.value {
+            DeValue::Array(_) => "a list".to_owned(),
+            DeValue::Table(_) => "a table".to_owned(),
+            _ if written.len() > LONGEST || written.contains('\n') => "this text".to_owned(),
+            _ => written.to_owned(),
+        }
+    }
+
+    /// A string with its variables replaced.
+    pub(super) fn text(&self) -> Option<Text<'c>> {
+        self.text_as("expected a text in quotes")
+    }
+
+    /// The same; `expected` is said where it is no string.
+    pub(super) fn text_as(&self, expected: &str) -> Option<Text<'c>> {
+        let DeValue::String(written) = self.value else {
+            self.reject(expected);
+            return None;
+        };
+        match environment::replace(written, self.cx.env) {
+            Ok(replaced) => {
+                Some(Text { text: replaced.text, foreign: replaced.foreign, item: self.clone() })
+            }
+            Err(error) => {
+                self.cx.note(self.environment_problem(&error));
+                None
+            }
+        }
+    }
+
+    fn environment_problem(&self, error: &EnvironmentError) -> Problem {
+        let (part, title, expected) = match error {
+            EnvironmentError::Unset { name } => (
+                format!("${{{name}}}"),
+                format!("the environment variable {name} is not set"),
+                format!("expected it to be set, or a default: `${{{name}:-default}}`"),
+            ),
+            EnvironmentError::Name { written } => (
+                written.clone(),
+                format!("`{written}` is no environment variable"),
+                "expected a name of letters, digits and `_`; a plain `${` is written `$${`"
+                    .to_owned(),
+            ),
+            EnvironmentError::Open => (
+                "${".to_owned(),
+                "`${` has no closing brace".to_owned(),
+                "expected `${NAME}`; a plain `${` is written `$${`".to_owned(),
+            ),
+        };
+        let source = self.cx.source.get(self.span.clone()).unwrap_or_default();
+        let span = match source.find(&part) {
+            Some(start) => self.span.start + start..self.span.start + start + part.len(),
+            None => self.span.clone(),
+        };
+        Problem::error(span, title, expected)
+    }
+
+    pub(super) fn flag(&self) -> Option<bool> {
+        let DeValue::Boolean(flag) = self.value else {
+            self.reject("expected `true` or `false`");
+            return None;
+        };
+        Some(*flag)
+    }
+
+    pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let number = match self.value {
+            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+            _ => None,
+        };
+        let fits = number.filter(|number| range.contains(number));
+        if fits.is_none() {
+            self.reject(format!("expected a whole number, {} to {}", range.start(), range.end()));
+        }
+        fits
+    }
+
+    /// Whether it is written as a number.
+    pub(super) fn is_number(&self) -> bool {
+        matches!(self.value, DeValue::Integer(_) | DeValue::Float(_))
+    }
+
+    /// Whether it is written as a table.
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.value, DeValue::Table(_))
+    }
+
+    pub(super) fn duration(&self, zero: Zero) -> Option<Duration> {
+        let expected = format!("expected {}", value::DURATION);
+        let text = self.text_as(&expected)?;
+        let duration = text.parsed(value::duration(&text.text), expected)?;
+        if zero == Zero::Refused && duration.is_zero() {
+            text.refuse_here("expected more than zero");
+            return None;
+        }
+        Some(duration)
+    }
+
+    /// Bytes, within `range`, which `bounds` names.
+    pub(super) fn size(&self, range: RangeInclusive<u64>, bounds: &str) -> Option<u64> {
+        let expected = format!("expected {}", value::SIZE);
+        let text = self.text_as(&expected)?;
+        let size = text.parsed(value::size(&text.text), expected)?;
+        text.parsed(Some(size).filter(|size| range.contains(size)), format!("expected {bounds}"))
+    }
+
+    /// One of `words`, each with what it means; `later` are words of a later version.
+    pub(super) fn word<T: Copy>(&self, words: &[(&str, T)], later: &[&str]) -> Option<T> {
+        let names = || words.iter().map(|(word, _)| *word);
+        let expected = format!("expected {}", enumerate(names(), "or"));
+        let text = self.text_as(&expected)?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text.text) {
+            return Some(*meaning);
+        }
+        if later.contains(&text.text.as_str()) {
+            self.cx.note(Problem::error(
+                self.span.clone(),
+                format!("`{}` \"{}\" is not supported yet", self.field, text.text),
+                expected,
+            ));
+            return None;
+        }
+        let expected = match nearest(&text.text, names()) {
+            Some(near) if words.len() > 1 => format!("{expected}; did you mean `{near}`?"),
+            _ => expected,
+        };
+        text.refuse_here(expected);
+        None
+    }
+
+    /// The items of a list.
+    pub(super) fn list(&self) -> Option<Vec<Self>> {
+        let DeValue::Array(items) = self.value else {
+            self.reject("expected a list in brackets: `[…]`");
+            return None;
+        };
+        Some(items.iter().map(|item| self.part(item)).collect())
+    }
+
+    /// The items of a list, or the one value that is no list.
+    pub(super) fn list_or_one(&self) -> Vec<Self> {
+        match self.value {
+            DeValue::Array(_) => self.list().unwrap_or_default(),
+            _ => vec![self.clone()],
+        }
+    }
+
+    fn part(&self, value: &'c Spanned<DeValue<'c>>) -> Self {
+        Self { value: value.get_ref(), span: value.span(), ..self.clone() }
+    }
+
+    /// A table with known fields, which messages call `title`.
+    pub(super) fn section(
+        &self,
+        shape: &'static Shape,
+        title: impl Into<String>,
+    ) -> Option<Section<'c>> {
+        let DeValue::Table(table) = self.value else {
+            let example = shape.fields.first().map_or("", |field| field.name);
+            self.reject(format!("expected a table with fields such as `{example}`"));
+            return None;
+        };
+        let section = Section::new(self.cx, table, self.span.clone(), shape);
+        Some(Section { title: title.into(), ..section })
+    }
+
+    /// The entries of a table whose names are the operator's own.
+    pub(super) fn entries(&self) -> Option<Vec<Entry<'c>>> {
+        let DeValue::Table(table) = self.value else {
+            self.reject("expected a table: `{ name = … }`");
+            return None;
+        };
+        Some(entries(self.cx, table))
+    }
+}
+
+impl<'c> Text<'c> {
+    /// `value`; where there is none, notes what was `expected`.
+    pub(super) fn parsed<T>(&self, value: Option<T>, expected: impl Into<String>) -> Option<T> {
+        if value.is_none() {
+            self.refuse_here(expected);
+        }
+        value
+    }
+
+    /// Notes that the text is not what the field can be.
+    pub(super) fn refuse_here(&self, expected: impl Into<String>) {
+        self.item.cx.note(self.refuse(expected));
+    }
+
+    /// That the text is not what the field can be, and what it can be.
+    pub(super) fn refuse(&self, expected: impl Into<String>) -> Problem {
+        let problem = self.item.refuse(expected);
+        if self.foreign {
+            return problem.help("look at the value of the environment variable");
+        }
+        problem
+    }
+
+    /// The text for a message, unless it came from the environment and may be a secret.
+    pub(super) fn shown(&self) -> Option<&str> {
+        (!self.foreign && self.item.display == Display::AsWritten).then_some(self.text.as_str())
+    }
+}
+
+/// A table's entries in the file's order.
+fn entries<'c>(cx: &'c Context<'c>, table: &'c DeTable<'c>) -> Vec<Entry<'c>> {
+    let mut entries: Vec<Entry<'c>> = table
+        .iter()
+        .map(|(name, value)| {
+            let field = name.get_ref().as_ref();
+            let item = Item {
+                cx,
+                field,
+                value: value.get_ref(),
+                span: value.span(),
+                display: Display::AsWritten,
+            };
+            Entry { name: field, name_span: name.span(), item }
+        })
+        .collect();
+    entries.sort_by_key(|entry| entry.name_span.start);
+    entries
+}

@@ -1,0 +1,304 @@
+//! What is wrong with a configuration: what was found, where, and what was expected.
+
+use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// Bytes of the file.
+pub(super) type Span = Range<usize>;
+
+/// Whether a problem stops the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// It can be used, and likely does not do what was meant.
+    Warning,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    severity: Severity,
+    /// What was found.
+    title: String,
+    /// Where in the file; `None` where it is not about a place in it.
+    span: Option<Span>,
+    /// What was expected there.
+    expected: String,
+    /// Another place that has to do with it.
+    related: Option<(Span, String)>,
+    /// What to do.
+    help: Option<String>,
+}
+
+impl Problem {
+    /// An error at a place: what was found there, and what was expected.
+    pub(super) fn error(span: Span, title: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            title: title.into(),
+            span: Some(span),
+            expected: expected.into(),
+            related: None,
+            help: None,
+        }
+    }
+
+    /// A warning at a place.
+    pub(super) fn warning(
+        span: Span,
+        title: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(span, title, expected) }
+    }
+
+    /// An error that is not about a place in the file.
+    pub(super) fn general(title: impl Into<String>) -> Self {
+        Self { span: None, ..Self::error(0..0, title, "") }
+    }
+
+    /// With another place that has to do with it.
+    pub(super) fn related(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.related = Some((span, label.into()));
+        self
+    }
+
+    /// With what to do.
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// With another expectation.
+    pub(super) fn expecting(self, expected: impl Into<String>) -> Self {
+        Self { expected: expected.into(), ..self }
+    }
+
+    /// The same as a warning.
+    pub(super) fn as_warning(self) -> Self {
+        Self { severity: Severity::Warning, ..self }
+    }
+
+    /// Whether it stops the program.
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+}
+
+/// All problems of one file, in the file's order; perhaps none.
+#[derive(Clone, Debug)]
+pub struct Problems {
+    file: String,
+    text: String,
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    pub(super) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
+        list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
+        Self { file: file.to_owned(), text: text.to_owned(), list }
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.list.iter()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether one of them stops the program.
+    pub fn has_errors(&self) -> bool {
+        self.list.iter().any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// Each problem in several lines, with the file's text and the place underlined, and an empty
+    /// line between two; with escape codes for colours where `colour` says so.
+    pub fn render(&self, colour: Colour) -> String {
+        let renderer = match colour {
+            Colour::Never => Renderer::plain(),
+            Colour::Always => Renderer::styled(),
+        };
+        let each = self.list.iter().map(|problem| {
+            let mut text = renderer.render(&[self.group(problem)]);
+            text.push('\n');
+            text
+        });
+        each.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Each problem in one line: `proxy.toml:12:8: what was found: what was expected`. Lines and
+    /// columns count from 1, columns in characters. No text of the file stands in it that may be
+    /// a secret.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.list.iter().map(|problem| {
+            let mut line = match &problem.span {
+                Some(span) => {
+                    let (row, column) = position(&self.text, span.start);
+                    format!("{}:{row}:{column}: {}", self.file, problem.title)
+                }
+                None => problem.title.clone(),
+            };
+            if !problem.expected.is_empty() {
+                line.push_str(": ");
+                line.push_str(&problem.expected);
+            }
+            if let Some(help) = &problem.help {
+                line.push_str("; ");
+                line.push_str(help);
+            }
+            line
+        })
+    }
+
+    fn group<'p>(&'p self, problem: &'p Problem) -> Group<'p> {
+        let level = match problem.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let title = level.primary_title(&problem.title);
+        let mut group = Group::with_title(title);
+        if let Some(span) = &problem.span {
+            let mut snippet = Snippet::source(&self.text).path(&self.file).annotation(
+                AnnotationKind::Primary.span(self.visible(span)).label(&problem.expected),
+            );
+            if let Some((span, label)) = &problem.related {
+                snippet = snippet
+                    .annotation(AnnotationKind::Context.span(self.visible(span)).label(label));
+            }
+            group = group.element(snippet);
+        }
+        if let Some(help) = &problem.help {
+            group = group.element(Level::HELP.message(help));
+        }
+        group
+    }
+
+    /// The part of `span` on its first line: a value of many lines is pointed at, not framed.
+    fn visible(&self, span: &Span) -> Span {
+        let text = self.text.get(span.clone()).unwrap_or_default();
+        let first = text.split(['\n', '\r']).next().unwrap_or_default();
+        let start = span.start.min(self.text.len());
+        start..start + first.len()
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, line) in self.lines().enumerate() {
+            let separator = if place == 0 { "" } else { "\n" };
+            write!(f, "{separator}{line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Whether a text has escape codes for colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// For files and pipes.
+    Never,
+    /// For a terminal.
+    Always,
+}
+
+/// Line and column of a byte, both from 1.
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let row = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    let column = before[line_start..].chars().count() + 1;
+    (row, column)
+}
+
+/// The one of `names` that `found` was likely meant to be.
+pub(super) fn nearest<'n>(
+    found: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<&'n str> {
+    let found = found.to_lowercase().replace('_', "-");
+    // A third of the letters may be wrong, and one even in the shortest names.
+    let tolerance = (found.chars().count() / 3).max(1);
+    names
+        .into_iter()
+        .map(|name| {
+            let plain = name.to_lowercase().replace('_', "-");
+            (strsim::damerau_levenshtein(&found, &plain), name)
+        })
+        .filter(|(distance, _)| *distance <= tolerance)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// `a`, `b` and `c`, in backquotes.
+pub(super) fn enumerate<'n>(names: impl IntoIterator<Item = &'n str>, joint: &str) -> String {
+    let mut names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match names.pop() {
+        None => String::new(),
+        Some(last) if names.is_empty() => last,
+        Some(last) => format!("{} {joint} {last}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_place_and_expectation() {
+        let text = "[server]\nä = 1\n";
+        let problems = Problems::new(
+            "proxy.toml",
+            text,
+            vec![
+                Problem::general("`--listen` has nothing to replace"),
+                Problem::error(14..15, "found", "expected").help("do this"),
+            ],
+        );
+        assert_eq!(
+            problems.lines().collect::<Vec<_>>(),
+            ["`--listen` has nothing to replace", "proxy.toml:2:5: found: expected; do this"]
+        );
+        let shown = problems.render(Colour::Never);
+        assert!(shown.contains("--> proxy.toml:2:5"), "{shown}");
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = ["header_timeout", "body_timeout", "listen"];
+        for (found, expected) in [
+            ("header-timeout", Some("header_timeout")),
+            ("Listen", Some("listen")),
+            ("lisetn", Some("listen")),
+            ("body_time_out", Some("body_timeout")),
+            ("frobnicate", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(found, names), expected, "{found}");
+        }
+    }
+
+    #[test]
+    fn colours_are_for_terminals() {
+        let problems = Problems::new("f", "x", vec![Problem::error(0..1, "t", "e")]);
+        assert!(!problems.render(Colour::Never).contains('\u{1b}'));
+        assert!(problems.render(Colour::Always).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn any_span_can_be_shown() {
+        for span in [0..0, 3..3, 2..900, 900..901, 1..0, 1..2] {
+            let problems =
+                Problems::new("f", "ä\n\nb", vec![Problem::error(span.clone(), "t", "e")]);
+            assert!(problems.render(Colour::Never).contains("error: t"), "{span:?}");
+            assert_eq!(problems.lines().count(), 1);
+        }
+    }
+}
