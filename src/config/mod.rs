@@ -118,6 +118,11 @@ pub fn parse(
     }
 }
 
+/// The process's environment. A variable that is no UTF-8 is as good as unset.
+pub fn process_environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;

@@ -43,6 +43,41 @@ pub fn store_recovered() {
     info!(target: TARGET, "store recovered");
 }
 
+/// It takes questions to the admin endpoint at `address`.
+pub fn admin_listening(address: SocketAddr) {
+    info!(target: TARGET, %address, "admin listening");
+}
+
+/// An exchange with an upstream failed, and its client was told so.
+pub fn upstream_failed(error: &dyn Display, route: &str) {
+    info!(target: TARGET, %error, route, "upstream failed");
+}
+
+/// A server does not take connections any more.
+pub fn server_down(server: &str, error: &dyn Display) {
+    info!(target: TARGET, server, %error, "server down");
+}
+
+/// A server takes connections again.
+pub fn server_up(server: &str) {
+    info!(target: TARGET, server, "server up");
+}
+
+/// The system allows fewer open files than the connections may need.
+pub fn few_open_files(limit: u64, wanted: u64) {
+    warn!(target: TARGET, limit, wanted, "few open files");
+}
+
+/// The limit on open files could not be raised.
+pub fn open_files_unchanged(error: &dyn Display) {
+    warn!(target: TARGET, %error, "few open files");
+}
+
+/// A connection could not be accepted.
+pub fn accept_failed(error: &dyn Display) {
+    warn!(target: TARGET, %error, "accept failed");
+}
+
 /// It finishes what is under way.
 pub fn draining() {
     info!(target: TARGET, "draining");

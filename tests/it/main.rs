@@ -1,1 +1,4 @@
-//! Black-box tests.
+//! Black-box tests, in one binary: one link on a small machine.
+
+mod basics;
+mod support;
