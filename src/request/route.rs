@@ -17,12 +17,6 @@ pub enum PatternError {
     Relative,
 }
 
-impl std::fmt::Display for PatternError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("expected a path that begins with a slash")
-    }
-}
-
 impl std::str::FromStr for Pattern {
     type Err = PatternError;
 
