@@ -22,8 +22,6 @@ const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 /// A route, and what is only known of its place in the file.
 pub(super) struct Draft {
-    /// `[[routes]]`.
-    pub(super) span: Span,
     /// The value of `path`.
     pub(super) path_span: Span,
     pub(super) pattern: Option<Pattern>,
@@ -58,10 +56,9 @@ pub(super) fn build(
     upstreams: &[Named<UpstreamSpec>],
     limits: &[Named<Limit>],
 ) -> Draft {
-    let span = section.span.clone();
     let name = section.take("name").and_then(|item| explicit_name(&item));
     let path = section.require("path", "\"/users/{id}\"");
-    let path_span = path.as_ref().map_or(span.clone(), |item| item.span.clone());
+    let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
     let pattern = path.as_ref().and_then(pattern);
     let conditions = Conditions {
         methods: methods(&mut section),
@@ -77,7 +74,6 @@ pub(super) fn build(
     let response_headers = headers::changes(&mut section, "response_headers");
     section.finish();
     Draft {
-        span,
         path_span,
         pattern,
         conditions,
