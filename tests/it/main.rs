@@ -1,1 +1,3 @@
 //! Black-box tests.
+
+mod config;
