@@ -400,6 +400,12 @@ impl<'c> Text<'c> {
         self.item.cx.note(self.refuse(expected));
     }
 
+    /// Notes that the text is not what the field can be, because of `error`, which may repeat the
+    /// text: where that may be a secret, what was `expected` is said instead.
+    pub(super) fn refuse_because(&self, error: &str, expected: &str) {
+        self.refuse_here(if self.shown().is_some() { error } else { expected });
+    }
+
     /// That the text is not what the field can be, and what it can be.
     pub(super) fn refuse(&self, expected: impl Into<String>) -> Problem {
         let problem = self.item.refuse(expected);

@@ -75,7 +75,7 @@ pub fn load(
                 let warning = Problem::general(format!(
                     "there is no {name}: everything is forwarded, and nothing is limited"
                 ));
-                loaded.warnings = Problems::new(&name, "", vec![warning.as_warning()]);
+                loaded.warnings = Problems::new(&name, "", vec![warning.into_warning()]);
                 Ok(loaded)
             }
             None => Err(one(

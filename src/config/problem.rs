@@ -72,13 +72,8 @@ impl Problem {
         self
     }
 
-    /// With another expectation.
-    pub(super) fn expecting(self, expected: impl Into<String>) -> Self {
-        Self { expected: expected.into(), ..self }
-    }
-
     /// The same as a warning.
-    pub(super) fn as_warning(self) -> Self {
+    pub(super) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
@@ -139,7 +134,7 @@ impl Problems {
         self.list.iter().map(|problem| {
             let mut line = match &problem.span {
                 Some(span) => {
-                    let (row, column) = position(&self.text, span.start);
+                    let (row, column) = position(&self.text, self.boundary(span.start));
                     format!("{}:{row}:{column}: {}", self.file, problem.title)
                 }
                 None => problem.title.clone(),
@@ -181,10 +176,16 @@ impl Problems {
 
     /// The part of `span` on its first line: a value of many lines is pointed at, not framed.
     fn visible(&self, span: &Span) -> Span {
-        let text = self.text.get(span.clone()).unwrap_or_default();
+        let (start, end) = (self.boundary(span.start), self.boundary(span.end));
+        let text = self.text.get(start..end).unwrap_or_default();
         let first = text.split(['\n', '\r']).next().unwrap_or_default();
-        let start = span.start.min(self.text.len());
         start..start + first.len()
+    }
+
+    /// The start of the character that holds this byte.
+    fn boundary(&self, offset: usize) -> usize {
+        let is_boundary = |offset: &usize| self.text.is_char_boundary(*offset);
+        (0..=offset.min(self.text.len())).rev().find(is_boundary).unwrap_or_default()
     }
 }
 
@@ -294,7 +295,8 @@ mod tests {
 
     #[test]
     fn any_span_can_be_shown() {
-        for span in [0..0, 3..3, 2..900, 900..901, 1..0, 1..2] {
+        let reversed = Span { start: 1, end: 0 };
+        for span in [0..0, 3..3, 2..900, 900..901, reversed, 1..2] {
             let problems =
                 Problems::new("f", "ä\n\nb", vec![Problem::error(span.clone(), "t", "e")]);
             assert!(problems.render(Colour::Never).contains("error: t"), "{span:?}");

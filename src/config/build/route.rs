@@ -8,10 +8,11 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::limit::Draft as Limit;
-use super::{Named, answer, headers, name, one_of};
+use super::{Named, answer, headers, one_of};
 use crate::config::fields::RESPOND;
 use crate::config::file::{Context, Item, Section, Text};
 use crate::config::problem::{Problem, Span, nearest};
+use crate::limit::name::Name;
 use crate::plan::{Action, HeaderChanges, RouteSpec, UpstreamSpec};
 use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
 
@@ -63,8 +64,10 @@ pub(super) fn build(
     let conditions = Conditions {
         methods: methods(&mut section),
         host: section.take("host").and_then(|item| {
-            let text = item.text_as("expected a host, as in \"www.example.com\"")?;
-            text.text.parse::<HostPattern>().map_err(|error| text.refuse_here(error)).ok()
+            const EXPECTED: &str = "expected a host, as in \"www.example.com\"";
+            let text = item.text_as(EXPECTED)?;
+            let host = text.text.parse::<HostPattern>();
+            host.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
         }),
         headers: headers::values(&mut section, "headers"),
     };
@@ -87,8 +90,10 @@ pub(super) fn build(
 
 /// A path pattern.
 pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
-    let text = item.text_as("expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"")?;
-    text.text.parse().map_err(|error| text.refuse_here(format!("{error}"))).ok()
+    const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
+    let text = item.text_as(EXPECTED)?;
+    let pattern = text.text.parse::<Pattern>();
+    pattern.map_err(|error| text.refuse_because(&error.to_string(), EXPECTED)).ok()
 }
 
 fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
@@ -97,7 +102,8 @@ fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
         text.refuse_here("expected another name: requests without a route are filed under this");
         return None;
     }
-    let name = name(item.cx, &text.text, item.span.clone())?;
+    let name = Name::new(&text.text);
+    let name = text.parsed(name, "expected 1 to 64 letters, digits, `_`, `.` or `-`")?;
     Some((name.as_str().into(), item.span.clone()))
 }
 
@@ -129,7 +135,7 @@ fn method(text: &Text<'_>) -> Option<Method> {
     }
     let is_upper = !written.bytes().any(|b| b.is_ascii_lowercase());
     let method = Method::from_bytes(written.as_bytes()).ok().filter(|_| is_upper);
-    let near = nearest(written, METHODS);
+    let near = text.shown().and_then(|shown| nearest(shown, METHODS));
     text.parsed(
         method,
         match near {
@@ -213,8 +219,10 @@ fn unknown(text: &Text<'_>, kind: &str, expected: String) -> Problem {
 }
 
 fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
-    let text = item.text_as("expected a path, as in \"/v2/{id}\"")?;
-    Rewrite::new(&text.text, pattern).map_err(|error| text.refuse_here(error)).ok()
+    const EXPECTED: &str = "expected a path, as in \"/v2/{id}\"";
+    let text = item.text_as(EXPECTED)?;
+    let rewrite = Rewrite::new(&text.text, pattern);
+    rewrite.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
 }
 
 fn respond(item: &Item<'_>) -> Option<Action> {
