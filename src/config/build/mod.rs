@@ -57,11 +57,12 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         cx.note(problem.help(ROUTE_EXAMPLE));
         return None;
     };
+    let known = route::Known::new(&upstreams, &limits);
     let routes: Vec<_> = routes
         .list()?
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
-        .map(|section| route::build(section, &upstreams, &limits))
+        .map(|section| route::build(section, &known))
         .collect();
 
     sanity::check(

@@ -21,6 +21,21 @@ const RESERVED: &str = "none";
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
+/// What a route may name.
+pub(super) struct Known<'k> {
+    upstreams: &'k [Named<UpstreamSpec>],
+    limits: &'k [Named<Limit>],
+    /// A file has thousands of either: no route looks through them all.
+    limit_places: HashMap<&'k str, usize>,
+}
+
+impl<'k> Known<'k> {
+    pub(super) fn new(upstreams: &'k [Named<UpstreamSpec>], limits: &'k [Named<Limit>]) -> Self {
+        let places = limits.iter().enumerate().map(|(place, limit)| (limit.name.as_str(), place));
+        Self { upstreams, limits, limit_places: places.collect() }
+    }
+}
+
 /// A route, and what is only known of its place in the file.
 pub(super) struct Draft {
     /// The value of `path`.
@@ -54,11 +69,7 @@ impl Draft {
     }
 }
 
-pub(super) fn build(
-    mut section: Section<'_>,
-    upstreams: &[Named<UpstreamSpec>],
-    limits: &[Named<Limit>],
-) -> Draft {
+pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> Draft {
     let name = section.take("name").and_then(|item| explicit_name(&item));
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
@@ -73,8 +84,8 @@ pub(super) fn build(
         }),
         headers: headers::values(&mut section, "headers"),
     };
-    let action = action(&mut section, pattern.as_ref(), upstreams);
-    let (limits, limits_meant) = used_limits(&mut section, limits);
+    let action = action(&mut section, pattern.as_ref(), known.upstreams);
+    let (limits, limits_meant) = used_limits(&mut section, known);
     let request_headers = headers::changes(&mut section, "request_headers");
     let response_headers = headers::changes(&mut section, "response_headers");
     section.finish();
@@ -259,16 +270,13 @@ fn respond(item: &Item<'_>) -> Option<Action> {
     Some(Action::Respond { status, body })
 }
 
-fn used_limits(
-    section: &mut Section<'_>,
-    limits: &[Named<Limit>],
-) -> (Vec<(usize, Span)>, Vec<String>) {
-    let names = limits.iter().map(|limit| limit.name.as_str());
+fn used_limits(section: &mut Section<'_>, known: &Known<'_>) -> (Vec<(usize, Span)>, Vec<String>) {
+    let names = known.limits.iter().map(|limit| limit.name.as_str());
     let mut used: Vec<(usize, Span)> = Vec::new();
     let mut meant = Vec::new();
     for item in section.list("limits") {
         let Some(text) = item.text_as("expected the name of a limit") else { continue };
-        let Some(place) = names.clone().position(|name| name == text.text) else {
+        let Some(&place) = known.limit_places.get(text.text.as_str()) else {
             item.cx.note(unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits")));
             meant.extend(nearest(&text.text, names.clone()).map(str::to_owned));
             continue;
