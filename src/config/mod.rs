@@ -9,6 +9,7 @@ mod diff;
 mod environment;
 mod fields;
 mod file;
+mod item;
 mod problem;
 pub mod schema;
 mod value;

@@ -1,6 +1,8 @@
 //! Faulty files, and what is said about each. `TIDEGATE_BLESS=1` writes what is said now into the
 //! `.expected` files: look at every line of the difference, as the person who gets to read it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its files has failed")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,7 @@
 //! A limit's `overrides`: other figures for some keys.
 
+use ipnet::{IpNet, Ipv6Net};
+
 use super::figures;
 use super::server::network_item;
 use crate::config::fields::OVERRIDE;
@@ -86,8 +88,17 @@ fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
         _ => format!("expected a value of `{source}`, or \"*\" for any"),
     };
     let text = item.text_as(&expected)?;
-    if *source == KeySource::Ip && text.text != "*" {
-        network_item(item)?;
+    if *source == KeySource::Ip
+        && text.text != "*"
+        && let IpNet::V6(v6) = network_item(item)?
+        && v6.prefix_len() > ipv6_prefix
+    {
+        let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
+        text.refuse_because(
+            &format!("IPv6 clients are counted by `ipv6_prefix`: did you mean \"{near}\"?"),
+            &expected,
+        );
+        return None;
     }
     match Part::parse(&text.text, source, ipv6_prefix) {
         Ok(part) => Some(part),

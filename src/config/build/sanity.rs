@@ -1,5 +1,6 @@
 //! What holds between sections: that everything is used, and can be.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -30,10 +31,13 @@ pub(super) fn check(cx: &Context<'_>, whole: &Whole<'_>) {
 }
 
 fn unused(cx: &Context<'_>, whole: &Whole<'_>) {
+    let used: HashSet<usize> =
+        whole.routes.iter().flat_map(|route| &route.limits).map(|(limit, _)| *limit).collect();
+    let meant: HashSet<&str> =
+        whole.routes.iter().flat_map(|route| &route.limits_meant).map(String::as_str).collect();
     for (place, limit) in whole.limits.iter().enumerate() {
-        let used = whole.routes.iter().any(|route| route.limits.iter().any(|(l, _)| *l == place));
         let on = limit.value.as_ref().is_none_or(|draft| draft.on);
-        if on && !used {
+        if on && !used.contains(&place) && !meant.contains(limit.name.as_str()) {
             cx.note(
                 Problem::error(
                     limit.span.clone(),
