@@ -1,6 +1,36 @@
 //! tidegate: a reverse proxy that throttles the traffic to an existing API.
+//!
+//! # The map
+//! - [`limit`]: the pure core: algorithms, buckets, decisions.
+//! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
+//! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
+//! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
+//! - [`throttle`]: where a request meets its limits.
+//! - [`upstream`]: the API behind: connections, balancing, retries.
+//! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
+//! - [`observe`]: log lines, throttle summaries, metrics; [`clock`]: the time.
+//! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
+//!
+//! # A request's walk
+//! `proxy::serve` accepts a connection on one worker and hands each request to `proxy::handle`: the
+//! plan in force, the host, the path's normal form, the route, the client's address, the time. Then
+//! `throttle::admit` reads one key for each limit and asks the store once; what passes is sent by
+//! `upstream::send`, and its answer flows back through `proxy::body`, whose end counts and logs the
+//! request. Whatever stops it on the way is a `proxy::refusal`, which `proxy::answer` turns into a
+//! response.
 
+pub mod admin;
+pub mod cli;
+pub mod clock;
+pub mod config;
 pub mod limit;
+pub mod observe;
 pub mod plan;
+pub mod proxy;
+pub mod reload;
 pub mod request;
+pub mod server;
 pub mod store;
+pub mod throttle;
+pub mod upstream;
+pub mod worker;

@@ -17,7 +17,7 @@ use crate::request::client::Trust;
 use crate::request::exempt::Exempt;
 use crate::request::key::KeySpec;
 use crate::request::overrides::Overrides;
-use crate::request::route::{Rewrite, Table};
+use crate::request::route::{Conditions, Pattern, Rewrite, Table};
 
 /// The validated configuration.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct Plan {
     pub upstreams: Vec<UpstreamSpec>,
     /// The limits that routes use; routes name them by their place.
     pub limits: Vec<Arc<LimitSpec>>,
+    /// The names of the limits that are off: they are in no route.
+    pub off: Vec<Name>,
     /// What happens to a request once its route is found, by the place that `table` answers.
     pub routes: Vec<RouteSpec>,
     /// Finds a request's route.
@@ -205,11 +207,15 @@ pub enum AnswerBody {
     Custom(Bytes),
 }
 
-/// `[[routes]]`, but for what it matches, which is in the table.
-#[derive(Debug)]
+/// `[[routes]]`.
+#[derive(Debug, PartialEq, Eq)]
 pub struct RouteSpec {
     /// Unique; stands in keys, logs and metrics.
     pub name: Arc<str>,
+    /// The paths that it matches, as the table has them.
+    pub pattern: Pattern,
+    /// What its requests must have besides, as the table has it.
+    pub conditions: Conditions,
     /// What becomes of its requests.
     pub action: Action,
     /// The places of its limits in [`Plan::limits`], in the file's order, without those that are
@@ -222,7 +228,7 @@ pub struct RouteSpec {
 }
 
 /// What becomes of a route's requests.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// They go upstream.
     Forward {

@@ -1,9 +1,17 @@
 //! The client's address, from the peer's and from what trusted proxies say.
+//!
+//! The header is read from its right end: the peer wrote the last address, and each trusted proxy
+//! vouches for the one on its left. A stranger can write to the left of what the first trusted
+//! proxy wrote and nowhere else, so nothing there may change how the rest is read.
 
-use std::net::IpAddr;
+mod forwarded;
 
-use http::{HeaderMap, HeaderName};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
+
+use super::network;
 
 /// Whose word about a client's address is taken, and in which header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,14 +44,221 @@ pub struct Client {
     pub peer_trusted: bool,
 }
 
+/// More proxies than this in a row are nobody's; what stands left of them is not believed.
+const MAX_PROXIES: usize = 64;
+
 impl Trust {
-    /// The client of a request that came from `peer`.
+    /// The client of a request that came from `peer`: the right-most address of the header that is
+    /// no trusted proxy, or the left-most where all of them are. What stands left of something
+    /// unreadable is not believed; the client is then the last address that was.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
-        unimplemented!("{peer} {headers:?}")
+        let peer = peer.to_canonical();
+        if !self.trusts(peer) {
+            return Client { address: peer, via: Vec::new(), peer_trusted: false };
+        }
+        match &self.header {
+            ClientHeader::XForwardedFor => self.follow(peer, nearest_first(headers)),
+            ClientHeader::Forwarded => self.follow(peer, forwarded::nearest_first(headers)),
+            ClientHeader::Single(name) => self.follow(peer, single(headers, name).into_iter()),
+        }
     }
 
     /// Whether `address` is one of the trusted proxies.
     pub fn trusts(&self, address: IpAddr) -> bool {
-        unimplemented!("{address}")
+        self.networks.iter().any(|trusted| network::contains(trusted, address))
+    }
+
+    fn follow(&self, peer: IpAddr, named: impl Iterator<Item = Option<IpAddr>>) -> Client {
+        let mut via = Vec::new();
+        let mut address = peer;
+        for (place, next) in named.take(MAX_PROXIES).map_while(|named| named).enumerate() {
+            if place > 0 {
+                via.push(address);
+            }
+            address = next;
+            if !self.trusts(address) {
+                break;
+            }
+        }
+        via.reverse();
+        Client { address, via, peer_trusted: true }
+    }
+}
+
+/// The addresses in `x-forwarded-for`, `None` for each element that is none. An empty element is
+/// unreadable too: a proxy may have written it that did not know its client.
+fn nearest_first(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+    let lines = headers.get_all("x-forwarded-for").iter().rev();
+    lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',').map(address))
+}
+
+/// The address in a header that must be there once; nobody can tell which of two is meant.
+fn single(headers: &HeaderMap, name: &HeaderName) -> Option<Option<IpAddr>> {
+    let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let first = lines.next()?;
+    Some(address(first).filter(|_| lines.next().is_none()))
+}
+
+/// An address in any spelling that proxies use: with a port or without, IPv6 in brackets or plain.
+fn address(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
+    let address = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(literal) => IpAddr::V6(literal.parse::<Ipv6Addr>().ok()?),
+        None => match text.parse() {
+            Ok(address) => address,
+            // A zone names an interface of the proxy's own: nothing that we could count by.
+            Err(_) => text.parse::<SocketAddr>().ok().filter(|_| !text.contains('%'))?.ip(),
+        },
+    };
+    Some(address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect(text)
+    }
+
+    fn client(header: ClientHeader, peer: &str, lines: &[(&'static str, &str)]) -> Client {
+        let networks = ["10.0.0.0/8", "fd00::/8", "::ffff:192.168.0.0/112"];
+        let networks = networks.iter().map(|text| text.parse().expect("a network")).collect();
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
+        }
+        Trust { networks, header }.client(ip(peer), &headers)
+    }
+
+    #[test]
+    fn the_right_most_stranger_is_the_client() {
+        for (name, peer, lines, address, via) in [
+            ("no header", "10.0.0.1", &[][..], "10.0.0.1", &[][..]),
+            ("one", "10.0.0.1", &["203.0.113.7"], "203.0.113.7", &[]),
+            ("spoofed", "10.0.0.1", &["6.6.6.6, 203.0.113.7"], "203.0.113.7", &[]),
+            (
+                "via",
+                "10.0.0.1",
+                &["203.0.113.7, 10.0.0.3,10.0.0.2"],
+                "203.0.113.7",
+                &["10.0.0.3", "10.0.0.2"],
+            ),
+            (
+                "two lines",
+                "10.0.0.1",
+                &["6.6.6.6, 203.0.113.7", "10.0.0.2"],
+                "203.0.113.7",
+                &["10.0.0.2"],
+            ),
+            ("second line", "10.0.0.1", &["6.6.6.6", "203.0.113.7"], "203.0.113.7", &[]),
+            ("all trusted", "10.0.0.1", &["10.0.0.4, 10.0.0.3"], "10.0.0.4", &["10.0.0.3"]),
+            ("mapped peer", "::ffff:10.0.0.1", &["203.0.113.7"], "203.0.113.7", &[]),
+            ("mapped network", "192.168.0.9", &["203.0.113.7"], "203.0.113.7", &[]),
+            (
+                "mapped element",
+                "10.0.0.1",
+                &["203.0.113.7, ::ffff:10.0.0.2"],
+                "203.0.113.7",
+                &["10.0.0.2"],
+            ),
+            ("mapped client", "10.0.0.1", &["::ffff:203.0.113.7"], "203.0.113.7", &[]),
+            ("ports", "10.0.0.1", &["203.0.113.7:567, [fd00::1]:99"], "203.0.113.7", &["fd00::1"]),
+            ("v6", "fd00::2", &["2001:db8::1"], "2001:db8::1", &[]),
+            ("v6 brackets", "fd00::2", &["[2001:db8::1]"], "2001:db8::1", &[]),
+            ("unreadable", "10.0.0.1", &["203.0.113.7, unknown"], "10.0.0.1", &[]),
+            (
+                "unreadable later",
+                "10.0.0.1",
+                &["203.0.113.7, x, 10.0.0.3, 10.0.0.2"],
+                "10.0.0.3",
+                &["10.0.0.2"],
+            ),
+            ("left garbage", "10.0.0.1", &["\"(, 203.0.113.7"], "203.0.113.7", &[]),
+            ("empty element", "10.0.0.1", &["203.0.113.7,"], "10.0.0.1", &[]),
+            ("empty line", "10.0.0.1", &["203.0.113.7", ""], "10.0.0.1", &[]),
+            ("zone", "10.0.0.1", &["[fe80::1%1]:5"], "10.0.0.1", &[]),
+            ("bad port", "10.0.0.1", &["203.0.113.7:x"], "10.0.0.1", &[]),
+            ("not ASCII", "10.0.0.1", &["é"], "10.0.0.1", &[]),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| ("x-forwarded-for", *line)).collect();
+            let via = via.iter().copied().map(ip).collect();
+            let expected = Client { address: ip(address), via, peer_trusted: true };
+            assert_eq!(client(ClientHeader::XForwardedFor, peer, &lines), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn strangers_are_not_believed() {
+        let lines = [("x-forwarded-for", "10.0.0.2"), ("forwarded", "for=10.0.0.2")];
+        for header in [ClientHeader::XForwardedFor, ClientHeader::Forwarded] {
+            let found = client(header, "::ffff:203.0.113.7", &lines);
+            let address = ip("203.0.113.7");
+            assert_eq!(found, Client { address, via: Vec::new(), peer_trusted: false });
+        }
+    }
+
+    #[test]
+    fn other_headers_are_never_looked_at() {
+        let name = HeaderName::from_static("x-real-ip");
+        for (header, line) in [
+            (ClientHeader::XForwardedFor, ("forwarded", "for=203.0.113.7")),
+            (ClientHeader::Forwarded, ("x-forwarded-for", "203.0.113.7")),
+            (ClientHeader::Single(name), ("x-forwarded-for", "203.0.113.7")),
+        ] {
+            assert_eq!(client(header, "10.0.0.1", &[line]).address, ip("10.0.0.1"), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn forwarded_is_read_by_its_grammar() {
+        for (name, line, address) in [
+            ("plain", "for=203.0.113.7", "203.0.113.7"),
+            (
+                "other pairs",
+                "by=10.0.0.1;proto=https; FOR=203.0.113.7 ;host=\"a,b;for=1.1.1.1\"",
+                "203.0.113.7",
+            ),
+            ("v6", "for=\"[2001:db8::1]:80\"", "2001:db8::1"),
+            ("escapes", "for=\"203.0.\\113.7\"", "203.0.113.7"),
+            ("spoofed", "for=6.6.6.6, for=203.0.113.7, for=10.0.0.2", "203.0.113.7"),
+            ("open quote on the left", "for=\"x, for=203.0.113.7", "203.0.113.7"),
+            ("open quote, then quotes", "for=6.6.6.6,for=\", for=\"203.0.113.7\"", "203.0.113.7"),
+            ("backslash on the left", "for=\"\\, for=\"203.0.113.7\"", "203.0.113.7"),
+            ("unknown", "for=203.0.113.7, for=unknown", "10.0.0.1"),
+            ("hidden", "for=203.0.113.7, for=_x", "10.0.0.1"),
+            ("hidden port", "for=\"203.0.113.7:_p\"", "203.0.113.7"),
+            ("no for", "for=203.0.113.7, proto=https", "10.0.0.1"),
+            ("two for", "for=203.0.113.7;for=203.0.113.8", "10.0.0.1"),
+            ("no value", "for", "10.0.0.1"),
+            ("half a quote", "for=203.0.113.7\"", "10.0.0.1"),
+            ("empty", "for=203.0.113.7,", "10.0.0.1"),
+        ] {
+            let found = client(ClientHeader::Forwarded, "10.0.0.1", &[("forwarded", line)]);
+            assert_eq!(found.address, ip(address), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_header_with_one_address_must_be_there_once() {
+        for (name, lines, address) in [
+            ("one", &["203.0.113.7"][..], "203.0.113.7"),
+            ("none", &[], "10.0.0.1"),
+            ("trusted", &["10.0.0.9"], "10.0.0.9"),
+            ("two", &["203.0.113.7", "203.0.113.7"], "10.0.0.1"),
+            ("a list", &["203.0.113.7, 203.0.113.8"], "10.0.0.1"),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| ("x-real-ip", *line)).collect();
+            let header = ClientHeader::Single(HeaderName::from_static("x-real-ip"));
+            assert_eq!(client(header, "10.0.0.1", &lines).address, ip(address), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_endless_list_is_not_read_to_its_end() {
+        let line = format!("203.0.113.7{}", ", 10.0.0.2".repeat(5000));
+        let found = client(ClientHeader::XForwardedFor, "10.0.0.1", &[("x-forwarded-for", &line)]);
+        assert_eq!(found.address, ip("10.0.0.2"));
+        assert_eq!(found.via.len(), MAX_PROXIES - 1);
     }
 }

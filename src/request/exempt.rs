@@ -4,6 +4,7 @@ use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
 use super::key::View;
+use super::network;
 use super::route::Pattern;
 
 /// Requests that a limit does not apply to: any one entry suffices.
@@ -13,13 +14,63 @@ pub struct Exempt {
     pub networks: Vec<IpNet>,
     /// Paths.
     pub paths: Vec<Pattern>,
-    /// Headers with exactly this value.
+    /// Headers with exactly this value, be it beside others.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Exempt {
     /// Whether the request is exempt.
     pub fn covers(&self, request: &View<'_>) -> bool {
-        unimplemented!("{request:?}")
+        let has = |(name, value): &(HeaderName, HeaderValue)| {
+            request.headers.get_all(name).iter().any(|found| found == value)
+        };
+        self.networks.iter().any(|network| network::contains(network, request.client))
+            || self.paths.iter().any(|pattern| pattern.matches(request.path))
+            || self.headers.iter().any(has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method};
+
+    use super::*;
+    use crate::request::path::NormalPath;
+    use crate::request::route::Params;
+
+    #[test]
+    fn any_one_entry_suffices() {
+        let header =
+            |value| (HeaderName::from_static("x-internal"), HeaderValue::from_static(value));
+        let exempt = Exempt {
+            networks: vec!["10.0.0.0/8".parse().expect("a network")],
+            paths: vec!["/healthz".parse().expect("a path"), "/s/{*r}".parse().expect("a path")],
+            headers: vec![header("secret")],
+        };
+        for (name, client, path, value, expected) in [
+            ("none", "203.0.113.7", "/a", "x", false),
+            ("client", "10.1.1.1", "/a", "x", true),
+            ("mapped client", "::ffff:10.1.1.1", "/a", "x", true),
+            ("path", "203.0.113.7", "/%68ealthz;x", "x", true),
+            ("path below", "203.0.113.7", "/healthz/", "x", false),
+            ("rest", "203.0.113.7", "/s/a", "x", true),
+            ("header", "203.0.113.7", "/a", "secret", true),
+            ("header in part", "203.0.113.7", "/a", "secret2", false),
+        ] {
+            let path = NormalPath::parse(path, true).expect(path);
+            let headers = HeaderMap::from_iter([header(value)]);
+            let view = View {
+                path: &path,
+                query: None,
+                method: &Method::GET,
+                host: "",
+                route: "",
+                client: client.parse().expect(client),
+                headers: &headers,
+                params: &Params::none(),
+            };
+            assert_eq!(exempt.covers(&view), expected, "{name}");
+            assert!(!Exempt::default().covers(&view), "{name}");
+        }
     }
 }

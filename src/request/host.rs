@@ -1,11 +1,17 @@
 //! The host that a request is for.
 
-use http::HeaderMap;
-use http::Uri;
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
 
-/// A host in its normal form: lower case, without a trailing dot, without the port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host(String);
+use http::header::HOST;
+use http::{HeaderMap, Uri, Version};
+use smallvec::SmallVec;
+
+/// A host in its normal form: lower case, without a trailing dot, without the port; an IPv6
+/// address in brackets, in its shortest spelling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Host(SmallVec<[u8; 48]>);
 
 /// Why a request's host cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,18 +24,194 @@ pub enum HostError {
     Malformed,
 }
 
+/// A name in the DNS is not longer.
+const MAX_LENGTH: usize = 253;
+
 impl Host {
     /// The request's host: of an absolute-form target, else of the `host` header. An HTTP/1.0
     /// request may have none: the empty host.
     ///
     /// # Errors
-    /// Where there is none, more than one, or one that is malformed.
-    pub fn of(uri: &Uri, headers: &HeaderMap, version: http::Version) -> Result<Self, HostError> {
-        unimplemented!("{uri:?} {headers:?} {version:?}")
+    /// Where there is none, more than one, or one that is malformed. HTTP/1.1 demands the header
+    /// beside an absolute-form target too, and it must be sound although it does not count.
+    pub fn of(uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Self, HostError> {
+        let mut lines = headers.get_all(HOST).iter();
+        let header = match lines.next() {
+            Some(line) => Some(line.to_str().map_err(|_| HostError::Malformed)?.parse::<Self>()?),
+            None if version == Version::HTTP_11 => return Err(HostError::Missing),
+            None => None,
+        };
+        if lines.next().is_some() {
+            return Err(HostError::Repeated);
+        }
+        match (uri.authority(), header) {
+            (Some(authority), _) => authority.as_str().parse(),
+            (None, Some(header)) => Ok(header),
+            (None, None) if version < Version::HTTP_11 => Ok(Self(SmallVec::new())),
+            (None, None) => Err(HostError::Missing),
+        }
     }
 
     /// The normal form; empty where an HTTP/1.0 request has none.
     pub fn as_str(&self) -> &str {
-        &self.0
+        // Built from ASCII alone, so the fallback is never taken.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The normal form of a host without a port.
+    pub(super) fn without_port(text: &str) -> Option<Self> {
+        match text.strip_prefix('[') {
+            Some(literal) => {
+                let address: Ipv6Addr = literal.strip_suffix(']')?.parse().ok()?;
+                Some(Self(format!("[{address}]").into_bytes().into()))
+            }
+            None => {
+                let name = text.strip_suffix('.').unwrap_or(text);
+                is_name(name).then(|| Self(name.bytes().map(|b| b.to_ascii_lowercase()).collect()))
+            }
+        }
+    }
+}
+
+/// A host with or without a port, as it stands in a `host` header.
+impl FromStr for Host {
+    type Err = HostError;
+
+    fn from_str(text: &str) -> Result<Self, HostError> {
+        // The last colon outside of an IPv6 address's brackets.
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port),
+            _ => (text, ""),
+        };
+        let fits = port.bytes().all(|b| b.is_ascii_digit())
+            && (port.is_empty() || port.parse::<u16>().is_ok());
+        Self::without_port(host).filter(|_| fits).ok_or(HostError::Malformed)
+    }
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "the request has no host",
+            Self::Repeated => "the request has more than one host",
+            Self::Malformed => "the request's host is malformed",
+        })
+    }
+}
+
+impl std::error::Error for HostError {}
+
+fn is_name(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'~');
+    text.len() <= MAX_LENGTH
+        && text.split('.').all(|label| !label.is_empty() && label.bytes().all(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    fn of(target: &str, hosts: &[&str], version: Version) -> Result<String, HostError> {
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(HOST, HeaderValue::from_bytes(host.as_bytes()).expect("a value"));
+        }
+        let uri: Uri = target.parse().expect("a target");
+        Host::of(&uri, &headers, version).map(|host| host.as_str().to_owned())
+    }
+
+    #[test]
+    fn a_host_has_one_normal_form() {
+        for (header, host) in [
+            ("example.com", "example.com"),
+            ("EXAMPLE.Com", "example.com"),
+            ("example.com.", "example.com"),
+            ("example.com.:80", "example.com"),
+            ("example.com:8080", "example.com"),
+            ("example.com:", "example.com"),
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("my_host-1", "my_host-1"),
+            ("[2001:DB8:0::1]", "[2001:db8::1]"),
+            ("[::1]:443", "[::1]"),
+        ] {
+            assert_eq!(of("/", &[header], Version::HTTP_11), Ok(host.into()), "{header}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        let long = "a".repeat(254);
+        for header in [
+            "",
+            ".",
+            "a..b",
+            ".a",
+            "a..",
+            "a b",
+            "a,b",
+            "a/b",
+            "a@b",
+            "user:pw@a",
+            "a:b",
+            "a:1:2",
+            "a:65536",
+            "a:+1",
+            "::1",
+            "[::1",
+            "[::1]x",
+            "[::1]]",
+            "[]",
+            "[1.2.3.4]",
+            "[fe80::1%25e]",
+            "ex%61mple",
+            "größe",
+            ":80",
+            "*",
+            &long,
+        ] {
+            let found = of("/", &[header], Version::HTTP_11);
+            assert_eq!(found, Err(HostError::Malformed), "{header}");
+        }
+    }
+
+    #[test]
+    fn the_target_wins_and_the_header_must_be_sound() {
+        use HostError::*;
+        use Version as V;
+        let absolute = "http://A.example:81/x";
+        for (name, target, hosts, version, expected) in [
+            ("target wins", absolute, &["b.example"][..], V::HTTP_11, Ok("a.example")),
+            ("target alone", absolute, &[], V::HTTP_11, Err(Missing)),
+            ("target alone, 1.0", absolute, &[], V::HTTP_10, Ok("a.example")),
+            ("target alone, h2", absolute, &[], V::HTTP_2, Ok("a.example")),
+            ("target, bad header", absolute, &["a b"], V::HTTP_11, Err(Malformed)),
+            ("user in target", "http://u@a/", &["a"], V::HTTP_11, Err(Malformed)),
+            ("two", "/", &["a", "b"], V::HTTP_11, Err(Repeated)),
+            ("two alike", "/", &["a", "a"], V::HTTP_10, Err(Repeated)),
+            ("two beside target", absolute, &["a", "a"], V::HTTP_11, Err(Repeated)),
+            ("none", "/", &[], V::HTTP_11, Err(Missing)),
+            ("none, h2", "/", &[], V::HTTP_2, Err(Missing)),
+            ("none, 1.0", "/", &[], V::HTTP_10, Ok("")),
+            ("one, 1.0", "/", &["a"], V::HTTP_10, Ok("a")),
+            ("empty, 1.0", "/", &[""], V::HTTP_10, Err(Malformed)),
+        ] {
+            assert_eq!(of(target, hosts, version), expected.map(str::to_owned), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_normal_form_is_its_own_normal_form(text in "[a-zA-Z0-9:.\\[\\]-]{0,12}") {
+            if let Ok(host) = text.parse::<Host>() {
+                prop_assert_eq!(host.as_str().parse(), Ok(host.clone()));
+            }
+        }
+
+        #[test]
+        fn any_text_can_be_parsed(text in any::<String>()) {
+            let _ = text.parse::<Host>();
+        }
     }
 }

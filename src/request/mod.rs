@@ -4,6 +4,8 @@ pub mod client;
 pub mod exempt;
 pub mod host;
 pub mod key;
+mod network;
 pub mod overrides;
 pub mod path;
+mod percent;
 pub mod route;

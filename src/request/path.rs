@@ -1,6 +1,23 @@
 //! The one normal form of a path.
+//!
+//! A path is read once, here. What goes upstream is written from what was read, so that the
+//! upstream finds nothing left to interpret: no dot segments, no spelling that another parser
+//! could take for another path. What routes and keys see is derived from what goes upstream and
+//! from nothing else, so the two never mean different resources.
+//!
+//! - `..` takes away the segment before it together with the empty segments between them, as if
+//!   slashes had been merged first: `/a//../b` is `/b`, whether doubled slashes are kept upstream
+//!   or not. A segment that consists of `;parameters` alone counts as empty here, as it does for
+//!   routes.
+//! - `..` at the root stays at the root (RFC 3986, 5.2.4). Nothing is ambiguous about it, since
+//!   the upstream receives the resolved path.
+//! - A trailing `.` or `..` leaves a trailing slash.
+//! - `..%3Bx` is refused like `..;x`: a server that decodes first reads it so.
 
 use std::borrow::Cow;
+use std::fmt;
+
+use super::percent::{Piece, pieces, push_encoded};
 
 /// A path in its normal form, once as it goes upstream and once as routes and keys see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,20 +26,38 @@ pub struct NormalPath<'p> {
     matching: Cow<'p, str>,
 }
 
-/// A path that two parsers could read differently.
+/// A path that two parsers could read differently, or that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmbiguousPath {
     /// It does not begin with a slash.
     Relative,
+    /// `%2F`.
+    EncodedSlash,
+    /// `\` or `%5C`.
+    Backslash,
+    /// A NUL, plain or as `%00`.
+    Nul,
+    /// A percent sign without two hex digits behind it.
+    BrokenPercent,
+    /// A dot segment with parameters: `..;x`.
+    DotParameters,
+    /// A control character, a space, `?` or `#` as it stands.
+    Forbidden,
 }
 
 impl<'p> NormalPath<'p> {
-    /// The normal form of `path` (without its query).
+    /// The normal form of `path` (without its query). One that is normal already is borrowed.
     ///
     /// # Errors
-    /// Where the path stays ambiguous.
+    /// Where the path stays ambiguous. `*`, the target of `OPTIONS *`, is no path either.
     pub fn parse(path: &'p str, merge_slashes: bool) -> Result<Self, AmbiguousPath> {
-        unimplemented!("{path} {merge_slashes}")
+        if is_plain(path) {
+            return Ok(Self { upstream: Cow::Borrowed(path), matching: Cow::Borrowed(path) });
+        }
+        let upstream = upstream_form(path, merge_slashes)?;
+        let matching = matching_form(&upstream);
+        let borrow = |form: String| if form == path { Cow::Borrowed(path) } else { form.into() };
+        Ok(Self { upstream: borrow(upstream), matching: borrow(matching) })
     }
 
     /// What the upstream receives.
@@ -30,8 +65,182 @@ impl<'p> NormalPath<'p> {
         &self.upstream
     }
 
-    /// What routes and keys see.
+    /// What routes and keys see: slashes merged, no `;parameters`, one spelling for each byte.
     pub fn matching(&self) -> &str {
         &self.matching
     }
+
+    /// The segment at this place in the matching form, as it goes upstream. It must not be empty.
+    pub(super) fn upstream_segment(&self, place: usize) -> Option<&str> {
+        self.upstream.split('/').filter(|segment| is_named(segment)).nth(place)
+    }
+
+    /// What goes upstream from this place in the matching form on, with what doubled slashes stand
+    /// before it.
+    pub(super) fn upstream_rest(&self, place: usize) -> Option<&str> {
+        let mut rest = self.upstream.strip_prefix('/')?;
+        let mut passed = 0;
+        while passed < place {
+            let (segment, after) = rest.split_once('/')?;
+            passed += usize::from(is_named(segment));
+            rest = after;
+        }
+        Some(rest)
+    }
 }
+
+impl fmt::Display for AmbiguousPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Relative => "the path does not begin with a slash",
+            Self::EncodedSlash => "the path has an encoded slash",
+            Self::Backslash => "the path has a backslash",
+            Self::Nul => "the path has a NUL character",
+            Self::BrokenPercent => "the path has a percent sign without two hex digits behind it",
+            Self::DotParameters => "the path has a dot segment with parameters",
+            Self::Forbidden => "the path has a character that must be percent-encoded",
+        })
+    }
+}
+
+impl std::error::Error for AmbiguousPath {}
+
+/// Whether both forms are the path itself. Says no to some that are, such as `/.well-known`.
+fn is_plain(path: &str) -> bool {
+    let mut previous = None;
+    for byte in path.bytes() {
+        let plain = match (previous, byte) {
+            (None, first) => first == b'/',
+            (Some(b'/'), b'/' | b'.') => false,
+            (Some(_), b'/') => true,
+            (Some(_), byte) => is_unreserved(byte) || is_delimiter(byte),
+        };
+        if !plain {
+            return false;
+        }
+        previous = Some(byte);
+    }
+    previous.is_some()
+}
+
+fn upstream_form(path: &str, merge_slashes: bool) -> Result<String, AmbiguousPath> {
+    let mut segments = path.strip_prefix('/').ok_or(AmbiguousPath::Relative)?.split('/').peekable();
+    let mut form = String::with_capacity(path.len());
+    while let Some(raw) = segments.next() {
+        let start = form.len();
+        form.push('/');
+        push_segment(&mut form, raw)?;
+        let last = segments.peek().is_none();
+        match form.get(start + 1..).unwrap_or_default() {
+            "" if merge_slashes && !last => form.truncate(start),
+            "." => form.truncate(start + usize::from(last)),
+            ".." => {
+                form.truncate(start);
+                leave_segment(&mut form);
+                if last {
+                    form.push('/');
+                }
+            }
+            segment if is_dots_with_parameters(segment) => {
+                return Err(AmbiguousPath::DotParameters);
+            }
+            _ => {}
+        }
+    }
+    Ok(form)
+}
+
+fn push_segment(form: &mut String, raw: &str) -> Result<(), AmbiguousPath> {
+    for piece in pieces(raw) {
+        match piece {
+            Piece::Text(text) => {
+                text.bytes().try_for_each(check)?;
+                form.push_str(text);
+            }
+            Piece::Byte(b'/') => return Err(AmbiguousPath::EncodedSlash),
+            Piece::Byte(b'\\') => return Err(AmbiguousPath::Backslash),
+            Piece::Byte(0) => return Err(AmbiguousPath::Nul),
+            Piece::Byte(byte) if is_unreserved(byte) => form.push(char::from(byte)),
+            Piece::Byte(byte) => push_encoded(form, byte),
+            Piece::Broken => return Err(AmbiguousPath::BrokenPercent),
+        }
+    }
+    Ok(())
+}
+
+fn check(byte: u8) -> Result<(), AmbiguousPath> {
+    match byte {
+        b'\\' => Err(AmbiguousPath::Backslash),
+        0 => Err(AmbiguousPath::Nul),
+        b'?' | b'#' | b' ' => Err(AmbiguousPath::Forbidden),
+        byte if byte.is_ascii_control() => Err(AmbiguousPath::Forbidden),
+        _ => Ok(()),
+    }
+}
+
+fn leave_segment(form: &mut String) {
+    while let Some(start) = form.rfind('/') {
+        let named = is_named(form.get(start + 1..).unwrap_or_default());
+        form.truncate(start);
+        if named {
+            break;
+        }
+    }
+}
+
+fn is_dots_with_parameters(segment: &str) -> bool {
+    let behind = segment.strip_prefix("..").or_else(|| segment.strip_prefix('.'));
+    behind.is_some_and(|behind| behind.starts_with(';') || behind.starts_with("%3B"))
+}
+
+fn matching_form(upstream: &str) -> String {
+    let mut form = String::with_capacity(upstream.len());
+    let mut segments = upstream.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        if is_named(segment) || segments.peek().is_none() {
+            form.push('/');
+            push_matching(&mut form, segment.split(';').next().unwrap_or_default());
+        }
+    }
+    form
+}
+
+fn push_matching(form: &mut String, segment: &str) {
+    for piece in pieces(segment) {
+        match piece {
+            Piece::Text(text) => text.bytes().for_each(|byte| push_canonical(form, byte)),
+            Piece::Byte(byte) => push_canonical(form, byte),
+            Piece::Broken => push_encoded(form, b'%'),
+        }
+    }
+}
+
+fn push_canonical(form: &mut String, byte: u8) {
+    if is_unreserved(byte) || is_delimiter(byte) {
+        form.push(char::from(byte));
+    } else {
+        push_encoded(form, byte);
+    }
+}
+
+/// Whether anything is left of a segment of the upstream form without its parameters.
+fn is_named(segment: &str) -> bool {
+    !segment.is_empty() && !segment.starts_with(';')
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// What may stand in a segment plain or encoded, to the same effect. Not so the semicolon: plain, it
+/// begins parameters.
+fn is_delimiter(byte: u8) -> bool {
+    matches!(
+        byte,
+        b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@'
+    )
+}
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;

@@ -30,6 +30,13 @@ pub struct Params {
     pub burst: Burst,
 }
 
+impl Params {
+    /// The whole seconds in which an empty bucket is full again, rounded up.
+    pub fn refill_seconds(&self) -> u64 {
+        time_to_gain(self, self.burst.get(), 0).div_ceil(1_000_000)
+    }
+}
+
 /// What is missing from a full bucket, as of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {

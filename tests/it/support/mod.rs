@@ -1,4 +1,31 @@
-//! What tests need around the program.
+//! What black-box tests stand on: a tidegate process, an API behind it, a client in front.
 
+#![allow(dead_code, reason = "not every test module needs every tool")]
+
+pub(crate) mod client;
 pub(crate) mod limits;
 pub(crate) mod redis;
+pub(crate) mod tidegate;
+pub(crate) mod upstream;
+
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must come: long enough for a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `ready` says so.
+///
+/// # Panics
+/// Where it does not within [`PATIENCE`].
+pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = now() + PATIENCE;
+    while !ready() {
+        assert!(now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test's patience is real time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}

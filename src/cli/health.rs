@@ -1,0 +1,87 @@
+//! `tidegate health`: for containers that have no curl.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{ConfigFile, Ended, Failure};
+use crate::config;
+
+/// For each step of the question.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Ask a running proxy whether it lives.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Health {
+    /// The admin endpoint, as in http://127.0.0.1:9901; by default the file's admin.listen
+    url: Option<String>,
+    #[command(flatten)]
+    file: ConfigFile,
+}
+
+pub(super) fn health(health: &Health) -> Ended {
+    let authority = match &health.url {
+        Some(url) => authority(url)?,
+        None => configured(&health.file)?,
+    };
+    let status = ask(&authority).map_err(|error| failed(&authority, &error.to_string()))?;
+    match status.as_deref() {
+        Some("200") => Ok(()),
+        Some(status) => Err(failed(&authority, &format!("it answered {status}"))),
+        None => Err(failed(&authority, "it did not answer in HTTP")),
+    }
+}
+
+fn authority(url: &str) -> Result<String, Failure> {
+    let rest = url.strip_prefix("http://").unwrap_or(url);
+    let authority = rest.split('/').next().unwrap_or_default();
+    if authority.is_empty() || rest.contains("://") {
+        return Err(Failure::Usage(format!("`{url}` is no URL as in http://127.0.0.1:9901")));
+    }
+    match authority.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => Ok(authority.to_owned()),
+        _ => Ok(format!("{authority}:80")),
+    }
+}
+
+/// Where the file has its admin endpoint; asked on loopback where that is every address.
+fn configured(file: &ConfigFile) -> Result<String, Failure> {
+    let loaded =
+        config::load(&file.config, &config::process_environment, &config::Overrides::default())
+            .map_err(Failure::Config)?;
+    let Some(mut address) = loaded.plan.admin.listen else {
+        let file = file.config.display();
+        return Err(Failure::Usage(format!("{file} has no admin.listen; name a URL to ask")));
+    };
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    Ok(address.to_string())
+}
+
+/// The status of `/healthz`; `None` where the answer is no HTTP.
+fn ask(authority: &str) -> std::io::Result<Option<String>> {
+    let address = authority
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| std::io::Error::other("the name has no address"))?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /healthz HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(64 * 1024).read_to_end(&mut answer)?;
+    let head = String::from_utf8_lossy(&answer);
+    let mut words = head.split(' ');
+    let http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
+    Ok(words.next().filter(|_| http).map(str::to_owned))
+}
+
+fn failed(authority: &str, why: &str) -> Failure {
+    Failure::Run(format!("{authority} is not healthy: {why}").into())
+}

@@ -1,0 +1,126 @@
+//! The command line: what the user typed, and the exit code.
+
+mod check;
+mod demo;
+mod explain;
+mod health;
+mod run;
+
+use std::fmt::Display;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Colour, Problems};
+
+/// It failed while running.
+const FAILED: u8 = 1;
+/// The command line or the configuration is wrong.
+const WRONG: u8 = 2;
+
+/// A reverse proxy that throttles the traffic to an existing API.
+///
+/// It reads routes and limits from proxy.toml, forwards what they allow, answers the rest with 429,
+/// and says so in its log. A change of the file is in force within a second.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Begin with:\n  \
+    tidegate demo                                  see it throttle, with nothing to set up\n  \
+    tidegate run --upstream http://127.0.0.1:3000  stand in front of an API\n  \
+    tidegate check                                 is proxy.toml right?\n  \
+    tidegate explain 'GET /users/42'               which limits would count that?\n\n\
+    The log goes to standard output; RUST_LOG=debug shows more of it."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: run::Run,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the proxy (what happens without a command)
+    Run(run::Run),
+    /// Say `ok`, or everything that is wrong with the file
+    Check(ConfigFile),
+    /// Say which route and limits a request meets, and why
+    Explain(explain::Explain),
+    /// Run a sample API behind the proxy and see it throttled
+    Demo(demo::Demo),
+    /// Print the JSON Schema of proxy.toml, for editors
+    Schema,
+    /// Ask a running proxy's admin endpoint whether it lives
+    Health(health::Health),
+}
+
+#[derive(Args, Clone, Debug)]
+struct ConfigFile {
+    /// The configuration's file
+    #[arg(long, short, value_name = "FILE", default_value = "proxy.toml")]
+    config: PathBuf,
+}
+
+/// How a command ended.
+type Ended = Result<(), Failure>;
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+enum Failure {
+    /// The configuration is wrong.
+    Config(Problems),
+    /// What was typed is wrong.
+    Usage(String),
+    /// It failed while running.
+    Run(Box<dyn std::error::Error>),
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    // Clap answers --help, --version and mistakes by itself, the latter with 2.
+    let cli = Cli::parse();
+    let ended = match cli.command {
+        None => run::run(cli.run),
+        Some(Command::Run(run)) => run::run(run),
+        Some(Command::Check(file)) => check::check(&file),
+        Some(Command::Explain(explain)) => explain::explain(&explain),
+        Some(Command::Demo(demo)) => demo::demo(&demo),
+        Some(Command::Schema) => {
+            print(crate::config::schema::json());
+            Ok(())
+        }
+        Some(Command::Health(health)) => health::health(&health),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Config(problems)) => {
+            complain(problems.render(colour()));
+            ExitCode::from(WRONG)
+        }
+        Err(Failure::Usage(message)) => {
+            complain(format_args!("tidegate: {message}"));
+            ExitCode::from(WRONG)
+        }
+        Err(Failure::Run(error)) => {
+            complain(format_args!("tidegate: {error}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Writes what a command was asked for. That nobody reads it is not this program's failure.
+fn print(text: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Writes what is wrong.
+fn complain(text: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn colour() -> Colour {
+    if std::io::stderr().is_terminal() { Colour::Always } else { Colour::Never }
+}

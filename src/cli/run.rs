@@ -1,0 +1,42 @@
+//! `tidegate run`.
+
+use std::io::IsTerminal as _;
+
+use clap::Args;
+
+use super::{ConfigFile, Ended, Failure, colour, complain};
+use crate::config;
+use crate::observe::log;
+use crate::reload::Reload;
+use crate::server::{self, Start};
+
+/// Run the proxy.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Run {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The API to stand in front of, in place of the file's only upstream; without a file,
+    /// everything is forwarded to it
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+    /// Where to listen, in place of the file's address
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+}
+
+pub(super) fn run(run: Run) -> Ended {
+    let overrides = config::Overrides { upstream: run.upstream, listen: run.listen };
+    // Before the file is read, so that no change between the two is missed.
+    let reload = Reload::new(run.file.config.clone(), overrides.clone());
+    let loaded = config::load(&run.file.config, &config::process_environment, &overrides)
+        .map_err(Failure::Config)?;
+    if !loaded.warnings.is_empty() {
+        complain(loaded.warnings.render(colour()));
+    }
+    let rust_log = std::env::var("RUST_LOG").ok();
+    let log = log::init(&loaded.plan.log, std::io::stdout().is_terminal(), rust_log)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let file = run.file.config.display().to_string();
+    let start = Start { plan: loaded.plan, file, reload, log, beside: Box::pin(async {}) };
+    server::run(start).map_err(|error| Failure::Run(Box::new(error)))
+}

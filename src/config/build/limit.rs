@@ -1,0 +1,131 @@
+//! `[limits.NAME]`.
+
+use std::sync::Arc;
+
+use super::figures::{self, Bursts};
+use super::server::network_item;
+use super::store::STORE_ERRORS;
+use super::{Named, answer, headers, key, name, named, overrides};
+use crate::config::fields::{EXEMPT, LIMIT, REJECT};
+use crate::config::file::Section;
+use crate::config::problem::Span;
+use crate::limit::{Mode, Scope};
+use crate::plan::{AnswerSpec, LimitSpec, OnStoreError};
+use crate::request::exempt::Exempt;
+use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::request::overrides::Overrides;
+
+/// What a limit has from other sections.
+pub(super) struct Inherited<'i> {
+    pub(super) ipv6_prefix: u8,
+    pub(super) on_store_error: OnStoreError,
+    pub(super) reject: &'i AnswerSpec,
+}
+
+/// A limit, and what is only known of its place in the file.
+pub(super) struct Draft {
+    pub(super) spec: LimitSpec,
+    /// Whether routes have it.
+    pub(super) on: bool,
+    /// The parts of its key with their places.
+    pub(super) sources: Vec<(KeySource, Span)>,
+    /// Its overrides' parts with their places.
+    pub(super) override_spans: Vec<(Vec<crate::request::overrides::Part>, Span)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    On(Mode),
+    Off,
+}
+
+pub(super) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Named<Draft>> {
+    let cx = root.cx;
+    let built = named(root, "limits", &LIMIT).into_iter().map(|(text, span, section)| {
+        let name = name(cx, &text, span.clone());
+        let draft = section.and_then(|section| one(section, name, inherited));
+        Named { name: text, span, value: draft }
+    });
+    built.collect()
+}
+
+fn one(
+    mut section: Section<'_>,
+    name: Option<crate::limit::name::Name>,
+    inherited: &Inherited<'_>,
+) -> Option<Draft> {
+    let sources = key::sources(&mut section);
+    let missing = section.word(
+        "missing",
+        &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
+        Missing::Shared,
+    );
+    if let Some(item) = section.take("algorithm") {
+        item.word(&[("token-bucket", ())], LATER_ALGORITHMS);
+    }
+    let figures = figures::build(&mut section);
+    let overrides = overrides::build(&mut section, sources.as_deref(), inherited.ipv6_prefix);
+    let bursts: Vec<_> =
+        overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
+    let own = figures.as_ref().and_then(figures::burst);
+    let cost = figures::cost(&mut section, &Bursts { own, overrides: &bursts });
+    let exempt = exempt(&mut section);
+    let scope = section.word(
+        "scope",
+        &[("cluster", Scope::Cluster), ("node", Scope::Node)],
+        Scope::Cluster,
+    );
+    let mode = section.word(
+        "mode",
+        &[
+            ("enforce", Written::On(Mode::Enforce)),
+            ("shadow", Written::On(Mode::Shadow)),
+            ("off", Written::Off),
+        ],
+        Written::On(Mode::Enforce),
+    );
+    let on_store_error = section.word("on_store_error", STORE_ERRORS, inherited.on_store_error);
+    let reject = section
+        .take("reject")
+        .and_then(|item| item.section(&REJECT, "reject"))
+        .map(|section| Arc::new(answer::build(section, inherited.reject)));
+    section.finish();
+
+    let (name, sources) = (name?, sources?);
+    let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
+    let spec = LimitSpec {
+        name,
+        key: KeySpec {
+            sources: sources.iter().map(|(source, _)| source.clone()).collect(),
+            missing,
+            ipv6_prefix: inherited.ipv6_prefix,
+        },
+        figures: figures?,
+        overrides: Overrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect()),
+        cost: cost?,
+        exempt,
+        mode: match mode {
+            Written::On(mode) => mode,
+            Written::Off => Mode::Enforce,
+        },
+        scope,
+        on_store_error,
+        reject,
+    };
+    Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
+}
+
+const LATER_ALGORITHMS: &[&str] =
+    &["leaky-bucket", "fixed-window", "sliding-log", "sliding-window", "concurrency", "redisson"];
+
+fn exempt(section: &mut Section<'_>) -> Exempt {
+    let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));
+    let Some(mut inner) = inner else { return Exempt::default() };
+    let exempt = Exempt {
+        networks: inner.list("ip").iter().filter_map(network_item).collect(),
+        paths: inner.list("path").iter().filter_map(super::route::pattern).collect(),
+        headers: headers::values(&mut inner, "header"),
+    };
+    inner.finish();
+    exempt
+}

@@ -1,0 +1,373 @@
+//! `[[routes]]`.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
+use super::limit::Draft as Limit;
+use super::{Named, answer, headers, one_of};
+use crate::config::fields::RESPOND;
+use crate::config::file::{Context, Item, Section, Text};
+use crate::config::problem::{Problem, Span, nearest};
+use crate::limit::name::Name;
+use crate::plan::{Action, HeaderChanges, RouteSpec, UpstreamSpec};
+use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
+
+/// What requests without a route are filed under.
+const RESERVED: &str = "none";
+
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+/// What a route may name.
+pub(super) struct Known<'k> {
+    upstreams: &'k [Named<UpstreamSpec>],
+    limits: &'k [Named<Limit>],
+    /// A file has thousands of either: no route looks through them all.
+    limit_places: HashMap<&'k str, usize>,
+}
+
+impl<'k> Known<'k> {
+    pub(super) fn new(upstreams: &'k [Named<UpstreamSpec>], limits: &'k [Named<Limit>]) -> Self {
+        let places = limits.iter().enumerate().map(|(place, limit)| (limit.name.as_str(), place));
+        Self { upstreams, limits, limit_places: places.collect() }
+    }
+}
+
+/// A route, and what is only known of its place in the file.
+pub(super) struct Draft {
+    /// The value of `path`.
+    pub(super) path_span: Span,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) conditions: Conditions,
+    /// Its `name`, if it has one.
+    name: Option<(Arc<str>, Span)>,
+    pub(super) action: Option<Action>,
+    /// Places in the file's limits, and where the route names them.
+    pub(super) limits: Vec<(usize, Span)>,
+    /// Limits that it likely meant where it names one that there is not.
+    pub(super) limits_meant: Vec<String>,
+    request_headers: HeaderChanges,
+    response_headers: HeaderChanges,
+}
+
+impl Draft {
+    /// The finished route; `places` says where the file's limits stand in the plan.
+    pub(super) fn finish(self, name: Arc<str>, places: &[Option<usize>]) -> Option<RouteSpec> {
+        let limits = self.limits.iter().filter_map(|(limit, _)| places.get(*limit).copied()?);
+        Some(RouteSpec {
+            name,
+            pattern: self.pattern?,
+            conditions: self.conditions,
+            action: self.action?,
+            limits: limits.collect(),
+            request_headers: self.request_headers,
+            response_headers: self.response_headers,
+        })
+    }
+}
+
+pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> Draft {
+    let name = section.take("name").and_then(|item| explicit_name(&item));
+    let path = section.require("path", "\"/users/{id}\"");
+    let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
+    let pattern = path.as_ref().and_then(pattern);
+    let conditions = Conditions {
+        methods: methods(&mut section),
+        host: section.take("host").and_then(|item| {
+            const EXPECTED: &str = "expected a host, as in \"www.example.com\"";
+            let text = item.text_as(EXPECTED)?;
+            let host = text.text.parse::<HostPattern>();
+            host.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
+        }),
+        headers: headers::values(&mut section, "headers"),
+    };
+    let action = action(&mut section, pattern.as_ref(), known.upstreams);
+    let (limits, limits_meant) = used_limits(&mut section, known);
+    let request_headers = headers::changes(&mut section, "request_headers");
+    let response_headers = headers::changes(&mut section, "response_headers");
+    section.finish();
+    Draft {
+        path_span,
+        pattern,
+        conditions,
+        name,
+        action,
+        limits,
+        limits_meant,
+        request_headers,
+        response_headers,
+    }
+}
+
+/// A path pattern.
+pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
+    const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
+    let text = item.text_as(EXPECTED)?;
+    let pattern = text.text.parse::<Pattern>();
+    pattern.map_err(|error| text.refuse_because(&error.to_string(), EXPECTED)).ok()
+}
+
+fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
+    let text = item.text()?;
+    if text.text == RESERVED {
+        text.refuse_here("expected another name: requests without a route are filed under this");
+        return None;
+    }
+    let name = Name::new(&text.text);
+    let name = text.parsed(name, "expected 1 to 64 letters, digits, `_`, `.` or `-`")?;
+    Some((name.as_str().into(), item.span.clone()))
+}
+
+fn methods(section: &mut Section<'_>) -> Vec<Method> {
+    let Some(item) = section.take("methods") else { return Vec::new() };
+    let items = item.list().unwrap_or_default();
+    if items.is_empty() {
+        item.reject(
+            "expected at least one method, as in `[\"GET\"]`; without `methods` any will do",
+        );
+    }
+    let mut methods = Vec::new();
+    for item in &items {
+        let Some(text) = item.text_as("expected a method, as in \"GET\"") else { continue };
+        let Some(method) = method(&text) else { continue };
+        if methods.contains(&method) {
+            item.reject("it is in the list already: remove it");
+        }
+        methods.push(method);
+    }
+    methods
+}
+
+fn method(text: &Text<'_>) -> Option<Method> {
+    let written = text.text.as_str();
+    if matches!(written, "TRACE" | "CONNECT") {
+        text.refuse_here("this method is never served: remove it");
+        return None;
+    }
+    let is_upper = !written.bytes().any(|b| b.is_ascii_lowercase());
+    let method = Method::from_bytes(written.as_bytes()).ok().filter(|_| is_upper);
+    let near = text.shown().and_then(|shown| nearest(shown, METHODS));
+    if let (Some(method), Some(near)) = (&method, near)
+        && method != near
+    {
+        text.item.cx.note(Problem::warning(
+            text.item.span.clone(),
+            format!("`{method}` is an unusual method"),
+            format!("did you mean `{near}`?"),
+        ));
+    }
+    text.parsed(
+        method,
+        match near {
+            Some(near) => format!("expected a method in upper case; did you mean `{near}`?"),
+            None => "expected a method in upper case, as in \"GET\"".to_owned(),
+        },
+    )
+}
+
+fn action(
+    section: &mut Section<'_>,
+    pattern: Option<&Pattern>,
+    upstreams: &[Named<UpstreamSpec>],
+) -> Option<Action> {
+    let upstream = section.take("upstream");
+    let respond = section.take("respond");
+    let rewrite = section.take("rewrite");
+    match (upstream, respond) {
+        (Some(upstream), None) => {
+            let rewrite = match rewrite {
+                Some(item) => Some(self::rewrite(&item, pattern?)?),
+                None => None,
+            };
+            Some(Action::Forward { upstream: place(&upstream, upstreams)?, rewrite })
+        }
+        (None, Some(respond)) => {
+            if let Some(rewrite) = rewrite {
+                rewrite.cx.note(
+                    Problem::error(
+                        rewrite.span.clone(),
+                        "`rewrite` means nothing here",
+                        "expected only beside `upstream`",
+                    )
+                    .related(respond.span.clone(), "the route answers by itself"),
+                );
+            }
+            self::respond(&respond)
+        }
+        (Some(upstream), Some(respond)) => {
+            respond.cx.note(
+                Problem::error(
+                    respond.span.clone(),
+                    "the route has both `upstream` and `respond`",
+                    "expected one of the two",
+                )
+                .related(upstream.span, "and here is the other"),
+            );
+            None
+        }
+        (None, None) => {
+            let names = upstreams.iter().map(|upstream| upstream.name.as_str());
+            let example = names.clone().next().unwrap_or("api");
+            section.cx.note(Problem::error(
+                section.span.clone(),
+                "[[routes]] has neither `upstream` nor `respond`",
+                format!(
+                    "expected `upstream = \"{example}\"` or `respond = {{ status = 404 }}` here"
+                ),
+            ));
+            None
+        }
+    }
+}
+
+fn place(item: &Item<'_>, upstreams: &[Named<UpstreamSpec>]) -> Option<usize> {
+    let names = upstreams.iter().map(|upstream| upstream.name.as_str());
+    let text = item.text_as("expected the name of an upstream")?;
+    let place = names.clone().position(|name| name == text.text);
+    if place.is_none() {
+        item.cx.note(unknown(&text, "upstream", one_of(text.shown(), names, "upstreams")));
+    }
+    place
+}
+
+fn unknown(text: &Text<'_>, kind: &str, expected: String) -> Problem {
+    let title = match text.shown() {
+        Some(found) => format!("there is no {kind} \"{}\"", found.escape_debug()),
+        None => format!("there is no {kind} of this name"),
+    };
+    Problem::error(text.item.span.clone(), title, expected)
+}
+
+fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
+    const EXPECTED: &str = "expected a path, as in \"/v2/{id}\"";
+    let text = item.text_as(EXPECTED)?;
+    let rewrite = Rewrite::new(&text.text, pattern);
+    rewrite.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
+}
+
+fn respond(item: &Item<'_>) -> Option<Action> {
+    let mut section = item.section(&RESPOND, "respond")?;
+    let status = match section.take("status") {
+        Some(item) => answer::status(&item, 200),
+        None => Some(StatusCode::OK),
+    };
+    let body_item = section.take("body");
+    let body = match &body_item {
+        Some(item) => item.text().map(|text| Bytes::from(text.text)),
+        None => Some(Bytes::new()),
+    };
+    section.finish();
+    let (status, body) = (status?, body?);
+    if let Some(item) = body_item
+        && !body.is_empty()
+        && matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+    {
+        item.reject(format!("an answer with status {} has no body: remove it", status.as_u16()));
+    }
+    Some(Action::Respond { status, body })
+}
+
+fn used_limits(section: &mut Section<'_>, known: &Known<'_>) -> (Vec<(usize, Span)>, Vec<String>) {
+    let names = known.limits.iter().map(|limit| limit.name.as_str());
+    let mut used: Vec<(usize, Span)> = Vec::new();
+    let mut meant = Vec::new();
+    for item in section.list("limits") {
+        let Some(text) = item.text_as("expected the name of a limit") else { continue };
+        let Some(&place) = known.limit_places.get(text.text.as_str()) else {
+            item.cx.note(unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits")));
+            meant.extend(nearest(&text.text, names.clone()).map(str::to_owned));
+            continue;
+        };
+        if let Some((_, first)) = used.iter().find(|(other, _)| *other == place) {
+            item.cx.note(
+                Problem::error(
+                    item.span.clone(),
+                    format!("the route has the limit \"{}\" twice", text.text),
+                    "remove it",
+                )
+                .related(first.clone(), "first here"),
+            );
+            continue;
+        }
+        used.push((place, item.span.clone()));
+    }
+    (used, meant)
+}
+
+/// A name for each route: its own, or made from what it matches.
+///
+/// A route without a name is called by its path; where several of them have one path, by its
+/// methods, host and path: `GET,POST api.example.com/users/{id}`. The file's order does not matter.
+pub(super) fn names(cx: &Context<'_>, routes: &[Draft]) -> Vec<Arc<str>> {
+    let mut by_path: HashMap<&str, usize> = HashMap::new();
+    for route in routes.iter().filter(|route| route.name.is_none()) {
+        if let Some(pattern) = &route.pattern {
+            *by_path.entry(pattern.as_str()).or_default() += 1;
+        }
+    }
+    let mut taken: HashMap<Arc<str>, &Draft> = HashMap::new();
+    let mut names = Vec::with_capacity(routes.len());
+    for route in routes {
+        let name = match (&route.name, &route.pattern) {
+            (Some((name, _)), _) => name.clone(),
+            (None, Some(pattern)) if by_path.get(pattern.as_str()) > Some(&1) => {
+                full_name(pattern, &route.conditions)
+            }
+            (None, Some(pattern)) => pattern.as_str().into(),
+            (None, None) => "".into(),
+        };
+        if route.pattern.is_some() {
+            match taken.get(&name) {
+                // Two that are alike but for their names have a graver problem.
+                Some(other) if !other.is_same(route) => cx.note(same_name(&name, route, other)),
+                Some(_) => {}
+                None => {
+                    taken.insert(name.clone(), route);
+                }
+            }
+        }
+        names.push(name);
+    }
+    names
+}
+
+impl Draft {
+    fn is_same(&self, other: &Self) -> bool {
+        self.name.is_none()
+            && other.name.is_none()
+            && self.pattern == other.pattern
+            && self.conditions == other.conditions
+    }
+}
+
+fn same_name(name: &str, route: &Draft, other: &Draft) -> Problem {
+    let place = |route: &Draft| match &route.name {
+        Some((_, span)) => span.clone(),
+        None => route.path_span.clone(),
+    };
+    let expected = match route.name {
+        Some(_) => "expected another name",
+        None => "expected a `name` beside it",
+    };
+    Problem::error(place(route), format!("two routes are called \"{name}\""), expected)
+        .related(place(other), "the other one")
+}
+
+fn full_name(pattern: &Pattern, conditions: &Conditions) -> Arc<str> {
+    let methods: Vec<&str> = conditions.methods.iter().map(Method::as_str).collect();
+    let mut name = methods.join(",");
+    if !name.is_empty() {
+        name.push(' ');
+    }
+    // Writing to a string does not fail.
+    let _ = match &conditions.host {
+        Some(HostPattern::Exact(host)) => write!(name, "{host}"),
+        Some(HostPattern::Below(domain)) => write!(name, "*{domain}"),
+        None => Ok(()),
+    };
+    name.push_str(pattern.as_str());
+    name.into()
+}

@@ -1,0 +1,403 @@
+//! What a reload changes, said in a few words for the log. Secrets never stand in it.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use super::value::duration_text;
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::plan::{
+    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, UpstreamSpec,
+};
+
+/// More are only counted: a log line is no place for ten thousand routes.
+const MOST: usize = 50;
+
+/// What differs between two plans.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Fields whose change only a restart brings into force, such as `server.listen`.
+    pub restart: Vec<&'static str>,
+    /// What the new plan brings into force, such as `limits.per-client rate 100/s -> 50/s`.
+    pub changed: Vec<String>,
+}
+
+/// What is different in `new`.
+pub fn diff(old: &Plan, new: &Plan) -> Changes {
+    let mut changes = Changes::default();
+    changes.server(&old.server, &new.server);
+    changes.upstreams(&old.upstreams, &new.upstreams);
+    changes.limits(old, new);
+    changes.routes(old, new);
+    changes.store(&old.store, &new.store);
+    if old.reject != new.reject {
+        changes.changed.push("reject changed".to_owned());
+    }
+    changes.log(&old.log, &new.log);
+    changes.needs_restart("admin.listen", &old.admin.listen, &new.admin.listen);
+    if old.admin.token != new.admin.token {
+        changes.changed.push("admin.token changed".to_owned());
+    }
+    let more = changes.changed.len().saturating_sub(MOST);
+    if more > 0 {
+        changes.changed.truncate(MOST);
+        changes.changed.push(format!("and {more} more"));
+    }
+    changes
+}
+
+impl Changes {
+    /// Whether the two plans are the same.
+    pub fn is_empty(&self) -> bool {
+        self.restart.is_empty() && self.changed.is_empty()
+    }
+
+    fn server(&mut self, old: &ServerSpec, new: &ServerSpec) {
+        self.needs_restart("server.listen", &old.listen, &new.listen);
+        self.needs_restart("server.workers", &old.workers, &new.workers);
+        for (name, old, new) in [
+            ("header_timeout", old.header_timeout, new.header_timeout),
+            ("body_timeout", old.body_timeout, new.body_timeout),
+            ("idle_timeout", old.idle_timeout, new.idle_timeout),
+            ("tunnel_timeout", old.tunnel_timeout, new.tunnel_timeout),
+            ("shutdown_delay", old.shutdown_delay, new.shutdown_delay),
+            ("drain_timeout", old.drain_timeout, new.drain_timeout),
+        ] {
+            self.duration(&format!("server.{name}"), old, new);
+        }
+        self.value("server.max_connections", &old.max_connections, &new.max_connections);
+        self.bytes("server.max_header_size", Some(old.max_header_size), Some(new.max_header_size));
+        self.bytes("server.max_body_size", old.max_body_size, new.max_body_size);
+        self.some("server.trusted_proxies", &old.trust.networks, &new.trust.networks);
+        self.some("server.client_ip_header", &old.trust.header, &new.trust.header);
+        self.value("server.merge_slashes", &old.merge_slashes, &new.merge_slashes);
+        self.value("server.ipv6_prefix", &old.ipv6_prefix, &new.ipv6_prefix);
+    }
+
+    fn upstreams(&mut self, old: &[UpstreamSpec], new: &[UpstreamSpec]) {
+        let pairs = pairs(old, new, |upstream| upstream.name.as_str());
+        for (name, pair) in pairs {
+            let title = format!("upstreams.{name}");
+            let Some((old, new)) = self.both(&title, pair) else { continue };
+            self.some(&format!("{title} servers"), &old.servers, &new.servers);
+            self.some(&format!("{title} balance"), &old.balance, &new.balance);
+            for (name, old, new) in [
+                ("connect_timeout", old.connect_timeout, new.connect_timeout),
+                ("response_timeout", old.response_timeout, new.response_timeout),
+                ("idle_timeout", old.idle_timeout, new.idle_timeout),
+            ] {
+                self.duration(&format!("{title} {name}"), old, new);
+            }
+            self.value(&format!("{title} retries"), &old.retries, &new.retries);
+        }
+    }
+
+    fn limits(&mut self, old: &Plan, new: &Plan) {
+        let is_off = |plan: &Plan, name: &str| plan.off.iter().any(|off| off.as_str() == name);
+        let pairs = pairs(&old.limits, &new.limits, |limit| limit.name.as_str());
+        for (name, pair) in pairs {
+            let title = format!("limits.{name}");
+            match pair {
+                (Some(_), None) if is_off(new, name) => {
+                    self.changed.push(format!("{title} is off now"));
+                }
+                (None, Some(_)) if is_off(old, name) => {
+                    self.changed.push(format!("{title} is on again"));
+                }
+                pair => {
+                    if let Some((old, new)) = self.both(&title, pair) {
+                        self.limit(&title, old, new);
+                    }
+                }
+            }
+        }
+    }
+
+    fn limit(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec) {
+        let mut anew = Vec::new();
+        if (&old.key.sources, old.key.ipv6_prefix) != (&new.key.sources, new.key.ipv6_prefix) {
+            anew.push("key");
+        }
+        if old.scope != new.scope {
+            anew.push("scope");
+        }
+        if !anew.is_empty() {
+            self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
+        }
+        let (old_figures, new_figures) = (figures(&old.figures), figures(&new.figures));
+        self.value(&format!("{title} rate"), &old_figures.0, &new_figures.0);
+        if let (Some(old), Some(new)) = (old_figures.1, new_figures.1) {
+            self.value(&format!("{title} burst"), &old, &new);
+        }
+        self.some(&format!("{title} missing"), &old.key.missing, &new.key.missing);
+        self.some(&format!("{title} cost"), &old.cost, &new.cost);
+        self.some(&format!("{title} exempt"), &old.exempt, &new.exempt);
+        self.value(&format!("{title} mode"), &mode(old.mode), &mode(new.mode));
+        self.some(&format!("{title} overrides"), &old.overrides, &new.overrides);
+        self.some(&format!("{title} on_store_error"), &old.on_store_error, &new.on_store_error);
+        self.some(&format!("{title} reject"), &old.reject, &new.reject);
+    }
+
+    fn routes(&mut self, old: &Plan, new: &Plan) {
+        for (name, pair) in pairs(&old.routes, &new.routes, |route| &*route.name) {
+            let title = format!("route {name}");
+            let Some((was, is)) = self.both(&title, pair) else { continue };
+            let (had, has) = (limit_names(old, was), limit_names(new, is));
+            if had != has {
+                self.changed.push(format!("{title} limits [{had}] -> [{has}]"));
+            }
+            let same = was.pattern == is.pattern
+                && was.conditions == is.conditions
+                && same_action(old, &was.action, new, &is.action)
+                && was.request_headers == is.request_headers
+                && was.response_headers == is.response_headers;
+            if !same {
+                self.changed.push(format!("{title} changed"));
+            }
+        }
+    }
+
+    fn store(&mut self, old: &StoreSpec, new: &StoreSpec) {
+        self.needs_restart("store.url", &old.location, &new.location);
+        self.needs_restart("store.prefix", &old.prefix, &new.prefix);
+        self.duration("store.timeout", old.timeout, new.timeout);
+        self.value("store.max_keys", &old.max_keys, &new.max_keys);
+    }
+
+    fn log(&mut self, old: &LogSpec, new: &LogSpec) {
+        self.needs_restart("log.format", &old.format, &new.format);
+        self.needs_restart("log.keys", &old.keys, &new.keys);
+        self.value("log.level", &old.level, &new.level);
+        self.value("log.access", &old.access, &new.access);
+        self.some("log.throttle", &old.throttle, &new.throttle);
+        self.duration("log.summary_interval", old.summary_interval, new.summary_interval);
+    }
+
+    /// Both sides of a named thing; what is on one side only is noted.
+    fn both<'p, T>(&mut self, title: &str, pair: Pair<'p, T>) -> Option<(&'p T, &'p T)> {
+        match pair {
+            (Some(_), None) => self.changed.push(format!("{title} removed")),
+            (None, Some(_)) => self.changed.push(format!("{title} added")),
+            _ => {}
+        }
+        pair.0.zip(pair.1)
+    }
+
+    fn needs_restart<T: PartialEq>(&mut self, field: &'static str, old: &T, new: &T) {
+        if old != new {
+            self.restart.push(field);
+        }
+    }
+
+    fn value<T: PartialEq + Display>(&mut self, field: &str, old: &T, new: &T) {
+        if old != new {
+            self.changed.push(format!("{field} {old} -> {new}"));
+        }
+    }
+
+    fn duration(&mut self, field: &str, old: Duration, new: Duration) {
+        self.value(field, &duration_text(old), &duration_text(new));
+    }
+
+    fn bytes<T: PartialEq + Display>(&mut self, field: &str, old: Option<T>, new: Option<T>) {
+        let text = |size: Option<T>| size.map_or("none".to_owned(), |size| format!("{size}B"));
+        self.value(field, &text(old), &text(new));
+    }
+
+    /// For what is too long, or too secret, to be said.
+    fn some<T: PartialEq>(&mut self, field: &str, old: &T, new: &T) {
+        if old != new {
+            self.changed.push(format!("{field} changed"));
+        }
+    }
+}
+
+/// A thing of the old plan and the one of the same name in the new plan.
+type Pair<'p, T> = (Option<&'p T>, Option<&'p T>);
+
+/// What has the same name on both sides, in the order of the old side, then what is new.
+fn pairs<'p, T, N>(old: &'p [T], new: &'p [T], name: N) -> Vec<(&'p str, Pair<'p, T>)>
+where
+    N: Fn(&'p T) -> &'p str,
+{
+    let old_names: HashMap<&str, &T> = old.iter().map(|item| (name(item), item)).collect();
+    let new_names: HashMap<&str, &T> = new.iter().map(|item| (name(item), item)).collect();
+    let kept =
+        old.iter().map(|item| (name(item), (Some(item), new_names.get(name(item)).copied())));
+    let added = new
+        .iter()
+        .filter(|item| !old_names.contains_key(name(item)))
+        .map(|item| (name(item), (None, Some(item))));
+    kept.chain(added).collect()
+}
+
+/// Rate and burst as the file has them.
+fn figures(figures: &Figures) -> (String, Option<u64>) {
+    match figures {
+        Figures::Limited(Algorithm::TokenBucket(params)) => {
+            (params.rate.to_string(), Some(params.burst.get()))
+        }
+        Figures::Unlimited => ("unlimited".to_owned(), None),
+        Figures::Nothing => ("0/s".to_owned(), None),
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+    }
+}
+
+fn limit_names(plan: &Plan, route: &RouteSpec) -> String {
+    let names = route.limits.iter().filter_map(|place| plan.limits.get(*place));
+    names.map(|limit| limit.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Places of upstreams mean something within one plan only.
+fn same_action(old_plan: &Plan, old: &Action, new_plan: &Plan, new: &Action) -> bool {
+    let name = |plan: &Plan, place: usize| plan.upstreams.get(place).map(|u| u.name.clone());
+    match (old, new) {
+        (
+            Action::Forward { upstream: old, rewrite: old_rewrite },
+            Action::Forward { upstream: new, rewrite: new_rewrite },
+        ) => name(old_plan, *old) == name(new_plan, *new) && old_rewrite == new_rewrite,
+        (old, new) => old == new,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    const FILE: &str = r#"
+[server]
+listen = "127.0.0.1:8080"
+idle_timeout = "75s"
+[upstreams.api]
+servers = ["http://127.0.0.1:3000"]
+[upstreams.other]
+servers = ["http://127.0.0.1:3001"]
+[limits.per-client]
+key = ["ip"]
+rate = "100/s"
+[limits.total]
+rate = "1000/s"
+[store]
+url = "redis://u:hunter2@localhost"
+prefix = "tidegate"
+timeout = "100ms"
+[log]
+level = "info"
+keys = "hashed"
+format = "json"
+[admin]
+listen = "127.0.0.1:9090"
+token = "hunter2"
+[[routes]]
+path = "/a"
+upstream = "api"
+limits = ["per-client"]
+[[routes]]
+path = "/b"
+upstream = "other"
+limits = ["per-client", "total"]
+"#;
+
+    fn plan(text: &str) -> Plan {
+        let loaded = parse("proxy.toml", text, &|_| None, &Overrides::default());
+        loaded.unwrap_or_else(|problems| panic!("{problems}")).plan
+    }
+
+    fn changes(edits: &[(&str, &str)]) -> Changes {
+        let mut text = FILE.to_owned();
+        for (from, to) in edits {
+            assert!(text.contains(from), "{from}");
+            text = text.replace(from, to);
+        }
+        diff(&plan(FILE), &plan(&text))
+    }
+
+    #[test]
+    fn nothing_changed() {
+        assert!(changes(&[]).is_empty());
+    }
+
+    #[test]
+    fn says_what_changed() {
+        for (from, to, expected) in [
+            (
+                "100/s",
+                "50/s",
+                "limits.per-client rate 100/s -> 50/s|limits.per-client burst 100 -> 50",
+            ),
+            ("100/s\"", "100/s\"\nburst = 7", "limits.per-client burst 100 -> 7"),
+            ("100/s\"", "unlimited\"", "limits.per-client rate 100/s -> unlimited"),
+            ("[\"ip\"]", "[\"path\"]", "limits.per-client begins anew: key changed"),
+            ("1000/s\"", "1000/s\"\nscope = \"node\"", "limits.total begins anew: scope changed"),
+            ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
+            (
+                "1000/s\"",
+                "1000/s\"\nmode = \"off\"",
+                "limits.total is off now|route /b limits [per-client, total] -> [per-client]",
+            ),
+            ("75s", "1m", "server.idle_timeout 75s -> 1m"),
+            ("3001", "3002", "upstreams.other servers changed"),
+            ("\"/b\"", "\"/c\"", "route /b removed|route /c added"),
+            ("\"/b\"", "\"/b\"\nrewrite = \"/c\"", "route /b changed"),
+            ("= \"other\"", "= \"api\"", "route /b changed"),
+            ("100ms", "1s", "store.timeout 100ms -> 1s"),
+            ("\"info\"", "\"debug\"", "log.level info -> debug"),
+            ("token = \"hunter2\"", "token = \"hunter3\"", "admin.token changed"),
+        ] {
+            let changes = changes(&[(from, to)]);
+            assert_eq!(changes.changed.join("|"), expected, "{from} -> {to}");
+            assert!(changes.restart.is_empty(), "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn says_what_needs_a_restart() {
+        for (from, to, expected) in [
+            ("8080", "8081", "server.listen"),
+            ("[server]", "[server]\nworkers = 3", "server.workers"),
+            ("u:hunter2@", "", "store.url"),
+            ("prefix = \"tidegate\"", "prefix = \"x\"", "store.prefix"),
+            ("\"hashed\"", "\"plain\"", "log.keys"),
+            ("\"json\"", "\"pretty\"", "log.format"),
+            ("9090", "9091", "admin.listen"),
+        ] {
+            let changes = changes(&[(from, to)]);
+            assert_eq!(changes.restart, [expected], "{from} -> {to}");
+            assert!(changes.changed.is_empty(), "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn tells_no_secret() {
+        let changes = changes(&[("hunter2", "hunter3")]);
+        assert!(!format!("{changes:?}").contains("hunter"), "{changes:?}");
+        assert!(!changes.is_empty());
+    }
+
+    #[test]
+    fn order_is_no_change() {
+        let (head, routes) = FILE.split_at(FILE.find("[[routes]]").unwrap());
+        let (first, second) = routes.split_at(routes.rfind("[[routes]]").unwrap());
+        let turned = format!("{head}{second}{first}");
+        assert!(diff(&plan(FILE), &plan(&turned)).is_empty());
+    }
+
+    #[test]
+    fn a_thousand_changes_are_counted() {
+        let mut many = FILE.to_owned();
+        for n in 0..100 {
+            many.push_str(&format!("[[routes]]\npath = \"/n{n}\"\nupstream = \"api\"\n"));
+        }
+        let changes = diff(&plan(FILE), &plan(&many));
+        assert_eq!(changes.changed.len(), MOST + 1);
+        assert_eq!(changes.changed.last().map(String::as_str), Some("and 50 more"));
+    }
+}

@@ -1,0 +1,186 @@
+//! The list of fields for editors (JSON Schema) and for the README (Markdown).
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::fields::{
+    ADMIN, COST, EXEMPT, Fallback, Field, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT, RESPOND,
+    ROOT, ROUTE, SERVER, STORE, Shape, UPSTREAM,
+};
+
+/// A variable may stand anywhere in a string.
+const VARIABLE: &str = r".*\$\{.*";
+
+/// The JSON Schema (draft 2020-12) of `proxy.toml`, indented.
+pub fn json() -> String {
+    let mut schema = shape_schema(&ROOT);
+    if let Json::Object(fields) = &mut schema {
+        fields.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+        fields.insert("title".into(), "proxy.toml of tidegate".into());
+    }
+    format!("{schema:#}\n")
+}
+
+/// A Markdown table for each section of `proxy.toml`, under a heading each.
+pub fn markdown() -> String {
+    let sections = [
+        &SERVER, &UPSTREAM, &LIMIT, &COST, &EXEMPT, &OVERRIDE, &ROUTE, &RESPOND, &HEADERS, &STORE,
+        &REJECT, &LOG, &ADMIN,
+    ];
+    sections.map(section_table).join("\n")
+}
+
+fn section_table(shape: &Shape) -> String {
+    let mut table = format!("### {}\n\n", heading(shape));
+    table.push_str("| field | default | meaning |\n| --- | --- | --- |\n");
+    for field in shape.fields {
+        let default = match field.default {
+            Fallback::Required => "required".to_owned(),
+            Fallback::Value(value) => format!("`{value}`"),
+            Fallback::Words(words) => words.to_owned(),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(table, "| `{}` | {default} | {} |", field.name, meaning(field));
+    }
+    table
+}
+
+fn heading(shape: &Shape) -> String {
+    if shape.title.starts_with('[') {
+        return format!("`{}`", shape.title);
+    }
+    match shape.title {
+        "overrides" => "`overrides` of a limit".to_owned(),
+        "cost" | "exempt" => format!("`{}` of a limit", shape.title),
+        "respond" => "`respond` of a route".to_owned(),
+        _ => "`request_headers` and `response_headers` of a route".to_owned(),
+    }
+}
+
+/// The meaning with the words that a reader cannot guess.
+fn meaning(field: &Field) -> String {
+    match &field.kind {
+        Kind::Word(words) if words.len() > 1 => {
+            let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+            format!("{}: {}", words.join(", "), field.meaning)
+        }
+        _ => field.meaning.to_owned(),
+    }
+}
+
+fn shape_schema(shape: &Shape) -> Json {
+    let mut properties = Map::new();
+    for field in shape.fields {
+        let mut schema = kind_schema(&field.kind);
+        if let Json::Object(schema) = &mut schema {
+            schema.insert("description".into(), field.meaning.into());
+            if let Some(default) = default(field) {
+                schema.insert("default".into(), default);
+            }
+        }
+        properties.insert(field.name.into(), schema);
+    }
+    let required: Vec<&str> = shape
+        .fields
+        .iter()
+        .filter(|field| matches!(field.default, Fallback::Required))
+        .map(|field| field.name)
+        .collect();
+    let mut schema = json!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    if let (false, Json::Object(schema)) = (required.is_empty(), &mut schema) {
+        schema.insert("required".into(), json!(required));
+    }
+    schema
+}
+
+/// Every default in the list reads the same in JSON as in TOML; a test holds that.
+fn default(field: &Field) -> Option<Json> {
+    match field.default {
+        Fallback::Value(value) => serde_json::from_str(value).ok(),
+        Fallback::Required | Fallback::Words(_) => None,
+    }
+}
+
+fn kind_schema(kind: &Kind) -> Json {
+    match kind {
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Whole { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Duration => pattern(r"[0-9]+(ms|s|m|h|d)"),
+        Kind::Size => pattern(r"[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)"),
+        Kind::Rate => pattern(r"unlimited|[0-9]+/([0-9]*(s|m|h|d|w)|[0-9]+(ms|us))"),
+        Kind::Network => pattern(r"[0-9a-fA-F:.]+(/[0-9]{1,3})?"),
+        Kind::Text => json!({ "type": "string" }),
+        Kind::Word(words) => {
+            json!({ "anyOf": [{ "enum": words }, { "type": "string", "pattern": VARIABLE }] })
+        }
+        Kind::WordOrText(words) => json!({ "type": "string", "examples": words }),
+        Kind::Texts => {
+            json!({ "type": "object", "additionalProperties": { "type": "string" } })
+        }
+        Kind::Table(shape) => shape_schema(shape),
+        Kind::Named(shape) => json!({
+            "type": "object",
+            "propertyNames": { "pattern": "^[A-Za-z0-9_.-]{1,64}$" },
+            "additionalProperties": shape_schema(shape),
+        }),
+        Kind::List(item) => json!({ "type": "array", "items": kind_schema(item) }),
+        Kind::Either(kinds) => {
+            json!({ "anyOf": kinds.iter().map(kind_schema).collect::<Vec<_>>() })
+        }
+    }
+}
+
+fn pattern(text: &str) -> Json {
+    json!({ "type": "string", "pattern": format!("^({text}|{VARIABLE})$") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_field() -> impl Iterator<Item = (&'static Shape, &'static Field)> {
+        let shapes: [&'static Shape; 14] = [
+            &ROOT, &SERVER, &UPSTREAM, &LIMIT, &COST, &EXEMPT, &OVERRIDE, &ROUTE, &RESPOND,
+            &HEADERS, &STORE, &REJECT, &LOG, &ADMIN,
+        ];
+        shapes.into_iter().flat_map(|shape| shape.fields.iter().map(move |field| (shape, field)))
+    }
+
+    #[test]
+    fn the_schema_is_json_with_every_section() {
+        let schema: Json = serde_json::from_str(&json()).unwrap();
+        let header_timeout = &schema["properties"]["server"]["properties"]["header_timeout"];
+        assert_eq!(header_timeout["default"], "10s");
+        let limit = &schema["properties"]["limits"]["additionalProperties"];
+        assert_eq!(limit["required"], json!(["rate"]));
+        assert_eq!(limit["additionalProperties"], false);
+        assert!(limit["properties"].get("candidate").is_none());
+    }
+
+    #[test]
+    fn every_default_is_json_and_toml() {
+        for (shape, field) in every_field() {
+            if let Fallback::Value(value) = field.default {
+                let name = format!("{} {}", shape.title, field.name);
+                assert!(serde_json::from_str::<Json>(value).is_ok(), "{name}");
+                assert!(toml::de::DeValue::parse(value).is_ok(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_row_of_three_cells() {
+        let markdown = markdown();
+        for (shape, field) in every_field().filter(|(shape, _)| shape.title != ROOT.title) {
+            let start = format!("| `{}` |", field.name);
+            let rows: Vec<_> = markdown.lines().filter(|line| line.starts_with(&start)).collect();
+            assert!(!rows.is_empty(), "{} {}", shape.title, field.name);
+            assert!(rows.iter().all(|row| row.matches('|').count() == 4), "{rows:?}");
+        }
+    }
+}

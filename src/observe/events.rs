@@ -1,0 +1,188 @@
+//! The events that a user waits for, each with the one name it has.
+
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+const TARGET: &str = env!("CARGO_PKG_NAME");
+
+/// It takes connections at `address`.
+pub fn listening(address: SocketAddr) {
+    info!(target: TARGET, %address, "listening");
+}
+
+/// The configuration of the start is in force.
+pub fn config_loaded(file: &dyn Display) {
+    info!(target: TARGET, %file, "config loaded");
+}
+
+/// A changed configuration is in force.
+pub fn config_reloaded(changed: &dyn Display) {
+    info!(target: TARGET, %changed, "config reloaded");
+}
+
+/// A changed configuration is wrong: the old one stays in force.
+pub fn config_rejected(errors: &dyn Display) {
+    warn!(target: TARGET, %errors, "config rejected");
+}
+
+/// These fields have changed, and only a restart brings them in force.
+pub fn restart_needed(fields: &dyn Display) {
+    warn!(target: TARGET, %fields, "restart needed");
+}
+
+/// The store stopped answering.
+pub fn store_unavailable(error: &dyn Display) {
+    warn!(target: TARGET, %error, "store unavailable");
+}
+
+/// The store answers again.
+pub fn store_recovered() {
+    info!(target: TARGET, "store recovered");
+}
+
+/// It takes questions to the admin endpoint at `address`.
+pub fn admin_listening(address: SocketAddr) {
+    info!(target: TARGET, %address, "admin listening");
+}
+
+/// An exchange with an upstream failed, and its client was told so.
+pub fn upstream_failed(error: &dyn Display, route: &str) {
+    info!(target: TARGET, %error, route, "upstream failed");
+}
+
+/// A server does not take connections any more.
+pub fn server_down(server: &str, error: &dyn Display) {
+    info!(target: TARGET, server, %error, "server down");
+}
+
+/// A server takes connections again.
+pub fn server_up(server: &str) {
+    info!(target: TARGET, server, "server up");
+}
+
+/// The system allows fewer open files than the connections may need.
+pub fn few_open_files(limit: u64, wanted: u64) {
+    warn!(target: TARGET, limit, wanted, "few open files");
+}
+
+/// The limit on open files could not be raised.
+pub fn open_files_unchanged(error: &dyn Display) {
+    warn!(target: TARGET, %error, "few open files");
+}
+
+/// A connection could not be accepted.
+pub fn accept_failed(error: &dyn Display) {
+    warn!(target: TARGET, %error, "accept failed");
+}
+
+/// It finishes what is under way.
+pub fn draining() {
+    info!(target: TARGET, "draining");
+}
+
+/// It ends.
+pub fn stopped() {
+    info!(target: TARGET, "stopped");
+}
+
+/// So many log lines were dropped since this was last said, because the output was too slow.
+pub fn lines_dropped(count: u64) {
+    warn!(target: TARGET, count, "log lines dropped");
+}
+
+/// What the access log says about a request.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessLine<'r> {
+    /// The method.
+    pub method: &'r str,
+    /// The path, without its query.
+    pub path: &'r str,
+    /// The answer's status.
+    pub status: u16,
+    /// From the request's head to the response's end.
+    pub duration: Duration,
+    /// The route's name.
+    pub route: &'r str,
+    /// The client's address.
+    pub client: IpAddr,
+    /// The server that was asked; `None` where none was.
+    pub upstream: Option<&'r str>,
+}
+
+/// The access log's line for a request.
+pub fn access(line: &AccessLine<'_>) {
+    let AccessLine { method, path, status, duration, route, client, upstream } = *line;
+    info!(
+        target: "tidegate::access",
+        method,
+        path,
+        status,
+        duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
+        route,
+        %client,
+        upstream,
+        "request"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::testing;
+    use super::*;
+
+    fn logged(run: impl FnOnce()) -> Value {
+        let mut lines = testing::lines(run);
+        assert_eq!(lines.len(), 1);
+        let mut line = lines.remove(0);
+        line.as_object_mut().unwrap().remove("timestamp");
+        line
+    }
+
+    #[test]
+    fn an_access_line_has_these_fields() {
+        let line = AccessLine {
+            method: "GET",
+            path: "/users/42",
+            status: 200,
+            duration: Duration::from_nanos(1_234_567),
+            route: "/users/{id}",
+            client: [203, 0, 113, 7].into(),
+            upstream: Some("http://127.0.0.1:3000"),
+        };
+        let expected = json!({
+            "level": "INFO", "target": "tidegate::access", "message": "request",
+            "method": "GET", "path": "/users/42", "status": 200, "duration_ms": 1.235,
+            "route": "/users/{id}", "client": "203.0.113.7", "upstream": "http://127.0.0.1:3000",
+        });
+        assert_eq!(logged(|| access(&line)), expected);
+        let own = logged(|| access(&AccessLine { upstream: None, ..line }));
+        assert_eq!(own.get("upstream"), None);
+    }
+
+    #[test]
+    fn what_needs_somebody_is_a_warning() {
+        let line = |level, message, field: &str, value: &str| json!({"level": level, "target": "tidegate", "message": message, field: value});
+        let address = SocketAddr::from(([127, 0, 0, 1], 8080));
+        assert_eq!(
+            logged(|| listening(address)),
+            line("INFO", "listening", "address", "127.0.0.1:8080")
+        );
+        assert_eq!(
+            logged(|| config_rejected(&"line 1\nline 2")),
+            line("WARN", "config rejected", "errors", "line 1\nline 2")
+        );
+        assert_eq!(
+            logged(|| restart_needed(&"server.listen")),
+            line("WARN", "restart needed", "fields", "server.listen")
+        );
+        assert_eq!(
+            logged(|| store_unavailable(&"timed out")),
+            line("WARN", "store unavailable", "error", "timed out")
+        );
+    }
+}

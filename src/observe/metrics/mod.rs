@@ -1,0 +1,273 @@
+//! What Prometheus reads.
+//!
+//! Each worker counts by itself, so workers never wait for each other; a scrape adds them up.
+//! Labels come from the configuration, never from a client, so they do not grow with traffic.
+
+mod histogram;
+mod text;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+
+use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
+use self::text::{Kind, Page};
+
+/// The media type of what [`Metrics::render`] writes.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The route's name for requests without one.
+pub const NO_ROUTE: &str = "none";
+
+/// The process's counters. They live as long as the process: a reload keeps them, by name.
+#[derive(Debug)]
+pub struct Metrics {
+    workers: Vec<Arc<WorkerMetrics>>,
+}
+
+/// One worker's counters. Each call takes a lock that only a scrape ever contends for, and
+/// allocates nothing once it has seen the labels.
+#[derive(Debug, Default)]
+pub struct WorkerMetrics {
+    counts: Mutex<Counts>,
+}
+
+/// What a limit said to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionKind {
+    /// It may go.
+    Allowed,
+    /// It was rejected.
+    Rejected,
+    /// It would have been rejected.
+    Shadow,
+    /// The store could not say.
+    Error,
+}
+
+/// What others know at the moment of a scrape.
+#[derive(Clone, Debug)]
+pub struct Snapshot<'s> {
+    /// tidegate's version.
+    pub version: &'s str,
+    /// Whether the store answers; the one in memory always does.
+    pub store_up: bool,
+    /// Requests that are held by a limit.
+    pub waiting: u64,
+    /// Client connections.
+    pub connections: u64,
+    /// Buckets in this process's memory.
+    pub memory_keys: u64,
+    /// Log lines that were dropped since the start.
+    pub log_dropped: u64,
+    /// Configurations that came in force since the start, the first included.
+    pub config_generation: u64,
+    /// Whether the file, when it was last read, was right.
+    pub config_valid: bool,
+    /// Every server of every upstream.
+    pub servers: Vec<ServerState<'s>>,
+}
+
+/// A server of an upstream at the moment of a scrape.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerState<'s> {
+    /// The upstream's name.
+    pub upstream: &'s str,
+    /// The server's URL.
+    pub server: &'s str,
+    /// Whether requests are sent to it.
+    pub up: bool,
+}
+
+impl Metrics {
+    /// Counters for so many workers, at least one.
+    pub fn new(workers: usize) -> Arc<Self> {
+        let workers = (0..workers.max(1)).map(|_| Arc::default()).collect();
+        Arc::new(Self { workers })
+    }
+
+    /// The counters of a worker, by its number from 0; beyond the last they are shared.
+    pub fn worker(&self, number: usize) -> Arc<WorkerMetrics> {
+        let own = self.workers.get(number % self.workers.len());
+        own.map(Arc::clone).unwrap_or_default()
+    }
+
+    /// All of it in Prometheus's text format, version 0.0.4.
+    pub fn render(&self, snapshot: &Snapshot<'_>) -> String {
+        let mut total = Total::default();
+        for worker in &self.workers {
+            total.add(&worker.counts());
+        }
+        let mut page = Page::default();
+        total.write(&mut page);
+        snapshot.write(&mut page);
+        page.finish()
+    }
+}
+
+impl WorkerMetrics {
+    /// Counts a request that is over. `route` is a route's name, or [`NO_ROUTE`]; `duration` is
+    /// from the request's head to the response's end.
+    pub fn request(&self, route: &str, status: StatusCode, duration: Duration) {
+        let mut counts = self.counts();
+        counts.request_seconds.observe(duration);
+        let status = status.as_u16();
+        match counts.requests.get_mut(route) {
+            Some(statuses) => increment(statuses, status),
+            None => {
+                counts.requests.insert(route.into(), vec![(status, 1)]);
+            }
+        }
+    }
+
+    /// Counts what a limit said. `limit` is its name.
+    pub fn decision(&self, limit: &str, kind: DecisionKind) {
+        let mut counts = self.counts();
+        match counts.decisions.get_mut(limit) {
+            Some(decisions) => decisions.add(kind),
+            None => {
+                let mut decisions = Decisions::default();
+                decisions.add(kind);
+                counts.decisions.insert(limit.into(), decisions);
+            }
+        }
+    }
+
+    /// Counts a question to the store, answered or not.
+    pub fn store(&self, duration: Duration) {
+        self.counts().store_seconds.observe(duration);
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Counts {
+    /// A route answers with few different statuses: a list is searched faster than a table.
+    requests: HashMap<Box<str>, Vec<(u16, u64)>>,
+    decisions: HashMap<Box<str>, Decisions>,
+    store_seconds: Histogram,
+    request_seconds: Histogram,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            requests: HashMap::new(),
+            decisions: HashMap::new(),
+            store_seconds: Histogram::new(&STORE_BOUNDS),
+            request_seconds: Histogram::new(&REQUEST_BOUNDS),
+        }
+    }
+}
+
+fn increment(statuses: &mut Vec<(u16, u64)>, status: u16) {
+    match statuses.iter_mut().find(|(known, _)| *known == status) {
+        Some((_, count)) => *count += 1,
+        None => statuses.push((status, 1)),
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Decisions {
+    allowed: u64,
+    rejected: u64,
+    shadow: u64,
+    error: u64,
+}
+
+impl Decisions {
+    fn add(&mut self, kind: DecisionKind) {
+        match kind {
+            DecisionKind::Allowed => self.allowed += 1,
+            DecisionKind::Rejected => self.rejected += 1,
+            DecisionKind::Shadow => self.shadow += 1,
+            DecisionKind::Error => self.error += 1,
+        }
+    }
+}
+
+/// All workers' counts, in the order in which they are shown.
+#[derive(Default)]
+struct Total {
+    requests: BTreeMap<(Box<str>, u16), u64>,
+    decisions: BTreeMap<Box<str>, Decisions>,
+    seconds: Counts,
+}
+
+impl Total {
+    fn add(&mut self, counts: &Counts) {
+        for (route, statuses) in &counts.requests {
+            for (status, count) in statuses {
+                *self.requests.entry((route.clone(), *status)).or_default() += count;
+            }
+        }
+        for (limit, decisions) in &counts.decisions {
+            let total = self.decisions.entry(limit.clone()).or_default();
+            total.allowed += decisions.allowed;
+            total.rejected += decisions.rejected;
+            total.shadow += decisions.shadow;
+            total.error += decisions.error;
+        }
+        self.seconds.store_seconds.add(&counts.store_seconds);
+        self.seconds.request_seconds.add(&counts.request_seconds);
+    }
+
+    fn write(&self, page: &mut Page) {
+        page.family(Kind::Counter, "tidegate_requests_total", "Requests by route and status.");
+        for ((route, status), count) in &self.requests {
+            let status = status.to_string();
+            page.sample(&[("route", route.as_ref()), ("status", &status)], count);
+        }
+        page.family(Kind::Counter, "tidegate_decisions_total", "What limits said to requests.");
+        for (limit, decisions) in &self.decisions {
+            for (decision, count) in [
+                ("allowed", decisions.allowed),
+                ("error", decisions.error),
+                ("rejected", decisions.rejected),
+                ("shadow", decisions.shadow),
+            ] {
+                page.sample(&[("limit", limit.as_ref()), ("decision", decision)], &count);
+            }
+        }
+        let help = "Time from a request's head to the end of its response.";
+        page.histogram("tidegate_request_seconds", help, &self.seconds.request_seconds);
+        let help = "Time of a question to the store.";
+        page.histogram("tidegate_store_seconds", help, &self.seconds.store_seconds);
+    }
+}
+
+impl Snapshot<'_> {
+    fn write(&self, page: &mut Page) {
+        use Kind::{Counter, Gauge};
+        page.family(Gauge, "tidegate_store_up", "Whether the store answers.");
+        page.sample(&[], &u8::from(self.store_up));
+        page.family(Gauge, "tidegate_waiting", "Requests that are held by a limit.");
+        page.sample(&[], &self.waiting);
+        page.family(Gauge, "tidegate_upstream_up", "Whether requests are sent to a server.");
+        for ServerState { upstream, server, up } in &self.servers {
+            page.sample(&[("upstream", upstream), ("server", server)], &u8::from(*up));
+        }
+        page.family(Gauge, "tidegate_connections", "Client connections.");
+        page.sample(&[], &self.connections);
+        page.family(Gauge, "tidegate_memory_keys", "Buckets in this process's memory.");
+        page.sample(&[], &self.memory_keys);
+        page.family(Counter, "tidegate_log_dropped_total", "Log lines that were dropped.");
+        page.sample(&[], &self.log_dropped);
+        let help = "Configurations that came in force since the start.";
+        page.family(Gauge, "tidegate_config_generation", help);
+        page.sample(&[], &self.config_generation);
+        let help = "Whether the configuration file was right when it was last read.";
+        page.family(Gauge, "tidegate_config_valid", help);
+        page.sample(&[], &u8::from(self.config_valid));
+        page.family(Gauge, "tidegate_info", "The version that runs.");
+        page.sample(&[("version", self.version)], &1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Prometheus's text format, version 0.0.4.
+
+use std::fmt::{Display, Write};
+
+use super::histogram::Histogram;
+
+/// A page of families, each with its samples.
+#[derive(Default)]
+pub(super) struct Page {
+    text: String,
+    family: &'static str,
+}
+
+/// What kind of numbers a family has.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Spread over buckets.
+    Histogram,
+}
+
+impl Page {
+    /// Begins a family: the samples that follow are its own.
+    pub(super) fn family(&mut self, kind: Kind, name: &'static str, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        self.family = name;
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    /// A number of the family that was begun last.
+    pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: &dyn Display) {
+        self.suffixed("", labels, value);
+    }
+
+    /// A whole family.
+    pub(super) fn histogram(&mut self, name: &'static str, help: &str, histogram: &Histogram) {
+        self.family(Kind::Histogram, name, help);
+        for (bound, count) in histogram.cumulative() {
+            self.suffixed("_bucket", &[("le", &bound.to_string())], &count);
+        }
+        self.suffixed("_bucket", &[("le", "+Inf")], &histogram.count());
+        self.suffixed("_sum", &[], &histogram.sum());
+        self.suffixed("_count", &[], &histogram.count());
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+
+    fn suffixed(&mut self, suffix: &str, labels: &[(&str, &str)], value: &dyn Display) {
+        self.text.push_str(self.family);
+        self.text.push_str(suffix);
+        for (place, (name, label)) in labels.iter().enumerate() {
+            self.text.push(if place == 0 { '{' } else { ',' });
+            self.text.push_str(name);
+            self.text.push_str("=\"");
+            self.escaped(label);
+            self.text.push('"');
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        self.line(format_args!("{close} {value}"));
+    }
+
+    fn escaped(&mut self, label: &str) {
+        for character in label.chars() {
+            match character {
+                '\\' => self.text.push_str("\\\\"),
+                '"' => self.text.push_str("\\\""),
+                '\n' => self.text.push_str("\\n"),
+                other => self.text.push(other),
+            }
+        }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // A string takes everything.
+        let _ = writeln!(self.text, "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut page = Page::default();
+        page.family(Kind::Gauge, "a", "An a.");
+        page.sample(&[("b", "x\\y\"z\n{ü}"), ("c", "")], &1.5);
+        let expected = "# HELP a An a.\n# TYPE a gauge\na{b=\"x\\\\y\\\"z\\n{ü}\",c=\"\"} 1.5\n";
+        assert_eq!(page.finish(), expected);
+    }
+}

@@ -1,0 +1,13 @@
+//! What an operator sees: log lines, throttle summaries, metrics.
+//!
+//! Nothing here decides about a request, and nothing here makes one wait.
+
+pub mod events;
+mod format;
+pub mod log;
+pub mod metrics;
+mod sink;
+pub mod throttled;
+
+#[cfg(test)]
+pub(crate) mod testing;

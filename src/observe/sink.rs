@@ -1,0 +1,279 @@
+//! Where log lines wait for a slow terminal or pipe, so that no request does.
+//!
+//! A logging thread appends its line to a buffer in memory; one thread of this file's own writes
+//! the buffer out. What does not fit is dropped and counted. The published helper for this job
+//! prints to the very output that is stuck when it gives up on it, so a stuck reader would hold
+//! the process at its exit; hence our own.
+
+use std::io::{self, ErrorKind, Write};
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+/// Bytes that wait at most: about 16,384 lines of 256 bytes.
+pub(super) const CAPACITY: usize = 4 << 20;
+
+/// What an empty buffer keeps of the memory that a flood of lines took.
+const KEPT: usize = 64 << 10;
+
+/// Before an output that is set to non-blocking, and full, is tried again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Lines on their way to an output.
+#[derive(Debug, Default)]
+pub(super) struct Sink {
+    state: Mutex<State>,
+    /// Something came, or the sink closes.
+    changed: Condvar,
+    /// Nothing waits any more.
+    drained: Condvar,
+    dropped: AtomicU64,
+    writer: OnceLock<ThreadId>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    buffer: Vec<u8>,
+    writing: bool,
+    closing: bool,
+}
+
+impl Sink {
+    /// A sink whose lines a thread of its own writes to `out`. Once lines were dropped and the
+    /// output takes lines again, that thread calls `report` with how many were dropped since the
+    /// last report; what `report` itself logs is never dropped.
+    ///
+    /// # Errors
+    /// Where the thread cannot be started.
+    pub(super) fn start(
+        out: impl Write + Send + 'static,
+        report: impl Fn(u64) + Send + 'static,
+    ) -> io::Result<Arc<Self>> {
+        let sink = Arc::new(Self::default());
+        let writer = Arc::clone(&sink);
+        thread::Builder::new().name("log".into()).spawn(move || writer.run(out, report))?;
+        Ok(sink)
+    }
+
+    /// Lines that were dropped, because the buffer was full or the output refused them.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all lines are written, at most `patience`, and ends the thread.
+    pub(super) fn close(&self, patience: Duration) {
+        let mut state = self.state();
+        state.closing = true;
+        self.changed.notify_all();
+        let waits = |state: &mut State| state.writing || !state.buffer.is_empty();
+        // Neither an elapsed patience nor a poisoned lock changes what can be done now: nothing.
+        drop(self.drained.wait_timeout_while(state, patience, waits));
+    }
+
+    fn run(&self, mut out: impl Write, report: impl Fn(u64)) {
+        self.writer.get_or_init(|| thread::current().id());
+        let (mut batch, mut reported) = (Vec::new(), 0);
+        while self.take(&mut batch) {
+            let lost = write_lines(&mut out, &batch);
+            batch.clear();
+            batch.shrink_to(KEPT);
+            let dropped = self.dropped.fetch_add(lost, Ordering::Relaxed) + lost;
+            // An output that refuses lines would refuse the report too, and so without end.
+            if lost == 0 && dropped > reported {
+                report(dropped - reported);
+                reported = dropped;
+            }
+        }
+    }
+
+    /// Exchanges the empty `batch` for the lines that wait; waits for some. False at the end.
+    fn take(&self, batch: &mut Vec<u8>) -> bool {
+        let mut state = self.state();
+        state.writing = false;
+        while state.buffer.is_empty() {
+            self.drained.notify_all();
+            if state.closing {
+                return false;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.writing = true;
+        mem::swap(&mut state.buffer, batch);
+        true
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_writer(&self) -> bool {
+        self.writer.get() == Some(&thread::current().id())
+    }
+}
+
+/// Takes one whole line for each write.
+impl Write for &Sink {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut state = self.state();
+        if state.buffer.len() + line.len() > CAPACITY && !self.is_writer() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return Ok(line.len());
+        }
+        let idle = state.buffer.is_empty();
+        state.buffer.extend_from_slice(line);
+        drop(state);
+        if idle {
+            self.changed.notify_one();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes whole lines; how many of them were lost.
+fn write_lines(out: &mut impl Write, mut lines: &[u8]) -> u64 {
+    while !lines.is_empty() {
+        match out.write(lines) {
+            Ok(0) => break,
+            Ok(written) => lines = lines.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
+            Err(_) => break,
+        }
+    }
+    let lost = lines.iter().filter(|byte| **byte == b'\n').count();
+    // A line that the output buffers and then cannot flush was handed over all the same.
+    drop(out.flush());
+    u64::try_from(lost).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// An output that says what it got and waits for a word before it takes it.
+    struct Gate {
+        got: Sender<Vec<u8>>,
+        go: Receiver<io::Result<()>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.got.send(bytes.to_vec()).unwrap();
+            self.go.recv().unwrap_or(Ok(()))?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A sink with a gate behind it.
+    struct Rig {
+        sink: Arc<Sink>,
+        lines: Receiver<Vec<u8>>,
+        open: SyncSender<io::Result<()>>,
+        reports: Receiver<u64>,
+    }
+
+    fn gated() -> Rig {
+        let ((got, lines), (open, go)) = (channel(), sync_channel(9));
+        let (reporter, reports) = channel();
+        let own: Arc<OnceLock<Arc<Sink>>> = Arc::default();
+        let into = Arc::clone(&own);
+        let report = move |count| {
+            if let Some(sink) = into.get() {
+                sink.as_ref().write_all(b"report\n").unwrap();
+            }
+            reporter.send(count).unwrap();
+        };
+        let sink = Sink::start(Gate { got, go }, report).unwrap();
+        own.set(Arc::clone(&sink)).unwrap();
+        Rig { sink, lines, open, reports }
+    }
+
+    fn log(sink: &Sink, line: &[u8]) {
+        let mut writer = sink;
+        writer.write_all(line).unwrap();
+    }
+
+    #[test]
+    fn a_stuck_output_drops_lines_and_says_how_many_once_it_moves() {
+        let Rig { sink, lines, open, reports } = gated();
+        log(&sink, b"first\n");
+        assert_eq!(lines.recv().unwrap(), b"first\n");
+        let mut full = vec![b'x'; CAPACITY];
+        *full.last_mut().unwrap() = b'\n';
+        log(&sink, &full);
+        for _ in 0..3 {
+            log(&sink, b"too much\n");
+        }
+        assert_eq!(sink.dropped(), 3);
+        open.send(Ok(())).unwrap();
+        let rest = lines.recv().unwrap();
+        assert_eq!(rest.len(), CAPACITY + b"report\n".len());
+        assert!(rest.ends_with(b"x\nreport\n"), "the report is not dropped");
+        assert_eq!(reports.recv().unwrap(), 3);
+        drop(open);
+        sink.close(LONG);
+        assert_eq!(sink.dropped(), 3);
+        assert!(reports.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_closed_output_loses_lines_and_nothing_else() {
+        let Rig { sink, lines, open, reports } = gated();
+        for _ in 0..2 {
+            open.send(Err(ErrorKind::BrokenPipe.into())).unwrap();
+        }
+        log(&sink, b"one\ntwo\n");
+        lines.recv().unwrap();
+        log(&sink, b"three\n");
+        lines.recv().unwrap();
+        sink.close(LONG);
+        assert_eq!(sink.dropped(), 3);
+        assert!(reports.try_recv().is_err(), "a report would have been lost too");
+    }
+
+    #[test]
+    fn closing_writes_what_waits() {
+        let Rig { sink, lines, open, reports: _reports } = gated();
+        log(&sink, b"one\n");
+        assert_eq!(lines.recv().unwrap(), b"one\n");
+        log(&sink, b"two\n");
+        log(&sink, b"three\n");
+        drop(open);
+        sink.close(LONG);
+        assert_eq!(lines.try_recv().unwrap(), b"two\nthree\n");
+    }
+
+    #[test]
+    fn closing_does_not_wait_for_a_stuck_output() {
+        let Rig { sink, lines, open: _open, reports: _reports } = gated();
+        log(&sink, b"one\n");
+        lines.recv().unwrap();
+        sink.close(Duration::ZERO);
+    }
+
+    #[test]
+    fn a_full_non_blocking_output_is_tried_again() {
+        let Rig { sink, lines, open, reports: _reports } = gated();
+        open.send(Err(ErrorKind::WouldBlock.into())).unwrap();
+        open.send(Ok(())).unwrap();
+        log(&sink, b"one\n");
+        assert_eq!(lines.recv().unwrap(), b"one\n");
+        assert_eq!(lines.recv().unwrap(), b"one\n");
+        sink.close(LONG);
+        assert_eq!(sink.dropped(), 0);
+    }
+}

@@ -1,0 +1,273 @@
+//! The throttle lines: the first rejection of a key at once, then how many there were.
+//!
+//! Events are counted in a bounded table; a timer of the caller's turns the counts into lines.
+//! Over all lines the counts add up to exactly the number of events, whatever is left out.
+
+mod table;
+
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::fmt::Display;
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tracing::warn;
+
+use self::table::{Entry, Shard, Window};
+use crate::limit::time::Timestamp;
+use crate::plan::ThrottleLog;
+
+/// Lines in an interval, the one for all others included.
+pub const LINES: usize = 100;
+
+/// Keys that are counted one by one; those beyond are counted together.
+pub const ENTRIES: usize = 10_000;
+
+const SHARDS: usize = 16;
+
+/// A request that a limit refuses.
+#[derive(Clone, Copy)]
+pub struct ThrottleEvent<'e> {
+    /// The limit's name.
+    pub limit: &'e str,
+    /// The key, by which events are told apart.
+    pub key: &'e str,
+    /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
+    pub shown: &'e dyn Display,
+    /// The route's name.
+    pub route: &'e str,
+    /// The client's address.
+    pub client: IpAddr,
+    /// The request's method.
+    pub method: &'e str,
+    /// The request's path, without its query.
+    pub path: &'e str,
+    /// What came of it.
+    pub decision: Shown,
+}
+
+/// What came of a request that a limit refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// It was rejected.
+    Rejected {
+        /// When to try again; `None` is never.
+        retry_after: Option<Duration>,
+    },
+    /// It would have been rejected.
+    Shadow {
+        /// When to try again; `None` is never.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// Counts refusals and writes them to the log.
+#[derive(Debug)]
+pub struct Throttled {
+    shards: Vec<Mutex<Shard>>,
+    /// Taken for a new entry and at the end of an interval; may be taken under a shard's lock,
+    /// never the other way round.
+    window: Mutex<Window>,
+    hasher: SipHasher13,
+}
+
+impl Throttled {
+    /// Nothing counted yet. The interval is the time between two summaries of one key.
+    pub fn new(mode: ThrottleLog, interval: Duration) -> Self {
+        // Keyed by chance, so that no client can make two keys meet.
+        let random = RandomState::new();
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(mode))).collect(),
+            window: Mutex::new(Window::new(interval)),
+            hasher: SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1)),
+        }
+    }
+
+    /// Counts an event; logs it at once where it is the first of its limit, key and decision, or
+    /// where every event is logged.
+    pub fn record(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
+        if self.count(event, now) {
+            write_line(event, 1, None);
+        }
+    }
+
+    /// Writes the summaries, if an interval has ended by `now`. To be called a few times in each
+    /// interval; there is little to do while none has ended.
+    pub fn tick(&self, now: Timestamp) {
+        let ended = self.window().turn(now);
+        if let Some(interval) = ended {
+            self.summarise(interval);
+        }
+    }
+
+    /// Writes what is counted and not yet written, as at the end of the process.
+    pub fn flush(&self, now: Timestamp) {
+        let elapsed = self.window().restart(now);
+        self.summarise(elapsed);
+    }
+
+    /// Logs by another mode and interval from now on.
+    pub fn configure(&self, mode: ThrottleLog, interval: Duration, now: Timestamp) {
+        self.window().set_interval(interval);
+        for shard in &self.shards {
+            lock(shard).mode = mode;
+        }
+        if mode != ThrottleLog::Summary {
+            self.flush(now);
+        }
+    }
+
+    /// Whether the event is to be logged by itself.
+    fn count(&self, event: &ThrottleEvent<'_>, now: Timestamp) -> bool {
+        let id = self.identity(event);
+        let Some(shard) = self.shards.get(place(id)) else { return false };
+        let mut shard = lock(shard);
+        match shard.mode {
+            ThrottleLog::Off => return false,
+            ThrottleLog::Each => return true,
+            ThrottleLog::Summary => {}
+        }
+        if let Some(entry) = shard.entries.get_mut(&id) {
+            entry.add(event);
+            return false;
+        }
+        if shard.entries.len() >= ENTRIES / SHARDS {
+            self.window().overflow(now);
+            return false;
+        }
+        let first = self.window().claim_line(now);
+        shard.entries.insert(id, Entry::new(event, u64::from(!first)));
+        first
+    }
+
+    fn summarise(&self, interval: Duration) {
+        let mut chosen = self.heaviest();
+        let mut spare = LINES - 1 - chosen.len();
+        let (mut lines, mut others, mut kept) = (Vec::new(), Others::default(), 0);
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.entries.retain(|id, entry| {
+                let count = std::mem::take(&mut entry.count);
+                if count == 0 {
+                    return std::mem::take(&mut entry.fresh);
+                }
+                entry.fresh = false;
+                if !chosen.remove(id) {
+                    if spare == 0 {
+                        others.keys += 1;
+                        others.count += count;
+                        return false;
+                    }
+                    spare -= 1;
+                }
+                lines.push((entry.seen.clone(), count));
+                true
+            });
+            kept += shard.entries.len();
+        }
+        others.count += self.window().close(spare, kept);
+        for (seen, count) in lines {
+            write_line(&seen.event(), count, Some(interval));
+        }
+        others.write(interval);
+    }
+
+    /// The entries with the most events to write, as many as there are lines for.
+    fn heaviest(&self) -> HashSet<u128> {
+        let mut counts = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let counted = shard.entries.iter().filter(|(_, entry)| entry.count > 0);
+            counts.extend(counted.map(|(id, entry)| (entry.count, *id)));
+        }
+        if counts.len() >= LINES {
+            counts.select_nth_unstable_by(LINES - 1, |a, b| b.cmp(a));
+            counts.truncate(LINES - 1);
+        }
+        counts.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Stands for limit, key and decision. At 128 bits with secret keys two of them never meet in
+    /// practice, and long keys need not be kept.
+    fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
+        let mut hasher = self.hasher;
+        hasher.write(event.limit.as_bytes());
+        // No UTF-8 has these bytes, so no limit's name runs into a key.
+        hasher.write_u8(match event.decision {
+            Shown::Rejected { .. } => 0xfe,
+            Shown::Shadow { .. } => 0xff,
+        });
+        hasher.write(event.key.as_bytes());
+        hasher.finish128().as_u128()
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        lock(&self.window)
+    }
+}
+
+/// What is counted without a line of its own.
+#[derive(Default)]
+struct Others {
+    /// Distinct keys, without those for which the table had no room.
+    keys: u64,
+    count: u64,
+}
+
+impl Others {
+    fn write(&self, interval: Duration) {
+        if self.count > 0 {
+            warn!(
+                target: TARGET,
+                key = "others",
+                keys = self.keys,
+                count = self.count,
+                interval_ms = millis(interval),
+                "throttled"
+            );
+        }
+    }
+}
+
+const TARGET: &str = "tidegate::throttle";
+
+fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>) {
+    let (decision, retry_after) = match event.decision {
+        Shown::Rejected { retry_after } => ("rejected", retry_after),
+        Shown::Shadow { retry_after } => ("shadow", retry_after),
+    };
+    warn!(
+        target: TARGET,
+        limit = event.limit,
+        key = %event.shown,
+        route = event.route,
+        client = %event.client,
+        method = event.method,
+        path = event.path,
+        decision,
+        retry_after_ms = retry_after.map(millis),
+        count,
+        interval_ms = interval.map(millis),
+        "throttled"
+    );
+}
+
+/// Whole milliseconds, rounded up: who waits so long has waited long enough.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn place(id: u128) -> usize {
+    // The table inside the shard uses the other end.
+    usize::from(id.to_be_bytes()[0]) % SHARDS
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

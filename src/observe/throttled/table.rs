@@ -1,0 +1,212 @@
+//! What is remembered between two summaries.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{LINES, Shown, ThrottleEvent};
+use crate::limit::time::Timestamp;
+use crate::plan::ThrottleLog;
+
+/// Bytes of a path, key or method that are kept. Clients choose them, and an entry stays small.
+const TEXT: usize = 512;
+
+/// A part of the table, with a lock of its own.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) mode: ThrottleLog,
+    pub(super) entries: HashMap<u128, Entry, BuildHasherDefault<Identity>>,
+}
+
+impl Shard {
+    pub(super) fn new(mode: ThrottleLog) -> Self {
+        Self { mode, entries: HashMap::default() }
+    }
+}
+
+/// Hashes what is a hash already.
+#[derive(Debug, Default)]
+pub(super) struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u128(&mut self, id: u128) {
+        #[allow(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
+        let low = id as u64;
+        self.0 = low;
+    }
+}
+
+/// The events of one limit, key and decision.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Events that no line tells of yet.
+    pub(super) count: u64,
+    /// Its first line was written in this interval.
+    pub(super) fresh: bool,
+    /// The last event.
+    pub(super) seen: Seen,
+}
+
+impl Entry {
+    pub(super) fn new(event: &ThrottleEvent<'_>, count: u64) -> Self {
+        Self { count, fresh: true, seen: Seen::of(event) }
+    }
+
+    pub(super) fn add(&mut self, event: &ThrottleEvent<'_>) {
+        self.count += 1;
+        self.seen.update(event);
+    }
+}
+
+/// An event that is over.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    limit: Box<str>,
+    key: Box<str>,
+    route: String,
+    client: IpAddr,
+    method: String,
+    path: String,
+    decision: Shown,
+}
+
+impl Seen {
+    fn of(event: &ThrottleEvent<'_>) -> Self {
+        Self {
+            limit: event.limit.into(),
+            key: start(&event.shown.to_string()).into(),
+            route: event.route.into(),
+            client: event.client,
+            method: start(event.method).into(),
+            path: start(event.path).into(),
+            decision: event.decision,
+        }
+    }
+
+    /// Takes over what may differ from one event of an entry to the next.
+    fn update(&mut self, event: &ThrottleEvent<'_>) {
+        replace(&mut self.route, event.route);
+        self.client = event.client;
+        replace(&mut self.method, start(event.method));
+        replace(&mut self.path, start(event.path));
+        self.decision = event.decision;
+    }
+
+    pub(super) fn event(&self) -> ThrottleEvent<'_> {
+        ThrottleEvent {
+            limit: &self.limit,
+            key: &self.key,
+            shown: &self.key,
+            route: &self.route,
+            client: self.client,
+            method: &self.method,
+            path: &self.path,
+            decision: self.decision,
+        }
+    }
+}
+
+fn replace(old: &mut String, new: &str) {
+    if old != new {
+        old.clear();
+        old.push_str(new);
+    }
+}
+
+/// The first [`TEXT`] bytes, or a little less where a character would be cut.
+fn start(text: &str) -> &str {
+    let mut end = text.len().min(TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or(text)
+}
+
+/// The interval that runs, and what is left of its lines.
+#[derive(Debug)]
+pub(super) struct Window {
+    interval: u64,
+    /// `None` while nothing is counted: the next event begins an interval.
+    start: Option<Timestamp>,
+    lines_left: usize,
+    /// Events for which the table has no room.
+    overflow: u64,
+    /// Something new was counted since the last summary began.
+    used: bool,
+}
+
+impl Window {
+    pub(super) fn new(interval: Duration) -> Self {
+        let mut window = Self { interval: 1, start: None, lines_left: 0, overflow: 0, used: false };
+        window.set_interval(interval);
+        window
+    }
+
+    pub(super) fn set_interval(&mut self, interval: Duration) {
+        self.interval = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX).max(1);
+    }
+
+    /// Whether a new key may have its line at once.
+    pub(super) fn claim_line(&mut self, now: Timestamp) -> bool {
+        self.begin(now);
+        let left = self.lines_left > 0;
+        self.lines_left = self.lines_left.saturating_sub(1);
+        left
+    }
+
+    /// Counts an event that has no entry.
+    pub(super) fn overflow(&mut self, now: Timestamp) {
+        self.begin(now);
+        self.overflow += 1;
+    }
+
+    /// Begins the next interval if one has ended, and says how long that was. Intervals follow on
+    /// each other without a gap, however late this is asked.
+    pub(super) fn turn(&mut self, now: Timestamp) -> Option<Duration> {
+        let start = self.start?;
+        let elapsed = now.micros_since(start);
+        let ended = elapsed - elapsed % self.interval;
+        if ended == 0 {
+            return None;
+        }
+        self.start = Some(start.plus_micros(ended));
+        self.used = false;
+        Some(Duration::from_micros(ended))
+    }
+
+    /// Begins the next interval now, and says how long the last one was.
+    pub(super) fn restart(&mut self, now: Timestamp) -> Duration {
+        let elapsed = self.start.map_or(0, |start| now.micros_since(start));
+        self.start = self.start.map(|_| now);
+        self.used = false;
+        Duration::from_micros(elapsed)
+    }
+
+    /// Ends a summary that left so many lines and entries; the events that had no entry.
+    pub(super) fn close(&mut self, lines_left: usize, entries: usize) -> u64 {
+        self.lines_left = lines_left;
+        if entries == 0 && !self.used {
+            self.start = None;
+        }
+        std::mem::take(&mut self.overflow)
+    }
+
+    fn begin(&mut self, now: Timestamp) {
+        if self.start.is_none() {
+            self.start = Some(now);
+            self.lines_left = LINES - 1;
+        }
+        self.used = true;
+    }
+}

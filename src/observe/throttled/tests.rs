@@ -1,0 +1,336 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::testing;
+use super::*;
+
+const TEN: Duration = Duration::from_secs(10);
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_micros(1_700_000_000_000_000 + millis * 1000).unwrap()
+}
+
+fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
+    ThrottleEvent {
+        limit: "per-client",
+        key,
+        shown: key,
+        route: "/users/{id}",
+        client: [203, 0, 113, 7].into(),
+        method: "GET",
+        path: "/users/42",
+        decision: Shown::Rejected { retry_after: Some(Duration::from_micros(1500)) },
+    }
+}
+
+fn summary() -> Throttled {
+    Throttled::new(ThrottleLog::Summary, TEN)
+}
+
+fn counts(lines: &[Value]) -> u64 {
+    lines.iter().map(|line| line["count"].as_u64().unwrap()).sum()
+}
+
+fn without_time(mut line: Value) -> Value {
+    line.as_object_mut().unwrap().remove("timestamp");
+    line
+}
+
+#[test]
+fn the_first_comes_at_once_and_the_rest_at_the_end_of_the_interval() {
+    let throttled = summary();
+    let first = testing::lines(|| throttled.record(&rejected(&"a"), at(0)));
+    let mut expected = json!({
+        "level": "WARN", "target": "tidegate::throttle", "message": "throttled",
+        "limit": "per-client", "key": "a", "route": "/users/{id}", "client": "203.0.113.7",
+        "method": "GET", "path": "/users/42", "decision": "rejected", "retry_after_ms": 2,
+        "count": 1,
+    });
+    assert_eq!(first.into_iter().map(without_time).collect::<Vec<_>>(), [expected.clone()]);
+
+    let last = ThrottleEvent {
+        route: "/other",
+        client: [10, 0, 0, 1].into(),
+        method: "POST",
+        path: "/other/path",
+        decision: Shown::Rejected { retry_after: None },
+        ..rejected(&"a")
+    };
+    let silent = testing::lines(|| {
+        throttled.record(&rejected(&"a"), at(10));
+        throttled.record(&last, at(20));
+        throttled.tick(at(9_999));
+    });
+    assert_eq!(silent, Vec::<Value>::new());
+
+    let line = expected.as_object_mut().unwrap();
+    line.remove("retry_after_ms");
+    for (field, value) in [
+        ("route", json!("/other")),
+        ("client", json!("10.0.0.1")),
+        ("method", json!("POST")),
+        ("path", json!("/other/path")),
+        ("count", json!(2)),
+        ("interval_ms", json!(10_000)),
+    ] {
+        line.insert(field.into(), value);
+    }
+    let lines = testing::lines(|| throttled.tick(at(10_003)));
+    assert_eq!(lines.into_iter().map(without_time).collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn ten_thousand_rejections_of_three_keys_are_a_handful_of_lines() {
+    let throttled = summary();
+    let lines = testing::lines(|| {
+        for (i, key) in (0..10_000).zip(["a", "b", "c"].iter().cycle()) {
+            let now = at(i * 3);
+            throttled.record(&rejected(key), now);
+            throttled.tick(now);
+        }
+        throttled.flush(at(30_000));
+    });
+    let mut by_key = BTreeMap::new();
+    for line in &lines {
+        *by_key.entry(line["key"].as_str().unwrap()).or_insert(0) +=
+            counts(std::slice::from_ref(line));
+    }
+    assert_eq!(by_key, BTreeMap::from([("a", 3334), ("b", 3333), ("c", 3333)]));
+    assert_eq!(lines.len(), 3 * (1 + 3), "a first line and one for each interval");
+}
+
+#[test]
+fn limits_keys_and_decisions_are_counted_apart() {
+    let throttled = summary();
+    let events = [
+        rejected(&"a"),
+        ThrottleEvent { limit: "other", ..rejected(&"a") },
+        ThrottleEvent { decision: Shown::Shadow { retry_after: None }, ..rejected(&"a") },
+        rejected(&"b"),
+    ];
+    let lines = testing::lines(|| {
+        for event in events.iter().chain(&events) {
+            throttled.record(event, at(0));
+        }
+    });
+    assert_eq!(lines.len(), events.len());
+    assert_eq!(lines[2]["decision"], "shadow");
+    assert_eq!(lines[2].get("retry_after_ms"), None);
+}
+
+#[test]
+fn a_key_that_rests_for_an_interval_is_new_again() {
+    let throttled = summary();
+    let lines = testing::lines(|| {
+        throttled.record(&rejected(&"a"), at(9_000));
+        throttled.tick(at(19_000));
+        throttled.record(&rejected(&"a"), at(28_000));
+        throttled.tick(at(29_000));
+        throttled.tick(at(39_000));
+        throttled.record(&rejected(&"a"), at(40_000));
+    });
+    let intervals: Vec<_> = lines.iter().map(|line| line.get("interval_ms").is_some()).collect();
+    assert_eq!(intervals, [false, true, false]);
+    assert_eq!(counts(&lines), 3);
+}
+
+#[test]
+fn an_interval_begins_with_the_first_rejection_after_silence() {
+    let throttled = summary();
+    let lines = testing::lines(|| {
+        throttled.record(&rejected(&"a"), at(0));
+        throttled.tick(at(10_000));
+        throttled.tick(at(20_000));
+        throttled.record(&rejected(&"b"), at(27_000));
+        throttled.record(&rejected(&"b"), at(27_000));
+        throttled.tick(at(36_999));
+    });
+    assert_eq!(lines.len(), 2);
+    assert_eq!(testing::lines(|| throttled.tick(at(37_000)))[0]["interval_ms"], 10_000);
+}
+
+#[test]
+fn a_late_tick_says_how_long_it_was() {
+    let throttled = summary();
+    let lines = testing::lines(|| {
+        throttled.record(&rejected(&"a"), at(0));
+        throttled.record(&rejected(&"a"), at(1));
+        throttled.tick(at(31_000));
+        throttled.record(&rejected(&"a"), at(32_000));
+        throttled.flush(at(32_500));
+    });
+    let intervals: Vec<_> = lines.iter().map(|line| line["interval_ms"].as_u64()).collect();
+    assert_eq!(intervals, [None, Some(30_000), Some(2_500)]);
+}
+
+#[test]
+fn a_flood_of_keys_stays_bounded_and_adds_up() {
+    let throttled = summary();
+    let first = testing::lines(|| {
+        for key in 0..50_000 {
+            throttled.record(&rejected(&key.to_string().as_str()), at(0));
+        }
+        for _ in 0..500 {
+            throttled.record(&rejected(&"7"), at(1));
+            throttled.record(&rejected(&"2000"), at(1));
+        }
+    });
+    assert_eq!(first.len(), LINES - 1);
+    let entries: usize = throttled.shards.iter().map(|shard| lock(shard).entries.len()).sum();
+    assert!(entries <= ENTRIES, "{entries}");
+
+    let second = testing::lines(|| throttled.tick(at(10_000)));
+    assert_eq!(second.len(), LINES);
+    assert_eq!(counts(&first) + counts(&second), 51_000);
+    let heavy: Vec<_> = second.iter().filter(|line| line["count"].as_u64() >= Some(500)).collect();
+    let keys: Vec<_> = heavy.iter().map(|line| line["key"].as_str().unwrap()).collect();
+    assert!(keys.contains(&"7") && keys.contains(&"2000"), "the most throttled have lines");
+    let others = second.last().unwrap();
+    assert_eq!(others["key"], "others");
+    assert!(others["keys"].as_u64().unwrap() > 9_000);
+    assert_eq!(others.get("limit"), None);
+}
+
+#[test]
+fn one_hundred_lines_in_an_interval_and_no_more() {
+    let throttled = summary();
+    let keys: Vec<_> = (0..300).map(|key| key.to_string()).collect();
+    let mut total = 0;
+    let mut before = testing::lines(|| throttled.record(&rejected(&"x"), at(0)));
+    for interval in 0..4 {
+        before.extend(testing::lines(|| {
+            for key in &keys {
+                throttled.record(&rejected(&key.as_str()), at(interval * 10_000 + 5_000));
+            }
+        }));
+        assert!(before.len() <= LINES, "interval {interval}: {}", before.len());
+        total += counts(&before);
+        before = testing::lines(|| throttled.tick(at((interval + 1) * 10_000)));
+    }
+    assert_eq!(total + counts(&before), 1 + 4 * 300);
+}
+
+#[test]
+fn each_is_a_line_for_each_and_off_is_none() {
+    let each = Throttled::new(ThrottleLog::Each, TEN);
+    let off = Throttled::new(ThrottleLog::Off, TEN);
+    let lines = testing::lines(|| {
+        for _ in 0..250 {
+            each.record(&rejected(&"a"), at(0));
+            off.record(&rejected(&"b"), at(0));
+        }
+        each.flush(at(1));
+        off.flush(at(1));
+    });
+    assert_eq!(lines.len(), 250);
+    assert!(lines.iter().all(|line| line["count"] == 1 && line["key"] == "a"));
+}
+
+#[test]
+fn a_change_of_mode_writes_what_was_counted() {
+    let throttled = summary();
+    let lines = testing::lines(|| {
+        throttled.record(&rejected(&"a"), at(0));
+        throttled.record(&rejected(&"a"), at(1));
+        throttled.configure(ThrottleLog::Off, TEN, at(2));
+        throttled.record(&rejected(&"a"), at(3));
+        throttled.configure(ThrottleLog::Summary, Duration::from_secs(1), at(4));
+        throttled.record(&rejected(&"b"), at(5));
+        throttled.record(&rejected(&"b"), at(6));
+        throttled.tick(at(2_000));
+    });
+    let counts: Vec<_> = lines.iter().map(|l| (l["key"].as_str().unwrap(), &l["count"])).collect();
+    assert_eq!(counts, [("a", &json!(1)), ("a", &json!(1)), ("b", &json!(1)), ("b", &json!(1))]);
+}
+
+#[test]
+fn long_texts_are_cut_between_characters() {
+    let throttled = summary();
+    let long = format!("/{}", "ä".repeat(5_000));
+    let event = ThrottleEvent { path: &long, shown: &long, ..rejected(&"a") };
+    let lines = testing::lines(|| {
+        throttled.record(&event, at(0));
+        throttled.record(&event, at(0));
+        throttled.flush(at(1));
+    });
+    let (path, key) = (lines[1]["path"].as_str().unwrap(), lines[1]["key"].as_str().unwrap());
+    assert!(long.starts_with(path) && path.len() == 511, "{}", path.len());
+    assert!(long.starts_with(key) && key.len() == 511, "{}", key.len());
+}
+
+#[test]
+fn threads_lose_no_event() {
+    let throttled = Arc::new(summary());
+    let events = 4 * 20_000;
+    let lines = testing::lines(|| {
+        // Each key has its first line here: the threads have no subscriber.
+        for key in 0..50 {
+            throttled.record(&rejected(&key.to_string().as_str()), at(0));
+        }
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let throttled = Arc::clone(&throttled);
+                std::thread::spawn(move || {
+                    let keys: Vec<_> = (0..50).map(|key| key.to_string()).collect();
+                    for event in 0..20_000 {
+                        throttled.record(&rejected(&keys[event % 50].as_str()), at(1));
+                    }
+                })
+            })
+            .collect();
+        // Once only: a key that rests between two flushes would have its first line in a thread.
+        throttled.flush(at(2));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        throttled.flush(at(3));
+    });
+    assert_eq!(counts(&lines), events + 50);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Record(u16),
+    Tick,
+    Flush,
+    Configure(ThrottleLog),
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    let step = prop_oneof![
+        60 => (0..250_u16).prop_map(Step::Record),
+        6 => Just(Step::Tick),
+        1 => Just(Step::Flush),
+        1 => prop_oneof![Just(ThrottleLog::Summary), Just(ThrottleLog::Each)]
+            .prop_map(Step::Configure),
+    ];
+    prop::collection::vec((0..900_u64, step), 0..600)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn counts_always_add_up(steps in steps()) {
+        let throttled = summary();
+        let (mut now, mut recorded) = (0, 0);
+        let lines = testing::lines(|| {
+            for (gap, step) in &steps {
+                now += gap;
+                match step {
+                    Step::Record(key) => {
+                        recorded += 1;
+                        throttled.record(&rejected(&key.to_string().as_str()), at(now));
+                    }
+                    Step::Tick => throttled.tick(at(now)),
+                    Step::Flush => throttled.flush(at(now)),
+                    Step::Configure(mode) => throttled.configure(*mode, TEN, at(now)),
+                }
+            }
+            throttled.flush(at(now));
+        });
+        prop_assert_eq!(counts(&lines), recorded);
+    }
+}

@@ -1,0 +1,191 @@
+//! The one place that turns a refusal into a response.
+
+use std::fmt::Display;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
+
+use super::body::ResponseBody;
+use super::headers;
+use super::refusal::Refusal;
+use crate::plan::{AnswerBody, AnswerSpec};
+use crate::throttle::{Refused, Refusing};
+use crate::upstream::UpstreamError;
+use crate::upstream::body::BodyFault;
+
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// `RESOURCE_EXHAUSTED`.
+const GRPC_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
+
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+const QUOTA_EXCEEDED_TITLE: &str =
+    "Request cannot be satisfied as assigned quota has been exceeded";
+
+/// Answers a request that was refused. `asked` is the request's headers, `default` the file's
+/// answer to a throttled client.
+pub(super) fn respond(
+    refusal: &Refusal,
+    asked: &HeaderMap,
+    default: &AnswerSpec,
+) -> Response<ResponseBody> {
+    let mut response = match refusal {
+        Refusal::Limits(Refused::Throttled(refusing)) => throttled(refusing, asked, default),
+        Refusal::Method(allowed) => not_allowed(allowed),
+        _ => {
+            let (status, detail) = explain(refusal);
+            problem(status, &detail)
+        }
+    };
+    if refusal.closes() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Status and words of a refusal. What broke behind this proxy stands in its log, not here.
+fn explain(refusal: &Refusal) -> (StatusCode, String) {
+    let bad = |why: &dyn Display| (StatusCode::BAD_REQUEST, why.to_string());
+    match refusal {
+        Refusal::Host(error) => bad(error),
+        Refusal::Path(error) => bad(error),
+        Refusal::TransferCoding => bad(&"the only transfer coding taken here is chunked"),
+        Refusal::Limits(Refused::Key(error)) => bad(error),
+        Refusal::Limits(Refused::Cost { header, max }) => {
+            bad(&format_args!("header `{header}` must hold one whole number from 1 to {max}"))
+        }
+        Refusal::NotFound => (StatusCode::NOT_FOUND, "no route for this request".to_owned()),
+        Refusal::TooLarge | Refusal::Body(BodyFault::TooLarge) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than allowed".to_owned())
+        }
+        Refusal::Body(BodyFault::Stalled) => {
+            (StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned())
+        }
+        Refusal::Body(fault @ BodyFault::Broken) => bad(fault),
+        Refusal::Limits(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the limits of this request cannot be checked at the moment".to_owned(),
+        ),
+        Refusal::Upstream(
+            UpstreamError::ConnectTimeout { .. } | UpstreamError::ResponseTimeout { .. },
+        ) => (StatusCode::GATEWAY_TIMEOUT, "the API did not answer in time".to_owned()),
+        Refusal::Upstream(_) => {
+            (StatusCode::BAD_GATEWAY, "the API could not be reached or broke off".to_owned())
+        }
+        Refusal::Method(_) => {
+            (StatusCode::METHOD_NOT_ALLOWED, "no route for this method".to_owned())
+        }
+    }
+}
+
+fn problem(status: StatusCode, detail: &str) -> Response<ResponseBody> {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let body = format!(
+        r#"{{"type":"about:blank","title":{},"status":{},"detail":{}}}"#,
+        quoted(title),
+        status.as_u16(),
+        quoted(detail)
+    );
+    with_body(status, Some(PROBLEM_JSON), body)
+}
+
+fn with_body(
+    status: StatusCode,
+    kind: Option<HeaderValue>,
+    body: impl Into<Bytes>,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(body));
+    *response.status_mut() = status;
+    if let Some(kind) = kind {
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    response
+}
+
+/// 405 with the methods that a route is there for.
+fn not_allowed(allowed: &[Method]) -> Response<ResponseBody> {
+    let (status, detail) = (StatusCode::METHOD_NOT_ALLOWED, "no route for this method");
+    let mut response = problem(status, detail);
+    let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
+    if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
+        response.headers_mut().insert(ALLOW, value);
+    }
+    response
+}
+
+/// The answer to a throttled client: plain HTTP or gRPC, with the same fields.
+fn throttled(
+    refusing: &Refusing,
+    asked: &HeaderMap,
+    default: &AnswerSpec,
+) -> Response<ResponseBody> {
+    let answer = &*refusing.answer;
+    let mut response = if is_grpc(asked) {
+        let mut response = with_body(StatusCode::OK, Some(GRPC), Bytes::new());
+        response.headers_mut().insert(GRPC_STATUS, GRPC_EXHAUSTED);
+        response
+            .headers_mut()
+            .insert(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
+        response
+    } else {
+        let status = answer.status;
+        match &answer.body {
+            AnswerBody::Problem => {
+                with_body(status, Some(PROBLEM_JSON), quota_exceeded(status, refusing))
+            }
+            AnswerBody::Text => with_body(status, Some(TEXT), say(refusing)),
+            AnswerBody::Empty => with_body(status, None, Bytes::new()),
+            AnswerBody::Custom(body) => with_body(status, Some(TEXT), body.clone()),
+        }
+    };
+    let headers = response.headers_mut();
+    if let (true, Some(wait)) = (answer.retry_after, refusing.retry_after) {
+        headers::write_retry_after(headers, wait);
+    }
+    headers::write_quotas(headers, &refusing.quotas, default);
+    response
+}
+
+fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {
+    // Names need no escapes.
+    let violated: Vec<_> = refusing.violated().map(|name| format!("\"{name}\"")).collect();
+    let detail = match refusing.retry_after {
+        Some(_) => "",
+        None => r#","detail":"no such request will ever be let through""#,
+    };
+    format!(
+        r#"{{"type":"{QUOTA_EXCEEDED}","title":"{QUOTA_EXCEEDED_TITLE}","status":{}{detail},"violated-policies":[{}]}}"#,
+        status.as_u16(),
+        violated.join(",")
+    )
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> serde_json::Value {
+    text.into()
+}
+
+fn say(refusing: &Refusing) -> String {
+    match refusing.retry_after {
+        Some(wait) => format!("too many requests, try again in {}\n", Seconds(wait)),
+        None => "no such request will ever be let through\n".to_owned(),
+    }
+}
+
+struct Seconds(std::time::Duration);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} s", self.0.as_secs_f64().ceil().max(1.0))
+    }
+}
+
+fn is_grpc(asked: &HeaderMap) -> bool {
+    asked.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}

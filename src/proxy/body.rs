@@ -1,0 +1,152 @@
+//! A response's body on its way to the client: watched, never collected.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::io::Phase;
+use crate::observe::events::{self, AccessLine};
+use crate::observe::metrics::WorkerMetrics;
+use crate::upstream::Lease;
+use crate::upstream::body::Patience;
+
+/// What a client is sent after the head, and what is done when it has been sent.
+#[derive(Debug)]
+pub(super) struct ResponseBody {
+    source: Source,
+    /// Told when the body has ended or nobody wants it any more.
+    ended: Option<Ended>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Whole(Option<Bytes>),
+    Streamed { incoming: Incoming, lease: Option<Lease>, patience: Patience },
+}
+
+impl ResponseBody {
+    /// A body that is there already.
+    pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self {
+            source: Source::Whole(Some(bytes.into()).filter(|b: &Bytes| !b.is_empty())),
+            ended: None,
+        }
+    }
+
+    /// What the upstream sends, each read within `patience` of the one before.
+    pub(super) fn streamed(incoming: Incoming, lease: Lease, patience: Duration) -> Self {
+        if incoming.is_end_stream() {
+            lease.release();
+            return Self::whole(Bytes::new());
+        }
+        let patience = Patience::new(patience);
+        Self { source: Source::Streamed { incoming, lease: Some(lease), patience }, ended: None }
+    }
+
+    /// This body, with what is to be done at its end.
+    pub(super) fn until(mut self, ended: Ended) -> Self {
+        self.ended = Some(ended);
+        self
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let (incoming, lease, patience) = match &mut self.source {
+            Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Source::Streamed { incoming, lease, patience } => (incoming, lease, patience),
+        };
+        let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) else {
+            ready!(patience.poll_over(cx));
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        };
+        patience.renew();
+        match frame {
+            Some(Err(error)) => Poll::Ready(Some(Err(io::Error::other(error)))),
+            Some(Ok(frame)) => {
+                if incoming.is_end_stream()
+                    && let Some(lease) = lease.take()
+                {
+                    lease.release();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            None => {
+                if let Some(lease) = lease.take() {
+                    lease.release();
+                }
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Whole(bytes) => bytes.is_none(),
+            Source::Streamed { incoming, .. } => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Source::Streamed { incoming, .. } => incoming.size_hint(),
+        }
+    }
+}
+
+/// The end of a request: dropped with its response's body, it counts and logs the request.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) phase: Arc<Phase>,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) began: Instant,
+    pub(super) route: Arc<str>,
+    pub(super) status: StatusCode,
+    pub(super) access: Option<Box<Access>>,
+}
+
+/// What the access line says besides.
+#[derive(Debug)]
+pub(super) struct Access {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) client: IpAddr,
+    pub(super) upstream: Option<Arc<str>>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let duration = self.began.elapsed();
+        self.phase.end();
+        self.metrics.request(&self.route, self.status, duration);
+        if let Some(access) = &self.access {
+            events::access(&AccessLine {
+                method: access.method.as_str(),
+                path: &access.path,
+                status: self.status.as_u16(),
+                duration,
+                route: &self.route,
+                client: access.client,
+                upstream: access.upstream.as_deref(),
+            });
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Every reason for which tidegate answers a request itself.
+
+use http::Method;
+
+use crate::request::host::HostError;
+use crate::request::path::AmbiguousPath;
+use crate::throttle::Refused;
+use crate::upstream::UpstreamError;
+use crate::upstream::body::BodyFault;
+
+/// Why a request does not go upstream, or did not come back.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Nobody can tell which host it is for.
+    Host(HostError),
+    /// Its path can be read in two ways.
+    Path(AmbiguousPath),
+    /// Its body is coded in a way that this proxy would pass on wrongly.
+    TransferCoding,
+    /// No route.
+    NotFound,
+    /// A route, but for these methods.
+    Method(Vec<Method>),
+    /// Its body is announced to be larger than allowed.
+    TooLarge,
+    /// Its body failed before there was a response.
+    Body(BodyFault),
+    /// Its limits refuse.
+    Limits(Refused),
+    /// The upstream did not answer.
+    Upstream(UpstreamError),
+}
+
+impl Refusal {
+    /// Whether what follows on the connection cannot be told from the rest of this request, so
+    /// that it must close.
+    pub(super) fn closes(&self) -> bool {
+        match self {
+            Self::Host(_) | Self::TransferCoding | Self::Body(_) => true,
+            Self::Path(_)
+            | Self::NotFound
+            | Self::Method(_)
+            | Self::TooLarge
+            | Self::Limits(_)
+            | Self::Upstream(_) => false,
+        }
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        Self::Limits(refused)
+    }
+}

@@ -1,0 +1,122 @@
+//! What flows through without being looked at: upgraded connections, and bodies nobody wants.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How long a body that nobody wants may take to come before its connection is given up.
+const DISCARD_TIME: Duration = Duration::from_millis(250);
+
+/// Reads a body up to `most` bytes and throws it away. Says whether it reached its end.
+pub(super) async fn drain(mut body: Incoming, most: u64) -> bool {
+    let reading = async {
+        let mut left = most;
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
+            let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+            match left.checked_sub(length) {
+                Some(rest) => left = rest,
+                None => return false,
+            }
+        }
+        true
+    };
+    timeout(DISCARD_TIME, reading).await.unwrap_or(false)
+}
+
+/// Joins two connections that have changed to another protocol until either closes, breaks, or
+/// nothing has moved for `patience`. `kept` lives as long as the tunnel.
+pub(super) fn start<K: Send + 'static>(
+    client: OnUpgrade,
+    server: OnUpgrade,
+    patience: Duration,
+    kept: K,
+) {
+    tokio::spawn(async move {
+        // Either side may go away instead of changing its protocol.
+        let Ok((client, server)) = tokio::try_join!(client, server) else { return };
+        let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
+        let mut client = Watched { inner: TokioIo::new(client), moved: moved.clone() };
+        let mut server = Watched { inner: TokioIo::new(server), moved: moved.clone() };
+        let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
+        loop {
+            let Some(deadline) = moved.last().checked_add(patience) else {
+                let _ = copying.await;
+                break;
+            };
+            tokio::select! {
+                _ = copying.as_mut() => break,
+                () = sleep_until(deadline) => {
+                    if moved.last().checked_add(patience).is_some_and(|d| d <= Instant::now()) {
+                        break;
+                    }
+                }
+            }
+        }
+        drop(kept);
+    });
+}
+
+/// When something last moved.
+struct Moved {
+    epoch: Instant,
+    /// Microseconds after `epoch`.
+    at: AtomicU64,
+}
+
+impl Moved {
+    fn last(&self) -> Instant {
+        self.epoch + Duration::from_micros(self.at.load(Ordering::Relaxed))
+    }
+
+    fn now(&self) {
+        let micros = u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(0);
+        self.at.store(micros, Ordering::Relaxed);
+    }
+}
+
+/// A connection that notes when something is read from it.
+struct Watched<T> {
+    inner: T,
+    moved: Arc<Moved>,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+        self.moved.now();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

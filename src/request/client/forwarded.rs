@@ -1,0 +1,105 @@
+//! The `forwarded` header (RFC 7239), read from its right end.
+
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use http::header::FORWARDED;
+
+use super::address;
+
+/// The addresses of the header's elements, `None` for each that names none.
+pub(super) fn nearest_first(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+    headers.get_all(FORWARDED).iter().rev().flat_map(|line| {
+        let mut rest = Some(line.as_bytes());
+        std::iter::from_fn(move || {
+            let (before, element) = split_last(rest?);
+            rest = before;
+            Some(node(element))
+        })
+    })
+}
+
+/// Splits at the last comma that is not in a quoted string.
+///
+/// From the right, since a stranger's unclosed quote on the left would otherwise swallow what a
+/// proxy wrote behind it: seen from the right, the proxy's own quotes are balanced.
+fn split_last(line: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let mut quoted = false;
+    let mut rest = line;
+    while let Some((&byte, before)) = rest.split_last() {
+        match byte {
+            b'"' if !quoted || !is_escaped(before) => quoted = !quoted,
+            b',' if !quoted => return (Some(before), line.get(rest.len()..).unwrap_or_default()),
+            _ => {}
+        }
+        rest = before;
+    }
+    (None, line)
+}
+
+/// Whether what follows is escaped by the backslashes that `before` ends with.
+fn is_escaped(before: &[u8]) -> bool {
+    before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
+}
+
+/// `name=value`, the value without quotes, and what follows it behind a semicolon.
+struct Pair<'e> {
+    name: &'e [u8],
+    value: Vec<u8>,
+    after: Option<&'e [u8]>,
+}
+
+/// The address in the one `for` of an element.
+fn node(element: &[u8]) -> Option<IpAddr> {
+    let mut found = None;
+    let mut rest = Some(element);
+    while let Some(text) = rest {
+        let Pair { name, value, after } = pair(text)?;
+        if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
+            return None;
+        }
+        rest = after;
+    }
+    let value = found?;
+    address(&value).or_else(|| address(without_hidden_port(&value)?))
+}
+
+fn pair(text: &[u8]) -> Option<Pair<'_>> {
+    let equals = text.iter().position(|byte| *byte == b'=')?;
+    let name = text.get(..equals)?.trim_ascii();
+    let value = text.get(equals + 1..)?;
+    let (value, behind) = match value.strip_prefix(b"\"") {
+        Some(string) => quoted(string)?,
+        None => {
+            let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
+            let (value, behind) = value.split_at_checked(end)?;
+            (value.trim_ascii_end().to_vec(), behind)
+        }
+    };
+    let after = match behind.trim_ascii_start().split_first() {
+        None => None,
+        Some((b';', after)) => Some(after),
+        Some(_) => return None,
+    };
+    Some(Pair { name, value, after })
+}
+
+/// The value of a quoted string whose first quote is gone, and what follows its last.
+fn quoted(string: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut value = Vec::new();
+    let mut rest = string.iter();
+    loop {
+        match *rest.next()? {
+            b'"' => return Some((value, rest.as_slice())),
+            b'\\' => value.push(*rest.next()?),
+            byte => value.push(byte),
+        }
+    }
+}
+
+/// The node of `203.0.113.7:_port`.
+fn without_hidden_port(value: &[u8]) -> Option<&[u8]> {
+    let colon = value.iter().rposition(|byte| *byte == b':')?;
+    value.get(colon + 1).filter(|byte| **byte == b'_')?;
+    value.get(..colon)
+}

@@ -1,0 +1,180 @@
+//! What a limit counts by, and how it is read off a request.
+
+mod read;
+mod source;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, Method};
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+use super::path::NormalPath;
+use super::route::Params;
+use crate::limit::key::{Key, KeyBuilder};
+use read::Found;
+
+pub use source::{KeySource, KeySourceError};
+
+/// What becomes of a request that lacks a header, cookie … of the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Missing {
+    /// All such requests share one bucket.
+    #[default]
+    Shared,
+    /// The limit does not apply.
+    Skip,
+    /// The request is refused with 400.
+    Reject,
+}
+
+/// What a limit counts by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeySpec {
+    /// The parts in order; none is one bucket for all.
+    pub sources: Vec<KeySource>,
+    /// For a request that lacks one.
+    pub missing: Missing,
+    /// IPv6 clients are counted by a network of this length, 1 to 128.
+    pub ipv6_prefix: u8,
+}
+
+/// What of a request a key can be read from.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'r> {
+    /// The path.
+    pub path: &'r NormalPath<'r>,
+    /// The query, without its question mark.
+    pub query: Option<&'r str>,
+    /// The method.
+    pub method: &'r Method,
+    /// The host in its normal form.
+    pub host: &'r str,
+    /// The route's name.
+    pub route: &'r str,
+    /// The client's address.
+    pub client: IpAddr,
+    /// The headers.
+    pub headers: &'r HeaderMap,
+    /// The path's parameters.
+    pub params: &'r Params<'r>,
+}
+
+/// What a request is to a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keyed {
+    /// It counts by this key.
+    Key(Key),
+    /// It does not count.
+    Skip,
+}
+
+/// Why a request has no key: each is answered 400.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// The header, cookie or query parameter comes twice.
+    Repeated(KeySource),
+    /// It is not there, and the limit demands it.
+    Absent(KeySource),
+}
+
+impl KeySpec {
+    /// The key of a request, plain.
+    ///
+    /// # Errors
+    /// Where a part is there twice, or missing and demanded. A part that is there twice is an
+    /// error also where another is missing and the limit would not apply.
+    pub fn key(&self, request: &View<'_>) -> Result<Keyed, KeyError> {
+        let mut builder = KeyBuilder::default();
+        let mut absent = None;
+        for source in &self.sources {
+            match source.push(request, self.ipv6_prefix, &mut builder) {
+                Found::Once => {}
+                Found::Nowhere => {
+                    builder.push_absent();
+                    absent = absent.or(Some(source));
+                }
+                Found::Repeated => return Err(KeyError::Repeated(source.clone())),
+            }
+        }
+        match (absent, self.missing) {
+            (None, _) | (Some(_), Missing::Shared) => Ok(Keyed::Key(builder.finish())),
+            (Some(_), Missing::Skip) => Ok(Keyed::Skip),
+            (Some(source), Missing::Reject) => Err(KeyError::Absent(source.clone())),
+        }
+    }
+
+    /// Whether any part comes from a header, cookie or the query.
+    pub fn has_secrets(&self) -> bool {
+        self.sources.iter().any(KeySource::is_secret)
+    }
+
+    /// The same key with each value from a header, cookie or the query in place of which stands
+    /// its hash: the first 128 bits of SHA-256 of the value, base64url without padding. A value
+    /// that is absent stays absent.
+    pub fn hashed(&self, key: &Key) -> Key {
+        if !self.has_secrets() {
+            return key.clone();
+        }
+        let mut builder = KeyBuilder::default();
+        for (source, value) in self.sources.iter().zip(key.values()) {
+            match value {
+                Some(value) if source.is_secret() => builder.push(hash(&value).as_bytes()),
+                Some(value) => builder.push(&value),
+                None => builder.push_absent(),
+            }
+        }
+        builder.finish()
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Repeated(source) => write!(f, "the {} is there twice", source.title()),
+            Self::Absent(source) => write!(f, "the {} is missing", source.title()),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+/// Text on the stack: a key by address is built without the heap.
+pub(super) type ShortText = SmallVec<[u8; 48]>;
+
+/// An address as keys write it: IPv4 as it is, IPv6 as its network.
+pub(super) fn ip_text(address: IpAddr, ipv6_prefix: u8) -> ShortText {
+    let mut text = Writer(ShortText::new());
+    // A writer that grows does not fail.
+    let _ = match address.to_canonical() {
+        IpAddr::V4(v4) => fmt::write(&mut text, format_args!("{v4}")),
+        IpAddr::V6(v6) => {
+            let prefix = ipv6_prefix.min(128);
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+            let network = Ipv6Addr::from_bits(v6.to_bits() & mask);
+            fmt::write(&mut text, format_args!("{network}/{prefix}"))
+        }
+    };
+    text.0
+}
+
+struct Writer(ShortText);
+
+impl fmt::Write for Writer {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+fn hash(value: &[u8]) -> String {
+    let digest = Sha256::digest(value);
+    URL_SAFE_NO_PAD.encode(digest.first_chunk::<16>().unwrap_or(&[0; 16]))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,141 @@
+//! The spellings of what a limit can count by.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::HeaderName;
+
+/// One part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum KeySource {
+    /// The client's address (IPv6: its network).
+    Ip,
+    /// The path in its matching form.
+    Path,
+    /// The method.
+    Method,
+    /// The host in its normal form.
+    Host,
+    /// The route's name.
+    Route,
+    /// A header.
+    Header(HeaderName),
+    /// A cookie.
+    Cookie(String),
+    /// A query parameter, by its decoded name.
+    Query(String),
+    /// A parameter of the route's path.
+    Param(String),
+}
+
+/// Why a text is no key source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySourceError {
+    /// There is no such source.
+    Unknown(String),
+    /// A header, cookie … without a name.
+    Nameless(String),
+    /// This cannot be the name of a header.
+    Header(String),
+    /// This cannot be the name of a cookie.
+    Cookie(String),
+}
+
+impl KeySource {
+    /// The spellings of all sources, for whoever wrote another.
+    pub const SPELLINGS: [&'static str; 9] = [
+        "ip",
+        "path",
+        "method",
+        "host",
+        "route",
+        "header:NAME",
+        "cookie:NAME",
+        "query:NAME",
+        "param:NAME",
+    ];
+
+    /// Whether its values may be secrets of a client's: those from a header, cookie or the query.
+    pub fn is_secret(&self) -> bool {
+        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
+    }
+
+    /// What a client knows it by.
+    pub(super) fn title(&self) -> String {
+        match self {
+            Self::Ip => "client address".to_owned(),
+            Self::Path | Self::Method | Self::Host | Self::Route => self.to_string(),
+            Self::Header(name) => format!("header `{name}`"),
+            Self::Cookie(name) => format!("cookie `{name}`"),
+            Self::Query(name) => format!("query parameter `{name}`"),
+            Self::Param(name) => format!("path parameter `{name}`"),
+        }
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip => f.write_str("ip"),
+            Self::Path => f.write_str("path"),
+            Self::Method => f.write_str("method"),
+            Self::Host => f.write_str("host"),
+            Self::Route => f.write_str("route"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::Param(name) => write!(f, "param:{name}"),
+        }
+    }
+}
+
+impl FromStr for KeySource {
+    type Err = KeySourceError;
+
+    fn from_str(text: &str) -> Result<Self, KeySourceError> {
+        let (kind, name) = match text.split_once(':') {
+            Some((kind, name)) => (kind, Some(name)),
+            None => (text, None),
+        };
+        match (kind, name) {
+            ("ip", None) => Ok(Self::Ip),
+            ("path", None) => Ok(Self::Path),
+            ("method", None) => Ok(Self::Method),
+            ("host", None) => Ok(Self::Host),
+            ("route", None) => Ok(Self::Route),
+            ("header" | "cookie" | "query" | "param", None | Some("")) => {
+                Err(KeySourceError::Nameless(kind.to_owned()))
+            }
+            ("header", Some(name)) => match HeaderName::from_bytes(name.as_bytes()) {
+                Ok(name) => Ok(Self::Header(name)),
+                Err(_) => Err(KeySourceError::Header(name.to_owned())),
+            },
+            ("cookie", Some(name)) if is_cookie_name(name) => Ok(Self::Cookie(name.to_owned())),
+            ("cookie", Some(name)) => Err(KeySourceError::Cookie(name.to_owned())),
+            ("query", Some(name)) => Ok(Self::Query(name.to_owned())),
+            ("param", Some(name)) => Ok(Self::Param(name.to_owned())),
+            _ => Err(KeySourceError::Unknown(text.to_owned())),
+        }
+    }
+}
+
+/// Whether a cookie of this name could ever be found in a `cookie` header.
+fn is_cookie_name(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'=' | b';' | b',' | b'"'))
+}
+
+impl fmt::Display for KeySourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(text) => {
+                let spellings = KeySource::SPELLINGS.map(|text| format!("`{text}`")).join(", ");
+                write!(f, "`{text}` is nothing that a limit can count by: {spellings}")
+            }
+            Self::Nameless(kind) => write!(f, "`{kind}` needs a name: `{kind}:NAME`"),
+            Self::Header(name) => write!(f, "`{name}` cannot be the name of a header"),
+            Self::Cookie(name) => write!(f, "`{name}` cannot be the name of a cookie"),
+        }
+    }
+}
+
+impl std::error::Error for KeySourceError {}

@@ -1,0 +1,228 @@
+//! Keys of requests, and the spellings of what they count by.
+
+use http::{HeaderName, HeaderValue};
+use proptest::prelude::*;
+
+use super::*;
+use crate::request::route::Pattern;
+
+struct Request<'t> {
+    path: &'t str,
+    query: Option<&'t str>,
+    client: &'t str,
+    headers: &'t [(&'static str, &'t str)],
+}
+
+const PLAIN: Request<'_> =
+    Request { path: "/users/42", query: None, client: "203.0.113.7", headers: &[] };
+
+fn spec(sources: &[&str], missing: Missing) -> KeySpec {
+    let sources = sources.iter().map(|text| text.parse().expect(text)).collect();
+    KeySpec { sources, missing, ipv6_prefix: 64 }
+}
+
+fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Keyed, KeyError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in request.headers {
+        headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
+    }
+    let pattern: Pattern = "/users/{id}".parse().expect("a pattern");
+    let path = NormalPath::parse(request.path, true).expect(request.path);
+    let params = if pattern.matches(&path) { Params::of(&pattern, &path) } else { Params::none() };
+    spec.key(&View {
+        path: &path,
+        query: request.query,
+        method: &Method::GET,
+        host: "api.example",
+        route: "users",
+        client: request.client.parse().expect(request.client),
+        headers: &headers,
+        params: &params,
+    })
+}
+
+fn key(sources: &[&str], request: &Request<'_>) -> String {
+    match keyed(&spec(sources, Missing::Shared), request) {
+        Ok(Keyed::Key(key)) => key.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_source_has_its_value() {
+    let headers = [("x-api-key", "a|b"), ("cookie", "a=1; s=\"x=y\""), ("cookie", "t = 2;u")];
+    let request = Request {
+        path: "/users/a%20b%3Ac;v=1",
+        query: Some("q=1+2&n%61me=%41%2b&flag&=x&bad=%zz"),
+        headers: &headers,
+        ..PLAIN
+    };
+    for (sources, expected) in [
+        (&[][..], ""),
+        (&["ip"], "203.0.113.7"),
+        (&["path"], "/users/a%2520b:c"),
+        (&["method"], "GET"),
+        (&["host"], "api.example"),
+        (&["route"], "users"),
+        (&["header:X-API-Key"], "a%7Cb"),
+        (&["header:x-other"], "%-"),
+        (&["cookie:a"], "1"),
+        (&["cookie:s"], "x=y"),
+        (&["cookie:t"], "2"),
+        (&["cookie:u"], "%-"),
+        (&["cookie:A"], "%-"),
+        (&["query:q"], "1 2"),
+        (&["query:name"], "A+"),
+        (&["query:flag"], ""),
+        (&["query:bad"], "%25zz"),
+        (&["query:x"], "%-"),
+        (&["param:id"], "a b:c"),
+        (&["param:other"], "%-"),
+        (&["ip", "method", "cookie:none"], "203.0.113.7|GET|%-"),
+    ] {
+        assert_eq!(key(sources, &request), expected, "{sources:?}");
+    }
+}
+
+#[test]
+fn addresses_are_counted_by_network() {
+    for (client, prefix, expected) in [
+        ("203.0.113.7", 64, "203.0.113.7"),
+        ("::ffff:203.0.113.7", 64, "203.0.113.7"),
+        ("2001:db8::1:2:3:4", 64, "2001:db8::/64"),
+        ("2001:db8:1:2ff::1", 56, "2001:db8:1:200::/56"),
+        ("2001:db8::1", 128, "2001:db8::1/128"),
+        ("2001:db8::1", 1, "::/1"),
+        (
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+            128,
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128",
+        ),
+    ] {
+        let spec = KeySpec { ipv6_prefix: prefix, ..spec(&["ip"], Missing::Shared) };
+        let Ok(Keyed::Key(key)) = keyed(&spec, &Request { client, ..PLAIN }) else {
+            panic!("{client} has no key");
+        };
+        assert_eq!(key.as_str(), expected, "{client}");
+        assert!(!ip_text(client.parse().expect(client), prefix).spilled());
+    }
+}
+
+#[test]
+fn what_comes_twice_is_refused() {
+    let twice = [("x-a", "1"), ("x-a", "1"), ("cookie", "c=1"), ("cookie", "d=2; c=1")];
+    let request = Request { query: Some("q=1&%71=2"), headers: &twice, ..PLAIN };
+    for source in ["header:x-a", "cookie:c", "query:q"] {
+        for missing in [Missing::Shared, Missing::Skip, Missing::Reject] {
+            // Also where another part is missing.
+            let spec = spec(&["header:none", source], missing);
+            let expected = KeyError::Repeated(source.parse().expect(source));
+            assert_eq!(keyed(&spec, &request), Err(expected), "{source} {missing:?}");
+        }
+    }
+    assert_eq!(key(&["cookie:d"], &request), "2");
+}
+
+#[test]
+fn what_is_missing_is_treated_as_the_limit_says() {
+    let sources = ["ip", "header:x-a"];
+    assert_eq!(key(&sources, &PLAIN), "203.0.113.7|%-");
+    assert_eq!(keyed(&spec(&sources, Missing::Skip), &PLAIN), Ok(Keyed::Skip));
+    let absent = keyed(&spec(&sources, Missing::Reject), &PLAIN).expect_err("missing");
+    assert_eq!(absent.to_string(), "the header `x-a` is missing");
+    let empty = Request { headers: &[("x-a", "")], ..PLAIN };
+    assert_eq!(key(&sources, &empty), "203.0.113.7|");
+    assert!(matches!(keyed(&spec(&sources, Missing::Reject), &empty), Ok(Keyed::Key(_))));
+}
+
+#[test]
+fn secrets_are_hashed_and_nothing_else() {
+    let request = Request { query: Some("q=abc"), headers: &[("x-a", "a|b%")], ..PLAIN };
+    let spec = spec(&["ip", "query:q", "header:none", "param:id", "header:x-a"], Missing::Shared);
+    let Ok(Keyed::Key(key)) = keyed(&spec, &request) else { panic!("no key") };
+    assert!(spec.has_secrets());
+    // SHA-256 of `abc` and of `a|b%`, of the values and not of how a key writes them.
+    assert_eq!(
+        spec.hashed(&key).as_str(),
+        format!("203.0.113.7|ungWv48Bz-pBQUDeXa4iIw|%-|42|{}", hash(b"a|b%"))
+    );
+    let open = self::spec(&["ip", "path", "param:id"], Missing::Shared);
+    let Ok(Keyed::Key(key)) = keyed(&open, &request) else { panic!("no key") };
+    assert!(!open.has_secrets());
+    assert_eq!(open.hashed(&key), key);
+}
+
+#[test]
+fn sources_are_written_as_they_are_read() {
+    for text in [
+        "ip",
+        "path",
+        "method",
+        "host",
+        "route",
+        "header:x-api-key",
+        "cookie:s",
+        "query:a:b",
+        "query:ä",
+        "param:id",
+    ] {
+        assert_eq!(text.parse::<KeySource>().expect(text).to_string(), text);
+    }
+    let upper: KeySource = "header:X-Key".parse().expect("a source");
+    assert_eq!(upper, KeySource::Header(HeaderName::from_static("x-key")));
+}
+
+#[test]
+fn what_is_no_source_is_told() {
+    for (text, word) in [
+        ("", "`header:NAME`"),
+        ("Ip", "`ip`"),
+        ("ip:x", "`ip`"),
+        ("header", "`header:NAME`"),
+        ("query:", "`query:NAME`"),
+        ("header:a b", "name of a header"),
+        ("cookie:a=b", "name of a cookie"),
+    ] {
+        let error = text.parse::<KeySource>().expect_err(text).to_string();
+        assert!(error.contains(word), "{text}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn different_values_never_share_a_key(
+        one in prop::collection::vec(prop::option::of("[|%a+ {}&;é-]{0,3}"), 3),
+        other in prop::collection::vec(prop::option::of("[|%a+ {}&;é-]{0,3}"), 3),
+    ) {
+        let read = |values: &[Option<String>]| {
+            let encoded = |value: &str| value.bytes().map(|b| format!("%{b:02X}")).collect::<String>();
+            let query = values[0].as_ref().map(|value| format!("q={}", encoded(value)));
+            let path = values[1].as_ref().filter(|value| !value.is_empty());
+            let path = path.map_or("/".to_owned(), |value| format!("/users/{}", encoded(value)));
+            let header = values[2].clone().unwrap_or_default();
+            let headers = [("x-a", header.as_str())];
+            let headers = if values[2].is_some() { &headers[..] } else { &[] };
+            let request = Request { path: &path, query: query.as_deref(), headers, ..PLAIN };
+            let spec = spec(&["query:q", "param:id", "header:x-a"], Missing::Shared);
+            match keyed(&spec, &request) {
+                Ok(Keyed::Key(key)) => (spec.hashed(&key), key),
+                other => panic!("{other:?}"),
+            }
+        };
+        let same = |one: &[Option<String>], other: &[Option<String>]| {
+            // No path has an empty parameter.
+            let param = |values: &[Option<String>]| values[1].clone().filter(|v| !v.is_empty());
+            one[0] == other[0] && param(one) == param(other) && one[2] == other[2]
+        };
+        let ((one_hashed, one_key), (other_hashed, other_key)) = (read(&one), read(&other));
+        prop_assert_eq!(one_key == other_key, same(&one, &other));
+        prop_assert_eq!(one_hashed == other_hashed, same(&one, &other));
+    }
+
+    #[test]
+    fn any_head_has_a_key_or_an_error(query in any::<String>(), cookie in "[ -~]{0,30}") {
+        let headers = [("cookie", cookie.as_str())];
+        let request = Request { query: Some(&query), headers: &headers, ..PLAIN };
+        let _ = keyed(&spec(&["query:a", "cookie:a"], Missing::Shared), &request);
+    }
+}

@@ -1,0 +1,50 @@
+//! Networks and addresses, with IPv4-mapped IPv6 read as IPv4 on both sides.
+
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net};
+
+/// Whether `address` lies in `network`.
+pub(super) fn contains(network: &IpNet, address: IpAddr) -> bool {
+    canonical(network).contains(&address.to_canonical())
+}
+
+/// The network without the bits past its prefix, an IPv4-mapped one as IPv4. `::/0` is no such:
+/// it holds IPv6 addresses alone.
+pub(super) fn canonical(network: &IpNet) -> IpNet {
+    let network = network.trunc();
+    if let IpNet::V6(v6) = network
+        && let Some(address) = v6.network().to_ipv4_mapped()
+        && let Some(prefix) = v6.prefix_len().checked_sub(96)
+        && let Ok(v4) = Ipv4Net::new(address, prefix)
+    {
+        return IpNet::V4(v4);
+    }
+    network
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_addresses_are_ipv4() {
+        for (network, address, expected) in [
+            ("10.0.0.0/8", "10.1.2.3", true),
+            ("10.0.0.0/8", "::ffff:10.1.2.3", true),
+            ("10.0.0.0/8", "11.1.2.3", false),
+            ("10.9.9.9/8", "10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "11.1.2.3", false),
+            ("::ffff:0:0/96", "10.1.2.3", true),
+            ("::/0", "10.1.2.3", false),
+            ("::/0", "::ffff:10.1.2.3", false),
+            ("::/0", "2001:db8::1", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("2001:db8::/32", "2001:db8:1::1", true),
+        ] {
+            let (net, addr) = (network.parse().expect(network), address.parse().expect(address));
+            assert_eq!(contains(&net, addr), expected, "{network} {address}");
+        }
+    }
+}

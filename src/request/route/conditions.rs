@@ -1,0 +1,211 @@
+//! What a route asks of a request besides its path.
+
+use std::cmp::Reverse;
+use std::str::FromStr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use crate::request::host::Host;
+
+/// `www.example.com`, or `*.example.com` for every name below it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// This host.
+    Exact(String),
+    /// Every host that ends so (with the dot, without the star).
+    Below(String),
+}
+
+/// What a request must have besides its path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// One of these; empty is any. `GET` does not stand for `HEAD`: a route takes the methods that
+    /// the file names and no other.
+    pub methods: Vec<Method>,
+    /// This host.
+    pub host: Option<HostPattern>,
+    /// Each of these headers with this value.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// The order in which the routes of one path are tried, least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    /// More conditions before fewer: methods, host and each header are one each.
+    conditions: Reverse<usize>,
+    host: HostRank,
+    /// More headers before fewer.
+    headers: Reverse<usize>,
+    /// Fewer methods before more.
+    methods: usize,
+    /// Last, the file's order.
+    place: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum HostRank {
+    Exact,
+    /// By length, the longest first.
+    Below(Reverse<usize>),
+    Any,
+}
+
+impl HostPattern {
+    /// Whether a host in its normal form is meant.
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == host,
+            Self::Below(end) => host.len() > end.len() && host.ends_with(end.as_str()),
+        }
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::Exact(host)) => self.matches(host),
+            (Self::Below(end), Self::Below(other)) => other.ends_with(end.as_str()),
+            (Self::Exact(_), Self::Below(_)) => false,
+        }
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = String;
+
+    /// The error says what is wrong.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, below) = match text.strip_prefix("*.") {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        match Host::without_port(name) {
+            Some(host) if below && !host.as_str().starts_with('[') => {
+                Ok(Self::Below(format!(".{}", host.as_str())))
+            }
+            Some(host) if !below => Ok(Self::Exact(host.as_str().to_owned())),
+            _ if name.parse::<Host>().is_ok() => {
+                Err(format!("`{text}` has a port, and hosts are compared without it"))
+            }
+            _ if name == "*" => Err("`*` is any host: leave `host` out".to_owned()),
+            _ if name.contains('*') => {
+                Err(format!("`{text}` has a star elsewhere than in front: `*.example.com`"))
+            }
+            _ => Err(format!("`{text}` is no host: `www.example.com`, `*.example.com`, `[::1]`")),
+        }
+    }
+}
+
+impl Conditions {
+    /// Whether every request that meets `other` meets these conditions too.
+    pub fn cover(&self, other: &Self) -> bool {
+        let methods = self.methods.is_empty()
+            || (!other.methods.is_empty()
+                && other.methods.iter().all(|method| self.methods.contains(method)));
+        let host = match (&self.host, &other.host) {
+            (None, _) => true,
+            (Some(host), Some(other)) => host.covers(other),
+            (Some(_), None) => false,
+        };
+        methods && host && self.headers.iter().all(|header| other.headers.contains(header))
+    }
+
+    pub(super) fn rank(&self, place: usize) -> Rank {
+        let methods = usize::from(!self.methods.is_empty());
+        let host = usize::from(self.host.is_some());
+        Rank {
+            conditions: Reverse(methods + host + self.headers.len()),
+            host: match &self.host {
+                Some(HostPattern::Exact(_)) => HostRank::Exact,
+                Some(HostPattern::Below(end)) => HostRank::Below(Reverse(end.len())),
+                None => HostRank::Any,
+            },
+            headers: Reverse(self.headers.len()),
+            methods: self.methods.len(),
+            place,
+        }
+    }
+
+    pub(super) fn allow_method(&self, method: &Method) -> bool {
+        self.methods.is_empty() || self.methods.contains(method)
+    }
+
+    /// Whether each header is there with its value, be it beside others.
+    pub(super) fn allow_headers(&self, headers: &HeaderMap) -> bool {
+        let has = |(name, value): &(HeaderName, HeaderValue)| {
+            headers.get_all(name).iter().any(|found| found == value)
+        };
+        self.headers.iter().all(has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_pattern_is_a_host_or_all_below_one() {
+        for (pattern, yes, no) in [
+            ("Example.COM.", &["example.com"][..], &["www.example.com", ""][..]),
+            (
+                "*.Example.com",
+                &["a.example.com", "b.a.example.com"],
+                &["example.com", "xexample.com", ".example.com"],
+            ),
+            ("[::0001]", &["[::1]"], &["::1"]),
+        ] {
+            let parsed: HostPattern = pattern.parse().expect(pattern);
+            for host in yes {
+                assert!(parsed.matches(host), "{pattern} {host}");
+            }
+            for host in no {
+                assert!(!parsed.matches(host), "{pattern} {host}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_says_why() {
+        for (pattern, word) in [
+            ("a.example:80", "port"),
+            ("*.example:80", "port"),
+            ("*", "leave `host` out"),
+            ("a.*.example", "in front"),
+            ("*.*.example", "in front"),
+            ("*example.com", "in front"),
+            ("", "no host"),
+            ("a b", "no host"),
+            ("*.[::1]", "host"),
+            ("http://a", "no host"),
+        ] {
+            let error = pattern.parse::<HostPattern>().expect_err(pattern);
+            assert!(error.contains(word), "{pattern}: {error}");
+        }
+    }
+
+    /// Methods with commas between them.
+    fn conditions(methods: &str, host: &str, plan: &'static str) -> Conditions {
+        let header = (HeaderName::from_static("x-plan"), HeaderValue::from_static(plan));
+        Conditions {
+            methods: methods.split_terminator(',').map(|m| m.parse().expect(m)).collect(),
+            host: (!host.is_empty()).then(|| host.parse().expect(host)),
+            headers: if plan.is_empty() { Vec::new() } else { vec![header] },
+        }
+    }
+
+    #[test]
+    fn conditions_cover_what_asks_for_more() {
+        let any = conditions("", "", "");
+        for (name, one, other, forth, back) in [
+            ("any", any.clone(), any.clone(), true, true),
+            ("any, some", any, conditions("GET", "a.b", "x"), true, false),
+            ("methods", conditions("GET,POST", "", ""), conditions("GET", "", ""), true, false),
+            ("other methods", conditions("POST", "", ""), conditions("GET", "", ""), false, false),
+            ("hosts", conditions("", "*.b", ""), conditions("", "a.b", ""), true, false),
+            ("wider", conditions("", "*.c", ""), conditions("", "*.b.c", ""), true, false),
+            ("apex", conditions("", "*.b", ""), conditions("", "b", ""), false, false),
+            ("headers", conditions("", "", "x"), conditions("GET", "", "x"), true, false),
+            ("other header", conditions("", "", "x"), conditions("", "", "y"), false, false),
+        ] {
+            assert_eq!((one.cover(&other), other.cover(&one)), (forth, back), "{name}");
+        }
+    }
+}

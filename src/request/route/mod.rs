@@ -1,0 +1,17 @@
+//! Which route a request takes.
+//!
+//! A path is compared in its matching form, segment by segment. In a segment a literal wins over
+//! `{parameter}`, and that over `{*rest}`; the first segment in which two patterns differ decides
+//! between them. Among routes with one path the order is [`Rank`](conditions::Rank)'s.
+
+mod conditions;
+mod params;
+mod pattern;
+mod rewrite;
+mod table;
+
+pub use conditions::{Conditions, HostPattern};
+pub use params::Params;
+pub use pattern::{Pattern, PatternError};
+pub use rewrite::Rewrite;
+pub use table::{Match, NoRoute, Shadowed, Table};

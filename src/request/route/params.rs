@@ -1,0 +1,35 @@
+//! The parameters of a path that matched.
+
+use super::pattern::{Pattern, Segment};
+use crate::request::path::NormalPath;
+
+/// The parameters of a path that matched. They are looked up when they are asked for: most
+/// requests need none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params<'p> {
+    matched: Option<(&'p Pattern, &'p str)>,
+}
+
+impl<'p> Params<'p> {
+    /// Those of a request without a route.
+    pub fn none() -> Self {
+        Self { matched: None }
+    }
+
+    /// Those of a path that the pattern matches.
+    pub fn of(pattern: &'p Pattern, path: &'p NormalPath<'_>) -> Self {
+        Self { matched: Some((pattern, path.matching())) }
+    }
+
+    /// The value of a parameter as it stands in the path's matching form.
+    pub fn value(&self, name: &str) -> Option<&'p str> {
+        let (pattern, path) = self.matched?;
+        let segments = pattern.segments();
+        let place = segments.iter().position(|segment| segment.name() == Some(name))?;
+        let path = path.strip_prefix('/')?;
+        match segments.get(place)? {
+            Segment::Rest(_) => path.splitn(place + 1, '/').nth(place),
+            _ => path.split('/').nth(place),
+        }
+    }
+}

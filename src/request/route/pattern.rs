@@ -1,0 +1,336 @@
+//! Path patterns.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::request::path::{AmbiguousPath, NormalPath};
+
+/// A path pattern: `/users/{id}`, `/static/{*rest}`.
+///
+/// A parameter is a whole segment that is not empty. `{*rest}` stands at the end for all that is
+/// left, be it nothing: `/static/{*rest}` matches `/static/` and not `/static`. Literal segments
+/// count in their normal form, whatever their spelling here. A literal brace is written `%7B`,
+/// `%7D`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    segments: Vec<Segment>,
+}
+
+/// A segment of a pattern. Only the last one is an empty literal (after a trailing slash) or a
+/// rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Segment {
+    /// This text, in the matching form.
+    Literal(String),
+    /// Any one segment, by this name.
+    Param(String),
+    /// All that is left, by this name.
+    Rest(String),
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatternError {
+    /// It does not begin with a slash.
+    Relative,
+    /// It has a doubled slash.
+    EmptySegment,
+    /// It has a `.` or `..` segment.
+    DotSegment,
+    /// A segment has `;parameters`, which no path has when it is matched.
+    Parameters(String),
+    /// A segment is more than a parameter, or has a brace without its other half.
+    Braces(String),
+    /// A parameter's name is empty or has characters other than letters, digits, `_` and `-`.
+    Name(String),
+    /// Two parameters have this name.
+    Repeated(String),
+    /// `{*rest}` is not the last segment.
+    RestNotLast(String),
+    /// It has more than [`Pattern::MAX_SEGMENTS`] segments.
+    TooLong,
+    /// A segment cannot stand in a path.
+    Path(AmbiguousPath),
+}
+
+impl Pattern {
+    /// The most segments of a pattern.
+    pub const MAX_SEGMENTS: usize = 128;
+
+    /// The pattern as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The names of its parameters, in order.
+    pub fn params(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(Segment::name)
+    }
+
+    /// Whether every path that `other` matches is matched by this pattern.
+    pub fn covers(&self, other: &Self) -> bool {
+        let mut others = other.segments.iter();
+        for segment in &self.segments {
+            let covered = match (segment, others.next()) {
+                (Segment::Rest(_), Some(_)) => return true,
+                (Segment::Param(_), Some(Segment::Literal(text))) => !text.is_empty(),
+                (Segment::Param(_), Some(Segment::Param(_))) => true,
+                (Segment::Literal(text), Some(Segment::Literal(other))) => text == other,
+                _ => false,
+            };
+            if !covered {
+                return false;
+            }
+        }
+        others.next().is_none()
+    }
+
+    /// Whether the pattern matches.
+    pub fn matches(&self, path: &NormalPath<'_>) -> bool {
+        let mut parts = path.matching().split('/').skip(1);
+        for segment in &self.segments {
+            let matched = match (segment, parts.next()) {
+                (Segment::Rest(_), Some(_)) => return true,
+                (Segment::Param(_), Some(part)) => !part.is_empty(),
+                (Segment::Literal(text), Some(part)) => text == part,
+                (_, None) => false,
+            };
+            if !matched {
+                return false;
+            }
+        }
+        parts.next().is_none()
+    }
+
+    pub(super) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+}
+
+impl Segment {
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Literal(_) => None,
+            Self::Param(name) | Self::Rest(name) => Some(name),
+        }
+    }
+
+    /// A segment with braces, as patterns and rewrites write it; `None` is a literal one.
+    pub(super) fn braced(text: &str) -> Result<Option<Self>, PatternError> {
+        let Some(inner) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) else {
+            let braces = text.contains(['{', '}']);
+            return if braces { Err(PatternError::Braces(text.to_owned())) } else { Ok(None) };
+        };
+        if inner.contains(['{', '}']) {
+            return Err(PatternError::Braces(text.to_owned()));
+        }
+        let (name, rest) = match inner.strip_prefix('*') {
+            Some(name) => (name, true),
+            None => (inner, false),
+        };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if name.is_empty() || !name.bytes().all(plain) {
+            return Err(PatternError::Name(text.to_owned()));
+        }
+        let name = name.to_owned();
+        Ok(Some(if rest { Self::Rest(name) } else { Self::Param(name) }))
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut parts = text.strip_prefix('/').ok_or(PatternError::Relative)?.split('/').peekable();
+        while let Some(part) = parts.next() {
+            let last = parts.peek().is_none();
+            let segment = match Segment::braced(part)? {
+                Some(Segment::Rest(_)) if !last => {
+                    return Err(PatternError::RestNotLast(part.to_owned()));
+                }
+                Some(segment) => segment,
+                None if part.is_empty() && !last => return Err(PatternError::EmptySegment),
+                None => Segment::Literal(literal(part)?),
+            };
+            if let Some(name) = segment.name()
+                && segments.iter().any(|earlier| earlier.name() == Some(name))
+            {
+                return Err(PatternError::Repeated(name.to_owned()));
+            }
+            if segments.len() == Self::MAX_SEGMENTS {
+                return Err(PatternError::TooLong);
+            }
+            segments.push(segment);
+        }
+        Ok(Self { text: text.to_owned(), segments })
+    }
+}
+
+fn literal(segment: &str) -> Result<String, PatternError> {
+    if segment.contains(';') {
+        return Err(PatternError::Parameters(segment.to_owned()));
+    }
+    let path = format!("/{segment}");
+    let path = NormalPath::parse(&path, true).map_err(PatternError::Path)?;
+    match path.matching().strip_prefix('/') {
+        Some("") | None if !segment.is_empty() => Err(PatternError::DotSegment),
+        literal => Ok(literal.unwrap_or_default().to_owned()),
+    }
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relative => f.write_str("a path begins with a slash"),
+            Self::EmptySegment => f.write_str(
+                "a doubled slash never matches, since slashes are merged before paths are compared",
+            ),
+            Self::DotSegment => f.write_str(
+                "a `.` or `..` segment never matches, since paths are resolved before they are compared",
+            ),
+            Self::Parameters(segment) => write!(
+                f,
+                "`{segment}` never matches, since `;parameters` are left out when paths are compared; write `%3B` for a semicolon"
+            ),
+            Self::Braces(segment) => write!(
+                f,
+                "`{segment}` is not a whole `{{name}}` or `{{*name}}`; write `%7B` and `%7D` for braces"
+            ),
+            Self::Name(segment) => {
+                write!(f, "the name in `{segment}` needs letters, digits, `_` or `-`, and nothing else")
+            }
+            Self::Repeated(name) => write!(f, "the name `{name}` stands twice"),
+            Self::RestNotLast(segment) => write!(f, "`{segment}` must be the last segment"),
+            Self::TooLong => write!(f, "a path has at most {} segments", Pattern::MAX_SEGMENTS),
+            Self::Path(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PatternError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Path(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pattern(text: &str) -> Pattern {
+        text.parse().expect(text)
+    }
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        self::pattern(pattern).matches(&NormalPath::parse(path, false).expect(path))
+    }
+
+    #[test]
+    fn a_pattern_matches_whole_paths() {
+        for (pattern, yes, no) in [
+            ("/", &["/", "//", "/a/.."][..], &["/a"][..]),
+            ("/a", &["/a", "//a", "/a;x", "/%61"], &["/", "/a/", "/a/b", "/A"]),
+            ("/a/", &["/a/", "/a//", "/a/."], &["/a", "/a/b"]),
+            ("/users/{id}", &["/users/1", "/users/a%20b"], &["/users", "/users/", "/users/1/"]),
+            ("/{a}/{b}/", &["/1/2/"], &["/1/2", "/1//", "/1/2/3"]),
+            ("/{*rest}", &["/", "/a", "/a/b/"], &[]),
+            ("/static/{*rest}", &["/static/", "/static/a/b", "/static//a"], &["/static", "/x/"]),
+            ("/caf%c3%a9", &["/café", "/caf%C3%A9"], &["/cafe"]),
+            ("/café", &["/café", "/caf%C3%A9"], &["/cafe"]),
+            ("/a%2Db:c%40", &["/a-b:c@", "/a-b%3Ac%40"], &["/a%2D"]),
+            ("/%7Bx%7D", &["/{x}", "/%7bx%7d"], &["/x"]),
+            ("/a%3Bb", &["/a%3bb"], &["/a;b", "/a"]),
+        ] {
+            for path in yes {
+                assert!(matches(pattern, path), "{pattern} {path}");
+            }
+            for path in no {
+                assert!(!matches(pattern, path), "{pattern} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_never_match_is_an_error() {
+        use PatternError as E;
+        let long = "/a".repeat(129);
+        for (text, error) in [
+            ("", E::Relative),
+            ("a", E::Relative),
+            ("{*rest}", E::Relative),
+            ("/a//b", E::EmptySegment),
+            ("//", E::EmptySegment),
+            ("/a/../b", E::DotSegment),
+            ("/%2e", E::DotSegment),
+            ("/a;b", E::Parameters("a;b".into())),
+            ("/{a", E::Braces("{a".into())),
+            ("/a}", E::Braces("a}".into())),
+            ("/a{b}", E::Braces("a{b}".into())),
+            ("/{a}{b}", E::Braces("{a}{b}".into())),
+            ("/{a/b}", E::Braces("{a".into())),
+            ("/{}", E::Name("{}".into())),
+            ("/{*}", E::Name("{*}".into())),
+            ("/{a b}", E::Name("{a b}".into())),
+            ("/{**a}", E::Name("{**a}".into())),
+            ("/{a}/{a}", E::Repeated("a".into())),
+            ("/{a}/{*a}", E::Repeated("a".into())),
+            ("/{*a}/b", E::RestNotLast("{*a}".into())),
+            ("/{*a}/", E::RestNotLast("{*a}".into())),
+            ("/a%2Fb", E::Path(AmbiguousPath::EncodedSlash)),
+            ("/a?b", E::Path(AmbiguousPath::Forbidden)),
+            (&long, E::TooLong),
+        ] {
+            assert_eq!(text.parse::<Pattern>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_come_in_order() {
+        let pattern = pattern("/a/{b}/c/{d-1}/{*rest}");
+        assert_eq!(pattern.params().collect::<Vec<_>>(), ["b", "d-1", "rest"]);
+    }
+
+    fn any_pattern() -> impl Strategy<Value = String> {
+        let segment = prop::sample::select(vec!["a", "b", "{p}", "{q}", "%61"]);
+        let end = prop::sample::select(vec!["", "/", "/{*r}"]);
+        (prop::collection::vec(segment, 0..3), end).prop_map(|(segments, end)| {
+            let text: String = segments.iter().map(|segment| format!("/{segment}")).collect();
+            if text.is_empty() && end.is_empty() { "/".to_owned() } else { text + end }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_pattern_or_an_error(text in any::<String>()) {
+            if let Err(error) = text.parse::<Pattern>() {
+                prop_assert!(!error.to_string().is_empty());
+            }
+        }
+
+        #[test]
+        fn covering_is_matching_all_that_the_other_matches(one in any_pattern(), other in any_pattern()) {
+            let (Ok(one), Ok(other)) = (one.parse::<Pattern>(), other.parse::<Pattern>()) else {
+                return Ok(());
+            };
+            // All paths of up to four segments over an alphabet with one letter that is in none.
+            let mut paths = vec![String::new()];
+            let mut level = paths.clone();
+            for _ in 0..4 {
+                level = level.iter().flat_map(|p| ["/a", "/b", "/z"].map(|s| format!("{p}{s}"))).collect();
+                paths.extend(level.iter().cloned());
+            }
+            let all = paths.iter().flat_map(|path| [format!("{path}/"), path.clone()]);
+            let covers = all.filter(|path| !path.is_empty()).all(|path| {
+                let path = NormalPath::parse(&path, true).expect("a path");
+                one.matches(&path) || !other.matches(&path)
+            });
+            prop_assert_eq!(one.covers(&other), covers);
+        }
+    }
+}

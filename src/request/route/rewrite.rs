@@ -1,0 +1,133 @@
+//! Another path for the upstream.
+
+use super::pattern::{Pattern, Segment};
+use crate::request::path::NormalPath;
+
+/// What goes upstream in place of the path: `/v2/{id}`, `/v2/{*rest}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    parts: Vec<Part>,
+}
+
+/// A segment, with the place in the pattern that its value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    Param(usize),
+    Rest(usize),
+}
+
+impl Rewrite {
+    /// A rewrite for the paths of `pattern`.
+    ///
+    /// # Errors
+    /// What is wrong, where it is no path or names a parameter that `pattern` does not have.
+    pub fn new(text: &str, pattern: &Pattern) -> Result<Self, String> {
+        // What is wrong with a pattern is wrong here too, but for parameters: upstream they count.
+        let segments = text.strip_prefix('/').ok_or("a path begins with a slash")?;
+        let mut segments = segments.split('/').peekable();
+        let mut parts = Vec::new();
+        while let Some(segment) = segments.next() {
+            let last = segments.peek().is_none();
+            parts.push(match Segment::braced(segment).map_err(|error| error.to_string())? {
+                Some(Segment::Rest(_)) if !last => {
+                    return Err(format!("`{segment}` must be the last segment"));
+                }
+                Some(named) => part(&named, segment, pattern)?,
+                None if segment.is_empty() && !last => return Err("a slash is doubled".to_owned()),
+                None => Part::Literal(literal(segment)?),
+            });
+        }
+        Ok(Self { parts })
+    }
+
+    /// The path for a request, from the parameters as they go upstream: with their `;parameters`,
+    /// their encoding, and in `{*rest}` the doubled slashes that are kept.
+    pub fn apply(&self, path: &NormalPath<'_>) -> String {
+        let mut rewritten = String::with_capacity(path.upstream().len() + 16);
+        for part in &self.parts {
+            rewritten.push('/');
+            rewritten.push_str(match part {
+                Part::Literal(text) => text,
+                Part::Param(place) => path.upstream_segment(*place).unwrap_or_default(),
+                Part::Rest(place) => path.upstream_rest(*place).unwrap_or_default(),
+            });
+        }
+        rewritten
+    }
+}
+
+fn part(named: &Segment, written: &str, pattern: &Pattern) -> Result<Part, String> {
+    let found = pattern.segments().iter().enumerate().find(|(_, s)| s.name() == named.name());
+    match (named, found) {
+        (Segment::Param(_), Some((place, Segment::Param(_)))) => Ok(Part::Param(place)),
+        (Segment::Rest(_), Some((place, Segment::Rest(_)))) => Ok(Part::Rest(place)),
+        (Segment::Param(name), Some(_)) => {
+            Err(format!("`{name}` stands for several segments: write `{{*{name}}}`"))
+        }
+        (Segment::Rest(name), Some(_)) => {
+            Err(format!("`{name}` stands for one segment: write `{{{name}}}`"))
+        }
+        (_, _) => Err(format!("the route's path `{}` has no `{written}`", pattern.as_str())),
+    }
+}
+
+fn literal(segment: &str) -> Result<String, String> {
+    let path = format!("/{segment}");
+    let path = NormalPath::parse(&path, true).map_err(|error| error.to_string())?;
+    match path.upstream().strip_prefix('/') {
+        Some("") | None if !segment.is_empty() => {
+            Err(format!("write the path without the dot segment `{segment}`"))
+        }
+        literal => Ok(literal.unwrap_or_default().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_go_upstream_as_they_came() {
+        for (pattern, rewrite, path, merge_slashes, expected) in [
+            ("/{*rest}", "/v2/{*rest}", "/a/b", true, "/v2/a/b"),
+            ("/{*rest}", "/v2/{*rest}", "/", true, "/v2/"),
+            ("/old/{*rest}", "/{*rest}", "/old/", true, "/"),
+            ("/old/{*rest}", "/{*rest}", "/old;x/a;y//%3a", true, "/a;y/%3A"),
+            ("/old/{*rest}", "/new/{*rest}", "/old//a//b", false, "/new//a//b"),
+            ("/users/{id}", "/v2/{id}", "/users/a%40b;v=1", true, "/v2/a%40b;v=1"),
+            ("/users/{id}", "/v2/{id}", "/users//42", false, "/v2/42"),
+            ("/{a}/{b}", "/{b}/x/{a}", "/1/2", true, "/2/x/1"),
+            ("/{a}/{b}", "/fixed;x/%c3%a9/", "/1/2", true, "/fixed;x/%C3%A9/"),
+            ("/é/{b}", "/x/{b}", "/%C3%A9/é", true, "/x/é"),
+        ] {
+            let pattern: Pattern = pattern.parse().expect(pattern);
+            let rewrite = Rewrite::new(rewrite, &pattern).expect(rewrite);
+            let path = NormalPath::parse(path, merge_slashes).expect(path);
+            assert!(pattern.matches(&path), "{path:?}");
+            assert_eq!(rewrite.apply(&path), expected, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let pattern: Pattern = "/a/{id}/{*rest}".parse().expect("a pattern");
+        for (rewrite, word) in [
+            ("v2", "begins with a slash"),
+            ("/{name}", "has no `{name}`"),
+            ("/{rest}", "write `{*rest}`"),
+            ("/{*id}", "write `{id}`"),
+            ("/{*rest}/x", "last"),
+            ("/x{id}", "whole"),
+            ("/{id", "whole"),
+            ("/../x", "dot segment"),
+            ("/a//b", "doubled"),
+            ("/a?b={id}", "?b"),
+            ("/a?b", "percent-encoded"),
+            ("/..;x", "dot segment"),
+        ] {
+            let error = Rewrite::new(rewrite, &pattern).expect_err(rewrite);
+            assert!(error.contains(word), "{rewrite}: {error}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The process: sockets, workers, signals, reloads, the end.
+
+mod listen;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::admin::{self, Admin};
+use crate::clock::Clock;
+use crate::config;
+use crate::limit::name::Name;
+use crate::observe::events;
+use crate::observe::log::LogGuard;
+use crate::observe::metrics::Metrics;
+use crate::observe::throttled::Throttled;
+use crate::plan::Plan;
+use crate::proxy::serve::Slots;
+use crate::reload::{self, Reload};
+use crate::store;
+use crate::upstream::balance::ServerState;
+use crate::worker::{self, ConfigState, Orders, Process, Published};
+
+/// How often throttle summaries are looked through.
+const TICK: Duration = Duration::from_millis(250);
+/// How often in-process buckets that are full again are forgotten.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How often a draining process looks whether it has finished.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
+/// Why the process cannot run, or could not go on.
+#[derive(Debug)]
+pub enum RunError {
+    /// An address cannot be listened on.
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The process lacks something that it needs from the system.
+    System {
+        /// What.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A worker ended before it was told to.
+    Worker,
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen { address, source } => match source.kind() {
+                io::ErrorKind::AddrInUse => write!(
+                    f,
+                    "cannot listen on {address}: another process listens there; stop it, or choose \
+                     another address with --listen"
+                ),
+                _ => write!(f, "cannot listen on {address}: {source}"),
+            },
+            Self::System { what, source } => write!(f, "cannot {what}: {source}"),
+            Self::Worker => f.write_str("a worker ended unexpectedly; its panic stands above"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Listen { source, .. } | Self::System { source, .. } => Some(source),
+            Self::Worker => None,
+        }
+    }
+}
+
+/// What a process is started with.
+pub struct Start {
+    /// The first plan.
+    pub plan: Plan,
+    /// Where it was read from, for the log.
+    pub file: String,
+    /// How it is read again.
+    pub reload: Reload,
+    /// The log.
+    pub log: LogGuard,
+    /// What runs beside the proxy, on the thread that watches over the workers.
+    pub beside: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// Runs until it is told to stop.
+///
+/// # Errors
+/// Where it cannot start or a worker fails.
+pub fn run(start: Start) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| RunError::System { what: "start a runtime", source })?;
+    let ended = runtime.block_on(async { Server::start(start)?.supervise().await });
+    runtime.shutdown_background();
+    ended
+}
+
+struct Server {
+    process: Arc<Process>,
+    published: watch::Sender<Arc<Published>>,
+    draining: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
+    workers: Vec<JoinHandle<io::Result<()>>>,
+    reload: Reload,
+    log: LogGuard,
+}
+
+impl Server {
+    /// Opens the sockets and starts the workers.
+    fn start(start: Start) -> Result<Self, RunError> {
+        let plan = Arc::new(start.plan);
+        raise_open_files(plan.server.max_connections);
+        let workers = plan.server.workers.unwrap_or_else(cores);
+        let process = Arc::new(Process {
+            clock: Clock::new(),
+            metrics: Metrics::new(workers),
+            throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
+            config: ConfigState::default(),
+            draining: AtomicBool::new(false),
+            store: store::Shared::new(&plan.store),
+            slots: Arc::new(Slots::new(plan.server.max_connections)),
+            keys: plan.log.keys,
+        });
+        let published = Published { servers: servers(&plan, None), plan: plan.clone() };
+        let (published, plan_orders) = watch::channel(Arc::new(published));
+        let (draining, draining_orders) = watch::channel(false);
+        let (stop, stop_orders) = watch::channel(false);
+        let mut addresses = Vec::new();
+        let mut sockets: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        for address in &plan.server.listen {
+            let (bound, shared) = listen::sockets(*address, workers)
+                .map_err(|source| RunError::Listen { address: *address, source })?;
+            addresses.push(bound);
+            for (worker, socket) in sockets.iter_mut().zip(shared) {
+                worker.push(socket);
+            }
+        }
+        let admin = plan.admin.listen.map(|address| {
+            listen::sockets(address, 1).map_err(|source| RunError::Listen { address, source })
+        });
+        let admin = admin.transpose()?;
+        let orders =
+            Orders { plan: plan_orders.clone(), draining: draining_orders, stop: stop_orders };
+        let workers = sockets
+            .into_iter()
+            .enumerate()
+            .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(|source| RunError::System { what: "start a worker", source })?;
+        events::config_loaded(&start.file);
+        for address in addresses {
+            events::listening(address);
+        }
+        if let Some((address, sockets)) = admin {
+            let admin = Admin {
+                token: plan.admin.token.clone(),
+                process: process.clone(),
+                plan: plan_orders,
+                dropped: start.log.dropped_lines(),
+            };
+            for socket in sockets {
+                let listener = TcpListener::from_std(socket)
+                    .map_err(|source| RunError::Listen { address, source })?;
+                tokio::spawn(admin::listen(listener, Arc::new(admin.clone())));
+            }
+            events::admin_listening(address);
+        }
+        tokio::spawn(start.beside);
+        Ok(Self {
+            process,
+            published,
+            draining,
+            stop,
+            workers,
+            reload: start.reload,
+            log: start.log,
+        })
+    }
+
+    /// Keeps the process going until a signal ends it.
+    async fn supervise(mut self) -> Result<(), RunError> {
+        let mut signals = Signals::new()
+            .map_err(|source| RunError::System { what: "listen for signals", source })?;
+        let mut tick = every(TICK);
+        let mut sweep = every(SWEEP);
+        let mut look = every(reload::LOOK);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {
+                    self.process.throttled.tick(self.process.clock.now());
+                    if self.workers.iter().any(JoinHandle::is_finished) {
+                        return Err(RunError::Worker);
+                    }
+                }
+                _ = sweep.tick() => self.process.store.sweep(self.process.clock.now()),
+                _ = look.tick() => {
+                    if let Some(read) = self.reload.look() {
+                        self.adopt(read);
+                    }
+                }
+                signal = signals.next() => if signal == Told::End { break } else {
+                    let read = self.reload.now();
+                    self.adopt(read);
+                }
+            }
+        }
+        self.drain(&mut signals).await;
+        self.process.throttled.flush(self.process.clock.now());
+        events::stopped();
+        Ok(())
+    }
+
+    /// Puts a configuration in force that was read again, or says what is wrong with it.
+    fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
+        let loaded = match read {
+            Ok(loaded) => loaded,
+            Err(problems) => {
+                self.process.config.rejected();
+                let lines: Vec<_> = problems.lines().collect();
+                return events::config_rejected(&lines.join("; "));
+            }
+        };
+        let old = self.published.borrow().clone();
+        let changes = config::diff(&old.plan, &loaded.plan);
+        let new = Arc::new(loaded.plan);
+        self.process.slots.resize(old.plan.server.max_connections, new.server.max_connections);
+        let now = self.process.clock.now();
+        self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
+        self.process.store.adjust(&new.store);
+        if let Err(error) = self.log.set_level(&new.log.level) {
+            events::config_rejected(&error);
+        }
+        let servers = servers(&new, Some(&old));
+        self.published.send_replace(Arc::new(Published { plan: new, servers }));
+        self.process.config.adopted();
+        events::config_reloaded(&changes.changed.join("; "));
+        if !changes.restart.is_empty() {
+            events::restart_needed(&changes.restart.join(", "));
+        }
+    }
+
+    /// Finishes what is under way, as far as it finishes in time.
+    async fn drain(&mut self, signals: &mut Signals) {
+        let plan = self.published.borrow().plan.clone();
+        let (delay, patience) = (plan.server.shutdown_delay, plan.server.drain_timeout);
+        events::draining();
+        self.process.draining.store(true, Ordering::Relaxed);
+        let finishing = async {
+            sleep(delay).await;
+            self.draining.send_replace(true);
+            let finished = async {
+                let mut look = every(DRAIN_LOOK);
+                while self.process.slots.listening() > 0 || self.process.slots.open() > 0 {
+                    look.tick().await;
+                }
+            };
+            // What is left then is cut.
+            let _ = timeout(patience, finished).await;
+        };
+        tokio::select! {
+            () = finishing => {}
+            () = signals.end() => {}
+        }
+        self.stop.send_replace(true);
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+/// What a signal means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    End,
+    Reload,
+}
+
+/// SIGTERM or SIGINT to end, SIGHUP to read the configuration again.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    reload: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            reload: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.reload.recv() => Told::Reload,
+        }
+    }
+
+    async fn end(&mut self) {
+        while self.next().await != Told::End {}
+    }
+}
+
+fn every(period: Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// What is known of each server: kept for those that stay.
+fn servers(plan: &Plan, before: Option<&Published>) -> Vec<Vec<Arc<ServerState>>> {
+    let known = |upstream: &Name, url: &str| {
+        let before = before?;
+        let place = before.plan.upstreams.iter().position(|old| old.name == *upstream)?;
+        before.servers.get(place)?.iter().find(|state| **state.url() == *url).cloned()
+    };
+    plan.upstreams
+        .iter()
+        .map(|upstream| {
+            upstream
+                .servers
+                .iter()
+                .map(|server| {
+                    known(&upstream.name, &server.url)
+                        .unwrap_or_else(|| Arc::new(ServerState::new(&server.url)))
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// The cores that the process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// A connection takes a descriptor here and one upstream.
+fn raise_open_files(max_connections: usize) {
+    let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(2) + 256;
+    match rlimit::increase_nofile_limit(wanted) {
+        Ok(limit) if limit >= wanted => {}
+        Ok(limit) => events::few_open_files(limit, wanted),
+        Err(error) => events::open_files_unchanged(&error),
+    }
+}

@@ -1,0 +1,230 @@
+//! A request's body on its way upstream: watched, never collected.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+/// A request's body as the client sends it.
+#[derive(Debug)]
+pub struct RequestBody(Option<Streamed>);
+
+#[derive(Debug)]
+struct Streamed {
+    incoming: Incoming,
+    /// Bytes that may still come.
+    allowance: u64,
+    patience: Patience,
+    end: BodyEnd,
+}
+
+/// What went wrong with a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFault {
+    /// The client sent nothing for too long.
+    Stalled,
+    /// It is longer than allowed.
+    TooLarge,
+    /// It broke off, or its framing is no HTTP.
+    Broken,
+}
+
+impl fmt::Display for BodyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stalled => "the client sent nothing of the request's body for too long",
+            Self::TooLarge => "the request's body is larger than max_body_size",
+            Self::Broken => "the request's body broke off or is not framed as HTTP demands",
+        })
+    }
+}
+
+impl std::error::Error for BodyFault {}
+
+/// How far a request's body has come, seen from beside the exchange that consumes it.
+#[derive(Clone, Debug)]
+pub struct BodyEnd(Option<Arc<Progress>>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    state: AtomicU8,
+    frames: AtomicU64,
+}
+
+// 0: under way.
+const REACHED: u8 = 1;
+const STALLED: u8 = 2;
+const TOO_LARGE: u8 = 3;
+const BROKEN: u8 = 4;
+
+impl BodyEnd {
+    /// Whether all of the body was handed on.
+    pub fn is_reached(&self) -> bool {
+        self.0.as_ref().is_none_or(|progress| progress.state.load(Ordering::Relaxed) == REACHED)
+    }
+
+    /// Why the body did not reach its end.
+    pub fn fault(&self) -> Option<BodyFault> {
+        match self.0.as_ref()?.state.load(Ordering::Relaxed) {
+            STALLED => Some(BodyFault::Stalled),
+            TOO_LARGE => Some(BodyFault::TooLarge),
+            BROKEN => Some(BodyFault::Broken),
+            _ => None,
+        }
+    }
+
+    /// A number that changes whenever something of the body was handed on.
+    pub(super) fn mark(&self) -> u64 {
+        self.0.as_ref().map_or(0, |progress| progress.frames.load(Ordering::Relaxed))
+    }
+
+    fn advance(&self) {
+        if let Some(progress) = &self.0 {
+            progress.frames.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn reach(&self) {
+        self.set(REACHED);
+    }
+
+    fn fail(&self, fault: BodyFault) -> BodyFault {
+        self.set(match fault {
+            BodyFault::Stalled => STALLED,
+            BodyFault::TooLarge => TOO_LARGE,
+            BodyFault::Broken => BROKEN,
+        });
+        fault
+    }
+
+    fn set(&self, state: u8) {
+        if let Some(progress) = &self.0 {
+            progress.state.store(state, Ordering::Relaxed);
+        }
+        self.advance();
+    }
+}
+
+impl RequestBody {
+    /// No body.
+    pub fn empty() -> Self {
+        Self(None)
+    }
+
+    /// What the client sends: at most `most` bytes, each read within `patience` of the one before.
+    pub fn streamed(incoming: Incoming, most: Option<u64>, patience: Duration) -> Self {
+        if incoming.is_end_stream() {
+            return Self::empty();
+        }
+        Self(Some(Streamed {
+            incoming,
+            allowance: most.unwrap_or(u64::MAX),
+            patience: Patience::new(patience),
+            end: BodyEnd(Some(Arc::default())),
+        }))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// A handle that tells how far the body has come.
+    pub fn end(&self) -> BodyEnd {
+        self.0.as_ref().map_or(BodyEnd(None), |streamed| streamed.end.clone())
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = Pin::new(&mut body.incoming).poll_frame(cx) else {
+            ready!(body.patience.poll_over(cx));
+            return Poll::Ready(Some(Err(body.end.fail(BodyFault::Stalled))));
+        };
+        body.patience.renew();
+        Poll::Ready(match frame {
+            None => {
+                body.end.reach();
+                None
+            }
+            Some(Err(_)) => Some(Err(body.end.fail(BodyFault::Broken))),
+            Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match body.allowance.checked_sub(length) {
+                    None => Some(Err(body.end.fail(BodyFault::TooLarge))),
+                    Some(rest) => {
+                        body.allowance = rest;
+                        if body.incoming.is_end_stream() {
+                            body.end.reach();
+                        } else {
+                            body.end.advance();
+                        }
+                        Some(Ok(frame))
+                    }
+                }
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|body| body.incoming.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |body| body.incoming.size_hint())
+    }
+}
+
+/// A time-out between two events, whose timer is made and moved only where an event is waited for.
+#[derive(Debug)]
+pub struct Patience {
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+}
+
+impl Patience {
+    /// For this long between two events.
+    pub fn new(limit: Duration) -> Self {
+        Self { limit, timer: None, waiting: false }
+    }
+
+    /// The event came.
+    pub fn renew(&mut self) {
+        self.waiting = false;
+    }
+
+    /// The event has not come: ready once it has been waited for too long.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.waiting {
+            self.waiting = true;
+            match &mut self.timer {
+                Some(timer) => {
+                    // A limit beyond what the clock can count is as good as none.
+                    if let Some(deadline) = Instant::now().checked_add(self.limit) {
+                        timer.as_mut().reset(deadline);
+                    }
+                }
+                None => self.timer = Some(Box::pin(tokio::time::sleep(self.limit))),
+            }
+        }
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}

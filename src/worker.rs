@@ -1,0 +1,195 @@
+//! One worker: a thread with a runtime of its own, on which a request lives from accept to answer.
+//!
+//! | shared by the process | each worker's own |
+//! | --- | --- |
+//! | in-process buckets (sharded; a lock is held for one decision) | its listeners (`SO_REUSEPORT`) |
+//! | whether Redis answers; the breaker | its Redis connection |
+//! | throttle lines, connection slots (`max_connections`) | its upstream connections |
+//! | each server's health and requests in flight | its metrics, summed when they are read |
+//! | the plan, as it is published | its reference to the plan in force |
+//!
+//! What stands on the right is multiplied by the number of workers.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::clock::Clock;
+use crate::observe::metrics::Metrics;
+use crate::observe::throttled::Throttled;
+use crate::plan::{KeyDisplay, Plan};
+use crate::proxy::serve::{self, Slots};
+use crate::proxy::{Active, Proxy};
+use crate::store::{self, Store};
+use crate::throttle::Throttle;
+use crate::upstream::Upstream;
+use crate::upstream::balance::ServerState;
+
+/// How often idle upstream connections are looked through.
+const PRUNE: Duration = Duration::from_secs(5);
+
+/// What all workers of the process share.
+pub struct Process {
+    /// The clock.
+    pub clock: Clock,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// The throttle lines.
+    pub throttled: Arc<Throttled>,
+    /// The buckets in this process, and what is known of Redis.
+    pub store: Arc<store::Shared>,
+    /// Client connections.
+    pub slots: Arc<Slots>,
+    /// How keys are shown; for the process's life.
+    pub keys: KeyDisplay,
+    /// How the last readings of the configuration went.
+    pub config: ConfigState,
+    /// Whether the process takes no more traffic.
+    pub draining: AtomicBool,
+}
+
+/// How the readings of the configuration went.
+#[derive(Debug)]
+pub struct ConfigState {
+    generation: AtomicU64,
+    valid: AtomicBool,
+}
+
+impl Default for ConfigState {
+    /// The first one is in force.
+    fn default() -> Self {
+        Self { generation: AtomicU64::new(1), valid: AtomicBool::new(true) }
+    }
+}
+
+impl ConfigState {
+    /// Another one came in force.
+    pub fn adopted(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.valid.store(true, Ordering::Relaxed);
+    }
+
+    /// One was wrong.
+    pub fn rejected(&self) {
+        self.valid.store(false, Ordering::Relaxed);
+    }
+
+    /// Those that came in force since the start.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last one was right.
+    pub fn is_valid(&self) -> bool {
+        self.valid.load(Ordering::Relaxed)
+    }
+}
+
+/// A plan, as the process hands it to its workers.
+#[derive(Debug)]
+pub struct Published {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// What is known of each upstream's servers, in the plan's order.
+    pub servers: Vec<Vec<Arc<ServerState>>>,
+}
+
+/// What a worker is told while it runs.
+#[derive(Clone, Debug)]
+pub struct Orders {
+    /// The plan to put in force.
+    pub plan: watch::Receiver<Arc<Published>>,
+    /// Accept no more.
+    pub draining: watch::Receiver<bool>,
+    /// End now.
+    pub stop: watch::Receiver<bool>,
+}
+
+/// Starts a worker.
+///
+/// # Errors
+/// Where the thread or its runtime cannot be made.
+pub fn start(
+    index: usize,
+    listeners: Vec<TcpListener>,
+    process: Arc<Process>,
+    orders: Orders,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let ended = runtime.block_on(run(index, listeners, process, orders));
+        // What is still under way had its time.
+        runtime.shutdown_background();
+        ended
+    })
+}
+
+async fn run(
+    index: usize,
+    listeners: Vec<TcpListener>,
+    process: Arc<Process>,
+    mut orders: Orders,
+) -> io::Result<()> {
+    let published = orders.plan.borrow_and_update().clone();
+    let metrics = process.metrics.worker(index);
+    let store = Store::new(process.store.clone(), &published.plan.store, process.keys);
+    let throttle = Throttle {
+        store,
+        log: process.throttled.clone(),
+        metrics: metrics.clone(),
+        keys: process.keys,
+    };
+    let first = Arc::new(activate(&published, None));
+    let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone(), metrics));
+    for listener in listeners {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (slots, draining) = (process.slots.clone(), orders.draining.clone());
+        tokio::spawn(serve::listen(listener, proxy.clone(), slots, draining));
+    }
+    let mut prune = interval(PRUNE);
+    prune.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            changed = orders.plan.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+                let published = orders.plan.borrow_and_update().clone();
+                let before = proxy.active();
+                proxy.activate(Arc::new(activate(&published, Some(&before))));
+            }
+            _ = prune.tick() => {
+                for upstream in &proxy.active().upstreams {
+                    upstream.prune(Instant::now());
+                }
+            }
+            _ = orders.stop.wait_for(|stop| *stop) => return Ok(()),
+        }
+    }
+}
+
+/// The plan with this worker's connections: those to an upstream that did not change are kept.
+fn activate(published: &Published, before: Option<&Active>) -> Active {
+    let kept = |place: usize| {
+        let spec = &published.plan.upstreams[place];
+        before?.upstreams.iter().find(|upstream| upstream.spec() == spec).cloned()
+    };
+    let upstreams = published
+        .servers
+        .iter()
+        .enumerate()
+        .map(|(place, states)| {
+            kept(place).unwrap_or_else(|| {
+                Arc::new(Upstream::new(published.plan.upstreams[place].clone(), states))
+            })
+        })
+        .collect();
+    // A worker's own `Arc` around the shared plan: its count is touched by this core alone.
+    Active { plan: published.plan.clone(), upstreams }
+}

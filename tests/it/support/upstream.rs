@@ -1,0 +1,144 @@
+//! An API behind the proxy that answers by hand.
+
+use std::io::{BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// A request as the API got it.
+#[derive(Clone, Debug)]
+pub(crate) struct Got {
+    /// `GET /path HTTP/1.1`.
+    pub(crate) line: String,
+    /// In the order in which they came, names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// How many requests came before on the same connection.
+    pub(crate) earlier: usize,
+}
+
+impl Got {
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let values: Vec<_> = self
+            .headers
+            .iter()
+            .filter(|(header, _)| header == name)
+            .map(|(_, value)| value.as_str())
+            .collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.line.split(' ').nth(1).unwrap_or_default()
+    }
+}
+
+/// A server of its own on loopback.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    requests: Arc<Mutex<Vec<Got>>>,
+}
+
+impl Upstream {
+    /// Answers every request with 200 and its path.
+    pub(crate) fn echoing() -> Self {
+        Self::answering(|got| ok(got.path()))
+    }
+
+    /// Answers each request with what `answer` returns; an empty answer closes the connection.
+    pub(crate) fn answering(answer: impl Fn(&Got) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
+        let kept = requests.clone();
+        let server = Self::raw(move |mut stream| {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            for earlier in 0.. {
+                let Some(mut got) = read_request(&mut reader) else { return };
+                got.earlier = earlier;
+                kept.lock().unwrap().push(got.clone());
+                let bytes = answer(&got);
+                if bytes.is_empty() || stream.write_all(&bytes).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { requests, ..server }
+    }
+
+    /// Hands each connection to `handle`, on a thread of its own.
+    pub(crate) fn raw(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let handle = Arc::new(handle);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let handle = handle.clone();
+                thread::spawn(move || handle(stream));
+            }
+        });
+        Self { address, requests: Arc::default() }
+    }
+
+    /// The requests so far.
+    pub(crate) fn requests(&self) -> Vec<Got> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// The last request so far.
+    pub(crate) fn last(&self) -> Got {
+        self.requests().pop().expect("the API got no request")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+/// A response with this body.
+pub(crate) fn ok(body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// Reads one request with its body, by length or in chunks; `None` at the connection's end.
+pub(crate) fn read_request(reader: &mut impl std::io::BufRead) -> Option<Got> {
+    let line = read_line(reader)?;
+    let mut headers = Vec::new();
+    loop {
+        let header = read_line(reader)?;
+        if header.is_empty() {
+            break;
+        }
+        let (name, value) = header.split_once(':').expect("a header has a colon");
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let mut got = Got { line, headers, body: Vec::new(), earlier: 0 };
+    if got.header("transfer-encoding").is_some() {
+        loop {
+            let size = read_line(reader)?;
+            let size = usize::from_str_radix(size.split(';').next()?, 16).ok()?;
+            if size == 0 {
+                while !read_line(reader)?.is_empty() {}
+                break;
+            }
+            let mut chunk = vec![0; size + 2];
+            reader.read_exact(&mut chunk).ok()?;
+            got.body.extend_from_slice(&chunk[..size]);
+        }
+    } else if let Some(length) = got.header("content-length") {
+        let mut body = vec![0; length.parse().ok()?];
+        reader.read_exact(&mut body).ok()?;
+        got.body = body;
+    }
+    Some(got)
+}
+
+fn read_line(reader: &mut impl std::io::BufRead) -> Option<String> {
+    let mut line = Vec::new();
+    reader.read_until(b'\n', &mut line).ok().filter(|read| *read > 0)?;
+    Some(String::from_utf8_lossy(&line).trim_end().to_owned())
+}
+
+/// `[upstreams.api]` for these servers.
+pub(crate) fn section(servers: &[&Upstream]) -> String {
+    let urls: Vec<_> = servers.iter().map(|server| format!("\"{}\"", server.url())).collect();
+    format!("[upstreams.api]\nservers = [{}]\n", urls.join(", "))
+}
