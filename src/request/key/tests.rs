@@ -112,7 +112,7 @@ proptest! {
     #[test]
     fn an_ipv4_address_is_written_as_everywhere(address: std::net::Ipv4Addr) {
         let text = ip_text(address.into(), 64);
-        prop_assert_eq!(std::str::from_utf8(&text), Ok(address.to_string().as_str()));
+        prop_assert_eq!(String::from_utf8_lossy(&text), address.to_string());
     }
 }
 
