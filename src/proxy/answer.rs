@@ -78,6 +78,7 @@ fn explain(refusal: &Refusal) -> (StatusCode, String) {
         Refusal::Upstream(_) => {
             (StatusCode::BAD_GATEWAY, "the API could not be reached or broke off".to_owned())
         }
+        Refusal::ClientLeft => (super::client_gone(), "the client has left".to_owned()),
         Refusal::Method(_) => {
             (StatusCode::METHOD_NOT_ALLOWED, "no route for this method".to_owned())
         }
@@ -129,7 +130,9 @@ fn throttled(
     let mut response = if is_grpc(asked) {
         let mut response = with_body(StatusCode::OK, Some(GRPC), Bytes::new());
         response.headers_mut().insert(GRPC_STATUS, GRPC_EXHAUSTED);
-        response.headers_mut().insert(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
+        response
+            .headers_mut()
+            .insert(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
         response
     } else {
         let status = answer.status;
