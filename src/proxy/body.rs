@@ -87,7 +87,8 @@ impl Body for ResponseBody {
                 Poll::Ready(Some(Err(io::Error::other(error))))
             }
             Some(Ok(frame)) => {
-                if incoming.is_end_stream()
+                // Nobody asks for more after the trailers.
+                if (frame.is_trailers() || incoming.is_end_stream())
                     && let Some(lease) = lease.take()
                 {
                     lease.release();

@@ -192,7 +192,8 @@ impl Body for RequestBody {
                     None => Some(Err(body.end.fail(BodyFault::TooLarge))),
                     Some(rest) => {
                         body.allowance = rest;
-                        let ended = body.incoming.is_end_stream();
+                        // Nobody asks for more after the trailers.
+                        let ended = frame.is_trailers() || body.incoming.is_end_stream();
                         body.end.set(if ended { REACHED } else { OFFERED });
                         Some(Ok(frame))
                     }
