@@ -4,3 +4,4 @@ mod basics;
 mod http1;
 mod smuggling;
 mod support;
+mod timeouts;

@@ -157,6 +157,12 @@ impl Connection {
         std::mem::take(&mut self.buffer)
     }
 
+    /// Reads until the server closes, and says how it did.
+    pub(crate) fn rest_with_end(&mut self) -> (Vec<u8>, std::io::Result<()>) {
+        let end = self.stream.read_to_end(&mut self.buffer).map(|_| ());
+        (std::mem::take(&mut self.buffer), end)
+    }
+
     /// Whether the server has closed, or closes within the test's patience, with nothing more said.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.rest().is_empty()

@@ -5,6 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 /// A request as the API got it.
 #[derive(Clone, Debug)]
@@ -182,6 +185,26 @@ fn read_line(reader: &mut impl std::io::BufRead) -> Option<String> {
 pub(crate) fn nobody() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// A socket whose queue is full: whoever connects waits in vain.
+pub(crate) struct Deaf {
+    pub(crate) address: SocketAddr,
+    _listener: Socket,
+    _queue: Vec<TcpStream>,
+}
+
+/// A server that never takes a connection.
+pub(crate) fn nobody_accepts() -> Deaf {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        queue.push(stream);
+    }
+    Deaf { address, _listener: listener, _queue: queue }
 }
 
 /// `[upstreams.api]` for these servers.
