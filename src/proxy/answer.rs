@@ -78,6 +78,7 @@ fn explain(refusal: &Refusal) -> (StatusCode, String) {
         Refusal::Upstream(_) => {
             (StatusCode::BAD_GATEWAY, "the API could not be reached or broke off".to_owned())
         }
+        Refusal::ClientLeft => (super::client_gone(), "the client has left".to_owned()),
         Refusal::Method(_) => {
             (StatusCode::METHOD_NOT_ALLOWED, "no route for this method".to_owned())
         }

@@ -82,6 +82,43 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Writes what concerns the connection to the server: the protocol that the client offers to
+/// change to, and that trailers are understood.
+pub(super) fn write_connection(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
+    let option = match (upgrade, headers.contains_key(TE)) {
+        (None, false) => return,
+        (None, true) => "te",
+        (Some(_), false) => "upgrade",
+        (Some(_), true) => "upgrade, te",
+    };
+    headers.insert(CONNECTION, HeaderValue::from_static(option));
+    if let Some(protocol) = upgrade {
+        headers.insert(UPGRADE, protocol.clone());
+    }
+}
+
+/// Says a response's length once, as a number: servers may repeat it (RFC 9110, 8.6), and not every
+/// client reads that. Lengths that differ frame no body here, so they go.
+pub(super) fn unite_lengths(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => return,
+        (Some(line), None) if !line.as_bytes().contains(&b',') => return,
+        _ => {}
+    }
+    let lengths: SmallVec<[_; 4]> =
+        listed(headers, &CONTENT_LENGTH).map(|text| text.parse::<u64>().ok()).collect();
+    match lengths.first() {
+        Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
+            let length = HeaderValue::from(*length);
+            headers.insert(CONTENT_LENGTH, length);
+        }
+        _ => {
+            headers.remove(CONTENT_LENGTH);
+        }
+    }
+}
+
 fn listed<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     headers
         .get_all(name)
@@ -103,11 +140,8 @@ pub(super) struct Origin<'r> {
 /// Writes who the client is, and takes out what strangers said of it.
 pub(super) fn write_forwarded(headers: &mut HeaderMap, origin: &Origin<'_>) {
     if !origin.client.peer_trusted {
-        let claimed: SmallVec<[HeaderName; 4]> = headers
-            .keys()
-            .filter(|name| name.as_str().starts_with("x-forwarded-") || **name == FORWARDED)
-            .cloned()
-            .collect();
+        let claimed: SmallVec<[HeaderName; 4]> =
+            headers.keys().filter(|name| is_claim(name.as_str())).cloned().collect();
         for name in claimed {
             headers.remove(name);
         }
@@ -124,6 +158,14 @@ pub(super) fn write_forwarded(headers: &mut HeaderMap, origin: &Origin<'_>) {
     if !headers.contains_key(X_FORWARDED_HOST) {
         headers.insert(X_FORWARDED_HOST, origin.host.clone());
     }
+}
+
+/// Whether a field says who the client is. Many servers read an underscore as a dash.
+fn is_claim(name: &str) -> bool {
+    let dash = |byte: &u8| matches!(byte, b'-' | b'_');
+    let x_forwarded = name.starts_with("x") && name.get(2..11) == Some("forwarded");
+    name == FORWARDED
+        || x_forwarded && [1, 11].into_iter().all(|at| name.as_bytes().get(at).is_some_and(dash))
 }
 
 /// The client and the trusted proxies behind it, the nearest last.

@@ -10,9 +10,10 @@ mod tunnel;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, request};
 use hyper::body::{Body as _, Incoming};
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 
 use self::body::{Access, Ended, ResponseBody};
 use self::headers::Origin;
-use self::io::Phase;
+use self::io::{Phase, Socket};
 use self::refusal::Refusal;
 use self::serve::Slot;
 use crate::clock::Clock;
@@ -34,14 +35,17 @@ use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, Rewrite};
 use crate::throttle::{Quotas, Throttle};
-use crate::upstream::body::RequestBody;
+use crate::upstream::body::{BodyEnd, RequestBody};
 use crate::upstream::{Answered, Upstream, UpstreamError};
 
 /// The most of a rejected upload that is read and thrown away to keep its connection.
 const MOST_DISCARDED: u64 = 64 * 1024;
 
-/// The status that the log shows for a client that left before its answer; nobody is sent it.
-const CLIENT_GONE: u16 = 499;
+/// How long an answer waits for such an upload's end where its length is not announced: until then
+/// nobody knows whether the connection can be kept.
+const DISCARD_TIME: Duration = Duration::from_millis(250);
+
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// What one worker needs to serve requests.
 pub struct Proxy {
@@ -66,6 +70,7 @@ pub struct Active {
 struct Connection {
     peer: SocketAddr,
     phase: Arc<Phase>,
+    socket: Socket,
     slot: Arc<Slot>,
 }
 
@@ -73,6 +78,8 @@ struct Connection {
 struct Exchange {
     parts: request::Parts,
     body: Option<Incoming>,
+    /// How far the body has come that is on its way upstream.
+    body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
 }
@@ -110,10 +117,11 @@ impl Proxy {
         request: Request<Incoming>,
         connection: &Connection,
     ) -> Response<ResponseBody> {
-        connection.phase.begin();
+        let began = Instant::now();
+        connection.phase.begin(began);
         let active = self.active();
-        let mut ended = self.begin(connection);
         let (parts, body) = request.into_parts();
+        let mut ended = self.begin(connection, began, parts.version);
         let mut access = active.plan.log.access.then(|| {
             Box::new(Access {
                 method: parts.method.clone(),
@@ -122,25 +130,44 @@ impl Proxy {
                 upstream: None,
             })
         });
-        let mut exchange = Exchange { parts, body: Some(body), server: None };
+        let body_end = BodyEnd::default();
+        let mut exchange = Exchange { parts, body: Some(body), body_end, server: None };
         let passed = self.pass(&active, &mut exchange, connection, &mut ended, &mut access).await;
-        let response = match passed {
-            Ok(response) => response,
-            Err(refusal) => refuse(&refusal, exchange, &active.plan, connection, &ended).await,
-        };
+        let mut response = passed.unwrap_or_else(|refusal| {
+            if let Refusal::Upstream(error) = &refusal {
+                events::upstream_failed(error, &ended.route);
+            }
+            let mut response =
+                answer::respond(&refusal, &exchange.parts.headers, &active.plan.reject);
+            if !exchange.body_end.is_reached() {
+                close(&mut response);
+            }
+            response
+        });
+        if let Some(body) = exchange.body.take()
+            && !discard(body, &exchange.parts.headers, connection, &active.plan).await
+        {
+            close(&mut response);
+        }
+        if response.headers().get(CONNECTION).is_some_and(|option| option == CLOSE) {
+            connection.phase.linger();
+        }
         ended.status = response.status();
         ended.access = access;
+        ended.body_end = exchange.body_end;
         response.map(|body| body.until(ended))
     }
 
     /// What is counted even if the client leaves now.
-    fn begin(&self, connection: &Connection) -> Ended {
+    fn begin(&self, connection: &Connection, began: Instant, version: Version) -> Ended {
         Ended {
             phase: connection.phase.clone(),
             metrics: self.metrics.clone(),
-            began: Instant::now(),
+            began,
+            version,
+            body_end: BodyEnd::default(),
             route: self.unrouted.clone(),
-            status: StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST),
+            status: client_gone(),
             access: None,
         }
     }
@@ -209,6 +236,11 @@ impl Proxy {
     }
 }
 
+/// The status for a client that left before its answer: for logs and metrics, nobody is sent it.
+fn client_gone() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
 fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
     let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
     plan.server.max_body_size.is_some_and(|most| length().is_some_and(|length| length > most))
@@ -252,7 +284,14 @@ async fn forward(
     (target, client): (Option<Uri>, &Client),
     connection: &Connection,
 ) -> Result<Response<ResponseBody>, Refusal> {
-    let switching = headers::upgrade(&exchange.parts.headers);
+    // With unread input behind its request a client's end goes unnoticed: look before anything is
+    // done in its name.
+    if connection.socket.has_left() {
+        return Err(Refusal::ClientLeft);
+    }
+    // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
+    let offered = exchange.parts.version == Version::HTTP_11;
+    let switching = headers::upgrade(&exchange.parts.headers).filter(|_| offered);
     let client_side = exchange.parts.extensions.remove::<OnUpgrade>();
     let mut request = Request::new(body_of(exchange, plan));
     *request.method_mut() = exchange.parts.method.clone();
@@ -265,16 +304,14 @@ async fn forward(
     sent.insert(HOST, host.clone());
     let origin = Origin { trust: &plan.server.trust, client, peer: connection.peer, host };
     headers::write_forwarded(sent, &origin);
-    if let Some(protocol) = &switching {
-        sent.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        sent.insert(UPGRADE, protocol.clone());
-    }
+    headers::write_connection(sent, switching.as_ref());
     headers::change(sent, &route.request_headers);
-    let body_end = request.body().end();
-    let answered = upstream.send(request).await.map_err(|error| match body_end.fault() {
-        Some(fault) => Refusal::Body(fault),
-        None => Refusal::Upstream(error),
-    })?;
+    exchange.body_end = request.body().end();
+    let answered =
+        upstream.send(request).await.map_err(|error| match exchange.body_end.fault() {
+            Some(fault) => Refusal::Body(fault),
+            None => Refusal::Upstream(error),
+        })?;
     exchange.server = Some(answered.server.clone());
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = answered.server.clone();
@@ -283,10 +320,14 @@ async fn forward(
             _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
         };
     }
+    if headers::has_unknown_coding(answered.response.headers()) {
+        return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
+    }
     let Answered { response, lease, .. } = answered;
     let (mut head, incoming) = response.into_parts();
     head.version = Version::HTTP_11;
     headers::remove_hop_by_hop(&mut head.headers);
+    headers::unite_lengths(&mut head.headers);
     let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
     Ok(Response::from_parts(head, body))
 }
@@ -347,44 +388,35 @@ fn finish(response: &mut Response<ResponseBody>, plan: &Plan, route: &RouteSpec,
     headers::change(headers, &route.response_headers);
 }
 
-/// Answers a request that does not pass, and deals with what is left of its body.
-async fn refuse(
-    refusal: &Refusal,
-    mut exchange: Exchange,
-    plan: &Plan,
-    connection: &Connection,
-    ended: &Ended,
-) -> Response<ResponseBody> {
-    if let Refusal::Upstream(error) = refusal {
-        events::upstream_failed(error, &ended.route);
-    }
-    let mut response = answer::respond(refusal, &exchange.parts.headers, &plan.reject);
-    if let Some(body) = exchange.body.take()
-        && !discard(body, &exchange.parts.headers).await
-    {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    if response.headers().contains_key(CONNECTION) {
-        connection.phase.linger();
-    }
-    response
+/// The connection ends with this response.
+fn close(response: &mut Response<ResponseBody>) {
+    response.headers_mut().insert(CONNECTION, CLOSE);
 }
 
 /// Reads a body that nobody wants, or leaves it where it is long or not asked for yet. Says
 /// whether the connection can be used again.
-async fn discard(body: Incoming, headers: &HeaderMap) -> bool {
+async fn discard(
+    body: Incoming,
+    headers: &HeaderMap,
+    connection: &Connection,
+    plan: &Plan,
+) -> bool {
     if body.is_end_stream() {
         return true;
     }
-    let awaited = headers.contains_key(http::header::EXPECT);
+    let awaited = headers.contains_key(EXPECT);
     match body.size_hint().exact() {
         _ if awaited => false,
         Some(length) if length <= MOST_DISCARDED => {
             // The answer need not wait for it.
-            tokio::spawn(tunnel::drain(body, MOST_DISCARDED));
+            let (phase, patience) = (connection.phase.clone(), plan.server.body_timeout);
+            tokio::spawn(async move {
+                tunnel::drain(body, MOST_DISCARDED, patience).await;
+                phase.discarded();
+            });
             true
         }
         Some(_) => false,
-        None => tunnel::drain(body, MOST_DISCARDED).await,
+        None => tunnel::drain(body, MOST_DISCARDED, DISCARD_TIME).await,
     }
 }

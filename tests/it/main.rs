@@ -6,8 +6,11 @@
 mod basics;
 mod config;
 mod contract;
+mod http1;
 mod outage;
 mod readme;
 mod redis_store;
+mod smuggling;
 mod support;
+mod timeouts;
 mod twin;
