@@ -8,7 +8,6 @@ pub mod refusal;
 pub mod serve;
 mod tunnel;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +20,9 @@ use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
 use self::body::{Access, Ended, ResponseBody};
-use self::headers::Origin;
+use self::headers::forwarded::{Origin, Peer, write_forwarded};
+use self::headers::quotas::write_quotas;
+use self::headers::{Seen, hop};
 use self::io::{Phase, Socket};
 use self::refusal::Refusal;
 use self::serve::Slot;
@@ -68,7 +69,7 @@ pub struct Active {
 /// A client's connection, as its requests see it.
 #[derive(Debug)]
 struct Connection {
-    peer: SocketAddr,
+    peer: Peer,
     phase: Arc<Phase>,
     socket: Socket,
     slot: Arc<Slot>,
@@ -126,7 +127,7 @@ impl Proxy {
             Box::new(Access {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
-                client: connection.peer.ip().to_canonical(),
+                client: connection.peer.address,
                 upstream: None,
             })
         });
@@ -184,7 +185,8 @@ impl Proxy {
         let plan = &*active.plan;
         let parts = &exchange.parts;
         let host = Host::of(&parts.uri, &parts.headers, parts.version).map_err(Refusal::Host)?;
-        if headers::has_unknown_coding(&parts.headers) {
+        let seen = Seen::of(&parts.headers);
+        if hop::has_unknown_coding(&parts.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
         if matches!(parts.method, Method::TRACE | Method::CONNECT) {
@@ -193,7 +195,7 @@ impl Proxy {
         let uri = parts.uri.clone();
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
-        let client = plan.server.trust.client(connection.peer.ip().to_canonical(), &parts.headers);
+        let client = plan.server.trust.client(connection.peer.address, &parts.headers);
         if let Some(access) = access {
             access.client = client.address;
         }
@@ -225,7 +227,8 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = target(&uri, &path, rewrite.as_ref());
                 let upstream = &active.upstreams[*upstream];
-                forward(exchange, plan, upstream, route, (target, &client), connection).await?
+                forward(exchange, plan, upstream, route, (target, &client, seen), connection)
+                    .await?
             }
         };
         if let Some(access) = access {
@@ -281,7 +284,7 @@ async fn forward(
     plan: &Plan,
     upstream: &Upstream,
     route: &RouteSpec,
-    (target, client): (Option<Uri>, &Client),
+    (target, client, seen): (Option<Uri>, &Client, Seen),
     connection: &Connection,
 ) -> Result<Response<ResponseBody>, Refusal> {
     // With unread input behind its request a client's end goes unnoticed: look before anything is
@@ -291,20 +294,18 @@ async fn forward(
     }
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
     let offered = exchange.parts.version == Version::HTTP_11;
-    let switching = headers::upgrade(&exchange.parts.headers).filter(|_| offered);
+    let switching = hop::upgrade(&exchange.parts.headers, seen).filter(|_| offered);
     let client_side = exchange.parts.extensions.remove::<OnUpgrade>();
     let mut request = Request::new(body_of(exchange, plan));
     *request.method_mut() = exchange.parts.method.clone();
     *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
     let sent = request.headers_mut();
     *sent = std::mem::take(&mut exchange.parts.headers);
-    let host = host_for(sent, &exchange.parts.uri, upstream);
-    headers::remove_hop_by_hop(sent);
-    headers::remove_answered(sent);
-    sent.insert(HOST, host.clone());
-    let origin = Origin { trust: &plan.server.trust, client, peer: connection.peer, host };
-    headers::write_forwarded(sent, &origin);
-    headers::write_connection(sent, switching.as_ref());
+    let host = write_host(sent, &exchange.parts.uri, upstream);
+    hop::remove_hop_by_hop(sent, seen);
+    let origin = Origin { trust: &plan.server.trust, client, peer: &connection.peer, host };
+    write_forwarded(sent, seen, origin);
+    hop::write_connection(sent, seen, switching.as_ref());
     headers::change(sent, &route.request_headers);
     exchange.body_end = request.body().end();
     let answered =
@@ -320,14 +321,15 @@ async fn forward(
             _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
         };
     }
-    if headers::has_unknown_coding(answered.response.headers()) {
+    let seen = Seen::of(answered.response.headers());
+    if hop::has_unknown_coding(answered.response.headers(), seen) {
         return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
     }
     let Answered { response, lease, .. } = answered;
     let (mut head, incoming) = response.into_parts();
     head.version = Version::HTTP_11;
-    headers::remove_hop_by_hop(&mut head.headers);
-    headers::unite_lengths(&mut head.headers);
+    hop::remove_hop_by_hop(&mut head.headers, seen);
+    hop::unite_lengths(&mut head.headers, seen);
     let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
     Ok(Response::from_parts(head, body))
 }
@@ -341,21 +343,21 @@ fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
     }
 }
 
-/// The host that the upstream is asked for: an absolute-form target's, the client's, or (where an
-/// HTTP/1.0 client named none) the server's own.
-fn host_for(headers: &HeaderMap, uri: &Uri, upstream: &Upstream) -> HeaderValue {
-    uri.authority()
-        .and_then(|authority| {
-            let text = authority.as_str();
-            let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
-            HeaderValue::from_str(host).ok()
-        })
-        .or_else(|| headers.get(HOST).cloned())
-        .or_else(|| {
-            let server = upstream.spec().servers.first()?;
-            HeaderValue::from_str(server.url.trim_start_matches("http://")).ok()
-        })
-        .unwrap_or_else(|| HeaderValue::from_static(""))
+/// Writes the host that the upstream is asked for, and returns it: an absolute-form target's, the
+/// client's, or (where an HTTP/1.0 client named none) the server's own.
+fn write_host(headers: &mut HeaderMap, uri: &Uri, upstream: &Upstream) -> HeaderValue {
+    let host = match (uri.authority(), headers.get(HOST)) {
+        (None, Some(host)) => return host.clone(),
+        (Some(authority), _) => authority.as_str(),
+        (None, None) => {
+            let server = upstream.spec().servers.first();
+            server.map_or("", |server| server.url.trim_start_matches("http://"))
+        }
+    };
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
+    headers.insert(HOST, host.clone());
+    host
 }
 
 /// Passes the answer to an upgrade on and joins the two connections behind it.
@@ -369,7 +371,8 @@ fn switch(
     let server_side = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
     let protocol = head.headers.get(UPGRADE).cloned();
-    headers::remove_hop_by_hop(&mut head.headers);
+    let seen = Seen::of(&head.headers);
+    hop::remove_hop_by_hop(&mut head.headers, seen);
     head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
@@ -383,7 +386,7 @@ fn switch(
 fn finish(response: &mut Response<ResponseBody>, plan: &Plan, route: &RouteSpec, quotas: &Quotas) {
     let headers = response.headers_mut();
     if !quotas.is_empty() {
-        headers::write_quotas(headers, quotas, &plan.reject);
+        write_quotas(headers, quotas, &plan.reject);
     }
     headers::change(headers, &route.response_headers);
 }

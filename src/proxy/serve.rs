@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use super::headers::forwarded::Peer;
 use super::io::{ClientStream, Due, Phase, Socket, Times};
 use super::{Connection, Proxy};
 use crate::observe::events;
@@ -177,7 +178,7 @@ async fn serve(
     let phase = Arc::new(Phase::new(times(server)));
     let socket = Socket::new(stream);
     let connection = Arc::new(Connection {
-        peer,
+        peer: Peer::new(peer.ip()),
         phase: phase.clone(),
         socket: socket.clone(),
         slot: Arc::new(slot),
