@@ -48,7 +48,7 @@ pub(in crate::proxy) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> b
 
 /// Takes out what concerns the connection alone, and what this proxy answers by itself.
 pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
-    if seen.has(Seen::CONNECTION) {
+    if seen.has(Seen::CONNECTION) && !names_nothing(headers) {
         let named: SmallVec<[HeaderName; 4]> = listed(headers, &CONNECTION)
             .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
             // Framing and addressing are not for a client to take out.
@@ -57,6 +57,8 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
         for name in named {
             headers.remove(name);
         }
+    }
+    if seen.has(Seen::CONNECTION) {
         headers.remove(CONNECTION);
     }
     if seen.has(Seen::HOP) {
@@ -82,6 +84,17 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
         // A length beside chunks is not the length of anything.
         headers.remove(CONTENT_LENGTH);
     }
+}
+
+/// Whether `connection` is what it mostly is: one line with one option that is no field.
+fn names_nothing(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONNECTION).iter();
+    let option = |option: &HeaderValue| {
+        [&b"keep-alive"[..], b"close"]
+            .iter()
+            .any(|plain| option.as_bytes().eq_ignore_ascii_case(plain))
+    };
+    lines.next().is_some_and(option) && lines.next().is_none()
 }
 
 /// Writes what concerns the connection to the server: the protocol that the client offers to
