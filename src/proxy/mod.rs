@@ -122,7 +122,8 @@ impl Proxy {
         let active = self.active();
         let (parts, body) = request.into_parts();
         let mut ended = self.begin(connection, began, parts.version);
-        let mut access = active.plan.log.access.then(|| {
+        // From the start, so that a client that leaves is logged too.
+        ended.access = active.plan.log.access.then(|| {
             Box::new(Access {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
@@ -132,7 +133,7 @@ impl Proxy {
         });
         let body_end = BodyEnd::default();
         let mut exchange = Exchange { parts, body: Some(body), body_end, server: None };
-        let passed = self.pass(&active, &mut exchange, connection, &mut ended, &mut access).await;
+        let passed = self.pass(&active, &mut exchange, connection, &mut ended).await;
         let mut response = passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, &ended.route);
@@ -153,7 +154,6 @@ impl Proxy {
             connection.phase.linger();
         }
         ended.status = response.status();
-        ended.access = access;
         ended.body_end = exchange.body_end;
         response.map(|body| body.until(ended))
     }
@@ -179,7 +179,6 @@ impl Proxy {
         exchange: &mut Exchange,
         connection: &Connection,
         ended: &mut Ended,
-        access: &mut Option<Box<Access>>,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let plan = &*active.plan;
         let parts = &exchange.parts;
@@ -194,7 +193,7 @@ impl Proxy {
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let client = plan.server.trust.client(connection.peer.ip().to_canonical(), &parts.headers);
-        if let Some(access) = access {
+        if let Some(access) = &mut ended.access {
             access.client = client.address;
         }
         let found = plan.table.find(&path, &parts.method, host.as_str(), &parts.headers).map_err(
@@ -228,7 +227,7 @@ impl Proxy {
                 forward(exchange, plan, upstream, route, (target, &client), connection).await?
             }
         };
-        if let Some(access) = access {
+        if let Some(access) = &mut ended.access {
             access.upstream = exchange.server.take();
         }
         finish(&mut response, plan, route, &quotas);

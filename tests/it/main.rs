@@ -5,3 +5,4 @@ mod http1;
 mod smuggling;
 mod support;
 mod timeouts;
+mod upstreams;
