@@ -337,7 +337,7 @@ mod tests {
 
     fn upstream(response_timeout: Duration) -> Upstream {
         let spec = UpstreamSpec {
-            name: "api".parse().unwrap(),
+            name: crate::limit::name::Name::new("api").unwrap(),
             servers: Vec::new(),
             balance: Balance::RoundRobin,
             connect_timeout: Duration::from_secs(1),

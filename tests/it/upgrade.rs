@@ -89,7 +89,7 @@ fn the_end_of_either_side_ends_both() {
     let mut client = upgraded(&proxy);
     client.send("bye");
     assert!(client.is_closed());
-    let mut last = || told.recv_timeout(PATIENCE).unwrap();
+    let last = || told.recv_timeout(PATIENCE).unwrap();
     assert_eq!((last().starts_with("GET"), last()), (true, "closed".to_owned()));
     let client = upgraded(&proxy);
     drop(client);
