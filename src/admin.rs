@@ -152,10 +152,11 @@ fn is_local(headers: &HeaderMap, uri: &Uri) -> bool {
 /// Whether the request holds the token. Digests are compared, so that the time it takes tells
 /// nothing of the token.
 fn holds(headers: &HeaderMap, token: &str) -> bool {
-    let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
-        let (scheme, token) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-    });
+    let given =
+        headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+        });
     given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token))
 }
 
@@ -182,7 +183,8 @@ mod tests {
         for host in ["127.0.0.1", "127.0.0.1:9", "localhost", "LOCALHOST:80", "[::1]:9", "[::1]"] {
             assert!(local(host), "{host}");
         }
-        for host in ["evil.example", "evil.example:9", "127.0.0.1.evil.example", "localhost.x", ""] {
+        for host in ["evil.example", "evil.example:9", "127.0.0.1.evil.example", "localhost.x", ""]
+        {
             assert!(!local(host), "{host}");
         }
         assert!(!is_local(&HeaderMap::new(), &Uri::from_static("/metrics")));

@@ -185,7 +185,15 @@ impl Server {
             events::admin_listening(address);
         }
         tokio::spawn(start.beside);
-        Ok(Self { process, published, draining, stop, workers, reload: start.reload, log: start.log })
+        Ok(Self {
+            process,
+            published,
+            draining,
+            stop,
+            workers,
+            reload: start.reload,
+            log: start.log,
+        })
     }
 
     /// Keeps the process going until a signal ends it.

@@ -48,8 +48,8 @@ pub(super) fn demo(demo: &Demo) -> Ended {
     let file = write_config(demo, api.local_addr().map_err(failed)?).map_err(failed)?;
     let overrides = config::Overrides::default();
     let reload = Reload::new(file.clone(), overrides.clone());
-    let loaded = config::load(&file, &config::process_environment, &overrides)
-        .map_err(Failure::Config)?;
+    let loaded =
+        config::load(&file, &config::process_environment, &overrides).map_err(Failure::Config)?;
     let terminal = std::io::stdout().is_terminal();
     let rust_log = std::env::var("RUST_LOG").ok();
     let log = log::init(&loaded.plan.log, terminal, rust_log)

@@ -32,8 +32,12 @@ pub(super) struct Explain {
 }
 
 pub(super) fn explain(explain: &Explain) -> Ended {
-    let loaded = config::load(&explain.file.config, &config::process_environment, &config::Overrides::default())
-        .map_err(Failure::Config)?;
+    let loaded = config::load(
+        &explain.file.config,
+        &config::process_environment,
+        &config::Overrides::default(),
+    )
+    .map_err(Failure::Config)?;
     let (method, uri) = request_line(&explain.request)?;
     let headers = headers(&explain.headers, &uri)?;
     print(describe(&loaded.plan, &method, &uri, &headers, explain.ip).trim_end());
@@ -92,7 +96,9 @@ fn describe(plan: &Plan, method: &Method, uri: &Uri, headers: &HeaderMap, peer: 
     let client = plan.server.trust.client(peer, headers);
     match client.address == peer.to_canonical() {
         true => line("client", &client.address),
-        false => line("client", &format_args!("{}, as {peer} says, which is trusted", client.address)),
+        false => {
+            line("client", &format_args!("{}, as {peer} says, which is trusted", client.address))
+        }
     }
     let found = match plan.table.find(&path, method, host.as_str(), headers) {
         Ok(found) => found,
@@ -111,7 +117,9 @@ fn describe(plan: &Plan, method: &Method, uri: &Uri, headers: &HeaderMap, peer: 
     let route = &plan.routes[found.route];
     line("route", &route.name);
     match &route.action {
-        Action::Respond { status, .. } => line("answer", &format_args!("{} from the file", status.as_u16())),
+        Action::Respond { status, .. } => {
+            line("answer", &format_args!("{} from the file", status.as_u16()))
+        }
         Action::Forward { upstream, rewrite } => {
             let upstream = &plan.upstreams[*upstream];
             let servers: Vec<_> = upstream.servers.iter().map(|server| &*server.url).collect();
@@ -170,7 +178,9 @@ fn explain_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>) -> String {
         CostSpec::Fixed(cost) if cost.get() == 1 => {}
         CostSpec::Fixed(cost) => text.push_str(&format!(", costs {cost}")),
         CostSpec::Header { name, default, max } => {
-            text.push_str(&format!(", costs what header {name} says (else {default}, at most {max})"));
+            text.push_str(&format!(
+                ", costs what header {name} says (else {default}, at most {max})"
+            ));
         }
     }
     let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();

@@ -48,8 +48,9 @@ fn authority(url: &str) -> Result<String, Failure> {
 
 /// Where the file has its admin endpoint; asked on loopback where that is every address.
 fn configured(file: &ConfigFile) -> Result<String, Failure> {
-    let loaded = config::load(&file.config, &config::process_environment, &config::Overrides::default())
-        .map_err(Failure::Config)?;
+    let loaded =
+        config::load(&file.config, &config::process_environment, &config::Overrides::default())
+            .map_err(Failure::Config)?;
     let Some(mut address) = loaded.plan.admin.listen else {
         let file = file.config.display();
         return Err(Failure::Usage(format!("{file} has no admin.listen; name a URL to ask")));

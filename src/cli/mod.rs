@@ -25,12 +25,15 @@ const WRONG: u8 = 2;
 /// It reads routes and limits from proxy.toml, forwards what they allow, answers the rest with 429,
 /// and says so in its log. A change of the file is in force within a second.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Begin with:\n  \
+#[command(
+    version,
+    after_help = "Begin with:\n  \
     tidegate demo                                  see it throttle, with nothing to set up\n  \
     tidegate run --upstream http://127.0.0.1:3000  stand in front of an API\n  \
     tidegate check                                 is proxy.toml right?\n  \
     tidegate explain 'GET /users/42'               which limits would count that?\n\n\
-    The log goes to standard output; RUST_LOG=debug shows more of it.")]
+    The log goes to standard output; RUST_LOG=debug shows more of it."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -86,7 +89,7 @@ pub fn main() -> ExitCode {
         Some(Command::Explain(explain)) => explain::explain(&explain),
         Some(Command::Demo(demo)) => demo::demo(&demo),
         Some(Command::Schema) => {
-            print(&crate::config::schema::json());
+            print(crate::config::schema::json());
             Ok(())
         }
         Some(Command::Health(health)) => health::health(&health),
@@ -94,15 +97,15 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Config(problems)) => {
-            complain(&problems.render(colour()));
+            complain(problems.render(colour()));
             ExitCode::from(WRONG)
         }
         Err(Failure::Usage(message)) => {
-            complain(&format!("tidegate: {message}"));
+            complain(format_args!("tidegate: {message}"));
             ExitCode::from(WRONG)
         }
         Err(Failure::Run(error)) => {
-            complain(&format!("tidegate: {error}"));
+            complain(format_args!("tidegate: {error}"));
             ExitCode::from(FAILED)
         }
     }

@@ -17,12 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::redis::RedisError;
-use smallvec::SmallVec;
 
 use self::health::Health;
 use self::memory::Memory;
 use self::redis::Redis;
-use crate::limit::decide::{Ask, Decided};
+use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
@@ -48,13 +47,13 @@ pub struct BucketAsk<'r> {
 pub struct Answer {
     /// In the asks' order; `None` where a limit was not decided, because Redis is away and the
     /// limit then lets everything pass.
-    pub decisions: SmallVec<[Option<Decision>; 4]>,
+    pub decisions: PerAsk<Option<Decision>>,
     /// What the enforcing limits mean together; its `by` is a place among the asks.
     pub verdict: Verdict,
 }
 
 impl Answer {
-    fn new(asks: &[BucketAsk<'_>], decisions: SmallVec<[Option<Decision>; 4]>) -> Self {
+    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>) -> Self {
         let enforcing = asks
             .iter()
             .zip(&decisions)
@@ -152,7 +151,8 @@ impl Shared {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
         };
-        let shared = Self { memory: Memory::new(spec.max_keys), health, timeout: AtomicU64::new(0) };
+        let shared =
+            Self { memory: Memory::new(spec.max_keys), health, timeout: AtomicU64::new(0) };
         shared.adjust(spec);
         Arc::new(shared)
     }
@@ -228,16 +228,15 @@ impl Store {
         }
     }
 
-    /// What this ask alone would be told, with nothing taken.
+    /// What this ask alone would be told, with nothing taken and so with what remains before it.
     ///
     /// # Errors
     /// Where Redis does not answer.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, StoreError> {
-        let decided = match self.redis_of(ask) {
-            None => self.shared.memory.look(&[ask], now).decisions.first().copied(),
-            Some(redis) => redis.look(ask).await?,
-        };
-        decided.ok_or(StoreError::Nonsense)
+        match self.redis_of(ask) {
+            None => Ok(self.shared.memory.look(ask, now)),
+            Some(redis) => redis.look(ask).await,
+        }
     }
 
     /// Gives the ask's cost, which it had taken, back to its bucket.
@@ -273,6 +272,6 @@ impl Store {
 }
 
 /// The asks by reference, as the stores take them: often only some of them are meant.
-fn all<'a, 'r>(asks: &'a [BucketAsk<'r>]) -> SmallVec<[&'a BucketAsk<'r>; 4]> {
+fn all<'a, 'r>(asks: &'a [BucketAsk<'r>]) -> PerAsk<&'a BucketAsk<'r>> {
     asks.iter().collect()
 }

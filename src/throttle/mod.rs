@@ -107,7 +107,8 @@ impl Throttle {
         }
         let decided = self.decide(&applying, now).await?;
         for (limit, decision) in applying.iter().zip(&decided.decisions) {
-            self.metrics.decision(limit.spec.name.as_str(), kind(limit.spec.mode, decision.as_ref()));
+            self.metrics
+                .decision(limit.spec.name.as_str(), kind(limit.spec.mode, decision.as_ref()));
         }
         self.tell_shadows(&applying, &decided.decisions, request, now);
         let quotas = quotas(&applying, &decided.decisions);
@@ -125,9 +126,8 @@ impl Throttle {
     /// Asks the store about the limits that need one, and joins what needs none.
     async fn decide(&self, applying: &[Applying<'_>], now: Timestamp) -> Result<Decided, Refused> {
         let closed = |limit: &Applying<'_>| limit.figures == Figures::Nothing;
-        let closed_by = applying
-            .iter()
-            .position(|limit| closed(limit) && limit.spec.mode == Mode::Enforce);
+        let closed_by =
+            applying.iter().position(|limit| closed(limit) && limit.spec.mode == Mode::Enforce);
         if let Some(by) = closed_by {
             // Nothing will ever pass, so nothing need be taken or asked.
             let decisions = applying.iter().map(|l| closed(l).then_some(Decision::NEVER)).collect();
@@ -147,8 +147,7 @@ impl Throttle {
         if asks.is_empty() {
             return Ok(Decided { decisions, verdict: Verdict::Pass });
         }
-        let answer =
-            self.store.decide(&asks, now).await.map_err(|_| Refused::StoreUnavailable)?;
+        let answer = self.store.decide(&asks, now).await.map_err(|_| Refused::StoreUnavailable)?;
         for (place, decision) in places.iter().zip(answer.decisions) {
             decisions[*place] = decision;
         }

@@ -49,13 +49,12 @@ fn level(item: &Item<'_>) -> Option<String> {
     const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \
                             such as \"info,tidegate=debug\"";
     let text = item.text_as(EXPECTED)?;
-    let plain = text.text.bytes().all(|b| b.is_ascii_alphanumeric());
-    if plain {
-        // A filter takes any lone word for the name of a module, and would then log nothing.
+    if !text.text.contains(['=', ',']) {
+        // A filter takes any lone word for the name of a module, and would then log nothing else.
         if LEVELS.contains(&text.text.to_ascii_lowercase().as_str()) {
             return Some(text.text);
         }
-        text.refuse_here(match nearest(&text.text, LEVELS) {
+        text.refuse_here(match text.shown().and_then(|shown| nearest(shown, LEVELS)) {
             Some(near) => format!("{EXPECTED}; did you mean `{near}`?"),
             None => EXPECTED.to_owned(),
         });

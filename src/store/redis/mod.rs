@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, Script, ServerErrorKind, Value};
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use self::connection::{Connection, Server};
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
 use crate::limit::algorithm::{self, Algorithm};
-use crate::limit::decide::Ask;
+use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
@@ -73,7 +72,8 @@ impl Intent {
 impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
     pub(super) fn new(url: &str, prefix: &str, display: KeyDisplay, shared: Arc<Shared>) -> Self {
-        let server = Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
+        let server =
+            Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Connection::keep(server);
         Self { connection, prefix: prefix.to_owned(), display, shared }
     }
@@ -84,21 +84,21 @@ impl Redis {
         asks: &[&BucketAsk<'_>],
         intent: Intent,
         deadline: Instant,
-    ) -> Result<SmallVec<[Said; 4]>, StoreError> {
-        let keys: SmallVec<[String; 4]> = asks.iter().map(|ask| self.key_name(ask)).collect();
+    ) -> Result<PerAsk<Said>, StoreError> {
+        let keys: PerAsk<String> = asks.iter().map(|ask| self.key_name(ask)).collect();
         let figures = asks.iter().map(|ask| &ask.ask);
         let call = script_call(intent.verb(), &keys, figures);
         let read = |value| read_answer(&value, asks.len());
         self.connection.call(&call, read, deadline).await
     }
 
-    /// What one ask would be told; `None` where its key holds no string.
-    pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Option<Decision>, StoreError> {
+    /// What one ask would be told.
+    pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
         let said = self.decide(&[ask], Intent::Look, self.deadline()).await?;
         match said.first() {
-            Some(Said::Decided(decision)) => Ok(Some(*decision)),
+            Some(Said::Decided(decision)) => Ok(*decision),
             Some(Said::WrongType) => Err(StoreError::WrongType),
-            None => Ok(None),
+            None => Err(StoreError::Nonsense),
         }
     }
 
@@ -157,11 +157,7 @@ pub(super) fn server_name(url: &str) -> String {
     url.into_connection_info().map_or_else(|_| "redis".to_owned(), |info| info.addr().to_string())
 }
 
-fn script_call<'a>(
-    verb: &str,
-    keys: &[String],
-    asks: impl IntoIterator<Item = &'a Ask>,
-) -> Cmd {
+fn script_call<'a>(verb: &str, keys: &[String], asks: impl IntoIterator<Item = &'a Ask>) -> Cmd {
     let mut call = Cmd::with_capacity(4 + 8 * keys.len(), 256);
     call.arg("EVALSHA").arg(&SCRIPT.hash).arg(keys.len());
     for key in keys {
@@ -212,7 +208,7 @@ async fn send(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Valu
 }
 
 /// Three whole numbers for each ask; `None` for anything else.
-fn read_answer(answer: &Value, asks: usize) -> Option<SmallVec<[Said; 4]>> {
+fn read_answer(answer: &Value, asks: usize) -> Option<PerAsk<Said>> {
     let Value::Array(numbers) = answer else { return None };
     if numbers.len() != 3 * asks {
         return None;
@@ -248,9 +244,10 @@ mod tests {
 
     #[test]
     fn only_an_answer_to_the_question_is_a_decision() {
-        let numbers = |numbers: &[i64]| Value::Array(numbers.iter().map(|n| Value::Int(*n)).collect());
+        let numbers =
+            |numbers: &[i64]| Value::Array(numbers.iter().map(|n| Value::Int(*n)).collect());
         let allow = Said::Decided(Decision { outcome: Outcome::Allow, remaining: 7 });
-        let one: SmallVec<[Said; 4]> = SmallVec::from_slice(&[allow]);
+        let one: PerAsk<Said> = PerAsk::from_slice(&[allow]);
         assert_eq!(read_answer(&numbers(&[0, 0, 7]), 1), Some(one));
         for (name, answer) in [
             ("no list", Value::Okay),

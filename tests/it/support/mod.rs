@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "not every test module needs every tool")]
 
 pub(crate) mod client;
+pub(crate) mod limits;
+pub(crate) mod redis;
 pub(crate) mod tidegate;
 pub(crate) mod upstream;
 

@@ -1,0 +1,260 @@
+//! The reader as a whole: defaults, overrides, files that cannot be read.
+
+mod fields;
+
+use proptest::prelude::*;
+
+use self::fields::{assert_same, with};
+
+use super::fields::{ADMIN, LIMIT, LOG, REJECT, ROUTE, SERVER, STORE, UPSTREAM};
+use super::*;
+use crate::plan::{Action, Figures, StoreLocation};
+use crate::request::client::ClientHeader;
+
+const SMALLEST: &str = r#"
+[upstreams.api]
+servers = ["http://127.0.0.1:3000"]
+
+[limits.per-client]
+key  = ["ip"]
+rate = "100/s"
+
+[[routes]]
+path     = "/{*rest}"
+upstream = "api"
+limits   = ["per-client"]
+"#;
+
+fn no_env(_: &str) -> Option<String> {
+    None
+}
+
+fn parsed(text: &str) -> Loaded {
+    parse("proxy.toml", text, &no_env, &Overrides::default())
+        .unwrap_or_else(|problems| panic!("{}", problems.render(Colour::Never)))
+}
+
+fn refused(text: &str) -> String {
+    let problems = parse("proxy.toml", text, &no_env, &Overrides::default());
+    problems.expect_err("the file was taken").to_string()
+}
+
+#[test]
+fn the_smallest_file_works() {
+    let loaded = parsed(SMALLEST);
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    let plan = loaded.plan;
+    assert_eq!(plan.server.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert_eq!(plan.server.trust.header, ClientHeader::XForwardedFor);
+    assert_eq!(plan.store.location, StoreLocation::Memory);
+    assert_eq!(&*plan.routes[0].name, "/{*rest}");
+    assert_eq!(plan.routes[0].limits, [0]);
+    assert!(matches!(plan.limits[0].figures, Figures::Limited(_)));
+}
+
+#[test]
+fn the_default_file_has_no_problem() {
+    let text = include_str!("../../../proxy.toml");
+    let loaded = parsed(text);
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    assert_same(&loaded.plan, &parsed(SMALLEST).plan, "the default file adds nothing");
+}
+
+#[test]
+fn every_setting_that_the_default_file_shows_works() {
+    let text = include_str!("../../../proxy.toml");
+    let env = |_: &str| Some("secret".to_owned());
+    let is_setting = |line: &str| {
+        line.strip_prefix('#')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
+    };
+    let all: Vec<String> = text
+        .lines()
+        .map(|line| if is_setting(line) { line[1..].to_owned() } else { line.to_owned() })
+        .collect();
+    let loaded = parse("proxy.toml", &all.join("\n"), &env, &Overrides::default());
+    let loaded = loaded.unwrap_or_else(|problems| panic!("{}", problems.render(Colour::Never)));
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    // What is no example is a default.
+    let defaults: Vec<&str> = text
+        .lines()
+        .take_while(|line| !line.starts_with("# Examples"))
+        .chain(text.lines().skip_while(|line| !line.starts_with("# Where tidegate listens")))
+        .map(|line| if is_setting(line) && !line.contains("example") { &line[1..] } else { line })
+        .collect();
+    assert_same(&parsed(&defaults.join("\n")).plan, &parsed(text).plan, "a default is shown wrong");
+    for shape in [&SERVER, &UPSTREAM, &LIMIT, &ROUTE, &STORE, &REJECT, &LOG, &ADMIN] {
+        for field in
+            shape.fields.iter().filter(|field| !matches!(field.name, "lease" | "algorithm"))
+        {
+            let shown = all.iter().any(|line| {
+                line.strip_prefix(field.name).is_some_and(|rest| rest.trim_start().starts_with('='))
+            });
+            assert!(shown, "the default file does not show {} {}", shape.title, field.name);
+        }
+    }
+}
+
+#[test]
+fn limits_that_are_off_are_in_no_route() {
+    let text = SMALLEST.replace("rate =", "mode = \"off\"\nrate =");
+    let plan = parsed(&text).plan;
+    assert!(plan.limits.is_empty());
+    assert_eq!(plan.off[0].as_str(), "per-client");
+    assert!(plan.routes[0].limits.is_empty());
+}
+
+#[test]
+fn routes_have_names_of_their_own() {
+    let text = r#"
+[upstreams.api]
+servers = ["http://a"]
+[[routes]]
+path = "/once"
+methods = ["GET"]
+upstream = "api"
+[[routes]]
+path = "/users/{id}"
+methods = ["GET", "POST"]
+host = "api.example.com"
+upstream = "api"
+[[routes]]
+path = "/users/{id}"
+host = "*.example.com"
+upstream = "api"
+[[routes]]
+path = "/users/{id}"
+methods = ["PUT"]
+upstream = "api"
+[[routes]]
+path = "/users/{id}"
+upstream = "api"
+[[routes]]
+name = "mine"
+path = "/users/{id}"
+headers = { x-plan = "free" }
+upstream = "api"
+"#;
+    let names: Vec<_> = parsed(text).plan.routes.iter().map(|r| r.name.to_string()).collect();
+    assert_eq!(
+        names,
+        [
+            "/once",
+            "GET,POST api.example.com/users/{id}",
+            "*.example.com/users/{id}",
+            "PUT /users/{id}",
+            "/users/{id}",
+            "mine"
+        ]
+    );
+}
+
+#[test]
+fn the_command_line_wins() {
+    let overrides = Overrides {
+        upstream: Some("http://10.0.0.1:9000".to_owned()),
+        listen: Some("[::1]:0".to_owned()),
+    };
+    let plan = parse("proxy.toml", SMALLEST, &no_env, &overrides).unwrap().plan;
+    assert_eq!(plan.server.listen, ["[::1]:0".parse().unwrap()]);
+    assert_eq!(plan.upstreams[0].servers[0].host, "10.0.0.1");
+
+    let several = format!("{SMALLEST}[upstreams.b]\nservers = [\"http://b\"]\n");
+    for (text, upstream, listen, expected) in [
+        (several.as_str(), Some("http://a"), None, "the file has several upstreams"),
+        ("", Some("http://a"), None, "the file has no upstream"),
+        (SMALLEST, Some("a b"), None, "`--upstream` cannot be \"a b\""),
+        (SMALLEST, Some("https://a"), None, "not supported yet"),
+        (SMALLEST, None, Some("8080"), "`--listen` cannot be \"8080\""),
+    ] {
+        let overrides =
+            Overrides { upstream: upstream.map(str::to_owned), listen: listen.map(str::to_owned) };
+        let problems = parse("proxy.toml", text, &no_env, &overrides).unwrap_err().to_string();
+        assert!(problems.contains(expected), "{problems}");
+    }
+}
+
+#[test]
+fn without_a_file_everything_is_forwarded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("proxy.toml");
+    let problems = load(&path, &no_env, &Overrides::default()).unwrap_err().to_string();
+    for hint in [path.to_str().unwrap(), "--upstream", "tidegate demo"] {
+        assert!(problems.contains(hint), "{problems}");
+    }
+    let overrides = Overrides { upstream: Some("http://a:1".to_owned()), listen: None };
+    let loaded = load(&path, &no_env, &overrides).unwrap();
+    assert_eq!(loaded.plan.routes.len(), 1);
+    assert!(loaded.plan.limits.is_empty());
+    assert!(matches!(loaded.plan.routes[0].action, Action::Forward { upstream: 0, rewrite: None }));
+    assert_eq!(loaded.plan.upstreams[0].servers[0].port, 1);
+    assert!(loaded.warnings.to_string().contains("nothing is limited"));
+    assert!(!loaded.warnings.has_errors());
+}
+
+#[test]
+fn a_file_that_is_no_text_is_an_error_with_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("proxy.toml");
+    std::fs::write(&path, b"[server]\nlisten = \"\xff\"\n").unwrap();
+    let problems = load(&path, &no_env, &Overrides::default()).unwrap_err();
+    assert!(problems.to_string().contains(":2:11: this is not UTF-8"), "{problems}");
+    assert!(problems.render(Colour::Never).contains("listen"));
+
+    let problems = load(directory.path(), &no_env, &Overrides::default()).unwrap_err();
+    assert!(problems.to_string().starts_with("cannot read "), "{problems}");
+
+    let long = vec![b'#'; usize::try_from(MAX_FILE).unwrap() + 1];
+    std::fs::write(&path, long).unwrap();
+    let problems = load(&path, &no_env, &Overrides::default()).unwrap_err();
+    assert!(problems.to_string().contains("larger than 16 MiB"), "{problems}");
+}
+
+#[test]
+fn variables_stand_in_strings_everywhere() {
+    let env = |name: &str| match name {
+        "SERVER" => Some("http://10.0.0.1:81".to_owned()),
+        "RATE" => Some("7/s".to_owned()),
+        _ => None,
+    };
+    let text = SMALLEST
+        .replace("http://127.0.0.1:3000", "${SERVER}")
+        .replace("100/s", "${RATE}")
+        .replace("\"per-client\"]", "\"${LIMIT:-per-client}\"]");
+    let plan = parse("proxy.toml", &text, &env, &Overrides::default()).unwrap().plan;
+    assert_eq!(plan.upstreams[0].servers[0].port, 81);
+    assert_eq!(plan.routes[0].limits, [0]);
+}
+
+#[test]
+fn lines_and_rendered_places_agree() {
+    let text = "[sérver]\n[server]\nliste = 1\n\tworkers = \"ä\"\n";
+    let problems = parse("p.toml", text, &no_env, &Overrides::default()).unwrap_err();
+    let shown = problems.render(Colour::Never);
+    for line in problems.lines() {
+        let place: Vec<&str> = line.split(": ").next().unwrap().split(' ').collect();
+        assert!(shown.contains(&format!("--> {}\n", place[0])), "{line}\n{shown}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,80}") {
+        let _ = parse("p", &text, &no_env, &Overrides::default());
+    }
+
+    /// A good file with a piece of it replaced: close to what people get wrong.
+    #[test]
+    fn no_damaged_file_panics(start in 0..400_usize, length in 0..30_usize, piece in "[\\[\\]{}=\"a0/*$:.\\n-]{0,6}") {
+        let text = with(&ROUTE, "methods = [\"GET\"]") + "[store]\nurl = \"redis://a\"\n";
+        let place = |at: usize| (at..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        let (from, to) = (place(start.min(text.len())), place((start + length).min(text.len())));
+        let damaged = format!("{}{piece}{}", &text[..from], &text[to..]);
+        if let Err(problems) = parse("p", &damaged, &no_env, &Overrides::default()) {
+            prop_assert!(!problems.is_empty());
+            prop_assert!(!problems.render(Colour::Never).is_empty());
+        }
+    }
+}
