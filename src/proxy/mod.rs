@@ -2,6 +2,7 @@
 
 pub mod answer;
 mod body;
+mod forward;
 mod headers;
 mod io;
 pub mod refusal;
@@ -13,15 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, UPGRADE};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, request};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
-use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
 use self::body::{Access, Ended, ResponseBody};
-use self::headers::Origin;
+use self::forward::Way;
 use self::io::{Phase, Socket};
 use self::refusal::Refusal;
 use self::serve::Slot;
@@ -29,14 +28,13 @@ use crate::clock::Clock;
 use crate::observe::events;
 use crate::observe::metrics::WorkerMetrics;
 use crate::plan::{Action, Plan, RouteSpec};
-use crate::request::client::Client;
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
-use crate::request::route::{NoRoute, Rewrite};
+use crate::request::route::NoRoute;
 use crate::throttle::{Quotas, Throttle};
-use crate::upstream::body::{BodyEnd, RequestBody};
-use crate::upstream::{Answered, Upstream, UpstreamError};
+use crate::upstream::Upstream;
+use crate::upstream::body::BodyEnd;
 
 /// The most of a rejected upload that is read and thrown away to keep its connection.
 const MOST_DISCARDED: u64 = 64 * 1024;
@@ -222,9 +220,10 @@ impl Proxy {
         let mut response = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
-                let target = target(&uri, &path, rewrite.as_ref());
+                let target = forward::target(&uri, &path, rewrite.as_ref());
                 let upstream = &active.upstreams[*upstream];
-                forward(exchange, plan, upstream, route, (target, &client), connection).await?
+                let way = Way { plan, upstream, route, client: &client };
+                forward::send(exchange, connection, target, way).await?
             }
         };
         if let Some(access) = &mut ended.access {
@@ -245,23 +244,6 @@ fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
     plan.server.max_body_size.is_some_and(|most| length().is_some_and(|length| length > most))
 }
 
-/// The path and query that go upstream; `None` where they go as they came.
-fn target(uri: &Uri, path: &NormalPath<'_>, rewrite: Option<&Rewrite>) -> Option<Uri> {
-    if rewrite.is_none() && uri.authority().is_none() && path.upstream() == uri.path() {
-        return None;
-    }
-    let mut text = match rewrite {
-        Some(rewrite) => rewrite.apply(path),
-        None => path.upstream().to_owned(),
-    };
-    if let Some(query) = uri.query() {
-        text.push('?');
-        text.push_str(query);
-    }
-    let target = PathAndQuery::from_maybe_shared(Bytes::from(text)).ok()?;
-    Some(Uri::from(target))
-}
-
 /// The answer of a route that has no upstream.
 fn respond(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
     let typed = !body.is_empty();
@@ -272,110 +254,6 @@ fn respond(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
         response.headers_mut().insert(CONTENT_TYPE, kind);
     }
     response
-}
-
-/// Sends the request upstream and takes what comes back.
-async fn forward(
-    exchange: &mut Exchange,
-    plan: &Plan,
-    upstream: &Upstream,
-    route: &RouteSpec,
-    (target, client): (Option<Uri>, &Client),
-    connection: &Connection,
-) -> Result<Response<ResponseBody>, Refusal> {
-    // With unread input behind its request a client's end goes unnoticed: look before anything is
-    // done in its name.
-    if connection.socket.has_left() {
-        return Err(Refusal::ClientLeft);
-    }
-    // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
-    let offered = exchange.parts.version == Version::HTTP_11;
-    let switching = headers::upgrade(&exchange.parts.headers).filter(|_| offered);
-    let client_side = exchange.parts.extensions.remove::<OnUpgrade>();
-    let mut request = Request::new(body_of(exchange, plan));
-    *request.method_mut() = exchange.parts.method.clone();
-    *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
-    let sent = request.headers_mut();
-    *sent = std::mem::take(&mut exchange.parts.headers);
-    let host = host_for(sent, &exchange.parts.uri, upstream);
-    headers::remove_hop_by_hop(sent);
-    headers::remove_answered(sent);
-    sent.insert(HOST, host.clone());
-    let origin = Origin { trust: &plan.server.trust, client, peer: connection.peer, host };
-    headers::write_forwarded(sent, &origin);
-    headers::write_connection(sent, switching.as_ref());
-    headers::change(sent, &route.request_headers);
-    exchange.body_end = request.body().end();
-    let answered =
-        upstream.send(request).await.map_err(|error| match exchange.body_end.fault() {
-            Some(fault) => Refusal::Body(fault),
-            None => Refusal::Upstream(error),
-        })?;
-    exchange.server = Some(answered.server.clone());
-    if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let server = answered.server.clone();
-        return match (switching, client_side) {
-            (Some(_), Some(client_side)) => Ok(switch(answered, client_side, plan, connection)),
-            _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
-        };
-    }
-    if headers::has_unknown_coding(answered.response.headers()) {
-        return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
-    }
-    let Answered { response, lease, .. } = answered;
-    let (mut head, incoming) = response.into_parts();
-    head.version = Version::HTTP_11;
-    headers::remove_hop_by_hop(&mut head.headers);
-    headers::unite_lengths(&mut head.headers);
-    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
-    Ok(Response::from_parts(head, body))
-}
-
-fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
-    match exchange.body.take() {
-        Some(body) => {
-            RequestBody::streamed(body, plan.server.max_body_size, plan.server.body_timeout)
-        }
-        None => RequestBody::empty(),
-    }
-}
-
-/// The host that the upstream is asked for: an absolute-form target's, the client's, or (where an
-/// HTTP/1.0 client named none) the server's own.
-fn host_for(headers: &HeaderMap, uri: &Uri, upstream: &Upstream) -> HeaderValue {
-    uri.authority()
-        .and_then(|authority| {
-            let text = authority.as_str();
-            let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
-            HeaderValue::from_str(host).ok()
-        })
-        .or_else(|| headers.get(HOST).cloned())
-        .or_else(|| {
-            let server = upstream.spec().servers.first()?;
-            HeaderValue::from_str(server.url.trim_start_matches("http://")).ok()
-        })
-        .unwrap_or_else(|| HeaderValue::from_static(""))
-}
-
-/// Passes the answer to an upgrade on and joins the two connections behind it.
-fn switch(
-    answered: Answered,
-    client_side: OnUpgrade,
-    plan: &Plan,
-    connection: &Connection,
-) -> Response<ResponseBody> {
-    let Answered { mut response, lease, .. } = answered;
-    let server_side = hyper::upgrade::on(&mut response);
-    let (mut head, _) = response.into_parts();
-    let protocol = head.headers.get(UPGRADE).cloned();
-    headers::remove_hop_by_hop(&mut head.headers);
-    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Some(protocol) = protocol {
-        head.headers.insert(UPGRADE, protocol);
-    }
-    let kept = (lease, connection.slot.clone());
-    tunnel::start(client_side, server_side, plan.server.tunnel_timeout, kept);
-    Response::from_parts(head, ResponseBody::whole(Bytes::new()))
 }
 
 /// What is the same for every answer that the limits let pass.

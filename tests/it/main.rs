@@ -8,6 +8,7 @@ mod config;
 mod contract;
 mod drain;
 mod http1;
+mod leaving;
 mod outage;
 mod readme;
 mod redis_store;
