@@ -1,6 +1,7 @@
 //! A client's connection as it is read and written, with what its time-outs need to know.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -169,25 +170,34 @@ impl Phase {
 
 /// A client's socket as those see it who do not read from it.
 #[derive(Clone, Debug)]
-pub(super) struct Socket(
+pub(super) struct Socket(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     // Touched by one worker's thread alone, so the lock is never waited for.
-    Arc<Mutex<TcpStream>>,
-);
+    stream: Mutex<TcpStream>,
+    /// The runtime has not waited for the socket yet, and so was not told of its state.
+    unseen: AtomicBool,
+}
 
 impl Socket {
     pub(super) fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(Mutex::new(stream)))
+        Self(Arc::new(Shared { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
     }
 
     /// Whether the client has closed its side, also behind bytes that nobody has read yet.
     pub(super) fn has_left(&self) -> bool {
         let stream = self.locked();
         let ready = pin!(stream.ready(Interest::READABLE));
-        match ready.poll(&mut Context::from_waker(Waker::noop())) {
+        let left = match ready.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(ready)) => ready.is_read_closed(),
             Poll::Ready(Err(_)) => true,
             Poll::Pending => false,
-        }
+        };
+        // A client that gave up while it waited to be accepted.
+        let unseen = self.0.unseen.swap(false, Ordering::Relaxed);
+        left || unseen
+            && matches!(socket2::SockRef::from(&*stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
     }
 
     /// Makes the connection's end a reset.
@@ -197,7 +207,7 @@ impl Socket {
     }
 
     fn locked(&self) -> MutexGuard<'_, TcpStream> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod answer;
 mod body;
+mod forward;
 mod headers;
 mod io;
 pub mod refusal;
@@ -12,15 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, UPGRADE};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, request};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
-use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
 use self::body::{Access, Ended, ResponseBody};
-use self::headers::forwarded::{Origin, Peer, write_forwarded};
+use self::forward::Way;
+use self::headers::forwarded::Peer;
 use self::headers::quotas::write_quotas;
 use self::headers::{Seen, hop};
 use self::io::{Phase, Socket};
@@ -30,14 +30,13 @@ use crate::clock::Clock;
 use crate::observe::events;
 use crate::observe::metrics::WorkerMetrics;
 use crate::plan::{Action, Plan, RouteSpec};
-use crate::request::client::Client;
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
-use crate::request::route::{NoRoute, Rewrite};
+use crate::request::route::NoRoute;
 use crate::throttle::{Quotas, Throttle};
-use crate::upstream::body::{BodyEnd, RequestBody};
-use crate::upstream::{Answered, Upstream, UpstreamError};
+use crate::upstream::Upstream;
+use crate::upstream::body::BodyEnd;
 
 /// The most of a rejected upload that is read and thrown away to keep its connection.
 const MOST_DISCARDED: u64 = 64 * 1024;
@@ -123,7 +122,8 @@ impl Proxy {
         let active = self.active();
         let (parts, body) = request.into_parts();
         let mut ended = self.begin(connection, began, parts.version);
-        let mut access = active.plan.log.access.then(|| {
+        // From the start, so that a client that leaves is logged too.
+        ended.access = active.plan.log.access.then(|| {
             Box::new(Access {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
@@ -133,7 +133,7 @@ impl Proxy {
         });
         let body_end = BodyEnd::default();
         let mut exchange = Exchange { parts, body: Some(body), body_end, server: None };
-        let passed = self.pass(&active, &mut exchange, connection, &mut ended, &mut access).await;
+        let passed = self.pass(&active, &mut exchange, connection, &mut ended).await;
         let mut response = passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, &ended.route);
@@ -154,7 +154,6 @@ impl Proxy {
             connection.phase.linger();
         }
         ended.status = response.status();
-        ended.access = access;
         ended.body_end = exchange.body_end;
         response.map(|body| body.until(ended))
     }
@@ -180,7 +179,6 @@ impl Proxy {
         exchange: &mut Exchange,
         connection: &Connection,
         ended: &mut Ended,
-        access: &mut Option<Box<Access>>,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let plan = &*active.plan;
         let parts = &exchange.parts;
@@ -196,7 +194,7 @@ impl Proxy {
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let client = plan.server.trust.client(connection.peer.address, &parts.headers);
-        if let Some(access) = access {
+        if let Some(access) = &mut ended.access {
             access.client = client.address;
         }
         let found = plan.table.find(&path, &parts.method, host.as_str(), &parts.headers).map_err(
@@ -225,13 +223,13 @@ impl Proxy {
         let mut response = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
-                let target = target(&uri, &path, rewrite.as_ref());
+                let target = forward::target(&uri, &path, rewrite.as_ref());
                 let upstream = &active.upstreams[*upstream];
-                forward(exchange, plan, upstream, route, (target, &client, seen), connection)
-                    .await?
+                let way = Way { plan, upstream, route, client: &client, seen };
+                forward::send(exchange, connection, target, way).await?
             }
         };
-        if let Some(access) = access {
+        if let Some(access) = &mut ended.access {
             access.upstream = exchange.server.take();
         }
         finish(&mut response, plan, route, &quotas);
@@ -249,23 +247,6 @@ fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
     plan.server.max_body_size.is_some_and(|most| length().is_some_and(|length| length > most))
 }
 
-/// The path and query that go upstream; `None` where they go as they came.
-fn target(uri: &Uri, path: &NormalPath<'_>, rewrite: Option<&Rewrite>) -> Option<Uri> {
-    if rewrite.is_none() && uri.authority().is_none() && path.upstream() == uri.path() {
-        return None;
-    }
-    let mut text = match rewrite {
-        Some(rewrite) => rewrite.apply(path),
-        None => path.upstream().to_owned(),
-    };
-    if let Some(query) = uri.query() {
-        text.push('?');
-        text.push_str(query);
-    }
-    let target = PathAndQuery::from_maybe_shared(Bytes::from(text)).ok()?;
-    Some(Uri::from(target))
-}
-
 /// The answer of a route that has no upstream.
 fn respond(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
     let typed = !body.is_empty();
@@ -276,110 +257,6 @@ fn respond(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
         response.headers_mut().insert(CONTENT_TYPE, kind);
     }
     response
-}
-
-/// Sends the request upstream and takes what comes back.
-async fn forward(
-    exchange: &mut Exchange,
-    plan: &Plan,
-    upstream: &Upstream,
-    route: &RouteSpec,
-    (target, client, seen): (Option<Uri>, &Client, Seen),
-    connection: &Connection,
-) -> Result<Response<ResponseBody>, Refusal> {
-    // With unread input behind its request a client's end goes unnoticed: look before anything is
-    // done in its name.
-    if connection.socket.has_left() {
-        return Err(Refusal::ClientLeft);
-    }
-    // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
-    let offered = exchange.parts.version == Version::HTTP_11;
-    let switching = hop::upgrade(&exchange.parts.headers, seen).filter(|_| offered);
-    let client_side = exchange.parts.extensions.remove::<OnUpgrade>();
-    let mut request = Request::new(body_of(exchange, plan));
-    *request.method_mut() = exchange.parts.method.clone();
-    *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
-    let sent = request.headers_mut();
-    *sent = std::mem::take(&mut exchange.parts.headers);
-    let host = write_host(sent, &exchange.parts.uri, upstream);
-    hop::remove_hop_by_hop(sent, seen);
-    let origin = Origin { trust: &plan.server.trust, client, peer: &connection.peer, host };
-    write_forwarded(sent, seen, origin);
-    hop::write_connection(sent, seen, switching.as_ref());
-    headers::change(sent, &route.request_headers);
-    exchange.body_end = request.body().end();
-    let answered =
-        upstream.send(request).await.map_err(|error| match exchange.body_end.fault() {
-            Some(fault) => Refusal::Body(fault),
-            None => Refusal::Upstream(error),
-        })?;
-    exchange.server = Some(answered.server.clone());
-    if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let server = answered.server.clone();
-        return match (switching, client_side) {
-            (Some(_), Some(client_side)) => Ok(switch(answered, client_side, plan, connection)),
-            _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
-        };
-    }
-    let seen = Seen::of(answered.response.headers());
-    if hop::has_unknown_coding(answered.response.headers(), seen) {
-        return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
-    }
-    let Answered { response, lease, .. } = answered;
-    let (mut head, incoming) = response.into_parts();
-    head.version = Version::HTTP_11;
-    hop::remove_hop_by_hop(&mut head.headers, seen);
-    hop::unite_lengths(&mut head.headers, seen);
-    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
-    Ok(Response::from_parts(head, body))
-}
-
-fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
-    match exchange.body.take() {
-        Some(body) => {
-            RequestBody::streamed(body, plan.server.max_body_size, plan.server.body_timeout)
-        }
-        None => RequestBody::empty(),
-    }
-}
-
-/// Writes the host that the upstream is asked for, and returns it: an absolute-form target's, the
-/// client's, or (where an HTTP/1.0 client named none) the server's own.
-fn write_host(headers: &mut HeaderMap, uri: &Uri, upstream: &Upstream) -> HeaderValue {
-    let host = match (uri.authority(), headers.get(HOST)) {
-        (None, Some(host)) => return host.clone(),
-        (Some(authority), _) => authority.as_str(),
-        (None, None) => {
-            let server = upstream.spec().servers.first();
-            server.map_or("", |server| server.url.trim_start_matches("http://"))
-        }
-    };
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
-    headers.insert(HOST, host.clone());
-    host
-}
-
-/// Passes the answer to an upgrade on and joins the two connections behind it.
-fn switch(
-    answered: Answered,
-    client_side: OnUpgrade,
-    plan: &Plan,
-    connection: &Connection,
-) -> Response<ResponseBody> {
-    let Answered { mut response, lease, .. } = answered;
-    let server_side = hyper::upgrade::on(&mut response);
-    let (mut head, _) = response.into_parts();
-    let protocol = head.headers.get(UPGRADE).cloned();
-    let seen = Seen::of(&head.headers);
-    hop::remove_hop_by_hop(&mut head.headers, seen);
-    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Some(protocol) = protocol {
-        head.headers.insert(UPGRADE, protocol);
-    }
-    let kept = (lease, connection.slot.clone());
-    tunnel::start(client_side, server_side, plan.server.tunnel_timeout, kept);
-    Response::from_parts(head, ResponseBody::whole(Bytes::new()))
 }
 
 /// What is the same for every answer that the limits let pass.

@@ -104,8 +104,29 @@ impl BodyEnd {
         Turn::Server(Some(progress.began + moved))
     }
 
+    /// That of a body of which nothing was handed on yet.
+    pub(super) fn begin() -> Self {
+        Self(Some(Arc::new(Progress {
+            state: AtomicU8::new(OFFERED),
+            began: Instant::now(),
+            moved: AtomicU64::new(0),
+        })))
+    }
+
+    /// It is for the client to send more.
+    pub(super) fn await_client(&self) {
+        if let Some(progress) = &self.0 {
+            progress.state.store(AWAITED, Ordering::Relaxed);
+        }
+    }
+
+    /// All of it was handed on.
+    pub(super) fn reach(&self) {
+        self.moved(REACHED);
+    }
+
     fn fail(&self, fault: BodyFault) -> BodyFault {
-        self.set(match fault {
+        self.moved(match fault {
             BodyFault::Stalled => STALLED,
             BodyFault::TooLarge => TOO_LARGE,
             BodyFault::Broken => BROKEN,
@@ -113,13 +134,11 @@ impl BodyEnd {
         fault
     }
 
-    fn set(&self, state: u8) {
+    fn moved(&self, state: u8) {
         if let Some(progress) = &self.0 {
             progress.state.store(state, Ordering::Relaxed);
-            if state != AWAITED {
-                let moved = u64::try_from(progress.began.elapsed().as_micros());
-                progress.moved.store(moved.unwrap_or(u64::MAX), Ordering::Relaxed);
-            }
+            let moved = u64::try_from(progress.began.elapsed().as_micros());
+            progress.moved.store(moved.unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
 }
@@ -146,11 +165,7 @@ impl RequestBody {
             incoming,
             allowance: most.unwrap_or(u64::MAX),
             patience: Patience::new(patience),
-            end: BodyEnd(Some(Arc::new(Progress {
-                state: AtomicU8::new(OFFERED),
-                began: Instant::now(),
-                moved: AtomicU64::new(0),
-            }))),
+            end: BodyEnd::begin(),
         }))
     }
 
@@ -175,14 +190,14 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let Some(body) = &mut self.0 else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(&mut body.incoming).poll_frame(cx) else {
-            body.end.set(AWAITED);
+            body.end.await_client();
             ready!(body.patience.poll_over(cx));
             return Poll::Ready(Some(Err(body.end.fail(BodyFault::Stalled))));
         };
         body.patience.renew();
         Poll::Ready(match frame {
             None => {
-                body.end.set(REACHED);
+                body.end.reach();
                 None
             }
             Some(Err(_)) => Some(Err(body.end.fail(BodyFault::Broken))),
@@ -194,7 +209,7 @@ impl Body for RequestBody {
                         body.allowance = rest;
                         // Nobody asks for more after the trailers.
                         let ended = frame.is_trailers() || body.incoming.is_end_stream();
-                        body.end.set(if ended { REACHED } else { OFFERED });
+                        body.end.moved(if ended { REACHED } else { OFFERED });
                         Some(Ok(frame))
                     }
                 }

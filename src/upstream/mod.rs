@@ -329,3 +329,42 @@ fn copy_of(request: &Request<RequestBody>) -> Request<RequestBody> {
     *copy.headers_mut() = request.headers().clone();
     copy
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Balance;
+
+    fn upstream(response_timeout: Duration) -> Upstream {
+        let spec = UpstreamSpec {
+            name: crate::limit::name::Name::new("api").unwrap(),
+            servers: Vec::new(),
+            balance: Balance::RoundRobin,
+            connect_timeout: Duration::from_secs(1),
+            response_timeout,
+            idle_timeout: Duration::from_secs(1),
+            retries: 0,
+        };
+        Upstream::new(spec, &[])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_for_an_answer_runs_from_the_last_byte_of_the_request() {
+        let upstream = upstream(Duration::from_secs(30));
+        let began = Instant::now();
+        let end = BodyEnd::default();
+        assert!(upstream.head_in_time(std::future::pending::<()>(), &end).await.is_err());
+        assert_eq!(began.elapsed(), Duration::from_secs(30), "without a body");
+
+        let end = BodyEnd::begin();
+        let sending = async {
+            end.await_client();
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            end.reach();
+            std::future::pending::<()>().await;
+        };
+        let began = Instant::now();
+        assert!(upstream.head_in_time(sending, &end).await.is_err());
+        assert_eq!(began.elapsed().as_secs(), 130, "not while the client is to send");
+    }
+}

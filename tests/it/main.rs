@@ -6,11 +6,16 @@
 mod basics;
 mod config;
 mod contract;
+mod drain;
 mod http1;
+mod leaving;
 mod outage;
 mod readme;
 mod redis_store;
+mod rejected;
 mod smuggling;
 mod support;
 mod timeouts;
 mod twin;
+mod upgrade;
+mod upstreams;

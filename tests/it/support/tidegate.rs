@@ -108,6 +108,14 @@ impl Tidegate {
         assert!(sent.unwrap().success());
     }
 
+    /// Stops the process in its tracks, until it is sent `CONT`.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+        let stopped = |status: String| status.lines().any(|line| line.starts_with("State:\tT"));
+        let file = format!("/proc/{}/status", self.pid());
+        wait_until("the proxy is stopped", || stopped(std::fs::read_to_string(&file).unwrap()));
+    }
+
     /// Waits for the process's end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut ended = None;
