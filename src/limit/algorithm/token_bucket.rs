@@ -341,14 +341,15 @@ mod tests {
         ) {
             let mut state = (!begins_new).then_some(start);
             let mut now = 1_u64 << 52;
-            // Only what the clock gained over where it had been counts as time.
-            let (mut reached, mut time) = (now, 0_u64);
+            // Only what the clock gained over where the bucket had seen it counts as time.
+            let (mut reached, mut time) = (state.map(|state| state.at.as_micros()), 0_u64);
             let mut passed: Vec<(u64, u64)> = Vec::new();
             for (step, tokens) in moves {
                 now = step.from(now, figures.rate).min(EXACT - 1);
-                if now >= reached || reached - now > STALE {
-                    time += now.saturating_sub(reached);
-                    reached = now;
+                let before = reached.unwrap_or(now);
+                if now >= before || before - now > STALE {
+                    time += now.saturating_sub(before);
+                    reached = Some(now);
                 }
                 let tokens = tokens.min(figures.burst.get());
                 let step = decide(&figures, state, cost(tokens), at(now));
