@@ -28,8 +28,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the endpoint tells of.
 #[derive(Clone)]
 pub struct Admin {
-    /// The bearer token for all but the health checks.
-    pub token: Option<String>,
     /// The process.
     pub process: Arc<Process>,
     /// The plan in force.
@@ -62,8 +60,9 @@ pub async fn listen(listener: TcpListener, admin: Arc<Admin>) {
 impl Admin {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
+        let plan = self.plan.borrow().plan.clone();
         let open = matches!(path, "/healthz" | "/readyz");
-        match &self.token {
+        match &plan.admin.token {
             None if !is_local(request.headers(), request.uri()) => {
                 return text(
                     StatusCode::FORBIDDEN,
@@ -152,10 +151,11 @@ fn is_local(headers: &HeaderMap, uri: &Uri) -> bool {
 /// Whether the request holds the token. Digests are compared, so that the time it takes tells
 /// nothing of the token.
 fn holds(headers: &HeaderMap, token: &str) -> bool {
-    let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
-        let (scheme, token) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-    });
+    let given =
+        headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+        });
     given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token))
 }
 
@@ -182,7 +182,8 @@ mod tests {
         for host in ["127.0.0.1", "127.0.0.1:9", "localhost", "LOCALHOST:80", "[::1]:9", "[::1]"] {
             assert!(local(host), "{host}");
         }
-        for host in ["evil.example", "evil.example:9", "127.0.0.1.evil.example", "localhost.x", ""] {
+        for host in ["evil.example", "evil.example:9", "127.0.0.1.evil.example", "localhost.x", ""]
+        {
             assert!(!local(host), "{host}");
         }
         assert!(!is_local(&HeaderMap::new(), &Uri::from_static("/metrics")));

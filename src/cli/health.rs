@@ -12,7 +12,10 @@ use crate::config;
 /// For each step of the question.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Ask a running proxy whether it lives.
+/// Ask a running proxy's admin endpoint whether it lives: exit 0 where it does.
+///
+/// For containers, which often have no curl. Name the URL there: a proxy.toml that is wrong for the
+/// moment changes nothing about a proxy that runs, but this command could not read it.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Health {
     /// The admin endpoint, as in http://127.0.0.1:9901; by default the file's admin.listen
@@ -38,7 +41,7 @@ fn authority(url: &str) -> Result<String, Failure> {
     let rest = url.strip_prefix("http://").unwrap_or(url);
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.is_empty() || rest.contains("://") {
-        return Err(Failure::Usage(format!("`{url}` is no URL as in http://127.0.0.1:9901")));
+        return Err(Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9901")));
     }
     match authority.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() => Ok(authority.to_owned()),
@@ -48,11 +51,12 @@ fn authority(url: &str) -> Result<String, Failure> {
 
 /// Where the file has its admin endpoint; asked on loopback where that is every address.
 fn configured(file: &ConfigFile) -> Result<String, Failure> {
-    let loaded = config::load(&file.config, &config::process_environment, &config::Overrides::default())
-        .map_err(Failure::Config)?;
+    let none = config::Overrides::default();
+    let loaded =
+        config::load(&file.config, &config::process_environment, &none).map_err(Failure::Config)?;
     let Some(mut address) = loaded.plan.admin.listen else {
         let file = file.config.display();
-        return Err(Failure::Usage(format!("{file} has no admin.listen; name a URL to ask")));
+        return Err(Failure::usage(format!("{file} has no admin.listen; name a URL to ask")));
     };
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -82,5 +86,5 @@ fn ask(authority: &str) -> std::io::Result<Option<String>> {
 }
 
 fn failed(authority: &str, why: &str) -> Failure {
-    Failure::Run(format!("{authority} is not healthy: {why}").into())
+    Failure::run(format!("{authority} is not healthy: {why}"))
 }

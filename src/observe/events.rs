@@ -23,6 +23,11 @@ pub fn config_reloaded(changed: &dyn Display) {
     info!(target: TARGET, %changed, "config reloaded");
 }
 
+/// A changed configuration can be used, and likely does not do what was meant.
+pub fn config_warning(warning: &dyn Display) {
+    warn!(target: TARGET, %warning, "config warning");
+}
+
 /// A changed configuration is wrong: the old one stays in force.
 pub fn config_rejected(errors: &dyn Display) {
     warn!(target: TARGET, %errors, "config rejected");

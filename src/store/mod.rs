@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 use self::health::Health;
 use self::memory::Memory;
 use self::redis::Redis;
+pub use self::redis::BucketName;
 use crate::limit::decide::{Ask, Decided};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
