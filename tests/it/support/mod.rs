@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every test module needs every tool")]
 
 pub(crate) mod client;
+pub(crate) mod metrics;
 pub(crate) mod tidegate;
 pub(crate) mod upstream;
 
