@@ -5,4 +5,5 @@
 
 mod basics;
 mod keys;
+mod limits;
 mod support;
