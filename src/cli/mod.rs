@@ -26,12 +26,16 @@ const WRONG: u8 = 2;
 /// It reads routes and limits from proxy.toml, forwards what they allow, answers the rest with 429,
 /// and says so in its log. A change of the file is in force within a second.
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true, after_help = "Begin with:\n  \
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Begin with:\n  \
     tidegate demo                                  see it throttle, with nothing to set up\n  \
     tidegate run --upstream http://127.0.0.1:3000  stand in front of an API\n  \
     tidegate check                                 is proxy.toml right?\n  \
     tidegate explain 'GET /users/42'               which limits would count that?\n\n\
-    The log goes to standard output; RUST_LOG=debug shows more of it.")]
+    The log goes to standard output; RUST_LOG=debug shows more of it."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -175,11 +175,7 @@ impl Changes {
     }
 
     /// Both sides of a named thing; what is on one side only is noted.
-    fn both<'p, T: ?Sized>(
-        &mut self,
-        title: &str,
-        pair: (Option<&'p T>, Option<&'p T>),
-    ) -> Option<(&'p T, &'p T)> {
+    fn both<'p, T>(&mut self, title: &str, pair: Pair<'p, T>) -> Option<(&'p T, &'p T)> {
         match pair {
             (Some(_), None) => self.changed.push(format!("{title} removed")),
             (None, Some(_)) => self.changed.push(format!("{title} added")),
@@ -217,12 +213,11 @@ impl Changes {
     }
 }
 
+/// A thing of the old plan and the one of the same name in the new plan.
+type Pair<'p, T> = (Option<&'p T>, Option<&'p T>);
+
 /// What has the same name on both sides, in the order of the old side, then what is new.
-fn pairs<'p, T, N>(
-    old: &'p [T],
-    new: &'p [T],
-    name: N,
-) -> Vec<(&'p str, (Option<&'p T>, Option<&'p T>))>
+fn pairs<'p, T, N>(old: &'p [T], new: &'p [T], name: N) -> Vec<(&'p str, Pair<'p, T>)>
 where
     N: Fn(&'p T) -> &'p str,
 {

@@ -9,6 +9,7 @@ mod diff;
 mod environment;
 mod fields;
 mod file;
+mod item;
 mod problem;
 pub mod schema;
 mod value;
@@ -75,7 +76,7 @@ pub fn load(
                 let warning = Problem::general(format!(
                     "there is no {name}: everything is forwarded, and nothing is limited"
                 ));
-                loaded.warnings = Problems::new(&name, "", vec![warning.as_warning()]);
+                loaded.warnings = Problems::new(&name, "", vec![warning.into_warning()]);
                 Ok(loaded)
             }
             None => Err(one(

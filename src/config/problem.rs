@@ -72,13 +72,8 @@ impl Problem {
         self
     }
 
-    /// With another expectation.
-    pub(super) fn expecting(self, expected: impl Into<String>) -> Self {
-        Self { expected: expected.into(), ..self }
-    }
-
     /// The same as a warning.
-    pub(super) fn as_warning(self) -> Self {
+    pub(super) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
@@ -124,8 +119,9 @@ impl Problems {
             Colour::Never => Renderer::plain(),
             Colour::Always => Renderer::styled(),
         };
+        let starts = self.line_starts();
         let each = self.list.iter().map(|problem| {
-            let mut text = renderer.render(&[self.group(problem)]);
+            let mut text = renderer.render(&[self.group(problem, &starts)]);
             text.push('\n');
             text
         });
@@ -136,14 +132,19 @@ impl Problems {
     /// columns count from 1, columns in characters. No text of the file stands in it that may be
     /// a secret.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.list.iter().map(|problem| {
-            let mut line = match &problem.span {
-                Some(span) => {
-                    let (row, column) = position(&self.text, span.start);
-                    format!("{}:{row}:{column}: {}", self.file, problem.title)
-                }
-                None => problem.title.clone(),
-            };
+        let starts = self.line_starts();
+        self.list.iter().map(move |problem| {
+            let mut line = String::new();
+            if let Some(span) = &problem.span {
+                let start = self.boundary(span.start);
+                let (row, row_start) = line_of(&starts, start);
+                let before = self.text.get(row_start..start).unwrap_or_default();
+                line = format!("{}:{row}:{}: ", self.file, before.chars().count() + 1);
+            }
+            if problem.severity == Severity::Warning {
+                line.push_str("warning: ");
+            }
+            line.push_str(&problem.title);
             if !problem.expected.is_empty() {
                 line.push_str(": ");
                 line.push_str(&problem.expected);
@@ -156,20 +157,28 @@ impl Problems {
         })
     }
 
-    fn group<'p>(&'p self, problem: &'p Problem) -> Group<'p> {
+    fn group<'p>(&'p self, problem: &'p Problem, starts: &[usize]) -> Group<'p> {
         let level = match problem.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
-        let title = level.primary_title(&problem.title);
-        let mut group = Group::with_title(title);
+        let mut group = Group::with_title(level.primary_title(&problem.title));
         if let Some(span) = &problem.span {
-            let mut snippet = Snippet::source(&self.text).path(&self.file).annotation(
-                AnnotationKind::Primary.span(self.visible(span)).label(&problem.expected),
-            );
-            if let Some((span, label)) = &problem.related {
-                snippet = snippet
-                    .annotation(AnnotationKind::Context.span(self.visible(span)).label(label));
+            let span = self.visible(span);
+            let related = problem.related.as_ref().map(|(span, label)| (self.visible(span), label));
+            // Only the lines between the two are handed over: the renderer reads all that it gets.
+            let other = related.as_ref().map_or(&span, |(span, _)| span);
+            let (row, start) = line_of(starts, span.start.min(other.start));
+            let (last, _) = line_of(starts, span.start.max(other.start));
+            let end = starts.get(last).copied().unwrap_or(self.text.len());
+            let local = |span: &Span| span.start - start..span.end - start;
+            let mut snippet = Snippet::source(self.text.get(start..end).unwrap_or_default())
+                .path(&self.file)
+                .line_start(row)
+                .annotation(AnnotationKind::Primary.span(local(&span)).label(&problem.expected));
+            if let Some((span, label)) = related {
+                let context = AnnotationKind::Context.span(local(&span));
+                snippet = snippet.annotation(context.label(label));
             }
             group = group.element(snippet);
         }
@@ -179,12 +188,24 @@ impl Problems {
         group
     }
 
+    /// Where each line starts.
+    fn line_starts(&self) -> Vec<usize> {
+        let breaks = self.text.match_indices('\n').map(|(newline, _)| newline + 1);
+        std::iter::once(0).chain(breaks).collect()
+    }
+
     /// The part of `span` on its first line: a value of many lines is pointed at, not framed.
     fn visible(&self, span: &Span) -> Span {
-        let text = self.text.get(span.clone()).unwrap_or_default();
+        let (start, end) = (self.boundary(span.start), self.boundary(span.end));
+        let text = self.text.get(start..end).unwrap_or_default();
         let first = text.split(['\n', '\r']).next().unwrap_or_default();
-        let start = span.start.min(self.text.len());
         start..start + first.len()
+    }
+
+    /// The start of the character that holds this byte.
+    fn boundary(&self, offset: usize) -> usize {
+        let is_boundary = |offset: &usize| self.text.is_char_boundary(*offset);
+        (0..=offset.min(self.text.len())).rev().find(is_boundary).unwrap_or_default()
     }
 }
 
@@ -209,13 +230,10 @@ pub enum Colour {
     Always,
 }
 
-/// Line and column of a byte, both from 1.
-fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let row = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-    let column = before[line_start..].chars().count() + 1;
-    (row, column)
+/// The line, from 1, of a byte, and where that line starts.
+fn line_of(starts: &[usize], offset: usize) -> (usize, usize) {
+    let row = starts.partition_point(|start| *start <= offset);
+    (row, starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
 }
 
 /// The one of `names` that `found` was likely meant to be.
@@ -226,16 +244,27 @@ pub(super) fn nearest<'n>(
     let found = found.to_lowercase().replace('_', "-");
     // A third of the letters may be wrong, and one even in the shortest names.
     let tolerance = (found.chars().count() / 3).max(1);
-    names
-        .into_iter()
-        .map(|name| {
-            let plain = name.to_lowercase().replace('_', "-");
-            (strsim::damerau_levenshtein(&found, &plain), name)
-        })
+    let plain = |name: &str| name.to_lowercase().replace('_', "-");
+    let names: Vec<&str> = names.into_iter().collect();
+    let nearest = names
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(&found, &plain(name)), *name))
         .filter(|(distance, _)| *distance <= tolerance)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
+        .min_by_key(|(distance, _)| *distance);
+    if let Some((_, name)) = nearest {
+        return Some(name);
+    }
+    // `warning` for `warn`, `hash` for `hashed`: where only one begins alike.
+    let mut alike = names.iter().filter(|name| {
+        let name = plain(name);
+        found.len().min(name.len()) >= SHORTEST_START
+            && (name.starts_with(&found) || found.starts_with(&name))
+    });
+    alike.next().filter(|_| alike.next().is_none()).copied()
 }
+
+/// Letters that two names must share at their beginning to be taken for each other.
+const SHORTEST_START: usize = 3;
 
 /// `a`, `b` and `c`, in backquotes.
 pub(super) fn enumerate<'n>(names: impl IntoIterator<Item = &'n str>, joint: &str) -> String {
@@ -278,6 +307,9 @@ mod tests {
             ("Listen", Some("listen")),
             ("lisetn", Some("listen")),
             ("body_time_out", Some("body_timeout")),
+            ("listening_on", Some("listen")),
+            ("header", Some("header_timeout")),
+            ("li", None),
             ("frobnicate", None),
             ("", None),
         ] {
@@ -294,7 +326,8 @@ mod tests {
 
     #[test]
     fn any_span_can_be_shown() {
-        for span in [0..0, 3..3, 2..900, 900..901, 1..0, 1..2] {
+        let reversed = Span { start: 1, end: 0 };
+        for span in [0..0, 3..3, 2..900, 900..901, reversed, 1..2] {
             let problems =
                 Problems::new("f", "ä\n\nb", vec![Problem::error(span.clone(), "t", "e")]);
             assert!(problems.render(Colour::Never).contains("error: t"), "{span:?}");

@@ -60,3 +60,135 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided
         steps.iter().map(|step| if pass { step.taken.or(step.kept) } else { step.kept }).collect();
     Decided { decisions, writes, verdict }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::algorithm::token_bucket::{Params, State as Bucket};
+    use crate::limit::decision::Outcome;
+    use crate::limit::rate::{Burst, Rate};
+    use proptest::prelude::*;
+
+    const HOUR: u64 = 3_600_000_000;
+
+    fn ask(count: u64, burst: u64, cost: u64, mode: Mode) -> Ask {
+        let rate = Rate::new(count, HOUR).unwrap();
+        let algorithm = Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() });
+        Ask { algorithm, cost: Cost::new(cost).unwrap(), mode }
+    }
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros).unwrap()
+    }
+
+    /// What is missing in each bucket after these asks were decided on one after the other.
+    fn missing(requests: &[&[Ask]], now: Timestamp) -> Vec<u64> {
+        let mut states: Vec<Option<State>> = vec![None; requests[0].len()];
+        for asks in requests {
+            let decided = decide(asks, &states, now);
+            for (state, write) in states.iter_mut().zip(decided.writes) {
+                *state = write.or(*state);
+            }
+        }
+        states.iter().map(|state| state.map_or(0, |State::TokenBucket(s)| s.missing)).collect()
+    }
+
+    #[test]
+    fn all_take_or_none() {
+        use Mode::{Enforce, Shadow};
+        for (name, asks, expected) in [
+            ("all allow", [ask(1, 9, 1, Enforce), ask(1, 9, 2, Enforce)], [2, 4]),
+            ("one refuses", [ask(1, 9, 1, Enforce), ask(1, 2, 2, Enforce)], [1, 2]),
+            ("a shadow refuses", [ask(1, 9, 1, Enforce), ask(1, 2, 2, Shadow)], [2, 2]),
+            ("a shadow beside a refusal", [ask(1, 9, 1, Shadow), ask(1, 2, 2, Enforce)], [1, 2]),
+            ("shadows alone", [ask(1, 1, 1, Shadow), ask(1, 9, 1, Shadow)], [1, 2]),
+            ("never", [ask(1, 9, 1, Enforce), ask(1, 2, 3, Enforce)], [0, 0]),
+        ] {
+            assert_eq!(missing(&[&asks, &asks], at(HOUR)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn nobody_asked_means_pass() {
+        let decided = decide(&[], &[], at(0));
+        assert_eq!(decided.verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn what_remains_is_what_is_left_after_the_verdict() {
+        let asks = [ask(1, 9, 1, Mode::Enforce), ask(1, 2, 3, Mode::Enforce)];
+        let decided = decide(&asks, &[], at(0));
+        let remaining: Vec<u64> = decided.decisions.iter().map(|d| d.remaining).collect();
+        assert_eq!(remaining, [9, 2]);
+        assert_eq!(decided.verdict, Verdict::Refuse { by: 1, retry_after: None });
+    }
+
+    fn any_ask() -> impl Strategy<Value = (Ask, Option<State>)> {
+        let mode = prop_oneof![3 => Just(Mode::Enforce), 1 => Just(Mode::Shadow)];
+        (1_u64..5_000, 1_u64..20, 1_u64..22, mode, prop::option::of((0_u64..40, 0..HOUR))).prop_map(
+            |(count, burst, cost, mode, state)| {
+                let ask = ask(count, burst, cost, mode);
+                let Algorithm::TokenBucket(params) = ask.algorithm;
+                let period = params.rate.period();
+                let state = state.map(|(missing, rest)| {
+                    let rest = rest % period;
+                    State::TokenBucket(Bucket { missing, rest, period, at: at(10 * HOUR) })
+                });
+                (ask, state)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_wait_for_all_together_is_exact(
+            asked in prop::collection::vec(any_ask(), 1..5),
+            off in -3_000_000_i64..3_000_000,
+        ) {
+            let (asks, mut states): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+            let now = at((10 * HOUR).saturating_add_signed(off));
+            let decided = decide(&asks, &states, now);
+            for (state, write) in states.iter_mut().zip(&decided.writes) {
+                *state = write.or(*state);
+            }
+            let Verdict::Refuse { by, retry_after } = decided.verdict else { return Ok(()) };
+            prop_assert_eq!(decided.decisions[by].outcome, Outcome::Reject { retry_after });
+            prop_assert_eq!(asks[by].mode, Mode::Enforce);
+            match retry_after {
+                Some(wait) => {
+                    let then = decide(&asks, &states, now.plus(wait));
+                    prop_assert_eq!(then.verdict, Verdict::Pass);
+                    let before = now.plus(wait - Duration::from_micros(1));
+                    let early = decide(&asks, &states, before);
+                    prop_assert_ne!(early.verdict, Verdict::Pass);
+                }
+                None => {
+                    let late = decide(&asks, &states, Timestamp::MAX);
+                    prop_assert_ne!(late.verdict, Verdict::Pass);
+                }
+            }
+        }
+
+        #[test]
+        fn a_refusal_takes_from_no_bucket(
+            asked in prop::collection::vec(any_ask(), 1..5),
+            now in 0..20 * HOUR,
+        ) {
+            let (asks, states): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+            let decided = decide(&asks, &states, at(now));
+            for ((ask, state), (decision, write)) in
+                asks.iter().zip(&states).zip(decided.decisions.iter().zip(&decided.writes))
+            {
+                let allowed = decision.outcome == Outcome::Allow;
+                let before = state.map_or(0, |State::TokenBucket(state)| state.missing);
+                let takes = allowed && decided.verdict == Verdict::Pass;
+                prop_assert!(write.is_some() || !takes);
+                if let (Some(State::TokenBucket(write)), false) = (write, takes) {
+                    prop_assert_eq!(write.missing, before, "{:?}", ask);
+                }
+            }
+        }
+    }
+}

@@ -38,16 +38,6 @@ pub fn restart_needed(fields: &dyn Display) {
     warn!(target: TARGET, %fields, "restart needed");
 }
 
-/// The store stopped answering.
-pub fn store_unavailable(error: &dyn Display) {
-    warn!(target: TARGET, %error, "store unavailable");
-}
-
-/// The store answers again.
-pub fn store_recovered() {
-    info!(target: TARGET, "store recovered");
-}
-
 /// It takes questions to the admin endpoint at `address`.
 pub fn admin_listening(address: SocketAddr) {
     info!(target: TARGET, %address, "admin listening");
@@ -184,10 +174,6 @@ mod tests {
         assert_eq!(
             logged(|| restart_needed(&"server.listen")),
             line("WARN", "restart needed", "fields", "server.listen")
-        );
-        assert_eq!(
-            logged(|| store_unavailable(&"timed out")),
-            line("WARN", "store unavailable", "error", "timed out")
         );
     }
 }

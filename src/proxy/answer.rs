@@ -129,7 +129,9 @@ fn throttled(
     let mut response = if is_grpc(asked) {
         let mut response = with_body(StatusCode::OK, Some(GRPC), Bytes::new());
         response.headers_mut().insert(GRPC_STATUS, GRPC_EXHAUSTED);
-        response.headers_mut().insert(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
+        response
+            .headers_mut()
+            .insert(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
         response
     } else {
         let status = answer.status;

@@ -36,7 +36,10 @@ enum Source {
 impl ResponseBody {
     /// A body that is there already.
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { source: Source::Whole(Some(bytes.into()).filter(|b: &Bytes| !b.is_empty())), ended: None }
+        Self {
+            source: Source::Whole(Some(bytes.into()).filter(|b: &Bytes| !b.is_empty())),
+            ended: None,
+        }
     }
 
     /// What the upstream sends, each read within `patience` of the one before.

@@ -164,20 +164,18 @@ impl Proxy {
             return Err(Refusal::Method(Vec::new()));
         }
         let uri = parts.uri.clone();
-        let path = NormalPath::parse(uri.path(), plan.server.merge_slashes)
-            .map_err(Refusal::Path)?;
-        let client =
-            plan.server.trust.client(connection.peer.ip().to_canonical(), &parts.headers);
+        let path =
+            NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
+        let client = plan.server.trust.client(connection.peer.ip().to_canonical(), &parts.headers);
         if let Some(access) = access {
             access.client = client.address;
         }
-        let found = plan
-            .table
-            .find(&path, &parts.method, host.as_str(), &parts.headers)
-            .map_err(|none| match none {
+        let found = plan.table.find(&path, &parts.method, host.as_str(), &parts.headers).map_err(
+            |none| match none {
                 NoRoute::NotFound => Refusal::NotFound,
                 NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
-            })?;
+            },
+        )?;
         let route = &plan.routes[found.route];
         ended.route = route.name.clone();
         if is_too_large(&parts.headers, plan) {
@@ -341,12 +339,7 @@ fn switch(
 }
 
 /// What is the same for every answer that the limits let pass.
-fn finish(
-    response: &mut Response<ResponseBody>,
-    plan: &Plan,
-    route: &RouteSpec,
-    quotas: &Quotas,
-) {
+fn finish(response: &mut Response<ResponseBody>, plan: &Plan, route: &RouteSpec, quotas: &Quotas) {
     let headers = response.headers_mut();
     if !quotas.is_empty() {
         headers::write_quotas(headers, quotas, &plan.reject);

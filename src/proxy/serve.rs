@@ -93,9 +93,10 @@ impl Slots {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.slots.open.fetch_sub(1, Ordering::Relaxed);
-        let owed = self.slots.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| {
-            owed.checked_sub(1)
-        });
+        let owed = self
+            .slots
+            .owed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| owed.checked_sub(1));
         if let (Ok(_), Some(permit)) = (owed, self.permit.take()) {
             permit.forget();
         }
@@ -171,15 +172,13 @@ async fn serve(
     let active = proxy.active();
     let server = &active.plan.server;
     let phase = Arc::new(Phase::new(times(server)));
-    let connection =
-        Arc::new(Connection { peer, phase: phase.clone(), slot: Arc::new(slot) });
+    let connection = Arc::new(Connection { peer, phase: phase.clone(), slot: Arc::new(slot) });
     let io = TokioIo::new(ClientStream::new(stream, phase.clone()));
     let service = service_fn(move |request| {
         let (proxy, connection) = (proxy.clone(), connection.clone());
         async move { Ok::<_, Infallible>(proxy.handle(request, &connection).await) }
     });
-    let mut exchange =
-        pin!(builder(server).serve_connection(io, service).with_upgrades());
+    let mut exchange = pin!(builder(server).serve_connection(io, service).with_upgrades());
     drop(active);
     let mut deadline = phase.deadline();
     let mut timer = pin!(sleep_until(deadline.unwrap_or_else(|| Instant::now() + FAR)));
@@ -217,11 +216,7 @@ async fn serve(
 }
 
 fn times(server: &ServerSpec) -> Times {
-    Times {
-        header: server.header_timeout,
-        idle: server.idle_timeout,
-        write: server.body_timeout,
-    }
+    Times { header: server.header_timeout, idle: server.idle_timeout, write: server.body_timeout }
 }
 
 fn builder(server: &ServerSpec) -> http1::Builder {

@@ -21,8 +21,8 @@ use smallvec::SmallVec;
 
 use self::health::Health;
 use self::memory::Memory;
-use self::redis::Redis;
 pub use self::redis::BucketName;
+use self::redis::Redis;
 use crate::limit::decide::{Ask, Decided};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
@@ -153,7 +153,8 @@ impl Shared {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
         };
-        let shared = Self { memory: Memory::new(spec.max_keys), health, timeout: AtomicU64::new(0) };
+        let shared =
+            Self { memory: Memory::new(spec.max_keys), health, timeout: AtomicU64::new(0) };
         shared.adjust(spec);
         Arc::new(shared)
     }
@@ -229,16 +230,15 @@ impl Store {
         }
     }
 
-    /// What this ask alone would be told, with nothing taken.
+    /// What this ask alone would be told, with nothing taken and so with what remains before it.
     ///
     /// # Errors
     /// Where Redis does not answer.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, StoreError> {
-        let decided = match self.redis_of(ask) {
-            None => self.shared.memory.look(&[ask], now).decisions.first().copied(),
-            Some(redis) => redis.look(ask).await?,
-        };
-        decided.ok_or(StoreError::Nonsense)
+        match self.redis_of(ask) {
+            None => Ok(self.shared.memory.look(ask, now)),
+            Some(redis) => redis.look(ask).await,
+        }
     }
 
     /// Gives the ask's cost, which it had taken, back to its bucket.

@@ -13,10 +13,8 @@ use crate::plan::ServerAddress;
 pub(super) async fn open(server: &ServerAddress) -> io::Result<Connection> {
     let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
     stream.set_nodelay(true)?;
-    let (sender, driver) = http1::Builder::new()
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(io::Error::other)?;
+    let (sender, driver) =
+        http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let driver = tokio::spawn(async move {
         // How an exchange ended is told to the one who waits for it; an idle connection may just
         // close.

@@ -109,7 +109,9 @@ impl std::error::Error for UpstreamError {
         match self {
             Self::Connect { source, .. } => Some(source),
             Self::Exchange { source, .. } => Some(source),
-            Self::ConnectTimeout { .. } | Self::ResponseTimeout { .. } | Self::Switched { .. } => None,
+            Self::ConnectTimeout { .. } | Self::ResponseTimeout { .. } | Self::Switched { .. } => {
+                None
+            }
         }
     }
 }
@@ -180,8 +182,7 @@ impl Upstream {
             let exchange = connection.sender.try_send_request(request);
             return match self.head_in_time(exchange, &body_end).await {
                 Ok(Ok(response)) => {
-                    let lease =
-                        Lease {
+                    let lease = Lease {
                         connection,
                         pool: server.pool.clone(),
                         body_end,
@@ -195,7 +196,10 @@ impl Upstream {
                         continue;
                     }
                     unsent => Err(Failed {
-                        error: UpstreamError::Exchange { server: name, source: failure.into_error() },
+                        error: UpstreamError::Exchange {
+                            server: name,
+                            source: failure.into_error(),
+                        },
                         unsent,
                     }),
                 },

@@ -353,11 +353,14 @@ fn by_path_parameter() {
 #[test]
 fn what_is_missing_is_shared_skipped_or_refused() {
     let with: &[(&str, &str)] = &[("x-a", "1")];
-    for (missing, statuses) in
-        [("shared", [200, 429, 200, 429]), ("skip", [200, 200, 200, 429]), ("reject", [400, 400, 200, 429])]
-    {
+    for (missing, statuses) in [
+        ("shared", [200, 429, 200, 429]),
+        ("skip", [200, 200, 200, 429]),
+        ("reject", [400, 400, 200, 429]),
+    ] {
         let limit = format!("key = [\"ip\", \"header:x-a\"]\nmissing = \"{missing}\"");
-        let steps = [(&[][..], statuses[0]), (&[], statuses[1]), (with, statuses[2]), (with, statuses[3])];
+        let steps =
+            [(&[][..], statuses[0]), (&[], statuses[1]), (with, statuses[2]), (with, statuses[3])];
         check_headers("", &limit, &steps);
     }
     // A name that is there twice is refused whatever else is missing.

@@ -45,10 +45,7 @@ fn all_limits_take_or_none_does() {
     let elsewhere = [("x-user", "d"), ("x-forwarded-for", "203.0.113.1")];
     let reply = get(proxy.address, "/", &elsewhere);
     assert_eq!(reply.status, 200, "`user` kept what it held for d");
-    assert_eq!(
-        reply.header("ratelimit").unwrap(),
-        "\"client\";r=2;t=3600, \"user\";r=0;t=3600"
-    );
+    assert_eq!(reply.header("ratelimit").unwrap(), "\"client\";r=2;t=3600, \"user\";r=0;t=3600");
 }
 
 #[test]
@@ -250,7 +247,9 @@ fn a_header_tells_the_cost() {
     assert!(left(&ask("a", &[])).contains("r=8"), "the default");
     assert!(left(&ask("a", &["8"])).contains("r=0"));
     assert_eq!(ask("a", &["1"]).status, 429);
-    for wrong in ["", "0", "-1", "+1", "1.0", "1e1", "9", "0x1", "1 1", "99999999999999999999", "one"] {
+    for wrong in
+        ["", "0", "-1", "+1", "1.0", "1e1", "9", "0x1", "1 1", "99999999999999999999", "one"]
+    {
         let reply = ask("b", &[wrong]);
         assert_eq!(reply.status, 400, "{wrong:?}");
         assert!(reply.json()["detail"].as_str().unwrap().contains("`x-cost`"), "{}", reply.text());

@@ -1,9 +1,15 @@
 //! Black-box tests, in one binary: one link on a small machine.
 
-// Helpers of tests fail as tests do.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+// Helpers of tests fail as tests do, and say why.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 mod basics;
+mod config;
+mod contract;
 mod keys;
 mod limits;
+mod outage;
+mod readme;
+mod redis_store;
 mod support;
+mod twin;

@@ -153,11 +153,8 @@ fn by_header(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> 
     let largest = bursts.own.unwrap_or(MAX_TOKENS);
     let max_item = section.take("max");
     let max = max_item.as_ref().map_or(Some(largest), |item| item.whole(1..=MAX_TOKENS));
-    if let (Some(item), Some(max), Some(burst)) = (&max_item, max, bursts.own)
-        && max > burst
-    {
-        item.reject(format!("expected at most the burst, {burst}: more can never be paid"));
-    }
+    // It may be above the burst: some override's bucket may be larger, and a request that no bucket
+    // can ever hold is rejected with these words and not as a bad one.
     let default = match section.take("default") {
         None => Some(1),
         Some(item) => {

@@ -25,6 +25,10 @@ use crate::limit::name::Name;
 use crate::plan::{AdminSpec, AnswerSpec, LogSpec, Plan, ServerSpec, StoreSpec, UpstreamSpec};
 use crate::request::route::Table;
 
+/// An emptied file is a fault as well: it must not replace one that is in force.
+const ROUTE_EXAMPLE: &str =
+    "add `[[routes]]` with `path = \"/{*rest}\"` and `upstream = \"NAME\"` below it";
+
 /// Something that the operator named.
 struct Named<T> {
     name: String,
@@ -46,13 +50,20 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         &mut root,
         &limit::Inherited { ipv6_prefix: server.ipv6_prefix, on_store_error, reject: &reject },
     );
-    let routes: Vec<_> = root
-        .list("routes")
+    let routes = root.take("routes");
+    root.finish();
+    let Some(routes) = routes else {
+        let problem = Problem::error(0..0, "the file has no routes", "expected at least one");
+        cx.note(problem.help(ROUTE_EXAMPLE));
+        return None;
+    };
+    let known = route::Known::new(&upstreams, &limits);
+    let routes: Vec<_> = routes
+        .list()?
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
-        .map(|section| route::build(section, &upstreams, &limits))
+        .map(|section| route::build(section, &known))
         .collect();
-    root.finish();
 
     sanity::check(
         cx,

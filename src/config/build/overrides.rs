@@ -1,18 +1,16 @@
 //! A limit's `overrides`: other figures for some keys.
 
-use std::net::IpAddr;
-
 use ipnet::{IpNet, Ipv6Net};
 
 use super::figures;
+use super::server::network_item;
 use crate::config::fields::OVERRIDE;
 use crate::config::file::{Item, Section};
 use crate::config::problem::{Problem, Span};
-use crate::config::value::{NETWORK, NetworkError, network};
+use crate::config::value::NETWORK;
 use crate::plan::Figures;
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
-use crate::request::path::NormalPath;
 
 /// One override with its place.
 pub(super) struct Override {
@@ -85,53 +83,28 @@ fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) -> 
 }
 
 fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
-    let text = item.text_as("expected a text, or \"*\" for any")?;
-    if text.text == "*" {
-        return Some(Part::Any);
-    }
-    let exact = match source {
-        KeySource::Ip => {
-            let network = match network(&text.text) {
-                Ok(network) => network,
-                Err(NetworkError::Syntax) => {
-                    text.refuse_here(format!("expected {NETWORK}, or \"*\" for any"));
-                    return None;
-                }
-                Err(NetworkError::HostBits(near)) => {
-                    text.refuse_here(format!(
-                        "expected the network's first address; did you mean \"{near}\"?"
-                    ));
-                    return None;
-                }
-            };
-            return address(item, network, ipv6_prefix);
-        }
-        KeySource::Path => match NormalPath::parse(&text.text, true) {
-            Ok(path) => path.matching().to_owned(),
-            Err(_) => {
-                text.refuse_here("expected a path, as in \"/users\"");
-                return None;
-            }
-        },
-        KeySource::Host => text.text.trim_end_matches('.').to_ascii_lowercase(),
-        _ => text.text,
+    let expected = match source {
+        KeySource::Ip => format!("expected {NETWORK}, or \"*\" for any"),
+        _ => format!("expected a value of `{source}`, or \"*\" for any"),
     };
-    Some(Part::Exact(exact))
-}
-
-fn address(item: &Item<'_>, network: IpNet, ipv6_prefix: u8) -> Option<Part> {
-    match network {
-        IpNet::V6(v6) if v6.prefix_len() > ipv6_prefix => {
-            let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
-            item.reject(format!(
-                "IPv6 clients are counted by /{ipv6_prefix} (`server.ipv6_prefix`): expected \
-                 \"{near}\" or a larger network"
-            ));
+    let text = item.text_as(&expected)?;
+    if *source == KeySource::Ip
+        && text.text != "*"
+        && let IpNet::V6(v6) = network_item(item)?
+        && v6.prefix_len() > ipv6_prefix
+    {
+        let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
+        text.refuse_because(
+            &format!("IPv6 clients are counted by `ipv6_prefix`: did you mean \"{near}\"?"),
+            &expected,
+        );
+        return None;
+    }
+    match Part::parse(&text.text, source, ipv6_prefix) {
+        Ok(part) => Some(part),
+        Err(error) => {
+            text.refuse_because(&error, &expected);
             None
         }
-        IpNet::V4(v4) if v4.prefix_len() == v4.max_prefix_len() => {
-            Some(Part::Exact(IpAddr::V4(v4.addr()).to_string()))
-        }
-        network => Some(Part::Network(network)),
     }
 }

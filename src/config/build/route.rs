@@ -8,10 +8,11 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::limit::Draft as Limit;
-use super::{Named, answer, headers, name, one_of};
+use super::{Named, answer, headers, one_of};
 use crate::config::fields::RESPOND;
 use crate::config::file::{Context, Item, Section, Text};
 use crate::config::problem::{Problem, Span, nearest};
+use crate::limit::name::Name;
 use crate::plan::{Action, HeaderChanges, RouteSpec, UpstreamSpec};
 use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
 
@@ -19,6 +20,21 @@ use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
 const RESERVED: &str = "none";
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+/// What a route may name.
+pub(super) struct Known<'k> {
+    upstreams: &'k [Named<UpstreamSpec>],
+    limits: &'k [Named<Limit>],
+    /// A file has thousands of either: no route looks through them all.
+    limit_places: HashMap<&'k str, usize>,
+}
+
+impl<'k> Known<'k> {
+    pub(super) fn new(upstreams: &'k [Named<UpstreamSpec>], limits: &'k [Named<Limit>]) -> Self {
+        let places = limits.iter().enumerate().map(|(place, limit)| (limit.name.as_str(), place));
+        Self { upstreams, limits, limit_places: places.collect() }
+    }
+}
 
 /// A route, and what is only known of its place in the file.
 pub(super) struct Draft {
@@ -31,6 +47,8 @@ pub(super) struct Draft {
     pub(super) action: Option<Action>,
     /// Places in the file's limits, and where the route names them.
     pub(super) limits: Vec<(usize, Span)>,
+    /// Limits that it likely meant where it names one that there is not.
+    pub(super) limits_meant: Vec<String>,
     request_headers: HeaderChanges,
     response_headers: HeaderChanges,
 }
@@ -51,11 +69,7 @@ impl Draft {
     }
 }
 
-pub(super) fn build(
-    mut section: Section<'_>,
-    upstreams: &[Named<UpstreamSpec>],
-    limits: &[Named<Limit>],
-) -> Draft {
+pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> Draft {
     let name = section.take("name").and_then(|item| explicit_name(&item));
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
@@ -63,13 +77,15 @@ pub(super) fn build(
     let conditions = Conditions {
         methods: methods(&mut section),
         host: section.take("host").and_then(|item| {
-            let text = item.text_as("expected a host, as in \"www.example.com\"")?;
-            text.text.parse::<HostPattern>().map_err(|error| text.refuse_here(error)).ok()
+            const EXPECTED: &str = "expected a host, as in \"www.example.com\"";
+            let text = item.text_as(EXPECTED)?;
+            let host = text.text.parse::<HostPattern>();
+            host.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
         }),
         headers: headers::values(&mut section, "headers"),
     };
-    let action = action(&mut section, pattern.as_ref(), upstreams);
-    let limits = used_limits(&mut section, limits);
+    let action = action(&mut section, pattern.as_ref(), known.upstreams);
+    let (limits, limits_meant) = used_limits(&mut section, known);
     let request_headers = headers::changes(&mut section, "request_headers");
     let response_headers = headers::changes(&mut section, "response_headers");
     section.finish();
@@ -80,6 +96,7 @@ pub(super) fn build(
         name,
         action,
         limits,
+        limits_meant,
         request_headers,
         response_headers,
     }
@@ -87,8 +104,10 @@ pub(super) fn build(
 
 /// A path pattern.
 pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
-    let text = item.text_as("expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"")?;
-    text.text.parse().map_err(|error| text.refuse_here(format!("{error}"))).ok()
+    const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
+    let text = item.text_as(EXPECTED)?;
+    let pattern = text.text.parse::<Pattern>();
+    pattern.map_err(|error| text.refuse_because(&error.to_string(), EXPECTED)).ok()
 }
 
 fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
@@ -97,7 +116,8 @@ fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
         text.refuse_here("expected another name: requests without a route are filed under this");
         return None;
     }
-    let name = name(item.cx, &text.text, item.span.clone())?;
+    let name = Name::new(&text.text);
+    let name = text.parsed(name, "expected 1 to 64 letters, digits, `_`, `.` or `-`")?;
     Some((name.as_str().into(), item.span.clone()))
 }
 
@@ -129,7 +149,16 @@ fn method(text: &Text<'_>) -> Option<Method> {
     }
     let is_upper = !written.bytes().any(|b| b.is_ascii_lowercase());
     let method = Method::from_bytes(written.as_bytes()).ok().filter(|_| is_upper);
-    let near = nearest(written, METHODS);
+    let near = text.shown().and_then(|shown| nearest(shown, METHODS));
+    if let (Some(method), Some(near)) = (&method, near)
+        && method != near
+    {
+        text.item.cx.note(Problem::warning(
+            text.item.span.clone(),
+            format!("`{method}` is an unusual method"),
+            format!("did you mean `{near}`?"),
+        ));
+    }
     text.parsed(
         method,
         match near {
@@ -213,8 +242,10 @@ fn unknown(text: &Text<'_>, kind: &str, expected: String) -> Problem {
 }
 
 fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
-    let text = item.text_as("expected a path, as in \"/v2/{id}\"")?;
-    Rewrite::new(&text.text, pattern).map_err(|error| text.refuse_here(error)).ok()
+    const EXPECTED: &str = "expected a path, as in \"/v2/{id}\"";
+    let text = item.text_as(EXPECTED)?;
+    let rewrite = Rewrite::new(&text.text, pattern);
+    rewrite.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
 }
 
 fn respond(item: &Item<'_>) -> Option<Action> {
@@ -239,13 +270,15 @@ fn respond(item: &Item<'_>) -> Option<Action> {
     Some(Action::Respond { status, body })
 }
 
-fn used_limits(section: &mut Section<'_>, limits: &[Named<Limit>]) -> Vec<(usize, Span)> {
-    let names = limits.iter().map(|limit| limit.name.as_str());
+fn used_limits(section: &mut Section<'_>, known: &Known<'_>) -> (Vec<(usize, Span)>, Vec<String>) {
+    let names = known.limits.iter().map(|limit| limit.name.as_str());
     let mut used: Vec<(usize, Span)> = Vec::new();
+    let mut meant = Vec::new();
     for item in section.list("limits") {
         let Some(text) = item.text_as("expected the name of a limit") else { continue };
-        let Some(place) = names.clone().position(|name| name == text.text) else {
+        let Some(&place) = known.limit_places.get(text.text.as_str()) else {
             item.cx.note(unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits")));
+            meant.extend(nearest(&text.text, names.clone()).map(str::to_owned));
             continue;
         };
         if let Some((_, first)) = used.iter().find(|(other, _)| *other == place) {
@@ -261,7 +294,7 @@ fn used_limits(section: &mut Section<'_>, limits: &[Named<Limit>]) -> Vec<(usize
         }
         used.push((place, item.span.clone()));
     }
-    used
+    (used, meant)
 }
 
 /// A name for each route: its own, or made from what it matches.

@@ -1,6 +1,6 @@
 //! What holds between sections: that everything is used, and can be.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::config::problem::Problem;
 use crate::plan::{Action, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
-use crate::request::route::{Conditions, HostPattern};
+use crate::request::route::Table;
 
 /// Everything that was read.
 pub(super) struct Whole<'w> {
@@ -31,10 +31,13 @@ pub(super) fn check(cx: &Context<'_>, whole: &Whole<'_>) {
 }
 
 fn unused(cx: &Context<'_>, whole: &Whole<'_>) {
+    let used: HashSet<usize> =
+        whole.routes.iter().flat_map(|route| &route.limits).map(|(limit, _)| *limit).collect();
+    let meant: HashSet<&str> =
+        whole.routes.iter().flat_map(|route| &route.limits_meant).map(String::as_str).collect();
     for (place, limit) in whole.limits.iter().enumerate() {
-        let used = whole.routes.iter().any(|route| route.limits.iter().any(|(l, _)| *l == place));
         let on = limit.value.as_ref().is_none_or(|draft| draft.on);
-        if on && !used {
+        if on && !used.contains(&place) && !meant.contains(limit.name.as_str()) {
             cx.note(
                 Problem::error(
                     limit.span.clone(),
@@ -147,63 +150,28 @@ fn loops(cx: &Context<'_>, whole: &Whole<'_>) {
     }
 }
 
-/// Routes that never match, because one with the same path and no narrower conditions is asked
-/// first. A path that merely covers another is no fault: the more specific one wins.
+/// Routes that never match, because another takes all of their requests first.
 fn dead_routes(cx: &Context<'_>, routes: &[Route]) {
-    let mut by_shape: HashMap<(String, Option<&str>), Vec<&Route>> = HashMap::new();
-    for route in routes {
-        let Some(pattern) = &route.pattern else { continue };
-        let shape = shape(pattern.as_str());
-        // A name never begins with a dot: the two kinds do not meet.
-        let host = route.conditions.host.as_ref().map(|host| match host {
-            HostPattern::Exact(text) | HostPattern::Below(text) => text.as_str(),
-        });
-        let group = by_shape.entry((shape, host)).or_default();
-        let covering = group.iter().find(|first| {
-            first.conditions.cover(&route.conditions)
-                && count(&first.conditions) >= count(&route.conditions)
-        });
-        if let Some(first) = covering {
-            let same = first.conditions == route.conditions;
-            cx.note(
-                Problem::error(
-                    route.path_span.clone(),
-                    "this route never matches",
-                    if same {
-                        "another has the same path and the same conditions"
-                    } else {
-                        "another has the same path, and its conditions cover this one's"
-                    },
-                )
-                .related(first.path_span.clone(), "this one always comes first"),
-            );
-        }
-        group.push(route);
+    let matchers = |route: &Route| Some((route.pattern.clone()?, route.conditions.clone()));
+    let Some(all) = routes.iter().map(matchers).collect::<Option<Vec<_>>>() else { return };
+    for shadowed in Table::new(&all).shadowed() {
+        let (Some(route), Some(by)) = (routes.get(shadowed.route), routes.get(shadowed.by)) else {
+            continue;
+        };
+        let same = route.conditions == by.conditions;
+        cx.note(
+            Problem::error(
+                route.path_span.clone(),
+                "this route never matches",
+                if same {
+                    "another has the same path and the same conditions"
+                } else {
+                    "another takes all of its requests"
+                },
+            )
+            .related(by.path_span.clone(), "this one comes first"),
+        );
     }
-}
-
-/// A route with more conditions is asked before one with fewer.
-fn count(conditions: &Conditions) -> usize {
-    usize::from(!conditions.methods.is_empty())
-        + usize::from(conditions.host.is_some())
-        + conditions.headers.len()
-}
-
-/// The pattern without its parameters' names: they do not matter to what it matches.
-fn shape(pattern: &str) -> String {
-    let mut shape = String::with_capacity(pattern.len());
-    let mut inside = false;
-    for c in pattern.chars() {
-        match c {
-            '{' => inside = true,
-            '}' => inside = false,
-            '*' if inside => {}
-            _ if inside => continue,
-            _ => {}
-        }
-        shape.push(c);
-    }
-    shape
 }
 
 /// An override for a route that does not exist.

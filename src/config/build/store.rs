@@ -63,6 +63,10 @@ fn location(item: &Item<'_>) -> Option<StoreLocation> {
             ));
             None
         }
+        "memory" => {
+            text.refuse_here(format!("{URL}; did you mean \"memory:\"?"));
+            None
+        }
         _ => {
             text.refuse_here(URL);
             None

@@ -11,8 +11,7 @@ use super::time::Timestamp;
 /// The same algorithms in Lua, for a script that runs in Redis: a table `algorithms` of functions
 /// by [`Algorithm::name`], each file the twin of the Rust file beside it. They only calculate; the
 /// caller adds what reads and writes.
-pub const LUA: &str =
-    concat!("local algorithms = {}\n\n", include_str!("token_bucket.lua"), "\n");
+pub const LUA: &str = concat!("local algorithms = {}\n\n", include_str!("token_bucket.lua"), "\n");
 
 /// How a limit counts, with figures that fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

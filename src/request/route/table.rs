@@ -129,11 +129,10 @@ impl Table {
     /// are tried: for telling somebody why one was found.
     pub fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
-        let _: ControlFlow<()> =
-            self.walk(Target { path: path.matching(), host }, &mut |entry| {
-                candidates.push(entry.place);
-                ControlFlow::Continue(())
-            });
+        let _: ControlFlow<()> = self.walk(Target { path: path.matching(), host }, &mut |entry| {
+            candidates.push(entry.place);
+            ControlFlow::Continue(())
+        });
         candidates
     }
 

@@ -3,6 +3,7 @@
 //! Nothing here waits but for a lock, and a lock is held for one decision. Where a decision needs
 //! several shards their locks are taken in ascending order, and the one of the shared buckets last.
 
+mod blocks;
 mod shard;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use self::shard::{Due, Identity, Shard};
 use super::BucketAsk;
 use crate::limit::algorithm::{Algorithm, State};
 use crate::limit::decide::{Ask, Decided, decide};
+use crate::limit::decision::Decision;
 use crate::limit::time::Timestamp;
 
 /// Buckets to a shard, about: few enough that a pass over all of them is short, and a little less
@@ -133,13 +135,12 @@ impl Memory {
         decided
     }
 
-    /// What would be decided, with nothing taken.
-    pub(super) fn look(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
-        let ids: SmallVec<[Identity; 4]> = asks.iter().map(|ask| self.identity(ask)).collect();
-        let mut shards = self.lock(&ids);
-        let states: SmallVec<[_; 4]> = ids.iter().map(|id| shards.of(*id).state(*id)).collect();
-        let figures: SmallVec<[Ask; 4]> = asks.iter().map(|ask| ask.ask).collect();
-        decide(&figures, &states, now)
+    /// What one ask would be told, with nothing taken.
+    pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
+        let id = self.identity(ask);
+        let state = self.lock(&[id]).of(id).state(id);
+        let step = ask.ask.algorithm.decide(state, ask.ask.cost, now);
+        Decision { remaining: step.untouched, ..step.decision }
     }
 
     /// Gives an ask's cost back to its bucket.

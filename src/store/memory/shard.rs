@@ -1,13 +1,14 @@
 //! One part of the bucket table: finding, keeping and evicting.
 //!
-//! The buckets lie side by side in a list that grows by an eighth, and a hash table holds only
-//! their places in it: a bucket costs about what it holds, whatever the table's load.
+//! The buckets lie side by side in a list, and a hash table holds only their places in it: a
+//! bucket costs little more than what it holds, whatever the table's load.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hashbrown::HashTable;
 
+use super::blocks::Blocks;
 use crate::limit::algorithm::State;
 use crate::limit::time::Timestamp;
 
@@ -58,7 +59,7 @@ type Rank = (u64, Identity);
 #[derive(Default)]
 pub(super) struct Shard {
     places: HashTable<u32>,
-    entries: Vec<Entry>,
+    entries: Blocks<Entry>,
     /// The next to go. A rank that is no longer its bucket's is passed over.
     candidates: BinaryHeap<Reverse<Rank>>,
     /// Every evictable bucket of a lower rank is among the candidates; `None` before the first
@@ -142,6 +143,11 @@ impl Shard {
         before - self.entries.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.places.allocation_size() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     fn find(&self, identity: Identity) -> Option<usize> {
         let entries = &self.entries;
         self.places
@@ -152,9 +158,6 @@ impl Shard {
     fn insert(&mut self, entry: Entry) {
         // A shard that has four billion buckets is beyond any memory; it would keep no more.
         let Ok(place) = u32::try_from(self.entries.len()) else { return };
-        if self.entries.len() == self.entries.capacity() {
-            self.entries.reserve_exact(self.entries.len() / GROWTH_SHARE + 4);
-        }
         self.entries.push(entry);
         let Self { places, entries, .. } = self;
         places.insert_unique(entry.identity.place, place, |place| hash(entries, *place));
@@ -206,10 +209,7 @@ impl Shard {
     }
 
     fn shrink(&mut self) {
-        let roomy = self.entries.len() + self.entries.len() / GROWTH_SHARE + 4;
-        if self.entries.capacity() > roomy {
-            self.entries.shrink_to(roomy);
-        }
+        self.entries.shrink();
         // The table only has sizes that are powers of two: with a third of room there is a
         // smaller one to gain.
         if self.places.capacity() / 3 > self.places.len() {
@@ -219,9 +219,6 @@ impl Shard {
     }
 }
 
-/// The list grows by one such part of itself.
-const GROWTH_SHARE: usize = 8;
-
 /// As many evictions, or `BATCH`, are prepared by one pass over the buckets.
 const BATCH_SHARE: usize = 16;
 const BATCH: usize = 16;
@@ -229,11 +226,11 @@ const BATCH: usize = 16;
 /// After a search that found nothing to evict as many are spared.
 const SPARED_SHARE: usize = 16;
 
-fn is(entries: &[Entry], place: u32, identity: Identity) -> bool {
+fn is(entries: &Blocks<Entry>, place: u32, identity: Identity) -> bool {
     entries.get(index(place)).is_some_and(|entry| entry.identity == identity)
 }
 
-fn hash(entries: &[Entry], place: u32) -> u64 {
+fn hash(entries: &Blocks<Entry>, place: u32) -> u64 {
     entries.get(index(place)).map_or(0, |entry| entry.identity.place)
 }
 

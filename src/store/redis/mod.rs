@@ -74,7 +74,8 @@ impl Intent {
 impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
     pub(super) fn new(url: &str, prefix: &str, display: KeyDisplay, shared: Arc<Shared>) -> Self {
-        let server = Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
+        let server =
+            Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Connection::keep(server);
         Self { connection, prefix: prefix.to_owned(), display, shared }
     }
@@ -93,13 +94,13 @@ impl Redis {
         self.connection.call(&call, read, deadline).await
     }
 
-    /// What one ask would be told; `None` where its key holds no string.
-    pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Option<Decision>, StoreError> {
+    /// What one ask would be told.
+    pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
         let said = self.decide(&[ask], Intent::Look, self.deadline()).await?;
         match said.first() {
-            Some(Said::Decided(decision)) => Ok(Some(*decision)),
+            Some(Said::Decided(decision)) => Ok(*decision),
             Some(Said::WrongType) => Err(StoreError::WrongType),
-            None => Ok(None),
+            None => Err(StoreError::Nonsense),
         }
     }
 
@@ -176,11 +177,7 @@ pub(super) fn server_name(url: &str) -> String {
     url.into_connection_info().map_or_else(|_| "redis".to_owned(), |info| info.addr().to_string())
 }
 
-fn script_call<'a>(
-    verb: &str,
-    keys: &[String],
-    asks: impl IntoIterator<Item = &'a Ask>,
-) -> Cmd {
+fn script_call<'a>(verb: &str, keys: &[String], asks: impl IntoIterator<Item = &'a Ask>) -> Cmd {
     let mut call = Cmd::with_capacity(4 + 8 * keys.len(), 256);
     call.arg("EVALSHA").arg(&SCRIPT.hash).arg(keys.len());
     for key in keys {
@@ -267,7 +264,8 @@ mod tests {
 
     #[test]
     fn only_an_answer_to_the_question_is_a_decision() {
-        let numbers = |numbers: &[i64]| Value::Array(numbers.iter().map(|n| Value::Int(*n)).collect());
+        let numbers =
+            |numbers: &[i64]| Value::Array(numbers.iter().map(|n| Value::Int(*n)).collect());
         let allow = Said::Decided(Decision { outcome: Outcome::Allow, remaining: 7 });
         let one: SmallVec<[Said; 4]> = SmallVec::from_slice(&[allow]);
         assert_eq!(read_answer(&numbers(&[0, 0, 7]), 1), Some(one));

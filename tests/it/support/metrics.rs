@@ -17,7 +17,8 @@ impl Metrics {
 
     /// A sample by its whole name, as in `tidegate_waiting` or `x{a="b"}`; 0 where there is none.
     pub(crate) fn value(&self, name: &str) -> f64 {
-        let mut found = self.0.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let mut found =
+            self.0.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         found.next().map_or(0.0, |value| value.parse().unwrap())
     }
 

@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "not every test module needs every tool")]
 
 pub(crate) mod client;
+pub(crate) mod limits;
 pub(crate) mod metrics;
+pub(crate) mod redis;
 pub(crate) mod tidegate;
 pub(crate) mod upstream;
 

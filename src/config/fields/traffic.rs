@@ -1,0 +1,260 @@
+//! Upstreams, limits and routes: what happens to a request.
+
+use super::Fallback::{Required, Value, Words};
+use super::{Kind, MAX_RETRIES, MAX_TOKENS, REJECT, STORE_ERRORS, Shape, TEXT_LIST, field};
+
+/// `[upstreams.NAME]`.
+pub(in crate::config) static UPSTREAM: Shape = Shape {
+    title: "[upstreams.NAME]",
+    fields: &[
+        field(
+            "servers",
+            Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(&UPSTREAM_SERVER)])),
+            Required,
+            "`http://` URLs without a path",
+        ),
+        field(
+            "balance",
+            Kind::Word(&["least-requests", "round-robin"]),
+            Value("\"least-requests\""),
+            "how a request's server is chosen",
+        ),
+        field(
+            "connect_timeout",
+            Kind::Duration,
+            Value("\"2s\""),
+            "to connect to one server; 504 past it, after trying the others",
+        ),
+        field("response_timeout", Kind::Duration, Value("\"30s\""), "to the response's head; 504"),
+        field("idle_timeout", Kind::Duration, Value("\"60s\""), "between two reads of a body"),
+        field(
+            "retries",
+            Kind::Whole { min: 0, max: MAX_RETRIES },
+            Value("1"),
+            "further tries where nothing was sent, or where a second try is safe",
+        ),
+    ],
+    later: &["max_requests", "queue_timeout", "health", "tls", "hash_key"],
+};
+
+/// One of an upstream's `servers`, written as a table.
+pub(in crate::config) static UPSTREAM_SERVER: Shape = Shape {
+    title: "a server",
+    fields: &[field("url", Kind::Text, Required, "`http://HOST:PORT`")],
+    later: &["weight"],
+};
+
+/// `[limits.NAME]`.
+pub(in crate::config) static LIMIT: Shape = Shape {
+    title: "[limits.NAME]",
+    fields: &[
+        field(
+            "key",
+            TEXT_LIST,
+            Value("[]"),
+            "what it counts by: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`; `[]` is one bucket for all",
+        ),
+        field(
+            "missing",
+            Kind::Word(&["shared", "skip", "reject"]),
+            Value("\"shared\""),
+            "a request without that header, cookie …: one bucket for all of them, no limit, or 400",
+        ),
+        field(
+            "algorithm",
+            Kind::Word(&["token-bucket"]),
+            Value("\"token-bucket\""),
+            "how it counts",
+        ),
+        field(
+            "rate",
+            Kind::Rate,
+            Required,
+            "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`",
+        ),
+        field(
+            "burst",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("the rate's count"),
+            "the bucket's size",
+        ),
+        field(
+            "cost",
+            Kind::Either(&[Kind::Whole { min: 1, max: MAX_TOKENS }, Kind::Table(&COST)]),
+            Value("1"),
+            "what a request takes: a number, or what a header says",
+        ),
+        field(
+            "exempt",
+            Kind::Table(&EXEMPT),
+            Words("none"),
+            "what this limit never looks at; any one entry suffices",
+        ),
+        field(
+            "scope",
+            Kind::Word(&["cluster", "node"]),
+            Value("\"cluster\""),
+            "one bucket for all processes that share the store, or for each its own",
+        ),
+        field(
+            "mode",
+            Kind::Word(&["enforce", "shadow", "off"]),
+            Value("\"enforce\""),
+            "shadow: checked, counted, logged, and never rejects",
+        ),
+        field(
+            "on_store_error",
+            Kind::Word(STORE_ERRORS),
+            Words("the store's `on_error`"),
+            "while Redis is out of reach",
+        ),
+        field(
+            "overrides",
+            Kind::List(&Kind::Table(&OVERRIDE)),
+            Value("[]"),
+            "other figures for some keys",
+        ),
+        field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
+    ],
+    later: &[
+        "wait",
+        "max_waiting",
+        "count_when",
+        "candidate",
+        "queue",
+        "align",
+        "timezone",
+        "limit",
+        "lease",
+        "type",
+        "name",
+    ],
+};
+
+/// A limit's `cost`, written as a table.
+pub(in crate::config) static COST: Shape = Shape {
+    title: "cost",
+    fields: &[
+        field("header", Kind::Text, Required, "the request's header that says what it takes"),
+        field(
+            "default",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Value("1"),
+            "where the request does not have it",
+        ),
+        field(
+            "max",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("the burst"),
+            "the most it may say; more is refused with 400",
+        ),
+    ],
+    later: &["response_header", "response_json", "estimate"],
+};
+
+/// A limit's `exempt`.
+pub(in crate::config) static EXEMPT: Shape = Shape {
+    title: "exempt",
+    fields: &[
+        field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
+        field("path", TEXT_LIST, Value("[]"), "path patterns as in routes"),
+        field("header", Kind::Texts, Words("none"), "headers with exactly this value"),
+    ],
+    later: &[],
+};
+
+/// One of a limit's `overrides`.
+pub(in crate::config) static OVERRIDE: Shape = Shape {
+    title: "overrides",
+    fields: &[
+        field(
+            "key",
+            TEXT_LIST,
+            Required,
+            "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network",
+        ),
+        field("rate", Kind::Rate, Required, "as in the limit"),
+        field(
+            "burst",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("the override's own count"),
+            "as in the limit",
+        ),
+    ],
+    later: &[],
+};
+
+/// `[[routes]]`.
+pub(in crate::config) static ROUTE: Shape = Shape {
+    title: "[[routes]]",
+    fields: &[
+        field(
+            "name",
+            Kind::Text,
+            Words("the path, with methods and host where that repeats"),
+            "unique; stands in keys, logs and metrics",
+        ),
+        field(
+            "path",
+            Kind::Text,
+            Required,
+            "`/users/{id}`, `/static/{*rest}`; the most specific wins",
+        ),
+        field("methods", TEXT_LIST, Words("any"), "one of these"),
+        field("host", Kind::Text, Words("any"), "`www.example.com`, or `*.example.com`"),
+        field("headers", Kind::Texts, Words("any"), "each of these with this value"),
+        field("upstream", Kind::Text, Words("required, or `respond`"), "where its requests go"),
+        field(
+            "respond",
+            Kind::Table(&RESPOND),
+            Words("none"),
+            "an answer from this file, in place of an upstream",
+        ),
+        field(
+            "limits",
+            TEXT_LIST,
+            Value("[]"),
+            "names of limits; all of them are decided together",
+        ),
+        field(
+            "rewrite",
+            Kind::Text,
+            Words("none"),
+            "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`",
+        ),
+        field(
+            "request_headers",
+            Kind::Table(&HEADERS),
+            Words("none"),
+            "changes to what goes upstream",
+        ),
+        field(
+            "response_headers",
+            Kind::Table(&HEADERS),
+            Words("none"),
+            "changes to what goes to the client",
+        ),
+    ],
+    later: &[],
+};
+
+/// A route's `respond`.
+pub(in crate::config) static RESPOND: Shape = Shape {
+    title: "respond",
+    fields: &[
+        field("status", Kind::Whole { min: 200, max: 599 }, Value("200"), "the answer's status"),
+        field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
+    ],
+    later: &[],
+};
+
+/// A route's `request_headers` and `response_headers`.
+pub(in crate::config) static HEADERS: Shape = Shape {
+    title: "header changes",
+    fields: &[
+        field("set", Kind::Texts, Words("none"), "in place of what is there"),
+        field("add", Kind::Texts, Words("none"), "beside what is there"),
+        field("remove", TEXT_LIST, Value("[]"), "taken out"),
+    ],
+    later: &[],
+};

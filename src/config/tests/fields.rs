@@ -1,0 +1,214 @@
+//! The list of fields and the reader agree.
+
+use super::super::fields::{
+    ADMIN, COST, EXEMPT, Fallback, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT, RESPOND, ROUTE,
+    SERVER, STORE, Shape, UPSTREAM, UPSTREAM_SERVER,
+};
+use super::*;
+
+/// A file in which a section has this line more, and the line that it then has twice is gone.
+pub(super) fn with(shape: &Shape, line: &str) -> String {
+    let name = line.split(['=', ' ']).next().unwrap();
+    let inline = |text: &str| text.to_owned();
+    let mut fields = match shape.title {
+        "[upstreams.NAME]" => vec![inline("servers = [\"http://127.0.0.1:3000\"]")],
+        "[limits.NAME]" => vec![inline("key = [\"ip\"]"), inline("rate = \"100/s\"")],
+        "[[routes]]" => vec![
+            inline("path = \"/{*rest}\""),
+            inline("upstream = \"api\""),
+            inline("limits = [\"per-client\"]"),
+        ],
+        "cost" => vec![inline("header = \"x-cost\"")],
+        "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
+        "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
+        _ => Vec::new(),
+    };
+    fields.retain(|field| line.is_empty() || !field.starts_with(name));
+    if name == "respond" {
+        fields.retain(|field| !field.starts_with("upstream"));
+    }
+    if !line.is_empty() {
+        fields.push(line.to_owned());
+    }
+    let lines = fields.join("\n");
+    let table = format!("{{ {} }}", fields.join(", "));
+    let (mut upstream, mut limit, mut route, mut rest) = (
+        "servers = [\"http://127.0.0.1:3000\"]".to_owned(),
+        "key = [\"ip\"]\nrate = \"100/s\"".to_owned(),
+        "path = \"/{*rest}\"\nupstream = \"api\"\nlimits = [\"per-client\"]".to_owned(),
+        String::new(),
+    );
+    match shape.title {
+        "[upstreams.NAME]" => upstream = lines,
+        "[limits.NAME]" => limit = lines,
+        "[[routes]]" => route = lines,
+        "cost" => limit.push_str(&format!("\ncost = {table}")),
+        "exempt" => limit.push_str(&format!("\nexempt = {table}")),
+        "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
+        "a server" => upstream = format!("servers = [{table}]"),
+        "respond" => {
+            route = format!("path = \"/{{*rest}}\"\nlimits = [\"per-client\"]\nrespond = {table}");
+        }
+        "header changes" => route.push_str(&format!("\nrequest_headers = {table}")),
+        title => rest = format!("{title}\n{lines}"),
+    }
+    format!(
+        "[upstreams.api]\n{upstream}\n[limits.per-client]\n{limit}\n[[routes]]\n{route}\n{rest}\n"
+    )
+}
+
+static SHAPES: [&Shape; 14] = [
+    &SERVER,
+    &UPSTREAM,
+    &UPSTREAM_SERVER,
+    &LIMIT,
+    &COST,
+    &EXEMPT,
+    &OVERRIDE,
+    &ROUTE,
+    &RESPOND,
+    &HEADERS,
+    &STORE,
+    &REJECT,
+    &LOG,
+    &ADMIN,
+];
+
+pub(super) fn assert_same(one: &Plan, other: &Plan, what: &str) {
+    assert!(diff(one, other).is_empty(), "{what}: {:?}", diff(one, other));
+    assert_eq!(one.server, other.server, "{what}");
+    assert_eq!(one.upstreams, other.upstreams, "{what}");
+    assert_eq!(one.limits, other.limits, "{what}");
+    assert_eq!(one.routes, other.routes, "{what}");
+    assert_eq!(one.store, other.store, "{what}");
+    assert_eq!(one.reject, other.reject, "{what}");
+    assert_eq!(one.log, other.log, "{what}");
+    assert_eq!(one.admin, other.admin, "{what}");
+}
+
+#[test]
+fn every_default_of_the_list_is_the_one_that_is_built() {
+    for shape in SHAPES {
+        let without = parsed(&with(shape, ""));
+        for field in shape.fields {
+            let Fallback::Value(value) = field.default else { continue };
+            // The base file has these already.
+            if matches!(
+                (shape.title, field.name),
+                ("[limits.NAME]", "key") | ("[[routes]]", "limits")
+            ) {
+                continue;
+            }
+            let line = format!("{} = {value}", field.name);
+            let text = with(shape, &line);
+            let loaded = parse("proxy.toml", &text, &no_env, &Overrides::default());
+            let loaded = loaded.unwrap_or_else(|problems| panic!("{text}\n{problems}"));
+            assert_same(&without.plan, &loaded.plan, &format!("{} {line}", shape.title));
+        }
+    }
+}
+
+#[test]
+fn every_field_of_the_list_is_read() {
+    for shape in SHAPES {
+        for field in shape.fields {
+            let example = match (shape.title, field.name, &field.kind) {
+                (_, "path" | "rewrite", Kind::Text) => "\"/a\"",
+                ("[[routes]]", "upstream", _) => "\"api\"",
+                ("[[routes]]", "limits", _) => "[\"per-client\"]",
+                ("[[routes]]", "methods", _) => "[\"GET\"]",
+                (_, "path", _) => "[\"/a\"]",
+                ("overrides", "key", _) => "[\"*\"]",
+                (_, "key", _) => "[\"ip\"]",
+                (_, "remove", _) => "[\"x-a\"]",
+                (_, "listen", _) => "\"127.0.0.1:1\"",
+                (_, "url", _) if shape.title == "[store]" => "\"memory:\"",
+                (_, "url", _) => "\"http://a\"",
+                (_, "servers", _) => "[\"http://a\"]",
+                (_, "level", _) => "\"debug\"",
+                (_, "status", _) => "500",
+                ("[reject]", "headers", _) => "[\"ratelimit\"]",
+                (_, "cost", _) => "1",
+                (_, "reject", _) => "{ status = 503 }",
+                (_, "respond", _) => "{ status = 404 }",
+                (_, "exempt", _) => "{ path = [\"/a\"] }",
+                (_, "overrides", _) => "[{ key = [\"*\"], rate = \"1/s\" }]",
+                (_, "request_headers" | "response_headers", _) => "{ set = { x-a = \"b\" } }",
+                (_, _, Kind::Flag) => "true",
+                (_, _, Kind::Whole { .. }) => "1",
+                (_, _, Kind::Duration) => "\"3s\"",
+                (_, _, Kind::Size) => "\"64KiB\"",
+                (_, _, Kind::Rate) => "\"7/s\"",
+                (_, _, Kind::List(_)) => "[\"10.0.0.0/8\"]",
+                (_, _, Kind::Texts) => "{ x-a = \"b\" }",
+                _ => "\"text\"",
+            };
+            let example = match &field.kind {
+                Kind::Word(words) => format!("\"{}\"", words.first().unwrap()),
+                _ => example.to_owned(),
+            };
+            let text = with(shape, &format!("{} = {example}", field.name));
+            let loaded = parse("proxy.toml", &text, &no_env, &Overrides::default());
+            if let Err(problems) = loaded {
+                panic!("{} {}: {text}\n{problems}", shape.title, field.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_section_refuses_what_it_does_not_know() {
+    for shape in SHAPES {
+        for (line, expected) in [("zzzzzzzz = 1", "unknown field `zzzzzzzz`")]
+            .into_iter()
+            .map(|(line, expected)| (line.to_owned(), expected.to_owned()))
+            .chain(
+                shape
+                    .later
+                    .iter()
+                    .map(|later| (format!("{later} = \"x\""), "is not supported yet".to_owned())),
+            )
+        {
+            let problems = refused(&with(shape, &line));
+            assert!(problems.contains(&expected), "{} {line}: {problems}", shape.title);
+        }
+    }
+}
+
+#[test]
+fn no_problem_shows_a_secret() {
+    let env = |_: &str| Some("s3cret value \u{1}".to_owned());
+    for (shape, line) in [
+        (&SERVER, "listen = \"${A}\""),
+        (&SERVER, "header_timeout = \"${A}\""),
+        (&SERVER, "max_body_size = \"${A}\""),
+        (&SERVER, "trusted_proxies = [\"${A}\"]"),
+        (&STORE, "url = \"${A}\""),
+        (&STORE, "url = \"redis://u:s3cret@[\""),
+        (&STORE, "prefix = \"${A}\""),
+        (&ADMIN, "token = \"${A}\""),
+        (&ADMIN, "token = \"s3cret ä\""),
+        (&LOG, "level = \"${A}\""),
+        (&LOG, "keys = \"${A}\""),
+        (&UPSTREAM, "servers = [\"${A}\"]"),
+        (&LIMIT, "rate = \"${A}\""),
+        (&LIMIT, "key = [\"${A}\"]"),
+        (&LIMIT, "exempt = { header = { x-a = \"${A}\" } }"),
+        (&ROUTE, "upstream = \"${A}\""),
+        (&ROUTE, "limits = [\"${A}\"]"),
+        (&ROUTE, "name = \"${A}\""),
+        (&ROUTE, "methods = [\"${A}\"]"),
+        (&ROUTE, "path = \"${A}\""),
+        (&ROUTE, "host = \"${A}\""),
+        (&ROUTE, "rewrite = \"${A}\""),
+    ] {
+        let text = with(shape, line);
+        let problems = parse("proxy.toml", &text, &env, &Overrides::default());
+        let problems = problems.expect_err(line);
+        assert!(!problems.to_string().contains("s3cret"), "{line}: {problems}");
+        if line.contains("${A}") {
+            let shown = problems.render(Colour::Never);
+            assert!(!shown.contains("s3cret"), "{shown}");
+        }
+    }
+}

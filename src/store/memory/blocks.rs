@@ -1,0 +1,102 @@
+//! A list that grows and shrinks by small blocks.
+//!
+//! One long allocation would have to move as it grows, and leave holes behind that nothing else
+//! fits into: with a million buckets that costs as much as half of them.
+
+/// Values to a block.
+const BLOCK: usize = 32;
+
+pub(super) struct Blocks<T> {
+    /// All full but the last, and the last not empty.
+    blocks: Vec<Vec<T>>,
+    len: usize,
+}
+
+impl<T> Default for Blocks<T> {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> Blocks<T> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn get(&self, place: usize) -> Option<&T> {
+        self.blocks.get(place / BLOCK)?.get(place % BLOCK)
+    }
+
+    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut T> {
+        self.blocks.get_mut(place / BLOCK)?.get_mut(place % BLOCK)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.blocks.iter().flatten()
+    }
+
+    pub(super) fn push(&mut self, value: T) {
+        match self.blocks.last_mut() {
+            Some(last) if last.len() < BLOCK => last.push(value),
+            _ => {
+                let mut block = Vec::with_capacity(BLOCK);
+                block.push(value);
+                self.blocks.push(block);
+            }
+        }
+        self.len += 1;
+    }
+
+    /// Takes a value out and puts the last one in its place.
+    pub(super) fn swap_remove(&mut self, place: usize) {
+        let Some(block) = self.blocks.last_mut() else { return };
+        let Some(last) = block.pop() else { return };
+        if block.is_empty() {
+            self.blocks.pop();
+        }
+        self.len -= 1;
+        // Where the last one was meant there is nothing left to put.
+        if let Some(removed) = self.get_mut(place) {
+            *removed = last;
+        }
+    }
+
+    /// Gives back what the list of blocks does not need any more.
+    pub(super) fn shrink(&mut self) {
+        self.blocks.shrink_to(self.blocks.len());
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.blocks.iter().map(Vec::capacity).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn is_a_list(steps in prop::collection::vec(prop::option::weighted(0.4, 0_usize..100), 0..400)) {
+            let (mut blocks, mut list) = (Blocks::default(), Vec::new());
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Some(place) if place < list.len() => {
+                        blocks.swap_remove(place);
+                        list.swap_remove(place);
+                    }
+                    _ => {
+                        blocks.push(number);
+                        list.push(number);
+                    }
+                }
+                prop_assert_eq!(blocks.len(), list.len());
+            }
+            prop_assert!(blocks.iter().eq(&list));
+            prop_assert!(blocks.capacity() < list.len() + BLOCK);
+            prop_assert!((0..list.len() + 1).all(|place| blocks.get(place) == list.get(place)));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What every store does, run against each of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use tidegate::limit::Mode;
+use tidegate::limit::algorithm::State;
+use tidegate::limit::decide::decide;
+use tidegate::limit::decision::{Decision, Outcome, Verdict};
+use tidegate::limit::key::Key;
+use tidegate::limit::rate::Cost;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
+use tidegate::store::{Answer, BucketAsk, Shared, Store};
+use tokio::time::Instant;
+
+use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::redis::RedisServer;
+
+macro_rules! every_store {
+    ($($behaviour:ident)*) => {
+        mod memory {
+            use super::Bench;
+            $(#[tokio::test] async fn $behaviour() { super::$behaviour(&Bench::memory()).await })*
+        }
+        mod redis {
+            use super::Bench;
+            $(#[tokio::test] async fn $behaviour() { super::$behaviour(&Bench::redis()).await })*
+        }
+    };
+}
+
+every_store! {
+    a_bucket_holds_its_burst
+    what_costs_more_than_the_bucket_never_passes
+    all_limits_take_or_none
+    a_shadow_never_stops_a_request
+    every_key_and_limit_has_a_bucket_of_its_own
+    a_limit_without_a_key_has_one_bucket
+    changed_figures_go_on_from_what_was_used
+    what_is_given_back_can_be_taken_again
+    a_forgotten_bucket_is_new
+    a_look_takes_nothing
+    two_workers_share_their_buckets
+    random_histories_agree_with_the_pure_function
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+struct Bench {
+    store: Store,
+    shared: Arc<Shared>,
+    spec: StoreSpec,
+    began: Instant,
+    _server: Option<RedisServer>,
+}
+
+impl Bench {
+    fn memory() -> Self {
+        Self::at(StoreLocation::Memory, None)
+    }
+
+    fn redis() -> Self {
+        let server = RedisServer::start();
+        Self::at(StoreLocation::Redis(server.url()), Some(server))
+    }
+
+    fn at(location: StoreLocation, server: Option<RedisServer>) -> Self {
+        // Long enough for any machine: what waits is not the matter here.
+        let timeout = Duration::from_secs(20);
+        let spec = StoreSpec { location, prefix: "tidegate".into(), timeout, max_keys: 10_000 };
+        let shared = Shared::new(&spec);
+        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        Self { store, shared, spec, began: Instant::now(), _server: server }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_micros(1_700_000_000_000_000).unwrap()
+    }
+
+    async fn decide(&self, asks: &[BucketAsk<'_>]) -> Answer {
+        let answer = self.store.decide(asks, Self::now()).await.unwrap();
+        assert_ne!(self.shared.counters().redis_up, Some(false), "Redis did not decide");
+        answer
+    }
+
+    /// What remains for one ask after it was decided.
+    async fn take(&self, ask: BucketAsk<'_>) -> Option<u64> {
+        let answer = self.decide(&[ask]).await;
+        let decision = answer.decisions[0].unwrap();
+        (answer.verdict == Verdict::Pass).then_some(decision.remaining)
+    }
+
+    async fn left(&self, ask: BucketAsk<'_>) -> u64 {
+        self.store.peek(&ask, Self::now()).await.unwrap().remaining
+    }
+
+    /// Redis's time goes on while a test runs: a wait may be shorter by as much.
+    fn assert_wait(&self, promised: Option<Duration>, expected: Duration) {
+        let promised = promised.expect("it passes some day");
+        assert!(promised <= expected, "{promised:?} instead of {expected:?}");
+        assert!(promised + self.began.elapsed() >= expected, "{promised:?} not {expected:?}");
+    }
+}
+
+async fn a_bucket_holds_its_burst(bench: &Bench) {
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    for left in (0..10).rev() {
+        assert_eq!(bench.take(ask(&spec, &key, 10)).await, Some(left));
+    }
+    for _ in 0..3 {
+        let answer = bench.decide(&[ask(&spec, &key, 10)]).await;
+        let Verdict::Refuse { by: 0, retry_after } = answer.verdict else {
+            panic!("{answer:?}");
+        };
+        bench.assert_wait(retry_after, HOUR);
+        let Some(Decision { outcome, remaining: 0 }) = answer.decisions[0] else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(outcome, Outcome::Reject { retry_after });
+    }
+}
+
+async fn what_costs_more_than_the_bucket_never_passes(bench: &Bench) {
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let mut ask = ask(&spec, &key, 10);
+    ask.ask.cost = Cost::new(11).unwrap();
+    let answer = bench.decide(&[ask]).await;
+    assert_eq!(answer.verdict, Verdict::Refuse { by: 0, retry_after: None });
+    assert_eq!(answer.decisions[0].unwrap().remaining, 10);
+}
+
+async fn all_limits_take_or_none(bench: &Bench) {
+    let (wide, narrow, key) = (limit("wide"), limit("narrow"), key("192.0.2.1"));
+    let asks = [ask(&wide, &key, 10), ask(&narrow, &key, 2)];
+    for left in [[9, 1], [8, 0]] {
+        let answer = bench.decide(&asks).await;
+        assert_eq!(answer.verdict, Verdict::Pass);
+        let remaining: Vec<_> = answer.decisions.iter().map(|d| d.unwrap().remaining).collect();
+        assert_eq!(remaining, left);
+    }
+    for _ in 0..5 {
+        let answer = bench.decide(&asks).await;
+        let Verdict::Refuse { by: 1, retry_after } = answer.verdict else {
+            panic!("{answer:?}");
+        };
+        bench.assert_wait(retry_after, HOUR);
+        let wide = answer.decisions[0].unwrap();
+        assert_eq!(wide, Decision { outcome: Outcome::Allow, remaining: 8 });
+    }
+    assert_eq!(bench.left(asks[0]).await, 8);
+}
+
+async fn a_shadow_never_stops_a_request(bench: &Bench) {
+    let (mut shadow, enforced, key) = (limit("shadow"), limit("enforced"), key("192.0.2.1"));
+    shadow.mode = Mode::Shadow;
+    let asks = [ask(&shadow, &key, 1), ask(&enforced, &key, 3)];
+    for (turn, shadow_allows) in [true, false, false].into_iter().enumerate() {
+        let answer = bench.decide(&asks).await;
+        assert_eq!(answer.verdict, Verdict::Pass, "request {turn}");
+        let outcome = answer.decisions[0].unwrap().outcome;
+        assert_eq!(outcome == Outcome::Allow, shadow_allows, "request {turn}");
+    }
+    assert!(matches!(bench.decide(&asks).await.verdict, Verdict::Refuse { by: 1, .. }));
+
+    let other = crate::support::limits::key("192.0.2.2");
+    let refused = [ask(&shadow, &other, 5), ask(&enforced, &key, 3)];
+    bench.decide(&refused).await;
+    assert_eq!(bench.left(refused[0]).await, 5, "a shadow takes only what passes");
+}
+
+async fn every_key_and_limit_has_a_bucket_of_its_own(bench: &Bench) {
+    let (one, two) = (limit("one"), limit("two"));
+    let (a, b, c) = (key("a"), key("b"), Key::of([Some(&b"a"[..]), None]));
+    for (spec, key) in [(&one, &a), (&one, &b), (&one, &c), (&two, &a)] {
+        assert_eq!(bench.take(ask(spec, key, 3)).await, Some(2), "{} {key}", spec.name);
+    }
+    assert_eq!(bench.take(ask(&one, &a, 3)).await, Some(1));
+}
+
+async fn a_limit_without_a_key_has_one_bucket(bench: &Bench) {
+    let (mut spec, key) = (limit("global"), Key::empty());
+    spec.key.sources.clear();
+    assert_eq!(bench.take(ask(&spec, &key, 3)).await, Some(2));
+    assert_eq!(bench.take(ask(&spec, &key, 3)).await, Some(1));
+}
+
+async fn changed_figures_go_on_from_what_was_used(bench: &Bench) {
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    for _ in 0..4 {
+        bench.take(ask(&spec, &key, 10)).await;
+    }
+    assert_eq!(bench.left(ask(&spec, &key, 100)).await, 96, "a larger burst");
+    assert_eq!(bench.left(ask(&spec, &key, 5)).await, 1, "a smaller burst");
+    assert_eq!(bench.left(ask(&spec, &key, 2)).await, 0, "a burst below what was used");
+    let mut slower = ask(&spec, &key, 10);
+    slower.ask.algorithm = bucket("1/d", 10);
+    assert_eq!(bench.take(slower).await, Some(5), "another rate");
+}
+
+async fn what_is_given_back_can_be_taken_again(bench: &Bench) {
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let one = ask(&spec, &key, 2);
+    bench.take(one).await;
+    bench.take(one).await;
+    assert_eq!(bench.take(one).await, None);
+    for left in [1, 2, 2] {
+        bench.store.settle(&one, Bench::now()).await.unwrap();
+        assert_eq!(bench.left(one).await, left);
+    }
+}
+
+async fn a_forgotten_bucket_is_new(bench: &Bench) {
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let one = ask(&spec, &key, 1);
+    bench.take(one).await;
+    assert_eq!(bench.take(one).await, None);
+    bench.store.forget(&one).await.unwrap();
+    assert_eq!(bench.take(one).await, Some(0));
+}
+
+async fn a_look_takes_nothing(bench: &Bench) {
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let one = ask(&spec, &key, 1);
+    for _ in 0..3 {
+        let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+        assert_eq!(look, Decision { outcome: Outcome::Allow, remaining: 1 });
+    }
+    bench.take(one).await;
+    let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+    let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
+    bench.assert_wait(retry_after, HOUR);
+}
+
+async fn two_workers_share_their_buckets(bench: &Bench) {
+    let other = Store::new(Arc::clone(&bench.shared), &bench.spec, KeyDisplay::Plain);
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let asks = [ask(&spec, &key, 50)];
+    let mut passed = 0;
+    for _ in 0..40 {
+        let (here, there) = tokio::join!(
+            bench.store.decide(&asks, Bench::now()),
+            other.decide(&asks, Bench::now())
+        );
+        for answer in [here.unwrap(), there.unwrap()] {
+            passed += usize::from(answer.verdict == Verdict::Pass);
+        }
+    }
+    assert_eq!(passed, 50);
+}
+
+/// Requests with several limits, modes and costs over a few keys, at a rate that gains nothing
+/// while the test runs, against the pure function at one moment.
+async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
+    let specs = ["one", "two", "three"].map(limit);
+    let keys = ["a", "b", "c"].map(key);
+    let request = (
+        prop::collection::vec((0_usize..3, 1_u64..5, 1_u64..9, any::<bool>()), 1..4),
+        prop::bool::weighted(0.1),
+    );
+    let history = prop::collection::vec(request, 300);
+    let mut runner = TestRunner::deterministic();
+    let history = history.new_tree(&mut runner).unwrap().current();
+
+    let mut states: HashMap<(usize, usize), State> = HashMap::new();
+    for (number, (parts, give_back)) in history.into_iter().enumerate() {
+        let asks: Vec<BucketAsk<'_>> = parts
+            .iter()
+            .zip(&specs)
+            .map(|((key, cost, burst, shadow), spec)| {
+                let mut ask = ask(spec, &keys[*key], 4 * burst);
+                ask.ask.cost = Cost::new(*cost).unwrap();
+                ask.ask.mode = if *shadow { Mode::Shadow } else { Mode::Enforce };
+                ask
+            })
+            .collect();
+        let names: Vec<_> = parts.iter().enumerate().map(|(spec, part)| (spec, part.0)).collect();
+        if give_back {
+            bench.store.settle(&asks[0], Bench::now()).await.unwrap();
+            if let Some(state) = states.remove(&names[0]) {
+                let cost = asks[0].ask.cost.get();
+                let back = asks[0].ask.algorithm.give_back(state, cost, Bench::now());
+                states.extend(back.map(|state| (names[0], state)));
+            }
+            continue;
+        }
+        let figures: Vec<_> = asks.iter().map(|ask| ask.ask).collect();
+        let known: Vec<_> = names.iter().map(|name| states.get(name).copied()).collect();
+        let expected = decide(&figures, &known, Bench::now());
+        for (name, write) in names.iter().zip(&expected.writes) {
+            states.extend(write.map(|state| (*name, state)));
+        }
+
+        let answer = bench.decide(&asks).await;
+        for (decision, expected) in answer.decisions.iter().zip(&expected.decisions) {
+            let decision = decision.unwrap();
+            assert_eq!(decision.remaining, expected.remaining, "request {number}");
+            match (decision.outcome, expected.outcome) {
+                (
+                    Outcome::Reject { retry_after: Some(promised) },
+                    Outcome::Reject { retry_after: Some(expected) },
+                ) => bench.assert_wait(Some(promised), expected),
+                (outcome, expected) => assert_eq!(outcome, expected, "request {number}"),
+            }
+        }
+        assert_eq!(answer.verdict == Verdict::Pass, expected.verdict == Verdict::Pass);
+    }
+}

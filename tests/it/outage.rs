@@ -1,0 +1,408 @@
+//! Redis out of reach, in every way that can be made to happen.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate::limit::decision::{Outcome, Verdict};
+use tidegate::limit::time::Timestamp;
+use tidegate::limit::{Mode, Scope};
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::store::{Answer, BucketAsk, Shared, Store, Unavailable};
+use tokio::time::Instant;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::support::limits::{ask, key, limit};
+use crate::support::redis::RedisServer;
+
+/// What a decision may wait for Redis.
+const TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Decisions that would take minutes if each of them waited.
+const MANY: u64 = 1_000;
+
+/// What `MANY` decisions may take when none of them waits, and how long a recovery may take, on a
+/// machine that is busy with something else.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Bench {
+    store: Store,
+    shared: Arc<Shared>,
+    spec: StoreSpec,
+    log: Log,
+}
+
+impl Bench {
+    fn on(url: &str) -> Self {
+        let log = Log::capture();
+        let spec = StoreSpec {
+            location: StoreLocation::Redis(url.to_owned()),
+            prefix: "tidegate".into(),
+            timeout: TIMEOUT,
+            max_keys: 10_000,
+        };
+        let shared = Shared::new(&spec);
+        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        Self { store, shared, spec, log }
+    }
+
+    /// One decision, which waits no longer than it may.
+    async fn decide(&self, asks: &[BucketAsk<'_>]) -> Result<Answer, Unavailable> {
+        let began = Instant::now();
+        let answer = self.store.decide(asks, now()).await;
+        assert!(began.elapsed() < TIMEOUT + Duration::from_secs(5), "{:?}", began.elapsed());
+        answer
+    }
+
+    async fn left(&self, ask: BucketAsk<'_>) -> u64 {
+        self.decide(&[ask]).await.unwrap().decisions[0].unwrap().remaining
+    }
+
+    async fn until_redis_is(&self, up: bool) {
+        let patience = Instant::now() + PATIENCE;
+        while self.shared.counters().redis_up != Some(up) {
+            assert!(Instant::now() < patience, "never up={up}: {}", self.log.text());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until Redis decides: its connection may take a moment.
+    async fn until_redis_decides(&self) {
+        self.until_redis_is(true).await;
+        let spec = limit("first");
+        let patience = Instant::now() + PATIENCE;
+        while self.store.peek(&ask(&spec, &key("x"), 1), now()).await.is_err() {
+            assert!(Instant::now() < patience, "Redis does not decide");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Asks away while Redis does not decide: the process's own bucket must, and after the first
+    /// few nobody may wait.
+    async fn assert_decides_alone(&self, name: &str) {
+        let (spec, key) = (limit("alone"), key(name));
+        let began = Instant::now();
+        let mut passed = 0;
+        for _ in 0..MANY {
+            let answer = self.decide(&[ask(&spec, &key, 10)]).await.unwrap();
+            passed += u64::from(answer.verdict == Verdict::Pass);
+        }
+        assert_eq!(passed, 10, "{name}: the whole limit, for this process");
+        assert!(began.elapsed() < PATIENCE, "{name}: {MANY} took {:?}", began.elapsed());
+        self.until_redis_is(false).await;
+        assert_eq!(self.log.count("store unavailable"), 1, "{name}: {}", self.log.text());
+    }
+
+    /// It must come back by itself, without any request.
+    async fn assert_recovers(&self, name: &str) {
+        self.until_redis_is(true).await;
+        self.until_redis_decides().await;
+        assert_eq!(self.log.count("store unavailable"), 1, "{name}: {}", self.log.text());
+        assert_eq!(self.log.count("store recovered"), 1, "{name}: {}", self.log.text());
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(1_700_000_000_000_000).unwrap()
+}
+
+fn with(name: &str, on_store_error: OnStoreError) -> LimitSpec {
+    LimitSpec { on_store_error, ..limit(name) }
+}
+
+fn node(name: &str) -> LimitSpec {
+    LimitSpec { scope: Scope::Node, ..limit(name) }
+}
+
+/// The log lines of a test's thread, which is all of its runtime.
+struct Log {
+    lines: Lines,
+    _guard: DefaultGuard,
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn capture() -> Self {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(lines.clone())
+            .with_ansi(false)
+            .with_max_level(tracing::Level::INFO)
+            .finish();
+        Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.lines.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn count(&self, message: &str) -> usize {
+        self.text().matches(message).count()
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'w> MakeWriter<'w> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&'w self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_at_the_start() {
+    let mut server = RedisServer::absent();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_is(false).await;
+    assert_eq!(bench.log.count("store unavailable"), 1, "said without any request");
+    bench.assert_decides_alone("absent").await;
+    server.restart();
+    bench.assert_recovers("absent").await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_and_comes_back_empty() {
+    let mut server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    server.kill();
+    bench.assert_decides_alone("killed").await;
+    server.restart();
+    bench.assert_recovers("killed").await;
+    let (spec, key) = (limit("alone"), key("killed"));
+    assert_eq!(bench.left(ask(&spec, &key, 10)).await, 9, "the new server's bucket");
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    server.pause();
+    bench.assert_decides_alone("silent").await;
+    server.resume();
+    bench.assert_recovers("silent").await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_from_the_start() {
+    let server = RedisServer::start();
+    server.pause();
+    let bench = Bench::on(&server.url());
+    bench.assert_decides_alone("silent").await;
+    server.resume();
+    bench.assert_recovers("silent").await;
+}
+
+#[tokio::test]
+async fn a_server_that_only_reads() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    let () = server.run(&["REPLICAOF", "127.0.0.1", "1"]);
+    bench.assert_decides_alone("read-only").await;
+    assert!(bench.log.text().contains("read only replica"), "{}", bench.log.text());
+    let () = server.run(&["REPLICAOF", "NO", "ONE"]);
+    bench.assert_recovers("read-only").await;
+}
+
+#[tokio::test]
+async fn a_server_without_memory() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    let () = server.run(&["CONFIG", "SET", "maxmemory", "1"]);
+    bench.assert_decides_alone("oom").await;
+    assert!(bench.log.text().contains("OOM"), "{}", bench.log.text());
+    let () = server.run(&["CONFIG", "SET", "maxmemory", "0"]);
+    bench.assert_recovers("oom").await;
+}
+
+#[tokio::test]
+async fn a_password_that_is_wrong_or_missing() {
+    for user in ["", ":wrong-secret@"] {
+        let server = RedisServer::start_with(&["--requirepass", "right"]);
+        let bench = Bench::on(&format!("redis://{user}127.0.0.1:{}", server.port()));
+        bench.assert_decides_alone("password").await;
+        assert!(!bench.log.text().contains("wrong-secret"), "{}", bench.log.text());
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_is_right() {
+    let server = RedisServer::start_with(&["--requirepass", "right"]);
+    let bench = Bench::on(&format!("redis://:right@127.0.0.1:{}", server.port()));
+    bench.until_redis_decides().await;
+    assert_eq!(bench.log.text(), "");
+}
+
+#[tokio::test]
+async fn a_server_that_is_something_else() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                while connection.read(&mut [0; 4_096]).is_ok_and(|read| read > 0) {
+                    let _ = connection.write_all(b"+OK\r\n");
+                }
+            });
+        }
+    });
+    let bench = Bench::on(&format!("redis://127.0.0.1:{port}"));
+    bench.assert_decides_alone("nonsense").await;
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closes_is_made_again() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    for _ in 0..3 {
+        let _: i64 = server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        bench.until_redis_decides().await;
+    }
+    assert_eq!(bench.log.text(), "", "nothing a user waits for");
+}
+
+#[tokio::test]
+async fn local_buckets_live_on_between_outages() {
+    let mut server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    for left in [9, 8] {
+        server.kill();
+        bench.until_redis_is(false).await;
+        assert_eq!(bench.left(ask(&spec, &key, 10)).await, left);
+        server.restart();
+        bench.until_redis_decides().await;
+    }
+}
+
+#[tokio::test]
+async fn each_limit_follows_its_own_word() {
+    let bench = Bench::on(&RedisServer::absent().url());
+    bench.until_redis_is(false).await;
+    let (local, key) = (with("local", OnStoreError::Local), key("192.0.2.1"));
+    let allow = with("allow", OnStoreError::Allow);
+    let reject = with("reject", OnStoreError::Reject);
+    let mut shadow = with("shadow", OnStoreError::Reject);
+    shadow.mode = Mode::Shadow;
+
+    let asks = [ask(&allow, &key, 1), ask(&local, &key, 2), ask(&shadow, &key, 1)];
+    for left in [1, 0] {
+        let answer = bench.decide(&asks).await.unwrap();
+        assert_eq!(answer.verdict, Verdict::Pass);
+        assert_eq!((answer.decisions[0], answer.decisions[2]), (None, None));
+        assert_eq!(answer.decisions[1].unwrap().remaining, left);
+    }
+    let answer = bench.decide(&asks).await.unwrap();
+    assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));
+
+    let other = crate::support::limits::key("192.0.2.2");
+    let asks = [ask(&local, &other, 2), ask(&reject, &other, 2)];
+    assert_eq!(bench.decide(&asks).await, Err(Unavailable { by: 1 }));
+    assert_eq!(bench.left(asks[0]).await, 1, "nothing was taken by the one that failed");
+}
+
+#[tokio::test]
+async fn a_node_limit_gives_back_what_redis_refuses() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    let (node, cluster, key) = (node("node"), limit("cluster"), key("192.0.2.1"));
+    let asks = [ask(&node, &key, 10), ask(&cluster, &key, 1)];
+    let answer = bench.decide(&asks).await.unwrap();
+    assert_eq!(answer.verdict, Verdict::Pass);
+    for _ in 0..3 {
+        let answer = bench.decide(&asks).await.unwrap();
+        assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));
+        assert_eq!(answer.decisions[0].unwrap().remaining, 9);
+    }
+    assert_eq!(bench.store.peek(&asks[0], now()).await.unwrap().remaining, 9);
+    let keys: Vec<String> = server.run(&["KEYS", "*:node"]);
+    assert!(keys.is_empty(), "a node's bucket stays in the process");
+}
+
+#[tokio::test]
+async fn redis_gives_nothing_where_a_node_limit_refuses() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    let (node, cluster, key) = (node("node"), limit("cluster"), key("192.0.2.1"));
+    let asks = [ask(&cluster, &key, 3), ask(&node, &key, 1)];
+    bench.decide(&asks).await.unwrap();
+    for _ in 0..3 {
+        let answer = bench.decide(&asks).await.unwrap();
+        assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));
+        let cluster = answer.decisions[0].unwrap();
+        assert_eq!((cluster.outcome, cluster.remaining), (Outcome::Allow, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_leaves_its_tokens_in_the_process() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    server.pause();
+    let (node, cluster, key) = (node("node"), limit("cluster"), key("192.0.2.1"));
+    let asks = [ask(&node, &key, 10), ask(&cluster, &key, 10)];
+    let left = || bench.store.peek(&asks[0], now());
+    {
+        let mut request = std::pin::pin!(bench.store.decide(&asks, now()));
+        let first_poll = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(request.as_mut().poll(context).is_ready())
+        });
+        assert!(!first_poll.await, "it waits for Redis");
+        assert_eq!(left().await.unwrap().remaining, 9);
+    }
+    assert_eq!(left().await.unwrap().remaining, 10);
+}
+
+#[tokio::test]
+async fn an_outage_is_one_for_all_workers() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    let other = Store::new(Arc::clone(&bench.shared), &bench.spec, KeyDisplay::Plain);
+    bench.until_redis_decides().await;
+    server.pause();
+    bench.assert_decides_alone("one worker").await;
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let began = Instant::now();
+    for _ in 0..MANY {
+        other.decide(&[ask(&spec, &key, 1)], now()).await.unwrap();
+    }
+    assert!(began.elapsed() < PATIENCE);
+    assert_eq!(bench.log.count("store unavailable"), 1);
+    server.resume();
+    bench.assert_recovers("one worker").await;
+    let patience = Instant::now() + PATIENCE;
+    while other.peek(&ask(&spec, &key, 1), now()).await.is_err() {
+        assert!(Instant::now() < patience, "the other worker never comes back");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_decision_can_move_between_threads() {
+    fn assert_send<T: Send>(_: T) {}
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let bench = Bench::on(&RedisServer::absent().url());
+    assert_send(bench.store.decide(&[], now()));
+}

@@ -1,0 +1,146 @@
+//! README's commands, examples and tables against the program.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tidegate::config::{self, Overrides, schema};
+
+use crate::support::tidegate::program;
+
+const BEGIN: &str = "<!-- reference: begin -->\n";
+const END: &str = "<!-- reference: end -->";
+
+fn path(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn readme() -> String {
+    fs::read_to_string(path("README.md")).unwrap()
+}
+
+/// The contents of README's code blocks of one language.
+fn blocks(language: &str) -> Vec<String> {
+    let text = readme();
+    let mut blocks = Vec::new();
+    let mut rest = text.as_str();
+    while let Some((_, after)) = rest.split_once(&format!("```{language}\n")) {
+        let (block, after) = after.split_once("```").expect("a code block ends");
+        blocks.push(block.to_owned());
+        rest = after;
+    }
+    blocks
+}
+
+#[test]
+fn the_reference_is_the_program_s_own() {
+    let text = readme();
+    let (before, rest) = text.split_once(BEGIN).expect("README has a reference");
+    let (written, after) = rest.split_once(END).expect("the reference ends");
+    let meant = format!("\n{}\n", schema::markdown().trim());
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        fs::write(path("README.md"), format!("{before}{BEGIN}{meant}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(written, meant, "TIDEGATE_BLESS=1 cargo test --test it readme writes it anew");
+}
+
+#[test]
+fn every_example_is_a_configuration() {
+    let examples = blocks("toml");
+    assert!(examples.len() >= 3);
+    for example in examples {
+        // An example may show a part of a file: what it leaves out is put beside it.
+        let mut text = example.clone();
+        if !text.contains("[upstreams.") {
+            text.push_str("\n[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n");
+        }
+        if !text.contains("[[routes]]") {
+            let names: Vec<_> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("[limits.")?.strip_suffix(']'))
+                .map(|name| format!("\"{name}\""))
+                .collect();
+            text.push_str(&format!(
+                "\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [{}]\n",
+                names.join(", ")
+            ));
+        }
+        let env = |_: &str| Some("set".to_owned());
+        if let Err(problems) = config::parse("README.md", &text, &env, &Overrides::default()) {
+            panic!("{}\nin\n{text}", problems.render(config::Colour::Never));
+        }
+    }
+}
+
+#[test]
+fn the_shipped_file_is_right() {
+    let output = program().arg("check").arg("--config").arg(path("proxy.toml")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\n");
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn every_command_of_the_program_is_in_the_readme_and_the_other_way_round() {
+    let help = program().arg("--help").output().unwrap();
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let (_, commands) = help.split_once("Commands:\n").expect("--help lists the commands");
+    let in_program: Vec<_> = commands
+        .lines()
+        .take_while(|line| line.starts_with("  "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|command| *command != "help")
+        .collect();
+    assert!(in_program.contains(&"explain"));
+    let text = readme();
+    for command in &in_program {
+        assert!(text.contains(&format!("| `tidegate {command}")), "`{command}` is not in README");
+    }
+    let in_readme = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `tidegate "))
+        .filter_map(|line| line.split([' ', '`']).next());
+    for command in in_readme {
+        assert!(in_program.contains(&command), "README names `tidegate {command}`");
+    }
+}
+
+#[test]
+fn the_test_command_is_there_and_ci_runs_it() {
+    assert!(readme().contains("./scripts/test"));
+    let ci = fs::read_to_string(path(".ci/run")).unwrap();
+    assert!(ci.contains("./scripts/test"));
+    let parsed = Command::new("bash").arg("-n").arg(path("scripts/test")).status().unwrap();
+    assert!(parsed.success());
+}
+
+#[test]
+fn every_metric_in_the_readme_exists() {
+    let text = readme();
+    let metrics = tidegate::observe::metrics::Metrics::new(1);
+    let page = metrics.render(&tidegate::observe::metrics::Snapshot {
+        version: "0",
+        store_up: true,
+        waiting: 0,
+        connections: 0,
+        memory_keys: 0,
+        log_dropped: 0,
+        config_generation: 1,
+        config_valid: true,
+        servers: Vec::new(),
+    });
+    let named: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `tidegate_"))
+        .filter_map(|line| line.split(['`', '{']).next())
+        .collect();
+    assert!(named.len() >= 8);
+    for name in &named {
+        assert!(page.contains(&format!("# TYPE tidegate_{name} ")), "no metric tidegate_{name}");
+    }
+    for line in page.lines().filter_map(|line| line.strip_prefix("# TYPE tidegate_")) {
+        let name = line.split(' ').next().unwrap();
+        assert!(named.contains(&name), "tidegate_{name} is not in README");
+    }
+}

@@ -1,0 +1,210 @@
+//! What stands in Redis, and what is said to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::limit::decision::Verdict;
+use tidegate::limit::key::Key;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::{KeyDisplay, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::store::{Answer, BucketAsk, Shared, Store, StoreError, Unavailable};
+
+use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::redis::RedisServer;
+
+struct Bench {
+    server: RedisServer,
+    store: Store,
+    shared: Arc<Shared>,
+}
+
+impl Bench {
+    fn start() -> Self {
+        Self::on(RedisServer::start())
+    }
+
+    fn on(server: RedisServer) -> Self {
+        let spec = StoreSpec {
+            location: StoreLocation::Redis(server.url()),
+            prefix: "tidegate".into(),
+            timeout: Duration::from_secs(20),
+            max_keys: 1_000,
+        };
+        let shared = Shared::new(&spec);
+        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        Self { server, store, shared }
+    }
+
+    async fn decide(&self, asks: &[BucketAsk<'_>]) -> Answer {
+        self.try_decide(asks).await.unwrap()
+    }
+
+    async fn try_decide(&self, asks: &[BucketAsk<'_>]) -> Result<Answer, Unavailable> {
+        let now = Timestamp::from_micros(5_000_000_000).unwrap();
+        self.store.decide(asks, now).await
+    }
+
+    /// How often the server has run a command.
+    fn calls(&self, command: &str) -> u64 {
+        let stats: String = self.server.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+        let calls = line.and_then(|line| line.strip_prefix("calls=")?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn keys_are_named_for_people_and_for_clusters() {
+    let bench = Bench::start();
+    let (per_client, ip) = (limit("per-client"), key("203.0.113.7"));
+    let (mut global, none) = (limit("global"), Key::empty());
+    global.key.sources.clear();
+    let odd = key("a|b{c}");
+    bench.decide(&[ask(&per_client, &ip, 10), ask(&global, &none, 10)]).await;
+    bench.decide(&[ask(&per_client, &odd, 10)]).await;
+    let mut keys: Vec<String> = bench.server.run(&["KEYS", "*"]);
+    keys.retain(|key| key != "tidegate::probe");
+    keys.sort();
+    assert_eq!(
+        keys,
+        [
+            "tidegate:global",
+            "tidegate:{203.0.113.7}:per-client",
+            "tidegate:{a%7Cb%7Bc%7D}:per-client",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn every_key_expires_when_its_bucket_is_full() {
+    let bench = Bench::start();
+    let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
+    for (rate, taken, most) in [("1/h", 3, 3 * 3_600_000), ("1/d", 1, 86_400_000 + 3 * 86_400_000)]
+    {
+        for _ in 0..taken {
+            let mut one = ask(&spec, &ip, 10);
+            one.ask.algorithm = bucket(rate, 10);
+            bench.decide(&[one]).await;
+        }
+        let left: i64 = bench.server.run(&["PTTL", "tidegate:{203.0.113.7}:per-client"]);
+        assert!(left <= most + 1 && left > most - 600_000, "{rate}: {left} of {most} ms");
+    }
+    // Fast rates are full again within a millisecond: the key must still go by itself.
+    let fast = limit("fast");
+    for n in 0..50 {
+        let other = key(&n.to_string());
+        let mut one = ask(&fast, &other, 10);
+        one.ask.algorithm = bucket("10000000/s", 1_000);
+        assert_eq!(bench.decide(&[one]).await.verdict, Verdict::Pass);
+    }
+    for key in bench.server.run::<Vec<String>>(&["KEYS", "*"]) {
+        let left: i64 = bench.server.run(&["PTTL", &key]);
+        assert_ne!(left, -1, "{key} never expires");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_is_small() {
+    let bench = Bench::start();
+    let (spec, ip) = (limit("per-ip"), key("203.0.113.7"));
+    for rate in ["100/m", "30/h", "1/d", "7/w"] {
+        let mut one = ask(&spec, &ip, 100);
+        one.ask.algorithm = bucket(rate, 100);
+        bench.decide(&[one]).await;
+        let bytes: u64 = bench.server.run(&["MEMORY", "USAGE", "tidegate:{203.0.113.7}:per-ip"]);
+        assert!(bytes <= 104, "{rate}: {bytes} bytes");
+        bench.store.forget(&one).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_one_call() {
+    let bench = Bench::start();
+    let specs = ["one", "two", "three"].map(limit);
+    let key = key("203.0.113.7");
+    let asks: Vec<_> = specs.iter().map(|spec| ask(spec, &key, 100)).collect();
+    bench.decide(&asks).await;
+    let before = bench.calls("evalsha");
+    for _ in 0..50 {
+        bench.decide(&asks).await;
+    }
+    // An idle worker looks after its connection with a call of its own, now and then.
+    let calls = bench.calls("evalsha") - before;
+    assert!((50..55).contains(&calls), "{calls} calls for 50 requests");
+    assert_eq!(bench.calls("eval"), 0);
+}
+
+#[tokio::test]
+async fn a_lost_script_is_loaded_again_within_the_request() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("203.0.113.7"));
+    for left in (0..5).rev() {
+        let () = bench.server.run(&["SCRIPT", "FLUSH"]);
+        let answer = bench.decide(&[ask(&spec, &key, 5)]).await;
+        assert_eq!(answer.decisions[0].unwrap().remaining, left);
+    }
+    assert_eq!(bench.shared.counters().keys, 0, "this process decided by itself");
+}
+
+#[tokio::test]
+async fn an_unknown_value_reads_as_a_new_bucket() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("203.0.113.7"));
+    for value in ["", "x", "\u{1}\u{1}\u{1}\u{1}", "a longer text of no meaning at all"] {
+        let () = bench.server.run(&["SET", "tidegate:{203.0.113.7}:per-client", value]);
+        let answer = bench.decide(&[ask(&spec, &key, 5)]).await;
+        assert_eq!(answer.decisions[0].unwrap().remaining, 4, "{value:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_its_limits_error_alone() {
+    let bench = Bench::start();
+    let (mut odd, good, ip) = (limit("odd"), limit("good"), key("203.0.113.7"));
+    let () = bench.server.run(&["RPUSH", "tidegate:{203.0.113.7}:odd", "x"]);
+
+    for (left_odd, left_good) in [(1, 9), (0, 8)] {
+        let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
+        assert_eq!(answer.decisions[0].unwrap().remaining, left_odd, "decided in the process");
+        assert_eq!(answer.decisions[1].unwrap().remaining, left_good, "decided in Redis");
+    }
+    let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
+    assert!(matches!(answer.verdict, Verdict::Refuse { by: 0, .. }));
+    assert_eq!(answer.decisions[1].unwrap().remaining, 8, "all or none over both");
+
+    odd.on_store_error = OnStoreError::Allow;
+    let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
+    assert_eq!((answer.decisions[0], answer.verdict), (None, Verdict::Pass));
+
+    odd.on_store_error = OnStoreError::Reject;
+    let answer = bench.try_decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
+    assert_eq!(answer, Err(Unavailable { by: 0 }));
+
+    let look = bench.store.peek(&ask(&odd, &ip, 2), Timestamp::MAX).await;
+    assert!(matches!(look, Err(StoreError::WrongType)));
+    assert_eq!(bench.shared.counters().redis_up, Some(true));
+    assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");
+}
+
+#[tokio::test]
+async fn many_requests_at_once_share_one_connection() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("203.0.113.7"));
+    bench.decide(&[ask(&spec, &key, 300)]).await;
+    let before: String = bench.server.run(&["INFO", "clients"]);
+    let mut requests = tokio::task::JoinSet::new();
+    let bench = Arc::new(bench);
+    for _ in 0..200 {
+        let bench = Arc::clone(&bench);
+        let (spec, key) = (limit("per-client"), key.clone());
+        requests.spawn(async move { bench.decide(&[ask(&spec, &key, 300)]).await.verdict });
+    }
+    let verdicts = requests.join_all().await;
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Pass));
+    let clients =
+        |info: &str| info.lines().find(|l| l.starts_with("connected_")).map(str::to_owned);
+    let after: String = bench.server.run(&["INFO", "clients"]);
+    assert_eq!(clients(&after), clients(&before));
+    let left = bench.store.peek(&ask(&spec, &key, 300), Timestamp::MAX).await.unwrap();
+    assert_eq!(left.remaining, 99);
+}

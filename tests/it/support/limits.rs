@@ -1,0 +1,45 @@
+//! Limits, keys and asks in few words.
+
+use tidegate::limit::algorithm::Algorithm;
+use tidegate::limit::algorithm::token_bucket::Params;
+use tidegate::limit::decide::Ask;
+use tidegate::limit::key::Key;
+use tidegate::limit::name::Name;
+use tidegate::limit::rate::{Burst, Cost, Rate};
+use tidegate::limit::{Mode, Scope};
+use tidegate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
+use tidegate::request::exempt::Exempt;
+use tidegate::request::key::{KeySource, KeySpec, Missing};
+use tidegate::request::overrides::Overrides;
+use tidegate::store::BucketAsk;
+
+/// A limit by client address that takes one token and decides locally where it must.
+pub(crate) fn limit(name: &str) -> LimitSpec {
+    LimitSpec {
+        name: Name::new(name).unwrap(),
+        key: KeySpec { sources: vec![KeySource::Ip], missing: Missing::Shared, ipv6_prefix: 64 },
+        figures: Figures::Limited(bucket("1/h", 10)),
+        overrides: Overrides::default(),
+        cost: CostSpec::Fixed(Cost::ONE),
+        exempt: Exempt::default(),
+        mode: Mode::Enforce,
+        scope: Scope::Cluster,
+        on_store_error: OnStoreError::Local,
+        reject: None,
+    }
+}
+
+pub(crate) fn bucket(rate: &str, burst: u64) -> Algorithm {
+    let rate: Rate = rate.parse().unwrap();
+    Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() })
+}
+
+pub(crate) fn key(value: &str) -> Key {
+    Key::of([Some(value.as_bytes())])
+}
+
+/// The ask of a limit whose bucket holds so many tokens and gains one an hour.
+pub(crate) fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, burst: u64) -> BucketAsk<'r> {
+    let algorithm = bucket("1/h", burst);
+    BucketAsk { spec, key, ask: Ask { algorithm, cost: Cost::ONE, mode: spec.mode } }
+}
