@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// moment changes nothing about a proxy that runs, but this command could not read it.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Health {
-    /// The admin endpoint, as in http://127.0.0.1:9901; by default the file's admin.listen
+    /// The admin endpoint, as in http://127.0.0.1:9090; by default the file's admin.listen
     url: Option<String>,
     #[command(flatten)]
     file: ConfigFile,
@@ -41,7 +41,7 @@ fn authority(url: &str) -> Result<String, Failure> {
     let rest = url.strip_prefix("http://").unwrap_or(url);
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.is_empty() || rest.contains("://") {
-        return Err(Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9901")));
+        return Err(Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9090")));
     }
     match authority.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() => Ok(authority.to_owned()),
