@@ -1,6 +1,6 @@
 //! `tidegate health`: for containers that have no curl.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use crate::config;
 
 /// For each step of the question.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of a status line.
+const LONGEST_LINE: u64 = 1024;
 
 /// Ask a running proxy's admin endpoint whether it lives: exit 0 where it does.
 ///
@@ -77,10 +79,15 @@ fn ask(authority: &str) -> std::io::Result<Option<String>> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(stream, "GET /healthz HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.take(64 * 1024).read_to_end(&mut answer)?;
-    let head = String::from_utf8_lossy(&answer);
-    let mut words = head.split(' ');
+    let mut line = Vec::new();
+    BufReader::new(stream.take(LONGEST_LINE)).read_until(b'\n', &mut line).map_err(|error| {
+        match error.kind() {
+            ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+            _ => error,
+        }
+    })?;
+    let line = String::from_utf8_lossy(&line);
+    let mut words = line.split_whitespace();
     let http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
     Ok(words.next().filter(|_| http).map(str::to_owned))
 }

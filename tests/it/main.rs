@@ -3,13 +3,17 @@
 // Helpers of tests fail as tests do, and say why.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
+mod admin;
 mod basics;
 mod config;
 mod contract;
 mod keys;
+mod layers;
 mod limits;
+mod logs;
 mod outage;
 mod readme;
 mod redis_store;
+mod reload;
 mod support;
 mod twin;
