@@ -101,6 +101,7 @@ fn sample_config(listen: SocketAddr, api: SocketAddr) -> String {
 # Written by `tidegate demo`. Edit it while the demo runs: a change is in force within a second.
 [server]
 listen = \"{listen}\"
+max_connections = 1000
 
 # The API that is protected: here the demo's own.
 [upstreams.sample]

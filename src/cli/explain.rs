@@ -222,10 +222,10 @@ fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Text) 
         .filter_map(|name| Some(format!("{name} = {}", found.params.value(name)?)))
         .collect();
     let with =
-        if params.is_empty() { String::new() } else { format!(" with {}", params.join(", ")) };
-    text.line("why", format_args!("its path {pattern} fits{with}"));
+        if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
+    text.line("why", format_args!("path {pattern} fits{with}"));
     for condition in conditions(route) {
-        text.more(format_args!("and so does its {condition}"));
+        text.more(format_args!("{condition} too"));
     }
     let place = candidates.iter().position(|place| *place == found.route).unwrap_or_default();
     for (rank, other) in candidates.iter().enumerate() {
@@ -233,11 +233,11 @@ fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Text) 
         match rank.cmp(&place) {
             std::cmp::Ordering::Less => {
                 let conditions = conditions(other).join(" and ");
-                text.more(format_args!("{} comes first, but for its {conditions}", other.name));
+                text.more(format_args!("{} is tried before, and wants {conditions}", other.name));
             }
             std::cmp::Ordering::Equal => {}
             std::cmp::Ordering::Greater => {
-                text.more(format_args!("{} fits too, and is less specific", other.name));
+                text.more(format_args!("{} has such a path too, and is less specific", other.name));
             }
         }
     }

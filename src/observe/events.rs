@@ -60,7 +60,8 @@ pub fn server_up(server: &str) {
 
 /// The system allows fewer open files than the connections may need.
 pub fn few_open_files(limit: u64, wanted: u64) {
-    warn!(target: TARGET, limit, wanted, "few open files");
+    let help = "raise it (ulimit -n, LimitNOFILE=) or lower server.max_connections";
+    warn!(target: TARGET, limit, wanted, help, "few open files");
 }
 
 /// The limit on open files could not be raised.

@@ -5,6 +5,7 @@
 
 mod admin;
 mod basics;
+mod cli;
 mod config;
 mod contract;
 mod keys;
@@ -13,6 +14,7 @@ mod limits;
 mod logs;
 mod outage;
 mod readme;
+mod real_input;
 mod redis_store;
 mod reload;
 mod support;
