@@ -8,6 +8,9 @@ use super::decision::{Decision, Verdict};
 use super::rate::Cost;
 use super::time::Timestamp;
 
+/// One value for each ask. Most routes have one limit or two; more go to the heap.
+pub type PerAsk<T> = SmallVec<[T; 2]>;
+
 /// One limit's question: what would it say to a request of this cost?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
@@ -23,9 +26,9 @@ pub struct Ask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
     /// One decision for each ask, in their order. `remaining` is what is left after the verdict.
-    pub decisions: SmallVec<[Decision; 4]>,
+    pub decisions: PerAsk<Decision>,
     /// The state to write for each ask, `None` where the stored one stays.
-    pub writes: SmallVec<[Option<State>; 4]>,
+    pub writes: PerAsk<Option<State>>,
     /// What the enforcing asks mean together.
     pub verdict: Verdict,
 }
@@ -36,7 +39,7 @@ pub struct Decided {
 /// Either every enforcing limit allows, and then each limit that allows takes, those in shadow
 /// too; or one refuses, and none takes anything.
 pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided {
-    let steps: SmallVec<[_; 4]> = asks
+    let steps: PerAsk<_> = asks
         .iter()
         .zip(states.iter().copied().chain(std::iter::repeat(None)))
         .map(|(ask, state)| ask.algorithm.decide(state, ask.cost, now))

@@ -76,15 +76,16 @@ impl KeyBuilder {
     /// Appends a value.
     pub fn push(&mut self, value: &[u8]) {
         self.separate();
+        if value.iter().all(|byte| stands_for_itself(*byte)) {
+            self.text.extend_from_slice(value);
+            return;
+        }
         let text = std::str::from_utf8(value).is_ok();
         for &byte in value {
-            if byte.is_ascii_control()
-                || matches!(byte, SEPARATOR | b'%' | b'{' | b'}')
-                || (!text && !byte.is_ascii())
-            {
-                self.text.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
-            } else {
+            if stands_for_itself(byte) || (text && !byte.is_ascii()) {
                 self.text.push(byte);
+            } else {
+                self.text.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
             }
         }
     }
@@ -106,6 +107,10 @@ impl KeyBuilder {
         }
         self.started = true;
     }
+}
+
+fn stands_for_itself(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && !matches!(byte, SEPARATOR | b'%' | b'{' | b'}')
 }
 
 fn hex(nibble: u8) -> u8 {

@@ -5,11 +5,11 @@
 //! decide, each limit follows its `on_store_error`: those that then decide locally do so with the
 //! whole limit, for this process alone, in buckets that live on between outages.
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::redis::{Intent, Redis, Said};
 use super::{Answer, BucketAsk, Shared, StoreError, Unavailable};
+use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
@@ -32,7 +32,7 @@ pub(super) async fn decide(
     now: Timestamp,
 ) -> Result<Answer, Unavailable> {
     let request = Request { redis, shared, asks, now, began: Instant::now() };
-    let mut by: SmallVec<[By; 4]> = asks
+    let mut by: PerAsk<By> = asks
         .iter()
         .map(|ask| match ask.spec.scope {
             Scope::Node => By::Process,
@@ -67,7 +67,7 @@ pub(super) async fn decide(
 
 enum Asked {
     Decided(Answer),
-    WrongType(SmallVec<[usize; 4]>),
+    WrongType(PerAsk<usize>),
 }
 
 struct Request<'q> {
@@ -85,13 +85,13 @@ impl<'q> Request<'q> {
         let (there_places, there) = self.of(by, By::Redis);
         let decided = self.shared.memory.decide(&here, self.now());
         let passed_here = decided.verdict == Verdict::Pass;
-        let mut taken = Taken { request: self, taken: SmallVec::new() };
+        let mut taken = Taken { request: self, taken: PerAsk::new() };
         if passed_here {
             let allowed = |decision: &&Decision| decision.outcome == Outcome::Allow;
             let takers = here.iter().zip(&decided.decisions).filter(|(_, d)| allowed(d));
             taken.taken = takers.map(|(ask, _)| *ask).collect();
         }
-        let mut decisions: SmallVec<[Option<Decision>; 4]> = by.iter().map(|_| None).collect();
+        let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in here_places.iter().zip(&decided.decisions) {
             decisions[*place] = Some(*decision);
         }
@@ -102,7 +102,7 @@ impl<'q> Request<'q> {
 
         let intent = if passed_here { Intent::Take } else { Intent::Look };
         let said = self.redis.decide(&there, intent, deadline).await?;
-        let mut wrong = SmallVec::new();
+        let mut wrong = PerAsk::new();
         for (place, said) in there_places.iter().zip(&said) {
             match said {
                 Said::Decided(decision) => decisions[*place] = Some(*decision),
@@ -132,7 +132,7 @@ impl<'q> Request<'q> {
     fn decide_here(&self, by: &[By]) -> Answer {
         let (places, here) = self.of(by, By::Process);
         let decided = self.shared.memory.decide(&here, self.now());
-        let mut decisions: SmallVec<[Option<Decision>; 4]> = by.iter().map(|_| None).collect();
+        let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
@@ -149,7 +149,7 @@ impl<'q> Request<'q> {
         }
     }
 
-    fn of(&self, by: &[By], whom: By) -> (SmallVec<[usize; 4]>, SmallVec<[&'q BucketAsk<'q>; 4]>) {
+    fn of(&self, by: &[By], whom: By) -> (PerAsk<usize>, PerAsk<&'q BucketAsk<'q>>) {
         let mine = self.asks.iter().enumerate().zip(by).filter(|(_, by)| **by == whom);
         mine.map(|(ask, _)| ask).unzip()
     }
@@ -165,7 +165,7 @@ impl<'q> Request<'q> {
 /// it does not, or when the client leaves and the request is dropped.
 struct Taken<'t, 'q> {
     request: &'t Request<'q>,
-    taken: SmallVec<[&'q BucketAsk<'q>; 4]>,
+    taken: PerAsk<&'q BucketAsk<'q>>,
 }
 
 impl Taken<'_, '_> {

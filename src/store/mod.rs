@@ -17,13 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::redis::RedisError;
-use smallvec::SmallVec;
 
 use self::health::Health;
 use self::memory::Memory;
 pub use self::redis::BucketName;
 use self::redis::Redis;
-use crate::limit::decide::{Ask, Decided};
+use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
@@ -49,13 +48,13 @@ pub struct BucketAsk<'r> {
 pub struct Answer {
     /// In the asks' order; `None` where a limit was not decided, because Redis is away and the
     /// limit then lets everything pass.
-    pub decisions: SmallVec<[Option<Decision>; 4]>,
+    pub decisions: PerAsk<Option<Decision>>,
     /// What the enforcing limits mean together; its `by` is a place among the asks.
     pub verdict: Verdict,
 }
 
 impl Answer {
-    fn new(asks: &[BucketAsk<'_>], decisions: SmallVec<[Option<Decision>; 4]>) -> Self {
+    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>) -> Self {
         let enforcing = asks
             .iter()
             .zip(&decisions)
@@ -274,6 +273,6 @@ impl Store {
 }
 
 /// The asks by reference, as the stores take them: often only some of them are meant.
-fn all<'a, 'r>(asks: &'a [BucketAsk<'r>]) -> SmallVec<[&'a BucketAsk<'r>; 4]> {
+fn all<'a, 'r>(asks: &'a [BucketAsk<'r>]) -> PerAsk<&'a BucketAsk<'r>> {
     asks.iter().collect()
 }

@@ -7,6 +7,7 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::request::key::KeySource;
 use tidegate::store::{Answer, BucketAsk, Shared, Store, StoreError, Unavailable};
 
 use crate::support::limits::{ask, bucket, key, limit};
@@ -20,10 +21,15 @@ struct Bench {
 
 impl Bench {
     fn start() -> Self {
-        Self::on(RedisServer::start())
+        Self::with(KeyDisplay::Plain)
     }
 
-    fn on(server: RedisServer) -> Self {
+    fn hashed() -> Self {
+        Self::with(KeyDisplay::Hashed)
+    }
+
+    fn with(display: KeyDisplay) -> Self {
+        let server = RedisServer::start();
         let spec = StoreSpec {
             location: StoreLocation::Redis(server.url()),
             prefix: "tidegate".into(),
@@ -31,7 +37,7 @@ impl Bench {
             max_keys: 1_000,
         };
         let shared = Shared::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        let store = Store::new(Arc::clone(&shared), &spec, display);
         Self { server, store, shared }
     }
 
@@ -207,4 +213,17 @@ async fn many_requests_at_once_share_one_connection() {
     assert_eq!(clients(&after), clients(&before));
     let left = bench.store.peek(&ask(&spec, &key, 300), Timestamp::MAX).await.unwrap();
     assert_eq!(left.remaining, 99);
+}
+
+#[tokio::test]
+async fn a_clients_secret_stands_in_redis_only_as_its_hash() {
+    let bench = Bench::hashed();
+    let (mut spec, header) = (limit("per-token"), "x-api-key".parse().unwrap());
+    spec.key.sources = vec![KeySource::Ip, KeySource::Header(header)];
+    let key = Key::of([Some(&b"203.0.113.7"[..]), Some(b"secret")]);
+    assert_eq!(bench.decide(&[ask(&spec, &key, 10)]).await.verdict, Verdict::Pass);
+    let mut keys: Vec<String> = bench.server.run(&["KEYS", "*"]);
+    keys.retain(|key| key != "tidegate::probe");
+    // The first 128 bits of the SHA-256 of `secret`, base64url.
+    assert_eq!(keys, ["tidegate:{203.0.113.7|K7gNU3sdo-OL0wNhqoVWhg}:per-token"]);
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::token_bucket::{self, Params};
+use tidegate::limit::algorithm::token_bucket::{self, Params, STALE};
 use tidegate::limit::algorithm::{Algorithm, LUA, State};
 use tidegate::limit::decide::{Ask, decide};
 use tidegate::limit::decision::Outcome;
@@ -47,6 +47,8 @@ fn any_clock() -> impl Strategy<Value = Clock> {
         3 => (0_u64..2).prop_map(Clock::Promised),
         2 => (0_u64..20, 0_u64..3).prop_map(|(periods, micros)| Clock::Periods(periods, micros)),
         1 => (0..2 * SECOND).prop_map(Clock::Back),
+        // Where a clock that is a little behind becomes one that stepped back.
+        1 => (STALE - 1..=STALE + 1).prop_map(Clock::Back),
         1 => (0..DAY).prop_map(Clock::Back),
     ]
 }

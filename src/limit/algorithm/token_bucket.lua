@@ -8,8 +8,7 @@ do
   local EXACT = 9007199254740992
   local STALE = 1000000
 
-  -- Whole quotient and remainder. fmod is exact, while floor(a / b) is one too many where a / b
-  -- is rounded up to a whole number.
+  -- Whole quotient and remainder: fmod is exact, and so is the division of what it leaves.
   local function divide(a, b)
     local remainder = math.fmod(a, b)
     return (a - remainder) / b, remainder

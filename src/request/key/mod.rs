@@ -4,7 +4,7 @@ mod read;
 mod source;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -147,18 +147,36 @@ pub(super) type ShortText = SmallVec<[u8; 48]>;
 
 /// An address as keys write it: IPv4 as it is, IPv6 as its network.
 pub(super) fn ip_text(address: IpAddr, ipv6_prefix: u8) -> ShortText {
-    let mut text = Writer(ShortText::new());
-    // A writer that grows does not fail.
-    let _ = match address.to_canonical() {
-        IpAddr::V4(v4) => fmt::write(&mut text, format_args!("{v4}")),
+    match address.to_canonical() {
+        IpAddr::V4(v4) => ipv4_text(v4),
         IpAddr::V6(v6) => {
             let prefix = ipv6_prefix.min(128);
             let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
             let network = Ipv6Addr::from_bits(v6.to_bits() & mask);
-            fmt::write(&mut text, format_args!("{network}/{prefix}"))
+            let mut text = Writer(ShortText::new());
+            // A writer that grows does not fail.
+            let _ = fmt::write(&mut text, format_args!("{network}/{prefix}"));
+            text.0
         }
-    };
-    text.0
+    }
+}
+
+/// What `Display` writes, at a tenth of its cost: most requests need it.
+fn ipv4_text(address: Ipv4Addr) -> ShortText {
+    let mut text = ShortText::new();
+    for octet in address.octets() {
+        if !text.is_empty() {
+            text.push(b'.');
+        }
+        if octet >= 100 {
+            text.push(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            text.push(b'0' + octet / 10 % 10);
+        }
+        text.push(b'0' + octet % 10);
+    }
+    text
 }
 
 struct Writer(ShortText);

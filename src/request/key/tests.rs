@@ -108,6 +108,14 @@ fn addresses_are_counted_by_network() {
     }
 }
 
+proptest! {
+    #[test]
+    fn an_ipv4_address_is_written_as_everywhere(address: std::net::Ipv4Addr) {
+        let text = ip_text(address.into(), 64);
+        prop_assert_eq!(String::from_utf8_lossy(&text), address.to_string());
+    }
+}
+
 #[test]
 fn what_comes_twice_is_refused() {
     let twice = [("x-a", "1"), ("x-a", "1"), ("cookie", "c=1"), ("cookie", "d=2; c=1")];

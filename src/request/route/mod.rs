@@ -2,7 +2,7 @@
 //!
 //! A path is compared in its matching form, segment by segment. In a segment a literal wins over
 //! `{parameter}`, and that over `{*rest}`; the first segment in which two patterns differ decides
-//! between them. Among routes with one path the order is [`Rank`](conditions::Rank)'s.
+//! between them. Among routes with one path their conditions decide (`conditions.rs`).
 
 mod conditions;
 mod params;

@@ -12,12 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
-use smallvec::SmallVec;
 
 use self::shard::{Due, Identity, Shard};
 use super::BucketAsk;
 use crate::limit::algorithm::{Algorithm, State};
-use crate::limit::decide::{Ask, Decided, decide};
+use crate::limit::decide::{Ask, Decided, PerAsk, decide};
 use crate::limit::decision::Decision;
 use crate::limit::time::Timestamp;
 
@@ -90,9 +89,9 @@ impl Memory {
 
     /// Decides over all asks at once and takes where the verdict is to pass.
     pub(super) fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
-        let ids: SmallVec<[Identity; 4]> = asks.iter().map(|ask| self.identity(ask)).collect();
+        let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
-        let mut places: SmallVec<[Place; 4]> = SmallVec::new();
+        let mut places: PerAsk<Place> = PerAsk::new();
         for id in &ids {
             places.push(if shards.of(*id).state(*id).is_some() {
                 Place::Known
@@ -104,7 +103,7 @@ impl Memory {
         }
         let mut shared = places.contains(&Place::Shared).then(|| self.use_shared(asks, &places));
 
-        let states: SmallVec<[Option<State>; 4]> = asks
+        let states: PerAsk<Option<State>> = asks
             .iter()
             .zip(ids.iter().zip(&places))
             .map(|(ask, (id, place))| match place {
@@ -113,7 +112,7 @@ impl Memory {
                 Place::Shared => shared.as_ref()?.get(&self.shared_identity(ask)).map(|s| s.0),
             })
             .collect();
-        let figures: SmallVec<[Ask; 4]> = asks.iter().map(|ask| ask.ask).collect();
+        let figures: PerAsk<Ask> = asks.iter().map(|ask| ask.ask).collect();
         let decided = decide(&figures, &states, now);
 
         for (at, ask) in asks.iter().enumerate() {
@@ -246,7 +245,7 @@ impl Memory {
     }
 
     fn lock(&self, ids: &[Identity]) -> Locked<'_> {
-        let mut numbers: SmallVec<[usize; 4]> =
+        let mut numbers: PerAsk<usize> =
             ids.iter().map(|id| shard_number(*id, self.shards.len())).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -260,7 +259,7 @@ impl Memory {
 
 /// The shards of one decision, in ascending order.
 struct Locked<'m> {
-    guards: SmallVec<[(usize, MutexGuard<'m, Shard>); 4]>,
+    guards: PerAsk<(usize, MutexGuard<'m, Shard>)>,
     shards: usize,
 }
 

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, Script, ServerErrorKind, Value};
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use self::connection::{Connection, Server};
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
 use crate::limit::algorithm::{self, Algorithm};
-use crate::limit::decide::Ask;
+use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
 use crate::limit::rate::{Burst, Cost, Rate};
@@ -86,8 +85,8 @@ impl Redis {
         asks: &[&BucketAsk<'_>],
         intent: Intent,
         deadline: Instant,
-    ) -> Result<SmallVec<[Said; 4]>, StoreError> {
-        let keys: SmallVec<[String; 4]> = asks.iter().map(|ask| self.key_name(ask)).collect();
+    ) -> Result<PerAsk<Said>, StoreError> {
+        let keys: PerAsk<String> = asks.iter().map(|ask| self.key_name(ask)).collect();
         let figures = asks.iter().map(|ask| &ask.ask);
         let call = script_call(intent.verb(), &keys, figures);
         let read = |value| read_answer(&value, asks.len());
@@ -228,7 +227,7 @@ async fn send(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Valu
 }
 
 /// Three whole numbers for each ask; `None` for anything else.
-fn read_answer(answer: &Value, asks: usize) -> Option<SmallVec<[Said; 4]>> {
+fn read_answer(answer: &Value, asks: usize) -> Option<PerAsk<Said>> {
     let Value::Array(numbers) = answer else { return None };
     if numbers.len() != 3 * asks {
         return None;
@@ -267,7 +266,7 @@ mod tests {
         let numbers =
             |numbers: &[i64]| Value::Array(numbers.iter().map(|n| Value::Int(*n)).collect());
         let allow = Said::Decided(Decision { outcome: Outcome::Allow, remaining: 7 });
-        let one: SmallVec<[Said; 4]> = SmallVec::from_slice(&[allow]);
+        let one: PerAsk<Said> = PerAsk::from_slice(&[allow]);
         assert_eq!(read_answer(&numbers(&[0, 0, 7]), 1), Some(one));
         for (name, answer) in [
             ("no list", Value::Okay),
