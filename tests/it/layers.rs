@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// The house from left to right; what stands on one line does not import each other.
-/// [``]. A module may import every one that stands below it.
+/// The house, from the left of its map (here above) to the right. A module may import itself and
+/// those below its line, and none of its own line.
 const LAYERS: [&[&str]; 13] = [
     &["main"],
     &["cli"],
@@ -21,8 +21,7 @@ const LAYERS: [&[&str]; 13] = [
     &["limit"],
 ];
 
-/// Arrows to the right that are not allowed all the same: the path of a file's beginning, and what
-/// it leaves alone.
+/// Arrows to the right that are not allowed all the same: a module, and what it leaves alone.
 const FORBIDDEN: [(&str, &[&str]); 6] = [
     ("config", &["observe", "clock"]),
     ("proxy", &["config", "store"]),
