@@ -45,7 +45,7 @@ pub(super) fn demo(demo: &Demo) -> Ended {
     let failed = |error: std::io::Error| Failure::run(error);
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     api.set_nonblocking(true).map_err(failed)?;
-    let proxy = choose_port(demo.listen).map_err(failed)?;
+    let proxy = choose_port(demo.listen)?;
     // Lives, and keeps its folder, until the demo ends.
     let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
     let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
@@ -81,12 +81,12 @@ pub(super) fn demo(demo: &Demo) -> Ended {
 }
 
 /// The demo's file and its visitor must know the port before the proxy listens: for port 0, one
-/// that is free now.
-fn choose_port(listen: SocketAddr) -> std::io::Result<SocketAddr> {
-    match listen.port() {
-        0 => TcpListener::bind(listen)?.local_addr(),
-        _ => Ok(listen),
-    }
+/// that is free now. A port in use is told before anything else is.
+fn choose_port(listen: SocketAddr) -> Result<SocketAddr, Failure> {
+    TcpListener::bind(listen).and_then(|free| free.local_addr()).map_err(|error| {
+        let help = "choose another address with --listen";
+        Failure::run(format!("cannot listen on {listen}: {error}; {help}"))
+    })
 }
 
 /// Writes a file that must not be there yet: somebody's configuration is not overwritten.

@@ -36,7 +36,10 @@ pub(super) fn run(run: Run) -> Ended {
     let rust_log = std::env::var("RUST_LOG").ok();
     let log = log::init(&loaded.plan.log, std::io::stdout().is_terminal(), rust_log)
         .map_err(Failure::usage)?;
-    let file = run.file.config.display().to_string();
+    let file = match run.file.config.exists() {
+        true => run.file.config.display().to_string(),
+        false => "none".to_owned(),
+    };
     let start = Start { plan: loaded.plan, file, reload, log, beside: Box::pin(async {}) };
     server::run(start).map_err(Failure::run)
 }

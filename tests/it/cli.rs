@@ -169,6 +169,7 @@ fn an_upstream_alone_is_enough() {
     for command in [&["run"][..], &[]] {
         let arguments = [command, &["--upstream", &url, "--listen", "127.0.0.1:0"]].concat();
         let mut proxy = Running::start(empty.path(), &arguments);
+        assert_eq!(proxy.event("config loaded")["file"], "none");
         let address = proxy.listening();
         assert_eq!(get(address, "/any/path?x", &[]).text(), "/any/path?x");
         assert_eq!(proxy.end("TERM"), Some(0));
@@ -212,6 +213,9 @@ fn a_port_in_use_is_one_line() {
     assert_eq!((code, errors.lines().count()), (1, 1), "{errors}");
     assert!(errors.contains("admin.listen"), "{errors}");
     assert!(!out.contains("\"listening\""), "{out}");
+    let (code, out, errors) = told(here.path(), &["demo", "--listen", &address]);
+    assert_eq!((code, out.as_str(), errors.lines().count()), (1, "", 1), "{errors}");
+    assert!(errors.contains("--listen"), "{errors}");
     let foreign = ["run", "--listen", "192.0.2.1:80"];
     let (code, _, errors) = told(here.path(), &foreign);
     assert_eq!((code, errors.lines().count()), (1, 1), "{errors}");
