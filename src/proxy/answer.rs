@@ -7,7 +7,7 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, Heade
 use http::{Method, Response, StatusCode};
 
 use super::body::ResponseBody;
-use super::headers;
+use super::headers::quotas;
 use super::refusal::Refusal;
 use crate::plan::{AnswerBody, AnswerSpec};
 use crate::throttle::{Refused, Refusing};
@@ -78,6 +78,7 @@ fn explain(refusal: &Refusal) -> (StatusCode, String) {
         Refusal::Upstream(_) => {
             (StatusCode::BAD_GATEWAY, "the API could not be reached or broke off".to_owned())
         }
+        Refusal::ClientLeft => (super::client_gone(), "the client has left".to_owned()),
         Refusal::Method(_) => {
             (StatusCode::METHOD_NOT_ALLOWED, "no route for this method".to_owned())
         }
@@ -146,9 +147,9 @@ fn throttled(
     };
     let headers = response.headers_mut();
     if let (true, Some(wait)) = (answer.retry_after, refusing.retry_after) {
-        headers::write_retry_after(headers, wait);
+        quotas::write_retry_after(headers, wait);
     }
-    headers::write_quotas(headers, &refusing.quotas, default);
+    quotas::write_quotas(headers, &refusing.quotas, default);
     response
 }
 

@@ -29,6 +29,8 @@ pub enum Refusal {
     Limits(Refused),
     /// The upstream did not answer.
     Upstream(UpstreamError),
+    /// Nobody waits for an answer any more.
+    ClientLeft,
 }
 
 impl Refusal {
@@ -36,7 +38,7 @@ impl Refusal {
     /// that it must close.
     pub(super) fn closes(&self) -> bool {
         match self {
-            Self::Host(_) | Self::TransferCoding | Self::Body(_) => true,
+            Self::Host(_) | Self::TransferCoding | Self::Body(_) | Self::ClientLeft => true,
             Self::Path(_)
             | Self::NotFound
             | Self::Method(_)

@@ -13,9 +13,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::io::{ClientStream, Phase, Times};
+use super::headers::forwarded::Peer;
+use super::io::{ClientStream, Due, Phase, Socket, Times};
 use super::{Connection, Proxy};
 use crate::observe::events;
 use crate::plan::ServerSpec;
@@ -24,8 +25,8 @@ use crate::plan::ServerSpec;
 /// would fail the same way.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a listener that is about to close waits for one more connection.
-const LAST_CALL: Duration = Duration::from_millis(20);
+/// How long a connection that has said nothing yet may take to say it once the process drains.
+const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// How far away a timer is set that is not meant to fire.
 const FAR: Duration = Duration::from_secs(24 * 3600);
@@ -122,8 +123,11 @@ pub async fn listen(
         take(accepted, &proxy, &slots, &told).await;
     }
     // What the kernel has completed by now was promised an answer.
-    while let Ok(accepted) = timeout(LAST_CALL, listener.accept()).await {
-        take(accepted, &proxy, &slots, &told).await;
+    if let Ok(queue) = listener.into_std() {
+        while let Ok((stream, peer)) = queue.accept() {
+            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+            take(stream.map(|stream| (stream, peer)), &proxy, &slots, &told).await;
+        }
     }
     slots.listening.fetch_sub(1, Ordering::Relaxed);
 }
@@ -172,47 +176,95 @@ async fn serve(
     let active = proxy.active();
     let server = &active.plan.server;
     let phase = Arc::new(Phase::new(times(server)));
-    let connection = Arc::new(Connection { peer, phase: phase.clone(), slot: Arc::new(slot) });
-    let io = TokioIo::new(ClientStream::new(stream, phase.clone()));
+    let socket = Socket::new(stream);
+    let connection = Arc::new(Connection {
+        peer: Peer::new(peer.ip()),
+        phase: phase.clone(),
+        socket: socket.clone(),
+        slot: Arc::new(slot),
+    });
+    let io = TokioIo::new(ClientStream::new(socket.clone(), phase.clone()));
     let service = service_fn(move |request| {
         let (proxy, connection) = (proxy.clone(), connection.clone());
         async move { Ok::<_, Infallible>(proxy.handle(request, &connection).await) }
     });
     let mut exchange = pin!(builder(server).serve_connection(io, service).with_upgrades());
     drop(active);
-    let mut deadline = phase.deadline();
-    let mut timer = pin!(sleep_until(deadline.unwrap_or_else(|| Instant::now() + FAR)));
+    let mut set = deadline(&phase);
+    let mut timer = pin!(sleep_until(set));
     let mut drain = pin!(draining.wait_for(|draining| *draining));
-    let mut drained = false;
+    let mut ending = Ending::No;
     loop {
         tokio::select! {
             biased;
-            // How it ended is the client's affair.
-            _ = exchange.as_mut() => return,
+            // How it ended is the client's affair, unless it would take it for a good end.
+            ended = exchange.as_mut() => {
+                if ended.is_err() && phase.resets() {
+                    socket.reset_at_close();
+                }
+                return;
+            }
             () = std::future::poll_fn(|_| {
-                // Only ever sooner than it is set: a later deadline is looked at when it fires.
-                let due = phase.deadline();
-                if due.is_some_and(|due| deadline.is_none_or(|set| due < set)) {
-                    deadline = due;
+                // Only ever sooner than it is set: a later one is looked at when it fires.
+                let due = deadline(&phase);
+                if due < set {
+                    set = due;
                     std::task::Poll::Ready(())
                 } else {
                     std::task::Poll::Pending
                 }
-            }) => timer.as_mut().reset(deadline.unwrap_or_else(|| Instant::now() + FAR)),
+            }) => timer.as_mut().reset(set),
             () = timer.as_mut() => {
-                let due = phase.deadline();
-                if due.is_some_and(|due| due <= Instant::now()) {
-                    return;
+                let now = Instant::now();
+                match phase.due() {
+                    Some((at, Due::Close)) if at <= now => return,
+                    Some((at, Due::Look)) if at <= now => {
+                        if socket.has_left() {
+                            return;
+                        }
+                        phase.looked(now);
+                    }
+                    _ => {}
                 }
-                deadline = due;
-                timer.as_mut().reset(due.unwrap_or_else(|| Instant::now() + FAR));
+                set = deadline(&phase);
+                timer.as_mut().reset(set);
             }
-            _ = drain.as_mut(), if !drained => {
-                drained = true;
+            _ = drain.as_mut(), if ending == Ending::No => {
+                ending = Ending::Announced(Instant::now() + LAST_CALL);
+            }
+            () = said_enough(&phase, &ending) => {
+                ending = Ending::Told;
                 exchange.as_mut().graceful_shutdown();
             }
         }
     }
+}
+
+/// How far the end of a connection has come in a process that drains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    No,
+    /// The process drains; a request that has begun to come may come until then.
+    Announced(Instant),
+    /// The connection ends with the request that is under way.
+    Told,
+}
+
+/// Once its end is announced, waits for the head that a connection has begun to say, or is about
+/// to. Told to end before, it would close without a look at it.
+async fn said_enough(phase: &Phase, ending: &Ending) {
+    let Ending::Announced(until) = *ending else { return std::future::pending().await };
+    let said = std::future::poll_fn(|_| match phase.awaits_head() {
+        // Whatever comes wakes this task.
+        true => std::task::Poll::Pending,
+        false => std::task::Poll::Ready(()),
+    });
+    let _ = timeout_at(until, said).await;
+}
+
+/// When a connection's timer must fire.
+fn deadline(phase: &Phase) -> Instant {
+    phase.due().map_or_else(|| Instant::now() + FAR, |(at, _)| at)
 }
 
 fn times(server: &ServerSpec) -> Times {
