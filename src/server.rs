@@ -3,7 +3,7 @@
 mod listen;
 
 use std::fmt;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
@@ -314,8 +314,11 @@ enum Told {
     Reload,
 }
 
-/// SIGTERM or SIGINT to end, SIGHUP to read the configuration again.
+/// SIGTERM or SIGINT to end, SIGHUP to read the configuration again, unless the terminal is gone.
 struct Signals {
+    /// Whether the log goes to a terminal. When that is closed a SIGHUP says so, and nobody is left
+    /// to read or to end the process.
+    on_terminal: bool,
     terminate: Signal,
     interrupt: Signal,
     reload: Signal,
@@ -324,6 +327,7 @@ struct Signals {
 impl Signals {
     fn new() -> io::Result<Self> {
         Ok(Self {
+            on_terminal: io::stdout().is_terminal(),
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             reload: signal(SignalKind::hangup())?,
@@ -334,7 +338,10 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Told::End,
             _ = self.interrupt.recv() => Told::End,
-            _ = self.reload.recv() => Told::Reload,
+            _ = self.reload.recv() => {
+                let closed = self.on_terminal && !io::stdout().is_terminal();
+                if closed { Told::End } else { Told::Reload }
+            }
         }
     }
 

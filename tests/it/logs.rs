@@ -1,8 +1,8 @@
 //! What an operator reads.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -380,9 +380,13 @@ fn a_terminal_gets_lines_for_eyes() {
         }
         assert_eq!(listening.contains("\x1b[1mlistening\x1b[0m"), pretty, "{listening:?}");
         assert_eq!(serde_json::from_str::<Value>(listening.trim()).is_err(), pretty);
+        let digits = listening.split("127.0.0.1:").nth(1).unwrap();
+        let port: String = digits.chars().take_while(char::is_ascii_digit).collect();
+        let address: SocketAddr = format!("127.0.0.1:{port}").parse().unwrap();
+        assert_eq!(get(address, "/", &[]).status, 200);
         process.kill().unwrap();
         process.wait().unwrap();
-        // With the terminal goes what ran in it.
-        output.read_to_end(&mut Vec::new()).unwrap();
+        // With the terminal goes what ran in it, although a hangup means reload elsewhere.
+        wait_until("the proxy ends", || TcpStream::connect(address).is_err());
     }
 }
