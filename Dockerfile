@@ -20,7 +20,9 @@ WORKDIR /etc/tidegate
 USER tidegate
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-# Asks the admin endpoint where proxy.toml has it; a file of your own needs [admin] listen, too.
-HEALTHCHECK --interval=10s --timeout=4s --start-period=2s CMD ["tidegate", "health"]
+# A file of your own needs [admin] listen with this port, too. The URL is named, so that a mistake in
+# a proxy.toml that is being edited does not make a proxy that runs look ill.
+HEALTHCHECK --interval=10s --timeout=4s --start-period=2s \
+    CMD ["tidegate", "health", "http://127.0.0.1:9090"]
 ENTRYPOINT ["tidegate"]
 CMD ["run"]

@@ -28,8 +28,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the endpoint tells of.
 #[derive(Clone)]
 pub struct Admin {
-    /// The bearer token for all but the health checks.
-    pub token: Option<String>,
     /// The process.
     pub process: Arc<Process>,
     /// The plan in force.
@@ -62,8 +60,9 @@ pub async fn listen(listener: TcpListener, admin: Arc<Admin>) {
 impl Admin {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
+        let plan = self.plan.borrow().plan.clone();
         let open = matches!(path, "/healthz" | "/readyz");
-        match &self.token {
+        match &plan.admin.token {
             None if !is_local(request.headers(), request.uri()) => {
                 return text(
                     StatusCode::FORBIDDEN,

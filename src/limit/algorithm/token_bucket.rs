@@ -341,15 +341,18 @@ mod tests {
         ) {
             let mut state = (!begins_new).then_some(start);
             let mut now = 1_u64 << 52;
-            // Only what the clock gained over where the bucket had seen it counts as time.
-            let (mut reached, mut time) = (state.map(|state| state.at.as_micros()), 0_u64);
+            // Only what the clock gained over where it had been counts as time.
+            let (mut reached, mut time) = (now, 0_u64);
             let mut passed: Vec<(u64, u64)> = Vec::new();
             for (step, tokens) in moves {
                 now = step.from(now, figures.rate).min(EXACT - 1);
-                let before = reached.unwrap_or(now);
-                if now >= before || before - now > STALE {
-                    time += now.saturating_sub(before);
-                    reached = Some(now);
+                if state.is_none() {
+                    // A new bucket has seen no time yet that a clock could be behind of.
+                    reached = now;
+                }
+                if now >= reached || reached - now > STALE {
+                    time += now.saturating_sub(reached);
+                    reached = now;
                 }
                 let tokens = tokens.min(figures.burst.get());
                 let step = decide(&figures, state, cost(tokens), at(now));

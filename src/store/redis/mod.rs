@@ -18,8 +18,9 @@ use crate::limit::Mode;
 use crate::limit::algorithm::{self, Algorithm};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::key::Key;
 use crate::limit::rate::{Burst, Cost, Rate};
-use crate::plan::KeyDisplay;
+use crate::plan::{KeyDisplay, LimitSpec};
 
 const SHELL: &str = include_str!("../shell.lua");
 
@@ -123,19 +124,37 @@ impl Redis {
         Instant::now() + self.shared.timeout()
     }
 
-    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key.
     fn key_name(&self, ask: &BucketAsk<'_>) -> String {
-        let (spec, prefix) = (ask.spec, &self.prefix);
-        let Suffix(suffix) = Suffix::of(&ask.ask.algorithm);
+        let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
+        name.text(&ask.ask.algorithm, self.display)
+    }
+}
+
+/// A bucket, by what its key in Redis is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketName<'n> {
+    /// `store.prefix`.
+    pub prefix: &'n str,
+    /// The limit.
+    pub spec: &'n LimitSpec,
+    /// The key, plain.
+    pub key: &'n Key,
+}
+
+impl BucketName<'_> {
+    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key.
+    pub fn text(&self, algorithm: &Algorithm, display: KeyDisplay) -> String {
+        let Self { prefix, spec, key } = self;
+        let Suffix(suffix) = Suffix::of(algorithm);
         if spec.key.sources.is_empty() {
             return format!("{prefix}:{}{suffix}", spec.name);
         }
-        match self.display {
+        match display {
             KeyDisplay::Hashed if spec.key.has_secrets() => {
-                format!("{prefix}:{{{}}}:{}{suffix}", spec.key.hashed(ask.key), spec.name)
+                format!("{prefix}:{{{}}}:{}{suffix}", spec.key.hashed(key), spec.name)
             }
             KeyDisplay::Hashed | KeyDisplay::Plain => {
-                format!("{prefix}:{{{}}}:{}{suffix}", ask.key, spec.name)
+                format!("{prefix}:{{{key}}}:{}{suffix}", spec.name)
             }
         }
     }
