@@ -151,8 +151,9 @@ mod decide {
                 specs.iter().map(|spec| key(spec, &path, &headers)).collect()
             })
             .collect();
+        // Every bucket is there before it counts, as in a proxy that has run for a while.
         let (mut place, mut now) = (0, Timestamp::from_micros(1_800_000_000_000_000).unwrap());
-        bencher.bench_local(|| {
+        let mut next = || {
             place = (place + 7919) % keys.len();
             now = now.plus_micros(1);
             let asks: SmallVec<[BucketAsk<'_>; 4]> = specs
@@ -161,7 +162,11 @@ mod decide {
                 .map(|(spec, key)| BucketAsk { spec, key, ask: ask(spec) })
                 .collect();
             at_once(store.decide(&asks, now)).unwrap()
-        });
+        };
+        for _ in 0..keys.len() {
+            next();
+        }
+        bencher.bench_local(next);
     }
 
     fn ask(spec: &LimitSpec) -> Ask {

@@ -18,36 +18,37 @@ class Sample:
     rate: float
     # How much of one core the proxy used; below 1 the load was the bottleneck.
     busy: float
-    requests: int
-    seconds: float
+    # What `gauge` gained for each request.
+    gained: tuple = ()
 
 
 @dataclass(frozen=True)
 class Saturate:
     """As many requests as go over 64 connections, each sent when the one before is answered."""
 
-    seconds: float
+    seconds: int
     # "200": every request passes. "429": every one but each key's first is rejected.
     expect: str = "200"
     script: str | None = None
     connections: int = 64
+    core: str = "load"
 
-    def run(self, bench, proxy):
-        """One measurement, after a short run that does not count."""
-        self._wrk(bench, proxy, 0.3)
-        before = proxy.cpu()
-        requests, seconds = self._wrk(bench, proxy, self.seconds)
-        cpu = proxy.cpu() - before
-        return Sample(cpu / requests, requests / seconds, cpu / seconds / 1e6, requests, seconds)
+    def run(self, bench, proxy, gauge=lambda: ()):
+        """One measurement. `gauge` reads other counters, before and after."""
+        before, others = proxy.cpu(), gauge()
+        requests, seconds = self._wrk(bench, proxy)
+        cpu, after = proxy.cpu() - before, gauge()
+        gained = tuple((now - then) / requests for now, then in zip(after, others))
+        return Sample(cpu / requests, requests / seconds, cpu / seconds / 1e6, gained)
 
-    def _wrk(self, bench, proxy, seconds):
-        command = ["wrk", "-t1", f"-c{self.connections}", f"-d{max(1, round(seconds))}s"]
+    def _wrk(self, bench, proxy):
+        command = ["wrk", "-t1", f"-c{self.connections}", f"-d{self.seconds}s"]
         if self.script is not None:
             path = bench.workspace.path / "requests.lua"
             path.write_text(self.script)
             command += ["-s", str(path)]
         command.append(f"http://127.0.0.1:{proxy.port}/")
-        said = bench.run(command, "load", seconds + 30)
+        said = bench.run(command, self.core, self.seconds + 30)
         found = re.search(r"(\d+) requests in ([\d.]+)(ms|s)", said)
         if found is None or int(found.group(1)) == 0:
             raise Failed(f"wrk got no answers from {proxy.name}: {said}")

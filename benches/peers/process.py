@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -116,7 +117,7 @@ class Workspace:
         self.children = []
         atexit.register(self.close)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: (_ for _ in ()).throw(SystemExit(1)))
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
     def directory(self, name):
         """A new directory whose name begins so."""
@@ -135,8 +136,11 @@ class Workspace:
             child.stop()
             self.children.remove(child)
 
-    def close(self):
+    def stop_all(self):
         for child in reversed(self.children):
             child.stop()
         self.children.clear()
+
+    def close(self):
+        self.stop_all()
         shutil.rmtree(self.path, ignore_errors=True)

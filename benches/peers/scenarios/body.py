@@ -1,10 +1,10 @@
 """One large body through the proxy, down and up."""
 
+from dataclasses import dataclass
+
 import report
 from peers import Setup
 from process import Failed, free_port
-
-from dataclasses import dataclass
 
 SIZE = 1 << 30
 QUICK_SIZE = 128 << 20

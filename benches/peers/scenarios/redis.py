@@ -1,13 +1,11 @@
 """tidegate with buckets in Redis: what a check costs there, and what it costs the proxy."""
 
 import re
-from dataclasses import dataclass
 from statistics import median
 
 import report
 from load import Saturate, keys_script
 from peers import Setup
-from process import Failed
 from redis_server import RedisServer
 
 KEYS = 10_000
@@ -15,50 +13,72 @@ KEYS = 10_000
 CONNECTIONS = 256
 
 
-@dataclass(frozen=True)
-class Checked:
-    """One run."""
-
-    # Microseconds of the proxy's CPU for each request.
-    cpu: float
-    # Microseconds of Redis's CPU for each request.
-    redis: float
-    # Requests a second.
-    rate: float
-    # Requests decided by one script call.
-    batch: float
-
-
 def redis(bench):
-    """Requests that the proxy answers itself, so that what is left is the check."""
+    """Requests that the proxy answers itself, so that what is left is the check: buckets in the
+    process, in Redis, three of them in Redis."""
     server = RedisServer(bench)
     variants = {
         "in process, one limit": Setup(None, key="header"),
         "Redis, one limit": Setup(None, key="header", redis=server.port),
         "Redis, three limits": Setup(None, key="header", redis=server.port, limits_each=3),
     }
+    load = Saturate(bench.seconds, script=keys_script(KEYS), connections=CONNECTIONS)
     parts = []
     for peer in bench.peers:
         if not peer.name.startswith("tidegate"):
             continue  # the others have no such thing
         server.ask("FLUSHALL")
         proxies = {title: peer.start(bench.workspace, setup) for title, setup in variants.items()}
-        load = Saturate(bench.seconds, script=keys_script(KEYS), connections=CONNECTIONS)
-        samples = bench.in_turn(proxies, lambda proxy: _checked(bench, server, load, proxy))
+        gauge = lambda: (server.child.cpu(), _calls(server))
+        samples = bench.in_turn(proxies, lambda proxy: load.run(bench, proxy, gauge))
+        buckets = _buckets(server)
         bench.workspace.stop(*proxies.values())
-        parts.append(f"{peer.name}:\n\n{_table(samples)}\n{_bucket(server)}")
+        parts.append(f"{peer.name}:\n\n{_table(samples)}\n{buckets}")
     bench.workspace.stop(server.child)
     return "\n".join(parts)
 
 
-def _checked(bench, server, load, proxy):
-    calls, used = _calls(server), server.child.cpu()
-    sample = load.run(bench, proxy)
-    # The short run before the measurement counts at Redis too, so the requests are taken from
-    # the proxy's rate and Redis's own clock would be wrong: both runs are of the same kind.
-    return sample, calls, used
-
-
 def _calls(server):
-    found = re.match(r"calls=(\d+)", server.info("cmdstat_evalsha"))
-    return int(found.group(1)) if found else 0
+    """Script calls so far."""
+    kinds = (server.info(f"cmdstat_{name}") for name in ("evalsha", "fcall"))
+    return sum(int(found.group(1)) for kind in kinds if (found := re.match(r"calls=(\d+)", kind)))
+
+
+def _table(samples):
+    base = [sample.cpu for sample in next(iter(samples.values()))]
+    rows = []
+    for title, got in samples.items():
+        redis, calls = ([sample.gained[place] for sample in got] for place in (0, 1))
+        row = [
+            title,
+            f"{median(sample.rate for sample in got):.0f}",
+            report.spread([sample.cpu for sample in got], "{:.1f}"),
+            report.spread([sample.cpu - other for sample, other in zip(got, base)], "{:.1f}"),
+        ]
+        if median(calls) > 0.01:
+            row += [
+                report.spread(redis, "{:.1f}"),
+                f"{1e6 / median(redis):.0f}",
+                f"{1 / median(calls):.1f}",
+            ]
+        else:
+            row[3:] = [""] * 4
+        rows.append(row)
+    header = [
+        "buckets", "requests/s", "proxy, µs of CPU for each request", "more than in process, µs",
+        "Redis, µs of CPU for each request", "requests/s that Redis's core could decide",
+        "requests in a call",
+    ]
+    return report.table(header, rows)
+
+
+def _buckets(server):
+    """What a bucket takes in Redis, by the length of its key."""
+    sizes = {}
+    for key in server.ask("SCAN", 0, "MATCH", "*{*", "COUNT", 1000)[1]:
+        sizes[len(key), server.ask("MEMORY", "USAGE", key, "SAMPLES", 0)] = key
+    rows = [
+        [f"`{key.decode(errors='replace')}`", length, size]
+        for (length, size), key in sorted(sizes.items())
+    ]
+    return report.table(["one bucket's key", "its length", "MEMORY USAGE, bytes"], rows)

@@ -34,9 +34,8 @@ def latency(bench):
         proxies |= {"tidegate with Redis": proxy for proxy in shared.values()}
     verify(bench, proxies, check.forwards)
     proxies = {"direct": Direct(upstream.port), **proxies}
-    seconds = max(1, round(bench.seconds))
     samples = bench.in_turn(
-        proxies, lambda proxy: bench.load.rate(proxy.port, RATE, CONNECTIONS, seconds)
+        proxies, lambda proxy: bench.load.rate(proxy.port, RATE, CONNECTIONS, bench.seconds)
     )
     bench.workspace.stop(upstream, server.child, *list(proxies.values())[1:])
     direct = {field: [sample[field] for sample in samples["direct"]] for field in ("p50", "p99", "p999")}
