@@ -99,7 +99,7 @@ class Report:
         versions = ", ".join(f"{peer.name}: {peer.version()}" for peer in bench.peers)
         self.parts = [
             f"# Measured {time.strftime('%Y-%m-%d %H:%M')}\n",
-            f"{machine.describe()}. {versions}.",
+            f"{machine.describe()}. {versions}, commit {install.commit()}.",
             f"{options.rounds} rounds of {options.seconds} s, the peers in turn; a ratio is that of "
             "one round's figures, and stands as median (lowest to highest).\n",
         ]
@@ -108,6 +108,7 @@ class Report:
         """Whether it could be measured."""
         self.bench.say(f"{name}: {scenario.__doc__.splitlines()[0]}")
         started = time.monotonic()
+        self.bench.left_out.clear()
         try:
             text, went = scenario(self.bench), True
         except (Failed, OSError) as failed:
@@ -117,6 +118,7 @@ class Report:
             self.bench.workspace.stop_all()
         self.bench.say(f"  took {time.monotonic() - started:.0f} s")
         self.parts += [f"## {name}\n", " ".join(scenario.__doc__.split()) + "\n", text]
+        self.parts += [f"Without {who}: {why}\n" for who, why in self.bench.left_out.items()]
         stolen = machine.disturbance(self.started, machine.ticks())
         footer = f"Taken from this machine by others of its host meanwhile: {stolen:.1%}.\n"
         self.path.write_text("\n".join([*self.parts, footer]))

@@ -46,6 +46,7 @@ def _listener(setup, port):
         "stat_prefix": "clients",
         "use_remote_address": True,
         "generate_request_id": False,
+        "codec_type": "HTTP2" if setup.protocol == "h2" else "HTTP1",
         "stream_idle_timeout": "60s",
         "common_http_protocol_options": {"idle_timeout": "75s"},
         "route_config": {"virtual_hosts": [

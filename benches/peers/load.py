@@ -62,6 +62,38 @@ class Saturate:
         return requests, float(found.group(2)) * (0.001 if found.group(3) == "ms" else 1)
 
 
+@dataclass(frozen=True)
+class Multiplex:
+    """The same over HTTP/2: 8 connections with 16 requests under way on each."""
+
+    seconds: int
+
+    def run(self, bench, proxy):
+        before = proxy.cpu()
+        said = self.ask(bench, proxy, "-c8", "-m16", "--duration", self.seconds)
+        cpu = proxy.cpu() - before
+        requests = _number(r"(\d+) 2xx", said)
+        return Sample(cpu / requests, requests / self.seconds, cpu / self.seconds / 1e6)
+
+    def speaks(self, bench, proxy):
+        """Whether it answers at all."""
+        self.ask(bench, proxy, "-c1", "-m2", "-n10")
+
+    def ask(self, bench, proxy, *arguments):
+        command = ["h2load", "-t1", *arguments, f"http://127.0.0.1:{proxy.port}/"]
+        said = bench.run(command, "load", self.seconds + 30)
+        done = _number(r"(\d+) 2xx", said)
+        other = _number(r"(\d+) failed", said) + _number(r"(\d+) 4xx", said)
+        if done == 0 or other > 0:
+            raise Failed(f"{proxy.name} answers {done} requests over HTTP/2 and fails {other}")
+        return said
+
+
+def _number(pattern, text):
+    found = re.search(pattern, text)
+    return int(found.group(1)) if found else 0
+
+
 def keys_script(keys):
     """wrk's requests, each with another of so many keys, in an order that caches do not foresee."""
     return f"""

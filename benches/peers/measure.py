@@ -19,6 +19,8 @@ class Bench:
         self.peers = peers
         self.options = options
         self.load = Load(self, load_binary)
+        # Who is missing in the scenario under way, and why.
+        self.left_out = {}
 
     @property
     def rounds(self):
@@ -31,16 +33,23 @@ class Bench:
     def say(self, text):
         print(text, file=sys.stderr, flush=True)
 
+    def leave_out(self, name, why):
+        self.say(f"  {name} is left out: {why}")
+        self.left_out[name] = str(why)
+
     def run(self, command, core, timeout):
         """What a command says that ends by itself."""
         cores = self.workspace.cores[core]
-        done = subprocess.run(
-            list(map(str, command)),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
+        try:
+            done = subprocess.run(
+                list(map(str, command)),
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                preexec_fn=lambda: os.sched_setaffinity(0, cores),
+            )
+        except subprocess.TimeoutExpired as late:
+            raise Failed(f"{command[0]} was not through after {timeout} s") from late
         if done.returncode != 0:
             raise Failed(f"{command[0]}: {done.stderr.strip()[-500:] or done.returncode}")
         return done.stdout
@@ -60,19 +69,15 @@ class Bench:
             try:
                 proxies[peer.name] = peer.start(self.workspace, setup, core)
             except Failed as failed:
-                self.say(f"  {peer.name} is left out: {failed}")
+                self.leave_out(peer.name, failed)
         return proxies
 
-    def in_turn(self, proxies, measure, rounds=None):
-        """A B C A B C …: for each name the values of all rounds, in their order."""
-        values = {name: [] for name in proxies}
-        for turn in range(rounds or self.rounds):
+    def in_turn(self, proxies, measure, show):
+        """A B C A B C …: for each name the samples of all rounds, in their order."""
+        samples = {name: [] for name in proxies}
+        for turn in range(self.rounds):
             for name, proxy in proxies.items():
-                values[name].append(measure(proxy))
-            latest = ", ".join(f"{name} {_short(got[-1])}" for name, got in values.items())
+                samples[name].append(measure(proxy))
+            latest = ", ".join(f"{name} {show(got[-1])}" for name, got in samples.items())
             self.say(f"  round {turn + 1}: {latest}")
-        return values
-
-
-def _short(value):
-    return f"{getattr(value, 'cpu', value):.4g}" if not isinstance(value, dict) else str(value)
+        return samples

@@ -54,6 +54,8 @@ def prepare(binary, directory, setup, port):
     proxy_busy_buffers_size 256k;
     proxy_max_temp_file_size 0;
     """
+    listen = "http2" if setup.protocol == "h2" else ""
+    listen += " reuseport" if setup.workers > 1 else ""
     return _write(
         binary,
         directory,
@@ -69,7 +71,7 @@ def prepare(binary, directory, setup, port):
     proxy_set_header X-Forwarded-For $remote_addr;
     {large if setup.bodies == "large" else ""}
     server {{
-        listen 127.0.0.1:{port} backlog=4096 {"reuseport" if setup.workers > 1 else ""};
+        listen 127.0.0.1:{port} backlog=4096 {listen};
         error_page 429 @rejected;
         location @rejected {{
             default_type {REJECTED_TYPE};

@@ -29,6 +29,8 @@ class Setup:
     routes: int = 1
     # Limits, each for an equal part of the routes.
     limits: int = 1
+    # What the clients speak: "h1", or "h2" with prior knowledge.
+    protocol: str = "h1"
     # "small" answers, or bodies of a gigabyte.
     bodies: str = "small"
     # The port of Redis on 127.0.0.1; None: buckets in the process. tidegate alone knows it.

@@ -19,7 +19,7 @@ class RedisServer:
         self.reader = self.socket.makefile("rb")
 
     def ask(self, *words):
-        parts = [str(word).encode() for word in words]
+        parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         text = b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
         self.socket.sendall(text)
         return self._reply()

@@ -23,13 +23,13 @@ def table(header, rows):
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
-def compare(samples, columns, base=BASE):
+def compare(samples, columns, base=BASE, kind="peer"):
     """For each peer the ratio of each column to the base's, and the medians themselves.
 
     `columns` is a list of (title, value of a sample, format of the absolute value).
     """
     base = base if base in samples else next(iter(samples))
-    header = ["peer"]
+    header = [kind]
     for title, _, _ in columns:
         header += [f"{title}, to {base} = 1", "median"]
     rows = []

@@ -9,6 +9,7 @@ ALL = {
     "forward": saturated.forward,
     "reject": saturated.reject,
     "header": saturated.header,
+    "http2": saturated.http2,
     "memory": memory.keys,
     "idle": memory.idle,
     "redis": redis.redis,

@@ -30,7 +30,11 @@ def body(bench):
     parts = []
     for title, move in (("down", bench.load.get), ("up", bench.load.post)):
         bench.say(f"  {title}")
-        samples = bench.in_turn(proxies, lambda proxy: _moved(proxy, move, size))
+        samples = bench.in_turn(
+            proxies,
+            lambda proxy: _moved(proxy, move, size),
+            lambda moved: f"{moved.speed:.0f} MiB/s",
+        )
         columns = [
             (f"MiB/s {title}", lambda sample: sample.speed, "{:.0f}"),
             ("CPU for each MiB", lambda sample: sample.cpu, "{:.0f} µs"),

@@ -23,9 +23,9 @@ def keys(bench):
         try:
             rows.append([peer.name, *_keys(bench, peer, count)])
         except Failed as failed:
-            bench.say(f"  {peer.name} is left out: {failed}")
-            rows.append([peer.name, "", ""])
-        bench.say(f"  {' '.join(map(str, rows[-1]))}")
+            bench.leave_out(peer.name, failed)
+        else:
+            bench.say(f"  {' '.join(rows[-1])}")
     header = ["peer", f"bytes for each of {count:,} keys", "of a sample, still there afterwards"]
     return report.table(header, rows)
 

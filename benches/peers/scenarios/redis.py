@@ -8,6 +8,8 @@ from load import Saturate, keys_script
 from peers import Setup
 from redis_server import RedisServer
 
+from .saturated import cpu
+
 KEYS = 10_000
 # wrk's connections: what arrives together may share a call.
 CONNECTIONS = 256
@@ -30,9 +32,9 @@ def redis(bench):
         server.ask("FLUSHALL")
         proxies = {title: peer.start(bench.workspace, setup) for title, setup in variants.items()}
         gauge = lambda: (server.child.cpu(), _calls(server))
-        samples = bench.in_turn(proxies, lambda proxy: load.run(bench, proxy, gauge))
-        buckets = _buckets(server)
+        samples = bench.in_turn(proxies, lambda proxy: load.run(bench, proxy, gauge), cpu)
         bench.workspace.stop(*proxies.values())
+        buckets = _buckets(bench, server, peer)
         parts.append(f"{peer.name}:\n\n{_table(samples)}\n{buckets}")
     bench.workspace.stop(server.child)
     return "\n".join(parts)
@@ -72,13 +74,16 @@ def _table(samples):
     return report.table(header, rows)
 
 
-def _buckets(server):
-    """What a bucket takes in Redis, by the length of its key."""
-    sizes = {}
-    for key in server.ask("SCAN", 0, "MATCH", "*{*", "COUNT", 1000)[1]:
-        sizes[len(key), server.ask("MEMORY", "USAGE", key, "SAMPLES", 0)] = key
-    rows = [
-        [f"`{key.decode(errors='replace')}`", length, size]
-        for (length, size), key in sorted(sizes.items())
-    ]
+def _buckets(bench, server, peer):
+    """What one bucket takes in Redis, for a key by address and one by header."""
+    rows = []
+    for kind in ("ip", "header"):
+        server.ask("FLUSHALL")
+        # Buckets that are not full again before they are looked at.
+        proxy = peer.start(bench.workspace, Setup(None, key=kind, redis=server.port, rate="closed"))
+        bench.load.keys(proxy.port, 1)
+        for key in server.ask("KEYS", "*{*"):
+            used = server.ask("MEMORY", "USAGE", key)
+            rows.append([f"`{key.decode(errors='replace')}`", len(key), used])
+        bench.workspace.stop(proxy)
     return report.table(["one bucket's key", "its length", "MEMORY USAGE, bytes"], rows)

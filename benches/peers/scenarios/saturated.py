@@ -2,7 +2,7 @@
 
 import check
 import report
-from load import Saturate, keys_script
+from load import Multiplex, Saturate, keys_script
 from peers import Setup
 from process import Failed
 
@@ -40,6 +40,15 @@ def header(bench):
     return _measure(bench, proxies, Saturate(bench.seconds, script=keys_script(KEYS)), upstream)
 
 
+def http2(bench):
+    """As `forward`, with clients that speak HTTP/2 with prior knowledge; HTTP/1.1 upstream."""
+    upstream = bench.upstream()
+    proxies = bench.start(Setup(upstream=upstream.port, protocol="h2"))
+    load = Multiplex(bench.seconds)
+    verify(bench, proxies, lambda proxy: load.speaks(bench, proxy))
+    return _measure(bench, proxies, load, upstream)
+
+
 def verify(bench, proxies, *checks):
     """Takes out the peers that do not do what is measured."""
     for name, proxy in list(proxies.items()):
@@ -47,18 +56,22 @@ def verify(bench, proxies, *checks):
             for holds in checks:
                 holds(proxy)
         except (Failed, OSError) as failed:
-            bench.say(f"  {name} is left out: {failed}")
+            bench.leave_out(name, failed)
             bench.workspace.stop(proxies.pop(name))
 
 
 def _measure(bench, proxies, load, upstream):
-    samples = bench.in_turn(proxies, lambda proxy: load.run(bench, proxy))
+    samples = bench.in_turn(proxies, lambda proxy: load.run(bench, proxy), cpu)
     bench.workspace.stop(upstream, *proxies.values())
     return "\n".join([
         report.compare(samples, COLUMNS),
         busy(samples),
         report.rounds(samples, lambda sample: sample.cpu, "CPU for each request"),
     ])
+
+
+def cpu(sample):
+    return f"{sample.cpu:.1f} µs"
 
 
 def busy(samples):

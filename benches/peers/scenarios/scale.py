@@ -1,5 +1,6 @@
 """What more costs: routes, limits, workers."""
 
+from itertools import pairwise
 from statistics import median
 
 import check
@@ -7,14 +8,17 @@ import report
 from load import Saturate, routes_script
 from peers import Setup
 
-from .saturated import verify
+from .saturated import cpu, verify
 
 FEW, MANY = 10, 10_000
 MANY_LIMITS = 1_000
 
+COLUMNS = [("CPU for each request", lambda sample: sample.cpu, "{:.1f} µs")]
+
 
 def routes(bench):
-    """CPU for each request with 10,000 routes, and with 1,000 limits, against 10 and one."""
+    """CPU for each request with 10,000 routes against 10, and with 1,000 limits on these 10,000
+    routes against one limit."""
     upstream = bench.upstream()
     variants = {
         f"{FEW} routes, 1 limit": Setup(upstream.port, routes=FEW),
@@ -33,11 +37,12 @@ def routes(bench):
             proxies[title] = peer.start(bench.workspace, setup)
             loads[proxies[title].port] = Saturate(bench.seconds, script=routes_script(setup.routes))
         verify(bench, proxies, lambda proxy: check.forwards(proxy, "/r/7/thing"))
-        samples = bench.in_turn(proxies, lambda proxy: loads[proxy.port].run(bench, proxy))
+        samples = bench.in_turn(proxies, lambda proxy: loads[proxy.port].run(bench, proxy), cpu)
         bench.workspace.stop(*proxies.values())
-        base = next(iter(variants))
-        columns = [("CPU for each request", lambda sample: sample.cpu, "{:.1f} µs")]
-        parts.append(f"{peer.name}:\n\n{report.compare(samples, columns, base)}")
+        parts.append(f"{peer.name}:\n")
+        for base, more in pairwise(samples):
+            pair = {base: samples[base], more: samples[more]}
+            parts.append(report.compare(pair, COLUMNS, base, "configuration"))
     bench.workspace.stop(upstream)
     return "\n".join(parts)
 
@@ -47,22 +52,22 @@ def workers(bench):
     upstream = bench.upstream("all")
     singles = bench.start(Setup(upstream.port), "all")
     doubles = bench.start(Setup(upstream.port, workers=2), "all")
+    verify(bench, singles, check.forwards)
+    verify(bench, doubles, check.forwards)
+    singles = {name: proxy for name, proxy in singles.items() if name in doubles}
     proxies = {}
-    for name in singles.keys() & doubles.keys():
-        proxies[name, 1], proxies[name, 2] = singles[name], doubles[name]
-    proxies = {key: proxies[key] for key in sorted(proxies, key=lambda key: _place(bench, key))}
-    verify(bench, proxies, check.forwards)
+    for name in singles:
+        proxies[f"{name}, one"], proxies[f"{name}, two"] = singles[name], doubles[name]
     load = Saturate(bench.seconds, connections=128, core="all")
-    samples = bench.in_turn(proxies, lambda proxy: load.run(bench, proxy))
+    samples = bench.in_turn(
+        proxies, lambda proxy: load.run(bench, proxy), lambda sample: f"{sample.rate:.0f}/s"
+    )
     bench.workspace.stop(upstream, *proxies.values())
     rows = []
-    for name in dict.fromkeys(name for name, _ in samples):
-        one, two = ([sample.rate for sample in samples[name, count]] for count in (1, 2))
-        rows.append([name, report.spread(report.ratios(two, one)), f"{median(one):.0f}", f"{median(two):.0f}"])
+    rates = [[sample.rate for sample in got] for got in samples.values()]
+    for name, one, two in zip(singles, rates[::2], rates[1::2]):
+        to = report.spread(report.ratios(two, one))
+        rows.append([name, to, f"{median(one):.0f}", f"{median(two):.0f}"])
     header = ["peer", "requests/s, two workers to one", "with one", "with two"]
     return report.table(header, rows)
 
-
-def _place(bench, key):
-    name, count = key
-    return [peer.name for peer in bench.peers].index(name), count

@@ -35,20 +35,18 @@ def latency(bench):
     verify(bench, proxies, check.forwards)
     proxies = {"direct": Direct(upstream.port), **proxies}
     samples = bench.in_turn(
-        proxies, lambda proxy: bench.load.rate(proxy.port, RATE, CONNECTIONS, bench.seconds)
+        proxies,
+        lambda proxy: bench.load.rate(proxy.port, RATE, CONNECTIONS, bench.seconds),
+        lambda sample: f"{sample['p50']:.0f} µs",
     )
     bench.workspace.stop(upstream, server.child, *list(proxies.values())[1:])
-    direct = {field: [sample[field] for sample in samples["direct"]] for field in ("p50", "p99", "p999")}
+    direct = median(sample["p50"] for sample in samples["direct"])
     rows = []
     for name, got in samples.items():
-        row = [name]
-        for field, there in direct.items():
-            values = [sample[field] for sample in got]
-            row.append(report.spread(values, "{:.0f}"))
-            added = [value - other for value, other in zip(values, there)]
-            row.append(f"{median(added):.0f}" if name != "direct" else "")
-        rows.append(row)
-    header = ["peer", "p50, µs", "added", "p99, µs", "added", "p99.9, µs", "added"]
+        of = {field: [sample[field] for sample in got] for field in ("p50", "p99", "p999")}
+        added = f"{median(of['p50']) - direct:.0f}" if name != "direct" else ""
+        rows.append([name, added, *(report.spread(values, "{:.0f}") for values in of.values())])
+    header = ["peer", "added to p50, µs", "p50, µs", "p99, µs", "p99.9, µs"]
     return "\n".join([
         report.table(header, rows),
         report.rounds(
