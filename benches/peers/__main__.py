@@ -38,7 +38,7 @@ def main():
 def arguments():
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
-        description="Measures tidegate beside nginx, haproxy and Envoy, in turn, in several rounds.",
+        description="Measures tidegate beside nginx, haproxy and Envoy, in turn, round by round.",
         epilog="How it measures, and how to read it: docs/performance.md.",
     )
     parser.add_argument(
@@ -48,7 +48,9 @@ def arguments():
     parser.add_argument("--seconds", type=int, metavar="N", help="of one measurement (default: 2)")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 1 second, fewer keys")
     parser.add_argument("--peers", metavar="A,B", help="only these (default: all that are there)")
-    parser.add_argument("--tidegate", type=Path, metavar="PATH", help="a binary in place of the build")
+    parser.add_argument(
+        "--tidegate", type=Path, metavar="PATH", help="a binary in place of the one that is built"
+    )
     parser.add_argument(
         "--also",
         action="append",
@@ -56,7 +58,9 @@ def arguments():
         metavar="NAME=PATH",
         help="another binary of tidegate, as one more peer: to compare two builds",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="(default: target/bench/results.md)")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="(default: target/bench/results.md)"
+    )
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 5)
     options.seconds = options.seconds or (1 if options.quick else 2)
@@ -100,8 +104,8 @@ class Report:
         self.parts = [
             f"# Measured {time.strftime('%Y-%m-%d %H:%M')}\n",
             f"{machine.describe()}. {versions}, commit {install.commit()}.",
-            f"{options.rounds} rounds of {options.seconds} s, the peers in turn; a ratio is that of "
-            "one round's figures, and stands as median (lowest to highest).\n",
+            f"{options.rounds} rounds of {options.seconds} s, the peers in turn. A ratio is that of one "
+            "round's figures, and stands as median (lowest to highest).\n",
         ]
 
     def add(self, name, scenario):
@@ -126,4 +130,9 @@ class Report:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Failed as failed:
+        sys.exit(str(failed))

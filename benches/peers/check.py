@@ -1,4 +1,4 @@
-"""Whether the peers do the same: a comparison of proxies that answer differently is worth nothing."""
+"""Whether the peers do the same: to compare proxies that answer differently is worth nothing."""
 
 import http.client
 import json
@@ -31,7 +31,8 @@ class Session:
     def expect(self, status, path="/", body=None):
         answer, got = self.ask(path)
         if answer.status != status:
-            raise Failed(f"{self.proxy.name} answers {answer.status} in place of {status}: {got[:200]}")
+            words = f"{answer.status} in place of {status}: {got[:200]}"
+            raise Failed(f"{self.proxy.name} answers {words}")
         if body is not None and got != body:
             raise Failed(f"{self.proxy.name} has another body: {got[:200]}")
         return answer, got

@@ -18,9 +18,14 @@ def version(binary):
 def prepare(binary, directory, setup, port):
     kind, fetch = KEYS[setup.key]
     limit, period = {"open": (1_000_000, "1s"), "closed": (1, "1h")}[setup.rate]
+    protocol = "proto h2" if setup.protocol == "h2" else ""
     forward = setup.upstream is not None
     size = "1100k" if setup.key == "header" else "10k"
     headers = " ".join(f"hdr {name} {_quoted(value)}" for name, value in REJECTED_HEADERS.items())
+    reject = (
+        f"http-request return status 429 content-type {REJECTED_TYPE} {headers} "
+        f"string {_quoted(REJECTED)} if {{ sc_http_req_rate(0) gt {limit} }}"
+    )
     answer = f'http-request return status 200 content-type text/plain string "{OWN_ANSWER}"'
     path = directory / "haproxy.cfg"
     path.write_text(f"""
@@ -37,10 +42,10 @@ defaults
     timeout http-keep-alive 75s
     {"option splice-auto" if setup.bodies == "large" else ""}
 frontend clients
-    bind 127.0.0.1:{port} backlog 4096 {"proto h2" if setup.protocol == "h2" else ""}
+    bind 127.0.0.1:{port} backlog 4096 {protocol}
     stick-table type {kind} size {size} expire {period} store http_req_rate({period})
     http-request track-sc0 {fetch}
-    http-request return status 429 content-type {REJECTED_TYPE} {headers} string {_quoted(REJECTED)} if {{ sc_http_req_rate(0) gt {limit} }}
+    {reject}
     {"option forwardfor" if forward else answer}
     {"default_backend api" if forward else ""}
 {_backend(setup) if forward else ""}

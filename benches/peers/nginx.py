@@ -6,11 +6,13 @@ import subprocess
 
 from words import REJECTED, REJECTED_HEADERS, REJECTED_TYPE
 
+RATES = {"open": ("1000000r/s", "burst=1000000 nodelay"), "closed": ("1r/m", "")}
 KEYS = {"ip": "$binary_remote_addr", "header": "$http_x_api_key"}
 
 
 def version(binary):
-    return subprocess.run([binary, "-v"], capture_output=True, text=True).stderr.split(": ")[1].strip()
+    said = subprocess.run([binary, "-v"], capture_output=True, text=True).stderr
+    return said.rsplit(": ", 1)[-1].strip()
 
 
 def built_with(binary, module):
@@ -21,9 +23,9 @@ def built_with(binary, module):
 
 def prepare(binary, directory, setup, port):
     forward = setup.upstream is not None
-    # A zone for each limit; a million keys take 130 MB of one.
+    # A million keys take 130 MB of a zone.
     size = "256m" if setup.key == "header" and setup.limits == 1 else "1m"
-    rate, burst = {"open": ("1000000r/s", "burst=1000000 nodelay"), "closed": ("1r/m", "")}[setup.rate]
+    rate, burst = RATES[setup.rate]
     zones = "\n".join(
         f"limit_req_zone {KEYS[setup.key]} zone=limit{limit}:{size} rate={rate};"
         for limit in range(setup.limits)
@@ -37,7 +39,9 @@ def prepare(binary, directory, setup, port):
             f"location /r/{route}/ {{ {use(route % setup.limits)} {action} }}"
             for route in range(setup.routes)
         )
-    headers = "\n".join(f"add_header {name} '{value}' always;" for name, value in REJECTED_HEADERS.items())
+    headers = "\n".join(
+        f"add_header {name} '{value}' always;" for name, value in REJECTED_HEADERS.items()
+    )
     upstream = f"""
     upstream upstream {{
         server 127.0.0.1:{setup.upstream};

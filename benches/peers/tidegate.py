@@ -15,10 +15,10 @@ def version(binary):
 
 def prepare(binary, directory, setup, port):
     rate = {"open": "1000000/s", "closed": "1/h"}[setup.rate]
-    # Limits of one request need names of their own; limits of all routes together, too.
     names = ["per-client"] if setup.limits == 1 else [f"limit{n}" for n in range(setup.limits)]
     names += [f"more{n}" for n in range(1, setup.limits_each)]
-    limits = "\n".join(f'[limits.{name}]\nkey = {KEYS[setup.key]}\nrate = "{rate}"\n' for name in names)
+    figures = f'key = {KEYS[setup.key]}\nrate = "{rate}"\n'
+    limits = "".join(f"[limits.{name}]\n{figures}" for name in names)
     action = f'respond = {{ status = 200, body = "{OWN_ANSWER}" }}'
     if setup.upstream is not None:
         action = 'upstream = "api"'

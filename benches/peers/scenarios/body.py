@@ -45,8 +45,8 @@ def body(bench):
         for name, proxy in proxies.items()
     ]
     bench.workspace.stop(upstream, *proxies.values())
-    mib = f"{size >> 20:,} MiB"
-    parts.append(report.table(["peer", f"growth of memory at its peak over all bodies of {mib}, MiB"], rows))
+    header = ["peer", f"MiB more at its peak, over all bodies of {size >> 20:,} MiB"]
+    parts.append(report.table(header, rows))
     return "\n".join(parts)
 
 
