@@ -104,13 +104,13 @@ class Report:
         self.parts = [
             f"# Measured {time.strftime('%Y-%m-%d %H:%M')}\n",
             f"{machine.describe()}. {versions}, commit {install.commit()}.",
-            f"{options.rounds} rounds of {options.seconds} s, the peers in turn. A ratio is that of one "
-            "round's figures, and stands as median (lowest to highest).\n",
+            f"{options.rounds} rounds of {options.seconds} s, the peers in turn. A ratio is that of "
+            "one round's figures, and stands as median (lowest to highest).\n",
         ]
 
     def add(self, name, scenario):
         """Whether it could be measured."""
-        self.bench.say(f"{name}: {scenario.__doc__.splitlines()[0]}")
+        self.bench.say(f"{name}: {' '.join(scenario.__doc__.split())}")
         started = time.monotonic()
         self.bench.left_out.clear()
         try:
