@@ -159,6 +159,7 @@ impl Drop for Ended {
         let duration = self.began.elapsed();
         self.phase.end();
         if !self.body_end.is_reached() {
+            self.phase.unsettle();
             self.phase.linger();
         }
         self.metrics.request(&self.route, self.status, duration);

@@ -1,5 +1,6 @@
 //! A client's connection as it is read and written, with what its time-outs need to know.
 
+use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -28,6 +30,10 @@ pub(super) struct Times {
 /// its socket is read only as far as its body is wanted, so that its end may go unnoticed.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// After this time without a request a connection is served no longer, only watched: it then holds
+/// no buffers.
+const PARK: Duration = Duration::from_millis(250);
+
 /// What a connection is doing and since when; shared by its socket, its requests and its timer.
 #[derive(Debug)]
 pub(super) struct Phase {
@@ -40,6 +46,8 @@ pub(super) struct Phase {
     write_waits_since: AtomicU64,
     lingers: AtomicBool,
     resets: AtomicBool,
+    /// Something of the last exchange may still be under way.
+    unsettled: AtomicBool,
 }
 
 /// Nothing was ever read from it.
@@ -53,6 +61,8 @@ const BUSY: u8 = 3;
 pub(super) enum Due {
     /// Its client had its time.
     Close,
+    /// Put it aside until its client says something.
+    Park,
     /// See whether its client is still there.
     Look,
 }
@@ -68,26 +78,35 @@ impl Phase {
             write_waits_since: AtomicU64::new(0),
             lingers: AtomicBool::new(false),
             resets: AtomicBool::new(false),
+            unsettled: AtomicBool::new(true),
         }
     }
 
     /// What is to be done next unless something happens before.
     pub(super) fn due(&self) -> Option<(Instant, Due)> {
+        let writing = match self.write_waits_since.load(Ordering::Relaxed) {
+            0 => None,
+            since => Some((since, self.times.write, Due::Close)),
+        };
+        let settled = writing.is_none() && !self.unsettled.load(Ordering::Relaxed);
         let (limit, due) = match self.doing.load(Ordering::Relaxed) {
+            IDLE if settled && PARK < self.times.idle => (PARK, Due::Park),
             IDLE => (self.times.idle, Due::Close),
             BUSY => (LOOK, Due::Look),
             _ => (self.times.header, Due::Close),
         };
         let doing = (self.since.load(Ordering::Relaxed), limit, due);
-        let writing = match self.write_waits_since.load(Ordering::Relaxed) {
-            0 => None,
-            since => Some((since, self.times.write, Due::Close)),
-        };
-        let at = |(since, limit, due): (u64, Duration, Due)| {
-            let since = self.epoch.checked_add(Duration::from_micros(since))?;
-            Some((since.checked_add(limit)?, due))
-        };
+        let at = |(since, limit, due)| Some((self.at(since, limit)?, due));
         at(doing).into_iter().chain(writing.and_then(at)).min()
+    }
+
+    /// When a connection without a request is closed.
+    pub(super) fn idle_until(&self) -> Option<Instant> {
+        self.at(self.since.load(Ordering::Relaxed), self.times.idle)
+    }
+
+    fn at(&self, since: u64, limit: Duration) -> Option<Instant> {
+        self.epoch.checked_add(Duration::from_micros(since))?.checked_add(limit)
     }
 
     /// Whether a head has begun to come, or the first one is still to begin.
@@ -99,6 +118,13 @@ impl Phase {
     pub(super) fn begin(&self, now: Instant) {
         self.since.store(self.micros(now), Ordering::Relaxed);
         self.doing.store(BUSY, Ordering::Relaxed);
+        self.unsettled.store(false, Ordering::Relaxed);
+    }
+
+    /// Of the exchange something is left when its response has ended: the rest of its request, or
+    /// the connection's end.
+    pub(super) fn unsettle(&self) {
+        self.unsettled.store(true, Ordering::Relaxed);
     }
 
     /// The client was still there at `now`.
@@ -200,6 +226,12 @@ impl Socket {
             && matches!(socket2::SockRef::from(&*stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
     }
 
+    /// Waits for something to read, be it the connection's end.
+    pub(super) async fn readable(&self) {
+        // An error is found again by the one who reads.
+        let _ = poll_fn(|cx| self.locked().poll_read_ready(cx)).await;
+    }
+
     /// Makes the connection's end a reset.
     pub(super) fn reset_at_close(&self) {
         // Where it cannot be set the connection is gone already.
@@ -216,12 +248,14 @@ impl Socket {
 pub(super) struct ClientStream {
     socket: Socket,
     phase: Arc<Phase>,
+    /// Read before, and not used yet.
+    early: Bytes,
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
-    pub(super) fn new(socket: Socket, phase: Arc<Phase>) -> Self {
-        Self { socket, phase, lingering: None }
+    pub(super) fn new(socket: Socket, phase: Arc<Phase>, early: Bytes) -> Self {
+        Self { socket, phase, early, lingering: None }
     }
 
     fn watch<T>(&self, written: Poll<T>) -> Poll<T> {
@@ -258,11 +292,17 @@ impl ClientStream {
 
 impl AsyncRead for ClientStream {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        if !self.early.is_empty() {
+            let length = self.early.len().min(buffer.remaining());
+            buffer.put_slice(&self.early.split_to(length));
+            self.phase.bytes_came();
+            return Poll::Ready(Ok(()));
+        }
         ready!(Pin::new(&mut *self.socket.locked()).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
             self.phase.bytes_came();
@@ -286,6 +326,7 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.phase.unsettle();
         if self.lingering.is_none() {
             ready!(Pin::new(&mut *self.socket.locked()).poll_shutdown(cx))?;
         }

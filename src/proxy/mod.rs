@@ -284,6 +284,7 @@ async fn discard(
     if body.is_end_stream() {
         return true;
     }
+    connection.phase.unsettle();
     let awaited = headers.contains_key(EXPECT);
     match body.size_hint().exact() {
         _ if awaited => false,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -173,23 +174,61 @@ async fn serve(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let active = proxy.active();
-    let server = &active.plan.server;
-    let phase = Arc::new(Phase::new(times(server)));
-    let socket = Socket::new(stream);
     let connection = Arc::new(Connection {
         peer: Peer::new(peer.ip()),
-        phase: phase.clone(),
-        socket: socket.clone(),
+        phase: Arc::new(Phase::new(times(&proxy.active().plan.server))),
+        socket: Socket::new(stream),
         slot: Arc::new(slot),
     });
-    let io = TokioIo::new(ClientStream::new(socket.clone(), phase.clone()));
+    let mut early = Bytes::new();
+    loop {
+        // Boxed, because all that it holds is given back while the connection is parked.
+        let serving = Box::pin(exchange(proxy.clone(), connection.clone(), early, &mut draining));
+        early = match serving.await {
+            Served::Ended => return,
+            Served::Idle { early } => early,
+        };
+        if early.is_empty() && !is_awaited(&connection, &mut draining).await {
+            return;
+        }
+    }
+}
+
+/// Waits for a parked client to say something. False where it has had its time, or the process
+/// drains.
+async fn is_awaited(connection: &Connection, draining: &mut watch::Receiver<bool>) -> bool {
+    let until = connection.phase.idle_until().unwrap_or_else(|| Instant::now() + FAR);
+    tokio::select! {
+        biased;
+        () = connection.socket.readable() => true,
+        () = sleep_until(until) => false,
+        _ = draining.wait_for(|draining| *draining) => false,
+    }
+}
+
+/// What became of a connection that was served.
+enum Served {
+    /// It is over.
+    Ended,
+    /// It is between two requests, of which the next may have begun to come.
+    Idle { early: Bytes },
+}
+
+/// Serves requests until the connection ends or has been idle for a moment.
+async fn exchange(
+    proxy: Arc<Proxy>,
+    connection: Arc<Connection>,
+    early: Bytes,
+    draining: &mut watch::Receiver<bool>,
+) -> Served {
+    let (phase, socket) = (connection.phase.clone(), connection.socket.clone());
+    let io = TokioIo::new(ClientStream::new(socket.clone(), phase.clone(), early));
+    let builder = builder(&proxy.active().plan.server);
     let service = service_fn(move |request| {
         let (proxy, connection) = (proxy.clone(), connection.clone());
         async move { Ok::<_, Infallible>(proxy.handle(request, &connection).await) }
     });
-    let mut exchange = pin!(builder(server).serve_connection(io, service).with_upgrades());
-    drop(active);
+    let mut exchange = builder.serve_connection(io, service).with_upgrades();
     let mut set = deadline(&phase);
     let mut timer = pin!(sleep_until(set));
     let mut drain = pin!(draining.wait_for(|draining| *draining));
@@ -198,11 +237,11 @@ async fn serve(
         tokio::select! {
             biased;
             // How it ended is the client's affair, unless it would take it for a good end.
-            ended = exchange.as_mut() => {
+            ended = &mut exchange => {
                 if ended.is_err() && phase.resets() {
                     socket.reset_at_close();
                 }
-                return;
+                return Served::Ended;
             }
             () = std::future::poll_fn(|_| {
                 // Only ever sooner than it is set: a later one is looked at when it fires.
@@ -217,10 +256,16 @@ async fn serve(
             () = timer.as_mut() => {
                 let now = Instant::now();
                 match phase.due() {
-                    Some((at, Due::Close)) if at <= now => return,
+                    Some((at, Due::Close)) if at <= now => return Served::Ended,
+                    Some((at, Due::Park)) if at <= now => {
+                        return match (ending, exchange.into_parts()) {
+                            (Ending::No, Some(parts)) => Served::Idle { early: parts.read_buf },
+                            _ => Served::Ended,
+                        };
+                    }
                     Some((at, Due::Look)) if at <= now => {
                         if socket.has_left() {
-                            return;
+                            return Served::Ended;
                         }
                         phase.looked(now);
                     }
@@ -234,7 +279,7 @@ async fn serve(
             }
             () = said_enough(&phase, &ending) => {
                 ending = Ending::Told;
-                exchange.as_mut().graceful_shutdown();
+                Pin::new(&mut exchange).graceful_shutdown();
             }
         }
     }

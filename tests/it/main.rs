@@ -16,6 +16,7 @@ mod leaving;
 mod limits;
 mod logs;
 mod outage;
+mod parking;
 mod readme;
 mod real_input;
 mod redis_store;
