@@ -19,6 +19,7 @@ mod outage;
 mod readme;
 mod real_input;
 mod redis_store;
+mod regression;
 mod rejected;
 mod reload;
 mod smuggling;
