@@ -140,3 +140,38 @@ fn a_file_that_becomes_a_pipe_or_has_no_end_does_not_stop_the_process() {
         assert!(proxy.stop().success(), "{name}");
     }
 }
+
+/// Clients that only held connections took the descriptors that requests needed to go upstream: all
+/// were answered 502, the server counted as down, and the log filled with failed accepts.
+#[test]
+fn idle_clients_do_not_take_the_descriptors_of_those_who_ask() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::start_with(
+        &format!(
+            "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{}\
+             [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
+            section(&[&api])
+        ),
+        |command| {
+            // The proxy's own command, with fewer descriptors.
+            let (program, arguments) = (command.get_program().to_owned(), command.get_args());
+            let arguments: Vec<_> = arguments.map(ToOwned::to_owned).collect();
+            let mut limited = std::process::Command::new("sh");
+            limited
+                .env_remove("RUST_LOG")
+                .args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""])
+                .arg(program)
+                .args(arguments);
+            limited.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+            *command = limited;
+        },
+    );
+    // The first ones are taken, and the others wait to be.
+    let mut first: Vec<_> = (0..8).map(|_| Connection::open(proxy.address)).collect();
+    let _others: Vec<_> = (0..100).map(|_| Connection::open(proxy.address)).collect();
+    for connection in &mut first {
+        assert_eq!(connection.get("/", &[]).status, 200);
+    }
+    assert_eq!(proxy.log.count("accept failed"), 0);
+    assert_eq!(proxy.log.count("server down"), 0);
+}
