@@ -359,6 +359,10 @@ fn the_demo_needs_nothing_and_throttles_its_visitor() {
         first.trim().rsplit_once("http://").unwrap().1.parse().expect("an address to try");
     let file = demo.line(|line| line.contains("sed -i"));
     let file = PathBuf::from(file.trim().rsplit_once(' ').unwrap().1);
+    // Whoever began with `cargo run` has nothing on the PATH.
+    let explain = demo.line(|line| line.contains("explain 'GET /hello'"));
+    let program = PathBuf::from(explain.split_whitespace().next().unwrap());
+    assert!(program.exists(), "{} is there to be called", program.display());
     assert_eq!(demo.listening(), address, "it listens where it says");
     assert_eq!(demo.event("request")["status"], 200);
     let throttled = demo.event("throttled");
