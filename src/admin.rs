@@ -117,6 +117,7 @@ impl Admin {
             waiting: 0,
             connections: process.slots.open() as u64,
             memory_keys: store.keys as u64,
+            shared_decisions: store.shared_uses,
             log_dropped: self.dropped.count(),
             config_generation: process.config.generation(),
             config_valid: process.config.is_valid(),

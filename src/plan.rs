@@ -336,10 +336,3 @@ pub struct AdminSpec {
     /// The bearer token for everything but the two health checks.
     pub token: Option<String>,
 }
-
-impl StoreLocation {
-    /// Whether buckets are shared through Redis.
-    pub fn is_redis(&self) -> bool {
-        matches!(self, Self::Redis(_))
-    }
-}

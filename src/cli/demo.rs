@@ -131,6 +131,8 @@ fn introduction(demo: &Demo, proxy: SocketAddr, file: &Path) -> String {
         true => "Nobody asks but you",
         false => "A visitor asks four times a second",
     };
+    // The user may well have no tidegate on the PATH, but `cargo run` or a folder of its own.
+    let program = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     format!(
         "\
 A sample API runs, and tidegate stands in front of it at http://{proxy}
@@ -144,9 +146,9 @@ Try, in another terminal:
   change the rate while it runs: \"2/s\" to \"100/s\", say
     sed -i 's|\"2/s\"|\"100/s\"|' {file}
   ask what a request would meet
-    tidegate explain 'GET /hello' --config {file}
+    {program} explain 'GET /hello' --config {file}
   protect an API of your own
-    tidegate run --upstream http://127.0.0.1:3000
+    {program} run --upstream http://127.0.0.1:3000
 
 Stop it with Ctrl-C.
 ",

@@ -34,7 +34,8 @@ const WRONG: u8 = 2;
     tidegate run --upstream http://127.0.0.1:3000  stand in front of an API\n  \
     tidegate check                                 is proxy.toml right?\n  \
     tidegate explain 'GET /users/42'               which limits would count that?\n\n\
-    The log goes to standard output; RUST_LOG=debug shows more of it."
+    The log goes to standard output. `access = true` in [log] adds a line for each request;\n\
+    RUST_LOG=warn leaves only what needs somebody."
 )]
 struct Cli {
     #[command(subcommand)]

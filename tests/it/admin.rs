@@ -86,6 +86,7 @@ fn metrics_have_the_names_of_the_interface() {
         ("tidegate_store_up", 1.0),
         (server.as_str(), 1.0),
         ("tidegate_memory_keys", 1.0),
+        ("tidegate_shared_decisions_total", 0.0),
         ("tidegate_config_generation", 1.0),
         ("tidegate_config_valid", 1.0),
     ] {
@@ -106,6 +107,21 @@ fn metrics_have_the_names_of_the_interface() {
         assert!(name == known || plain == Some(known), "{line} under {known}");
         assert!(line.rsplit_once(' ').unwrap().1.parse::<f64>().is_ok(), "{line}");
     }
+}
+
+/// A request's own buckets never make room for each other, so the second limit finds none.
+#[test]
+fn decisions_for_which_there_was_no_room_are_counted() {
+    let proxy = Tidegate::start(
+        "[server]\nlisten = \"LISTEN\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [store]\nmax_keys = 1\n[limits.a]\nrate = \"5/h\"\n[limits.b]\nrate = \"5/h\"\n\
+         [[routes]]\npath = \"/\"\nrespond = { status = 200 }\nlimits = [\"a\", \"b\"]\n",
+    );
+    for _ in 0..3 {
+        assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    }
+    let page = Metrics(get(proxy.admin(), "/metrics", &[("host", "127.0.0.1")]).text());
+    assert_eq!(page.value("tidegate_shared_decisions_total"), 3.0);
 }
 
 #[test]

@@ -122,6 +122,10 @@ impl Running {
     fn start(folder: &Path, arguments: &[&str]) -> Self {
         let mut command = program();
         command.args(arguments).current_dir(folder);
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Self(child, output)
@@ -158,6 +162,36 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Open files that the process may have: what it may now, and at the most.
+fn open_files(process: u32) -> Vec<u64> {
+    let limits = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn open_files_are_raised_as_far_as_they_may_be() {
+    let text = format!("[server]\nlisten = \"127.0.0.1:0\"\nmax_connections = 100\n{ONE}");
+    let there = folder(Some(&text));
+    // Two for each connection and some besides: 456.
+    for (most, warned) in [(500, false), (300, true)] {
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -S -n 200 && ulimit -H -n {most} && exec \"$0\"");
+        command.arg("-c").arg(limited).arg(program().get_program()).current_dir(there.path());
+        command.env_remove("RUST_LOG");
+        let mut proxy = Running::spawn(command);
+        if warned {
+            let warning = proxy.event("few open files");
+            assert_eq!((&warning["limit"], &warning["wanted"]), (&300.into(), &456.into()));
+            assert!(warning["help"].as_str().unwrap().contains("max_connections"));
+        } else {
+            assert!(proxy.line(|_| true).contains("config loaded"), "nothing to warn of");
+        }
+        proxy.listening();
+        assert_eq!(open_files(proxy.0.id()), [most.min(456), most]);
     }
 }
 
@@ -359,6 +393,10 @@ fn the_demo_needs_nothing_and_throttles_its_visitor() {
         first.trim().rsplit_once("http://").unwrap().1.parse().expect("an address to try");
     let file = demo.line(|line| line.contains("sed -i"));
     let file = PathBuf::from(file.trim().rsplit_once(' ').unwrap().1);
+    // Whoever began with `cargo run` has nothing on the PATH.
+    let explain = demo.line(|line| line.contains("explain 'GET /hello'"));
+    let program = PathBuf::from(explain.split_whitespace().next().unwrap());
+    assert!(program.exists(), "{} is there to be called", program.display());
     assert_eq!(demo.listening(), address, "it listens where it says");
     assert_eq!(demo.event("request")["status"], 200);
     let throttled = demo.event("throttled");

@@ -232,6 +232,24 @@ fn strangers_are_not_believed_about_who_they_are() {
 }
 
 #[test]
+fn the_clients_host_goes_upstream_unless_the_route_sets_another() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\n[upstreams.api]\nservers = [\"{}\"]\n\
+         [[routes]]\npath = \"/\"\nupstream = \"api\"\n\
+         [[routes]]\npath = \"/set\"\nupstream = \"api\"\n\
+         request_headers = {{ set = {{ host = \"internal.test\" }} }}\n",
+        api.url()
+    ));
+    for (path, host) in [("/", "api.test"), ("/set", "internal.test")] {
+        get(proxy.address, path, &[("host", "api.test")]);
+        let got = api.last();
+        assert_eq!(got.header("host").as_deref(), Some(host), "{path}");
+        assert_eq!(got.header("x-forwarded-host").as_deref(), Some("api.test"), "{path}");
+    }
+}
+
+#[test]
 fn trusted_proxies_are_believed() {
     let api = Upstream::echoing();
     let proxy =

@@ -66,13 +66,7 @@ fn a_client_that_leaves_an_upload_that_nobody_reads_ends_it() {
 
 #[test]
 fn a_client_that_leaves_a_download_ends_it() {
-    let (tell, told) = channel();
-    let api = Upstream::raw(move |mut stream| {
-        let _ = read_request(&mut BufReader::new(&stream));
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n");
-        while stream.write_all(&[b'x'; 64 * 1024]).is_ok() {}
-        let _ = tell.send(());
-    });
+    let (api, told) = Upstream::endless();
     let proxy = Tidegate::before(&[&api], "", "");
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");

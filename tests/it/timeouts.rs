@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, nobody_accepts, read_head, read_request};
+use crate::support::upstream::{Upstream, nobody_accepts, read_head};
 
 #[test]
 fn a_head_that_comes_byte_by_byte_is_cut_off() {
@@ -74,13 +74,7 @@ fn a_request_body_that_stalls_is_answered_408() {
 
 #[test]
 fn a_client_that_does_not_read_is_cut_off() {
-    let (tell, told) = channel();
-    let api = Upstream::raw(move |mut stream| {
-        let _ = read_request(&mut BufReader::new(&stream));
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n");
-        while stream.write_all(&[b'x'; 64 * 1024]).is_ok() {}
-        let _ = tell.send(());
-    });
+    let (api, told) = Upstream::endless();
     let proxy = Tidegate::before(&[&api], "body_timeout = \"300ms\"", "");
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");

@@ -92,6 +92,19 @@ impl Upstream {
         (server, accepted)
     }
 
+    /// Answers each connection's first request with a body that does not end, and tells when
+    /// nobody takes more of it.
+    pub(crate) fn endless() -> (Self, Receiver<()>) {
+        let (tell, told) = channel();
+        let server = Self::raw(move |mut stream| {
+            let _ = read_request(&mut BufReader::new(&stream));
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n");
+            while stream.write_all(&[b'x'; 64 * 1024]).is_ok() {}
+            let _ = tell.send(());
+        });
+        (server, told)
+    }
+
     /// Hands each connection to `handle`, on a thread of its own.
     pub(crate) fn raw(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), handle)
