@@ -133,6 +133,7 @@ struct Server {
     reload: Reload,
     log: LogGuard,
     signals: Signals,
+    open_files: OpenFiles,
 }
 
 impl Server {
@@ -142,7 +143,7 @@ impl Server {
         // Before anybody is told that it listens: from then on a signal means what it says.
         let signals = Signals::new()
             .map_err(|source| RunError::System { what: "listen for signals", source })?;
-        raise_open_files(plan.server.max_connections);
+        let open_files = raise_open_files(plan.server.max_connections);
         let workers = plan.server.workers.unwrap_or_else(cores);
         let process = Arc::new(Process {
             clock: Clock::new(),
@@ -151,7 +152,7 @@ impl Server {
             config: ConfigState::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::new(&plan.store),
-            slots: Arc::new(Slots::new(plan.server.max_connections)),
+            slots: Arc::new(Slots::new(open_files.connections(&plan))),
             keys: plan.log.keys,
         });
         let published = Published { servers: servers(&plan, None), plan: plan.clone() };
@@ -209,6 +210,7 @@ impl Server {
             reload: start.reload,
             log: start.log,
             signals,
+            open_files,
         })
     }
 
@@ -258,7 +260,8 @@ impl Server {
         let changed = config::diff(&old.plan, &new).changed;
         // What only a restart can change is as the first plan has it, whatever came since.
         let restart = config::diff(&self.first, &new).restart;
-        self.process.slots.resize(old.plan.server.max_connections, new.server.max_connections);
+        let connections = |plan| self.open_files.connections(plan);
+        self.process.slots.resize(connections(&old.plan), connections(&new));
         let now = self.process.clock.now();
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
         self.process.store.adjust(&new.store);
@@ -387,12 +390,35 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
+/// How many descriptors the process may have; `None` where that is enough or unknown.
+struct OpenFiles(Option<u64>);
+
+/// Descriptors for all that is no client's connection nor its upstream's.
+const OTHER_FILES: u64 = 256;
+
+impl OpenFiles {
+    /// The connections to take at once: where there are too few descriptors for `max_connections`
+    /// no client may hold the one with which its request, or another's, would go upstream.
+    fn connections(&self, plan: &Plan) -> usize {
+        let most = plan.server.max_connections;
+        let Self(Some(limit)) = self else { return most };
+        let others = OTHER_FILES.min(limit / 2);
+        usize::try_from((limit - others) / 2).map_or(most, |fit| most.min(fit.max(1)))
+    }
+}
+
 /// A connection takes a descriptor here and one upstream.
-fn raise_open_files(max_connections: usize) {
-    let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(2) + 256;
+fn raise_open_files(max_connections: usize) -> OpenFiles {
+    let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(2) + OTHER_FILES;
     match rlimit::increase_nofile_limit(wanted) {
-        Ok(limit) if limit >= wanted => {}
-        Ok(limit) => events::few_open_files(limit, wanted),
-        Err(error) => events::open_files_unchanged(&error),
+        Ok(limit) if limit >= wanted => OpenFiles(None),
+        Ok(limit) => {
+            events::few_open_files(limit, wanted);
+            OpenFiles(Some(limit))
+        }
+        Err(error) => {
+            events::open_files_unchanged(&error);
+            OpenFiles(None)
+        }
     }
 }

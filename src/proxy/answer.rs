@@ -61,6 +61,9 @@ fn explain(refusal: &Refusal) -> (StatusCode, String) {
             bad(&format_args!("header `{header}` must hold one whole number from 1 to {max}"))
         }
         Refusal::NotFound => (StatusCode::NOT_FOUND, "no route for this request".to_owned()),
+        Refusal::TargetTooLong => {
+            (StatusCode::URI_TOO_LONG, "the path is too long once it is rewritten".to_owned())
+        }
         Refusal::TooLarge | Refusal::Body(BodyFault::TooLarge) => {
             (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than allowed".to_owned())
         }

@@ -52,9 +52,9 @@ pub(super) async fn send(
     *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
     let sent = request.headers_mut();
     *sent = std::mem::take(&mut exchange.parts.headers);
-    let host = write_host(sent, &exchange.parts.uri, upstream);
+    let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
-    let origin = Origin { trust: &plan.server.trust, client, peer: &connection.peer, host };
+    let origin = Origin { client, peer: &connection.peer, host };
     write_forwarded(sent, seen, origin);
     hop::write_connection(sent, seen, switching.as_ref());
     headers::change(sent, &route.request_headers);
@@ -94,18 +94,14 @@ fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
     }
 }
 
-/// Writes the host that the upstream is asked for, and returns it: an absolute-form target's, the
-/// client's, or (where an HTTP/1.0 client named none) the server's own.
-fn write_host(headers: &mut HeaderMap, uri: &Uri, upstream: &Upstream) -> HeaderValue {
-    let host = match (uri.authority(), headers.get(HOST)) {
-        (None, Some(host)) => return host.clone(),
-        (Some(authority), _) => authority.as_str(),
-        (None, None) => {
-            let server = upstream.spec().servers.first();
-            server.map_or("", |server| server.url.trim_start_matches("http://"))
-        }
-    };
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+/// Writes the host that the upstream is asked for, and returns it: the client's, or (where an
+/// HTTP/1.0 client named none) the server's own.
+fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
+    if let Some(host) = headers.get(HOST) {
+        return host.clone();
+    }
+    let server = upstream.spec().servers.first();
+    let host = server.map_or("", |server| server.url.trim_start_matches("http://"));
     let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
     headers.insert(HOST, host.clone());
     host
@@ -134,9 +130,16 @@ fn switch(
 }
 
 /// The path and query that go upstream; `None` where they go as they came.
-pub(super) fn target(uri: &Uri, path: &NormalPath<'_>, rewrite: Option<&Rewrite>) -> Option<Uri> {
+///
+/// # Errors
+/// Where a rewrite makes them longer than a URI may be here.
+pub(super) fn target(
+    uri: &Uri,
+    path: &NormalPath<'_>,
+    rewrite: Option<&Rewrite>,
+) -> Result<Option<Uri>, Refusal> {
     if rewrite.is_none() && uri.authority().is_none() && path.upstream() == uri.path() {
-        return None;
+        return Ok(None);
     }
     let mut text = match rewrite {
         Some(rewrite) => rewrite.apply(path),
@@ -146,6 +149,6 @@ pub(super) fn target(uri: &Uri, path: &NormalPath<'_>, rewrite: Option<&Rewrite>
         text.push('?');
         text.push_str(query);
     }
-    let target = PathAndQuery::from_maybe_shared(Bytes::from(text)).ok()?;
-    Some(Uri::from(target))
+    let target = PathAndQuery::from_maybe_shared(Bytes::from(text));
+    target.map(|target| Some(Uri::from(target))).map_err(|_| Refusal::TargetTooLong)
 }

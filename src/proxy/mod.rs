@@ -193,10 +193,13 @@ impl Proxy {
         let uri = parts.uri.clone();
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
-        let client = plan.server.trust.client(connection.peer.address, &parts.headers);
+        let trust = &plan.server.trust;
+        let client = trust.client(connection.peer.address, &parts.headers);
         if let Some(access) = &mut ended.access {
             access.client = client.address;
         }
+        headers::leave_sent(&mut exchange.parts, seen, &client, trust);
+        let parts = &exchange.parts;
         let found = plan.table.find(&path, &parts.method, host.as_str(), &parts.headers).map_err(
             |none| match none {
                 NoRoute::NotFound => Refusal::NotFound,
@@ -223,7 +226,7 @@ impl Proxy {
         let mut response = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
-                let target = forward::target(&uri, &path, rewrite.as_ref());
+                let target = forward::target(&uri, &path, rewrite.as_ref())?;
                 let upstream = &active.upstreams[*upstream];
                 let way = Way { plan, upstream, route, client: &client, seen };
                 forward::send(exchange, connection, target, way).await?

@@ -21,6 +21,8 @@ pub enum Refusal {
     NotFound,
     /// A route, but for these methods.
     Method(Vec<Method>),
+    /// Its path and query are too long once the path is rewritten.
+    TargetTooLong,
     /// Its body is announced to be larger than allowed.
     TooLarge,
     /// Its body failed before there was a response.
@@ -42,6 +44,7 @@ impl Refusal {
             Self::Path(_)
             | Self::NotFound
             | Self::Method(_)
+            | Self::TargetTooLong
             | Self::TooLarge
             | Self::Limits(_)
             | Self::Upstream(_) => false,

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +26,10 @@ use crate::plan::ServerSpec;
 /// would fail the same way.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Between two log lines about failed accepts: a client that holds all descriptors must not fill
+/// the disk as well.
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
+
 /// How long a connection that has said nothing yet may take to say it once the process drains.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
@@ -40,6 +44,7 @@ pub struct Slots {
     owed: AtomicUsize,
     open: AtomicUsize,
     listening: AtomicUsize,
+    complained: Mutex<Option<Instant>>,
 }
 
 /// One open connection, or what became of it.
@@ -54,7 +59,7 @@ impl Slots {
     pub fn new(max: usize) -> Self {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
-        Self { free, owed, open, listening }
+        Self { free, owed, open, listening, complained: Mutex::default() }
     }
 
     /// Changes their number from `old` to `new`. Open connections stay open.
@@ -83,6 +88,16 @@ impl Slots {
     /// Connections that are open now.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is time again to say that connections cannot be accepted.
+    fn may_complain(&self) -> bool {
+        let mut last = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| last.elapsed() >= COMPLAINT_PAUSE);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
     }
 
     async fn take(self: &Arc<Self>) -> Option<Slot> {
@@ -145,7 +160,9 @@ async fn take(
             tokio::spawn(serve(stream, peer, proxy.clone(), slot, draining.clone()));
         }
         Err(error) if is_serious(&error) => {
-            events::accept_failed(&error);
+            if slots.may_complain() {
+                events::accept_failed(&error);
+            }
             sleep(ACCEPT_PAUSE).await;
         }
         Err(_) => {}

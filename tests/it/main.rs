@@ -20,6 +20,7 @@ mod parking;
 mod readme;
 mod real_input;
 mod redis_store;
+mod regression;
 mod rejected;
 mod reload;
 mod smuggling;

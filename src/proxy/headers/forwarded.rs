@@ -31,23 +31,14 @@ impl Peer {
 
 /// From whom a request came, and for which host.
 pub(in crate::proxy) struct Origin<'r> {
-    pub(in crate::proxy) trust: &'r Trust,
     pub(in crate::proxy) client: &'r Client,
     pub(in crate::proxy) peer: &'r Peer,
     pub(in crate::proxy) host: HeaderValue,
 }
 
-/// Writes who the client is, and takes out what strangers said of it.
+/// Writes who the client is, where what strangers said of it is taken out already.
 pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, origin: Origin<'_>) {
     let claims = seen.has(Seen::CLAIM);
-    if !origin.client.peer_trusted {
-        if claims {
-            remove_claims(headers);
-        }
-        if let ClientHeader::Single(name) = &origin.trust.header {
-            headers.remove(name);
-        }
-    }
     headers.insert(X_FORWARDED_FOR, chain(&origin));
     let believed = |headers: &HeaderMap, name| claims && headers.contains_key(name);
     if !believed(headers, X_FORWARDED_PROTO) {
@@ -67,10 +58,26 @@ pub(super) fn is_claim(name: &HeaderName) -> bool {
         || x_forwarded() && [1, 11].into_iter().all(|at| text.as_bytes().get(at).is_some_and(dash))
 }
 
-fn remove_claims(headers: &mut HeaderMap) {
-    let claimed: SmallVec<[HeaderName; 4]> =
-        headers.keys().filter(|name| is_claim(name)).cloned().collect();
-    for name in claimed {
+/// Takes out what a stranger says of who it is.
+pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
+    if seen.has(Seen::CLAIM) {
+        remove_all(headers, is_claim);
+    }
+    if let ClientHeader::Single(single) = &trust.header {
+        remove_all(headers, |name| is_spelling(name, single));
+    }
+}
+
+/// Whether many servers read the one name as the other.
+fn is_spelling(name: &HeaderName, of: &HeaderName) -> bool {
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    name.as_str().bytes().map(dashed).eq(of.as_str().bytes().map(dashed))
+}
+
+fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let found: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in found {
         headers.remove(name);
     }
 }

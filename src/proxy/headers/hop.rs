@@ -6,6 +6,7 @@ use http::header::{
 };
 use smallvec::SmallVec;
 
+use super::forwarded::is_claim;
 use super::{Seen, listed};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -15,6 +16,11 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 /// (RFC 9110, 7.6.1). `upgrade`, `te` and `trailer` are looked at on their own.
 const HOP_BY_HOP: [HeaderName; 4] =
     [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION];
+
+/// What `connection` may name and does not take out: framing, addressing, and what is looked at on
+/// its own. A trusted proxy's word about the client is not for that client to take out either.
+const KEPT: [HeaderName; 7] =
+    [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, TE, UPGRADE, EXPECT, CONNECTION];
 
 /// Whether a field is one of those that are taken out wherever they stand.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
@@ -28,8 +34,8 @@ pub(in crate::proxy) fn upgrade(headers: &HeaderMap, seen: Seen) -> Option<Heade
         return None;
     }
     let value = headers.get(UPGRADE)?;
-    let named = listed(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-    let h2c = listed(headers, &UPGRADE).any(|token| token.eq_ignore_ascii_case("h2c"));
+    let named = listed(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
+    let h2c = listed(headers, &UPGRADE).any(|token| token.eq_ignore_ascii_case(b"h2c"));
     (named && !h2c).then(|| value.clone())
 }
 
@@ -46,18 +52,23 @@ pub(in crate::proxy) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> b
     }
 }
 
+/// Takes out the fields that `connection` names.
+pub(super) fn remove_named(headers: &mut HeaderMap, seen: Seen) {
+    if !seen.has(Seen::CONNECTION) || names_nothing(headers) {
+        return;
+    }
+    let named: SmallVec<[HeaderName; 4]> = listed(headers, &CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .filter(|name| !KEPT.contains(name) && !is_claim(name))
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
 /// Takes out what concerns the connection alone, and what this proxy answers by itself.
 pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
-    if seen.has(Seen::CONNECTION) && !names_nothing(headers) {
-        let named: SmallVec<[HeaderName; 4]> = listed(headers, &CONNECTION)
-            .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
-            // Framing and addressing are not for a client to take out.
-            .filter(|name| ![HOST, CONTENT_LENGTH, TRANSFER_ENCODING, TE].contains(name))
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-    }
+    remove_named(headers, seen);
     if seen.has(Seen::CONNECTION) {
         headers.remove(CONNECTION);
     }
@@ -73,7 +84,7 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
         headers.remove(EXPECT);
     }
     if seen.has(Seen::TE) {
-        let trailers = listed(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+        let trailers = listed(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
         headers.remove(TE);
         if trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -129,8 +140,8 @@ pub(in crate::proxy) fn unite_lengths(headers: &mut HeaderMap, seen: Seen) {
         (Some(line), None) if !line.as_bytes().contains(&b',') => return,
         _ => {}
     }
-    let lengths: SmallVec<[_; 4]> =
-        listed(headers, &CONTENT_LENGTH).map(|text| text.parse::<u64>().ok()).collect();
+    let number = |text| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+    let lengths: SmallVec<[_; 4]> = listed(headers, &CONTENT_LENGTH).map(number).collect();
     match lengths.first() {
         Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
             let length = HeaderValue::from(*length);

@@ -5,10 +5,13 @@ pub(super) mod hop;
 pub(super) mod quotas;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
+use http::request::Parts;
 
 use crate::plan::HeaderChanges;
+use crate::request::client::{Client, Trust};
 
 /// Which of the fields that this proxy deals with a message has: found in one look at each name,
 /// where a search for each field would cost more than all else that is done to most messages.
@@ -63,6 +66,21 @@ impl Seen {
     }
 }
 
+/// Takes out of a request what its API will not be sent, before anything is read off it: nobody may
+/// be routed or counted by what the API does not see.
+pub(super) fn leave_sent(parts: &mut Parts, seen: Seen, client: &Client, trust: &Trust) {
+    let headers = &mut parts.headers;
+    hop::remove_named(headers, seen);
+    if !client.peer_trusted {
+        forwarded::remove_claims(headers, seen, trust);
+    }
+    if let Some(authority) = parts.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.insert(HOST, host);
+    }
+}
+
 /// Makes a route's changes.
 pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     for name in &changes.remove {
@@ -76,21 +94,20 @@ pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     }
 }
 
-/// The members of a field that holds a list, over all its lines.
-fn listed<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+/// The members of a field that holds a list, over all its lines. Bytes, since one that is no text
+/// must not hide those beside it.
+fn listed<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
     headers
         .get_all(name)
         .into_iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
         .filter(|token| !token.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     #[test]
     fn every_field_that_is_dealt_with_is_seen() {
