@@ -179,22 +179,6 @@ fn the_test_command_is_there_and_ci_runs_it() {
     assert!(parsed.success());
 }
 
-/// Cargo reads nothing of a manifest that names a file which is not there.
-#[test]
-fn the_image_is_built_with_every_file_that_the_manifest_names() {
-    let manifest = fs::read_to_string(path("Cargo.toml")).unwrap();
-    let image = fs::read_to_string(path("Dockerfile")).unwrap();
-    let named: Vec<_> = manifest
-        .lines()
-        .filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix('"'))
-        .filter(|file| !file.starts_with("src/"))
-        .collect();
-    assert!(named.contains(&"tests/it/main.rs"));
-    for file in named {
-        assert!(image.contains(file), "the Dockerfile makes no {file}");
-    }
-}
-
 #[test]
 fn every_metric_in_the_readme_exists() {
     let text = readme();

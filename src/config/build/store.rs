@@ -20,6 +20,9 @@ pub(super) const STORE_ERRORS: &[(&str, OnStoreError)] = &[
 const URL: &str = "expected \"memory:\", \"redis://HOST\", \"redis://USER:PASSWORD@HOST:PORT/DB\" \
                    or \"redis+unix:///PATH\"";
 
+const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as %3A, `?` as %3F, \
+                      `#` as %23 and `%` as %25";
+
 const LONGEST_PREFIX: usize = 64;
 
 /// The store, and what its limits do without it unless they say otherwise.
@@ -61,6 +64,11 @@ fn location(item: &Item<'_>) -> Option<StoreLocation> {
                 format!("a store at `{scheme}:` is not supported yet"),
                 URL,
             ));
+            None
+        }
+        // The usual reason: a generated password with characters that mean something in a URL.
+        "redis" | "valkey" if url.contains('@') => {
+            item.cx.note(text.refuse(URL).help(ENCODE));
             None
         }
         "memory" => {
