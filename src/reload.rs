@@ -39,6 +39,9 @@ impl Reload {
     /// looks.
     pub fn look(&mut self) -> Option<Result<Loaded, Problems>> {
         let file = config::read_again(&self.path);
+        if file.as_ref().is_err_and(is_passing) {
+            return None;
+        }
         let seen = seen(&file);
         if seen == self.known {
             self.news = None;
@@ -61,6 +64,16 @@ impl Reload {
         self.news = None;
         config::load_from(&self.path, file, &config::process_environment, &self.overrides)
     }
+}
+
+/// Whether an error says something of this process (out of descriptors or memory, say) and nothing
+/// of the file.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+    };
+    ![FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied]
+        .contains(&error.kind())
 }
 
 fn seen(file: &io::Result<Vec<u8>>) -> Seen {

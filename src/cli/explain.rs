@@ -12,7 +12,8 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::limit::{Mode, Scope};
 use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation};
-use crate::request::client::{Client, ClientHeader};
+use crate::proxy;
+use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::host::Host;
 use crate::request::key::{Keyed, View};
 use crate::request::path::NormalPath;
@@ -106,6 +107,15 @@ impl Text {
     }
 }
 
+/// The headers that the API is sent of those that were asked about: no others count.
+fn sent(asked: &Asked, client: &Client, trust: &Trust) -> HeaderMap {
+    let (mut parts, ()) = http::Request::new(()).into_parts();
+    parts.uri = asked.uri.clone();
+    parts.headers = asked.headers.clone();
+    proxy::leave_sent(&mut parts, client, trust);
+    parts.headers
+}
+
 /// The same walk as a request's, with words at each step.
 fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
     let Asked { method, uri, headers, peer } = asked;
@@ -126,6 +136,11 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
     }
     let client = plan.server.trust.client(*peer, headers);
     text.line("client", describe_client(plan, &client, asked));
+    let sent = sent(asked, &client, &plan.server.trust);
+    for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
+        text.more(format_args!("{name} counts for nothing: the API does not get it"));
+    }
+    let headers = &sent;
     let found = match plan.table.find(&path, method, host.as_str(), headers) {
         Ok(found) => found,
         Err(none) => {

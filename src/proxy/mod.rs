@@ -30,6 +30,7 @@ use crate::clock::Clock;
 use crate::observe::events;
 use crate::observe::metrics::WorkerMetrics;
 use crate::plan::{Action, Plan, RouteSpec};
+use crate::request::client::{Client, Trust};
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
@@ -238,6 +239,12 @@ impl Proxy {
         finish(&mut response, plan, route, &quotas);
         Ok(response)
     }
+}
+
+/// Takes out of a request what its API will not be sent, as it is done before routes and limits look
+/// at it.
+pub fn leave_sent(parts: &mut request::Parts, client: &Client, trust: &Trust) {
+    headers::leave_sent(parts, Seen::of(&parts.headers), client, trust);
 }
 
 /// The status for a client that left before its answer: for logs and metrics, nobody is sent it.

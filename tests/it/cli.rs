@@ -351,6 +351,10 @@ fn explain_says_which_and_why() {
     let text = explain(&["/users/7", "--ip", "192.0.2.1", "--header", "x-forwarded-for: 6.6.6.6"]);
     has(&text, &["client 192.0.2.1: x-forwarded-for is not believed"]);
     has(&explain(&["/users/7", "-H", "x-user: vip"]), &["user: unlimited, an override"]);
+    has(
+        &explain(&["/users/7", "-H", "x-user: vip", "-H", "connection: x-user"]),
+        &["x-user counts for nothing", "without header:x-user"],
+    );
     has(&explain(&["/users/7", "-H", "x-user: eve"]), &["user: nothing passes, an override"]);
     has(&explain(&["/users/7", "-H", "x-cost: 3"]), &["costs 3"]);
     has(&explain(&["/users/7", "-H", "x-cost: 5"]), &["user refuses it with 400", "`x-cost`"]);
