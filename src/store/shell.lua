@@ -41,76 +41,74 @@ for bucket = 1, #keys do
   end
 end
 
-local written = {} -- for each bucket that changed, when it is as good as new
-local steps = {} -- for each ask of a request, the state after it took and when that is as good as new
-local answer, said = {}, 0
+-- For each bucket that is to be written, when it is as good as new. Here and in the answer there is
+-- room for a few asks from the start: a table that grows costs more than what is put into it.
+local written = { false, false, false, false }
+local answer, said = { 0, 0, 0, 0, 0, 0, 0, 0 }, 0
+-- For each ask that took, what the bucket's state and entry in `written` were before.
+local undo = {}
 local place, ends = 1, #plan
 while place < ends do
   local verb, count = plan[place], plan[place + 1] * 256 + plan[place + 2]
-  local first, first_said = place + 3, said
-  local pass, any_moved = verb == TAKE, false
-
+  local first, took = place + 3, 0
+  local pass = verb == TAKE
   place = first
   for n = 1, count do
     local bucket = plan[place] * 256 + plan[place + 1]
     local ask = terms[plan[place + 2] * 256 + plan[place + 3]]
-    local last = #ask
-    local state, cost = states[bucket], ask[last - 2]
+    local state, last = states[bucket], #ask
     local wait, remaining = 0, 0
     if state == nil then
       wait, pass = WRONG_TYPE, false
     elseif verb == GIVE_BACK then
       if state then
-        local _, _, _, left, fresh_at = decide(ask[last], ask, -cost, state, now)
+        local _, _, _, left, fresh_at = decide(ask[last], ask, -ask[last - 2], state, now)
         states[bucket], written[bucket] = left or false, fresh_at or now
       end
     else
       local moved, taken, fresh_at
-      wait, remaining, moved, taken, fresh_at = decide(ask[last], ask, cost, state, now)
-      steps[2 * n - 1], steps[2 * n] = taken, fresh_at
-      any_moved = any_moved or moved
-      if wait ~= 0 and ask[last - 1] then
-        pass = false
+      wait, remaining, moved, taken, fresh_at = decide(ask[last], ask, ask[last - 2], state, now)
+      if moved then
+        -- The bucket goes back with the clock whatever becomes of the request.
+        local _, _, _, kept, kept_fresh_at = decide(ask[last], ask, 0, state, now)
+        states[bucket], written[bucket] = kept, kept_fresh_at
+      end
+      if wait ~= 0 then
+        pass = pass and not ask[last - 1]
+      elseif pass then
+        if count > 1 then
+          undo[2 * n - 1], undo[2 * n], took = states[bucket], written[bucket], n
+        end
+        states[bucket], written[bucket] = taken, fresh_at
+      else
+        remaining = remaining + ask[last - 2]
       end
     end
     answer[said + 1], answer[said + 2] = wait, remaining
     place, said = place + 4, said + 2
   end
 
-  -- Now that the verdict is known. A state that went back with the clock is kept also where nothing
-  -- is taken.
-  if verb ~= GIVE_BACK then
-    place, said = first, first_said
-    for n = 1, count do
-      local bucket = plan[place] * 256 + plan[place + 1]
-      local wait = answer[said + 1]
-      if pass and wait == 0 then
-        states[bucket], written[bucket] = steps[2 * n - 1], steps[2 * n]
-      elseif wait ~= WRONG_TYPE then
-        local ask = terms[plan[place + 2] * 256 + plan[place + 3]]
-        local last = #ask
-        if any_moved then
-          local _, _, moved, kept, fresh_at = decide(ask[last], ask, 0, states[bucket], now)
-          if moved then
-            states[bucket], written[bucket] = kept, fresh_at
-          end
-        end
-        if wait == 0 then
-          answer[said + 2] = answer[said + 2] + ask[last - 2]
-        end
+  if not pass then
+    for n = took, 1, -1 do
+      local at, told = first + 4 * (n - 1), said - 2 * (count - n)
+      if answer[told - 1] == 0 then
+        local bucket = plan[at] * 256 + plan[at + 1]
+        local ask = terms[plan[at + 2] * 256 + plan[at + 3]]
+        states[bucket], written[bucket] = undo[2 * n - 1], undo[2 * n]
+        answer[told] = answer[told] + ask[#ask - 2]
       end
-      place, said = place + 4, said + 2
     end
   end
 end
 
 -- A key lives until its bucket is as good as new, to the next of Redis's milliseconds.
+local format = string.format
 for bucket = 1, #keys do
   local fresh_at = written[bucket]
   if fresh_at then
-    if states[bucket] then
-      local expiry = string.format('%d', fresh_at / 1000 + 1)
-      call('SET', keys[bucket], states[bucket], 'PXAT', expiry)
+    local state = states[bucket]
+    if state then
+      call('SET', keys[bucket], state, 'PXAT', format('%d', fresh_at / 1000 + 1))
     else
       call('DEL', keys[bucket])
     end

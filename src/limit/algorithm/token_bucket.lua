@@ -24,7 +24,7 @@ local tokens, period, burst = figures[1], figures[2], figures[3]
 -- Decoded. What is none of these forms is a new bucket.
 local missing, rest, at, counted_under = 0, 0, now, period
 if bytes then
-  local size, time, ends = #bytes, -1, HALF
+  local size, time = #bytes, -1
   if size == 11 then
     time, missing = struct.unpack('>I7I4', bytes)
     time = time - HALF
@@ -33,9 +33,9 @@ if bytes then
     time = time - HALF
   elseif size == 27 and string.byte(bytes) == 32 then
     time, missing, rest, counted_under = struct.unpack('>xI7I5I7I7', bytes)
-    ends = EXACT
   end
-  if time >= 0 and time < ends and rest < counted_under then
+  -- A time from 2^53 on may have lost its last digits, a short one from 2^52 on is another format.
+  if time >= 0 and time < (size == 27 and EXACT or HALF) and rest < counted_under then
     at = time
   else
     missing, rest, counted_under = 0, 0, period
