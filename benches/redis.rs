@@ -201,13 +201,9 @@ impl Plain {
 
 impl Ours {
     async fn check(&self, place: usize, limits: usize) {
-        let params =
-            Params { rate: "100/s".parse().unwrap(), burst: Burst::new(1_000).unwrap() };
-        let ask = Ask {
-            algorithm: Algorithm::TokenBucket(params),
-            cost: Cost::ONE,
-            mode: Mode::Enforce,
-        };
+        let params = Params { rate: "100/s".parse().unwrap(), burst: Burst::new(1_000).unwrap() };
+        let ask =
+            Ask { algorithm: Algorithm::TokenBucket(params), cost: Cost::ONE, mode: Mode::Enforce };
         let key = &self.keys[place];
         let asks: Vec<_> =
             self.specs.iter().take(limits).map(|spec| BucketAsk { spec, key, ask }).collect();
