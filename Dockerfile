@@ -1,9 +1,13 @@
 FROM rust:1-slim-bookworm AS build
+# For the allocator, which is written in C.
+RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY src ./src
-# The manifest names a test binary; for building, an empty one will do.
-RUN mkdir -p tests/it && echo 'fn main() {}' > tests/it/main.rs \
+# The manifest names tests and benchmarks; for building the program, empty ones will do.
+RUN for unused in tests/it/main.rs benches/hot.rs benches/peers/load.rs; do \
+        mkdir -p "${unused%/*}" && echo 'fn main() {}' > "$unused"; \
+    done \
     && cargo build --release --locked \
     && strip target/release/tidegate
 COPY proxy.toml ./
@@ -20,7 +24,9 @@ WORKDIR /etc/tidegate
 USER tidegate
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-# Asks the admin endpoint where proxy.toml has it; a file of your own needs [admin] listen, too.
-HEALTHCHECK --interval=10s --timeout=4s --start-period=2s CMD ["tidegate", "health"]
+# A file of your own needs [admin] listen with this port, too. The URL is named, so that a mistake in
+# a proxy.toml that is being edited does not make a proxy that runs look ill.
+HEALTHCHECK --interval=10s --timeout=4s --start-period=2s \
+    CMD ["tidegate", "health", "http://127.0.0.1:9090"]
 ENTRYPOINT ["tidegate"]
 CMD ["run"]

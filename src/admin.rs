@@ -28,8 +28,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the endpoint tells of.
 #[derive(Clone)]
 pub struct Admin {
-    /// The bearer token for all but the health checks.
-    pub token: Option<String>,
     /// The process.
     pub process: Arc<Process>,
     /// The plan in force.
@@ -62,8 +60,9 @@ pub async fn listen(listener: TcpListener, admin: Arc<Admin>) {
 impl Admin {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
+        let plan = self.plan.borrow().plan.clone();
         let open = matches!(path, "/healthz" | "/readyz");
-        match &self.token {
+        match &plan.admin.token {
             None if !is_local(request.headers(), request.uri()) => {
                 return text(
                     StatusCode::FORBIDDEN,
@@ -118,6 +117,7 @@ impl Admin {
             waiting: 0,
             connections: process.slots.open() as u64,
             memory_keys: store.keys as u64,
+            shared_decisions: store.shared_uses,
             log_dropped: self.dropped.count(),
             config_generation: process.config.generation(),
             config_valid: process.config.is_valid(),

@@ -12,10 +12,10 @@
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
 //! # A request's walk
-//! `proxy::serve` accepts a connection on one worker and hands each request to `proxy::handle`: the
+//! `proxy::serve` accepts a connection on one worker and hands each request to `Proxy::handle`: the
 //! plan in force, the host, the path's normal form, the route, the client's address, the time. Then
-//! `throttle::admit` reads one key for each limit and asks the store once; what passes is sent by
-//! `upstream::send`, and its answer flows back through `proxy::body`, whose end counts and logs the
+//! `Throttle::admit` reads one key for each limit and asks the store once; what passes is sent by
+//! `Upstream::send`, and its answer flows back through `proxy::body`, whose end counts and logs the
 //! request. Whatever stops it on the way is a `proxy::refusal`, which `proxy::answer` turns into a
 //! response.
 

@@ -2,6 +2,8 @@
 //!
 //! Data only. `config` makes it, a reload swaps it, everything on a request's way reads it.
 
+pub mod filter;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use self::filter::LogFilter;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
@@ -284,8 +287,8 @@ pub enum StoreLocation {
 pub struct LogSpec {
     /// How a line looks; `None` is pretty on a terminal and JSON elsewhere.
     pub format: Option<LogFormat>,
-    /// A filter as `RUST_LOG` has it; that variable wins.
-    pub level: String,
+    /// What is written at all; `RUST_LOG` wins.
+    pub level: LogFilter,
     /// A line for each request.
     pub access: bool,
     /// Which throttle lines are written.
@@ -332,11 +335,4 @@ pub struct AdminSpec {
     pub listen: Option<SocketAddr>,
     /// The bearer token for everything but the two health checks.
     pub token: Option<String>,
-}
-
-impl StoreLocation {
-    /// Whether buckets are shared through Redis.
-    pub fn is_redis(&self) -> bool {
-        matches!(self, Self::Redis(_))
-    }
 }

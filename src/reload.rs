@@ -31,14 +31,15 @@ type Seen = Result<Vec<u8>, io::ErrorKind>;
 impl Reload {
     /// Notices changes of `path` from what it holds now.
     pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
-        let known = see(&path);
+        let known = seen(&config::read_again(&path));
         Self { path, overrides, known, news: None }
     }
 
     /// Looks at the file; what was made of it, once it has changed and stayed the same for two
     /// looks.
     pub fn look(&mut self) -> Option<Result<Loaded, Problems>> {
-        let seen = see(&self.path);
+        let file = config::read_again(&self.path);
+        let seen = seen(&file);
         if seen == self.known {
             self.news = None;
             return None;
@@ -47,19 +48,23 @@ impl Reload {
             self.news = Some(seen);
             return None;
         }
-        Some(self.now())
+        Some(self.load(file))
     }
 
     /// Reads the file now, changed or not.
     pub fn now(&mut self) -> Result<Loaded, Problems> {
-        self.known = see(&self.path);
+        self.load(config::read_again(&self.path))
+    }
+
+    fn load(&mut self, file: io::Result<Vec<u8>>) -> Result<Loaded, Problems> {
+        self.known = seen(&file);
         self.news = None;
-        config::load(&self.path, &config::process_environment, &self.overrides)
+        config::load_from(&self.path, file, &config::process_environment, &self.overrides)
     }
 }
 
-fn see(path: &std::path::Path) -> Seen {
-    std::fs::read(path).map_err(|error| error.kind())
+fn seen(file: &io::Result<Vec<u8>>) -> Seen {
+    file.as_ref().cloned().map_err(io::Error::kind)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 mod listen;
 
 use std::fmt;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
@@ -36,6 +36,10 @@ use crate::worker::{self, ConfigState, Orders, Process, Published};
 const TICK: Duration = Duration::from_millis(250);
 /// How often in-process buckets that are full again are forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
+/// What sets the addresses that the proxy and its admin endpoint listen on.
+const LISTEN: &str = "server.listen or --listen";
+const ADMIN_LISTEN: &str = "admin.listen";
+
 /// How often a draining process looks whether it has finished.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
@@ -46,6 +50,8 @@ pub enum RunError {
     Listen {
         /// The address.
         address: SocketAddr,
+        /// What sets it.
+        setting: &'static str,
         /// Why not.
         source: io::Error,
     },
@@ -63,15 +69,15 @@ pub enum RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen { address, source } => match source.kind() {
+            Self::Listen { address, setting, source } => match source.kind() {
                 io::ErrorKind::AddrInUse => write!(
                     f,
-                    "cannot listen on {address}: another process listens there; stop it, or choose \
-                     another address with --listen"
+                    "cannot listen on {address}: another process listens there; stop it, or set \
+                     another address with {setting}"
                 ),
-                _ => write!(f, "cannot listen on {address}: {source}"),
+                _ => write!(f, "cannot listen on {address} (set with {setting})"),
             },
-            Self::System { what, source } => write!(f, "cannot {what}: {source}"),
+            Self::System { what, .. } => write!(f, "cannot {what}"),
             Self::Worker => f.write_str("a worker ended unexpectedly; its panic stands above"),
         }
     }
@@ -80,6 +86,8 @@ impl fmt::Display for RunError {
 impl std::error::Error for RunError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            // The message says all of it.
+            Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => None,
             Self::Listen { source, .. } | Self::System { source, .. } => Some(source),
             Self::Worker => None,
         }
@@ -116,19 +124,26 @@ pub fn run(start: Start) -> Result<(), RunError> {
 
 struct Server {
     process: Arc<Process>,
+    /// What the process was started with.
+    first: Arc<Plan>,
     published: watch::Sender<Arc<Published>>,
     draining: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     reload: Reload,
     log: LogGuard,
+    signals: Signals,
+    open_files: OpenFiles,
 }
 
 impl Server {
     /// Opens the sockets and starts the workers.
     fn start(start: Start) -> Result<Self, RunError> {
         let plan = Arc::new(start.plan);
-        raise_open_files(plan.server.max_connections);
+        // Before anybody is told that it listens: from then on a signal means what it says.
+        let signals = Signals::new()
+            .map_err(|source| RunError::System { what: "listen for signals", source })?;
+        let open_files = raise_open_files(plan.server.max_connections);
         let workers = plan.server.workers.unwrap_or_else(cores);
         let process = Arc::new(Process {
             clock: Clock::new(),
@@ -137,7 +152,7 @@ impl Server {
             config: ConfigState::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::new(&plan.store),
-            slots: Arc::new(Slots::new(plan.server.max_connections)),
+            slots: Arc::new(Slots::new(open_files.connections(&plan))),
             keys: plan.log.keys,
         });
         let published = Published { servers: servers(&plan, None), plan: plan.clone() };
@@ -148,14 +163,15 @@ impl Server {
         let mut sockets: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         for address in &plan.server.listen {
             let (bound, shared) = listen::sockets(*address, workers)
-                .map_err(|source| RunError::Listen { address: *address, source })?;
+                .map_err(|source| not_listening(*address, LISTEN, source))?;
             addresses.push(bound);
             for (worker, socket) in sockets.iter_mut().zip(shared) {
                 worker.push(socket);
             }
         }
         let admin = plan.admin.listen.map(|address| {
-            listen::sockets(address, 1).map_err(|source| RunError::Listen { address, source })
+            listen::sockets(address, 1)
+                .map_err(|source| not_listening(address, ADMIN_LISTEN, source))
         });
         let admin = admin.transpose()?;
         let orders =
@@ -172,14 +188,13 @@ impl Server {
         }
         if let Some((address, sockets)) = admin {
             let admin = Admin {
-                token: plan.admin.token.clone(),
                 process: process.clone(),
                 plan: plan_orders,
                 dropped: start.log.dropped_lines(),
             };
             for socket in sockets {
                 let listener = TcpListener::from_std(socket)
-                    .map_err(|source| RunError::Listen { address, source })?;
+                    .map_err(|source| not_listening(address, ADMIN_LISTEN, source))?;
                 tokio::spawn(admin::listen(listener, Arc::new(admin.clone())));
             }
             events::admin_listening(address);
@@ -187,19 +202,20 @@ impl Server {
         tokio::spawn(start.beside);
         Ok(Self {
             process,
+            first: plan,
             published,
             draining,
             stop,
             workers,
             reload: start.reload,
             log: start.log,
+            signals,
+            open_files,
         })
     }
 
     /// Keeps the process going until a signal ends it.
     async fn supervise(mut self) -> Result<(), RunError> {
-        let mut signals = Signals::new()
-            .map_err(|source| RunError::System { what: "listen for signals", source })?;
         let mut tick = every(TICK);
         let mut sweep = every(SWEEP);
         let mut look = every(reload::LOOK);
@@ -217,13 +233,13 @@ impl Server {
                         self.adopt(read);
                     }
                 }
-                signal = signals.next() => if signal == Told::End { break } else {
+                signal = self.signals.next() => if signal == Told::End { break } else {
                     let read = self.reload.now();
                     self.adopt(read);
                 }
             }
         }
-        self.drain(&mut signals).await;
+        self.drain().await;
         self.process.throttled.flush(self.process.clock.now());
         events::stopped();
         Ok(())
@@ -240,26 +256,33 @@ impl Server {
             }
         };
         let old = self.published.borrow().clone();
-        let changes = config::diff(&old.plan, &loaded.plan);
         let new = Arc::new(loaded.plan);
-        self.process.slots.resize(old.plan.server.max_connections, new.server.max_connections);
+        let changed = config::diff(&old.plan, &new).changed;
+        // What only a restart can change is as the first plan has it, whatever came since.
+        let restart = config::diff(&self.first, &new).restart;
+        let connections = |plan| self.open_files.connections(plan);
+        self.process.slots.resize(connections(&old.plan), connections(&new));
         let now = self.process.clock.now();
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
         self.process.store.adjust(&new.store);
-        if let Err(error) = self.log.set_level(&new.log.level) {
-            events::config_rejected(&error);
-        }
+        self.log.set_level(&new.log.level);
         let servers = servers(&new, Some(&old));
         self.published.send_replace(Arc::new(Published { plan: new, servers }));
         self.process.config.adopted();
-        events::config_reloaded(&changes.changed.join("; "));
-        if !changes.restart.is_empty() {
-            events::restart_needed(&changes.restart.join(", "));
+        match changed.is_empty() {
+            true => events::config_reloaded(&"nothing"),
+            false => events::config_reloaded(&changed.join("; ")),
+        }
+        for warning in loaded.warnings.lines() {
+            events::config_warning(&warning);
+        }
+        if !restart.is_empty() {
+            events::restart_needed(&restart.join(", "));
         }
     }
 
     /// Finishes what is under way, as far as it finishes in time.
-    async fn drain(&mut self, signals: &mut Signals) {
+    async fn drain(&mut self) {
         let plan = self.published.borrow().plan.clone();
         let (delay, patience) = (plan.server.shutdown_delay, plan.server.drain_timeout);
         events::draining();
@@ -278,7 +301,7 @@ impl Server {
         };
         tokio::select! {
             () = finishing => {}
-            () = signals.end() => {}
+            () = self.signals.end() => {}
         }
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {
@@ -294,8 +317,11 @@ enum Told {
     Reload,
 }
 
-/// SIGTERM or SIGINT to end, SIGHUP to read the configuration again.
+/// SIGTERM or SIGINT to end, SIGHUP to read the configuration again, unless the terminal is gone.
 struct Signals {
+    /// Whether the log goes to a terminal. When that is closed a SIGHUP says so, and nobody is left
+    /// to read or to end the process.
+    on_terminal: bool,
     terminate: Signal,
     interrupt: Signal,
     reload: Signal,
@@ -304,6 +330,7 @@ struct Signals {
 impl Signals {
     fn new() -> io::Result<Self> {
         Ok(Self {
+            on_terminal: io::stdout().is_terminal(),
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             reload: signal(SignalKind::hangup())?,
@@ -314,13 +341,20 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Told::End,
             _ = self.interrupt.recv() => Told::End,
-            _ = self.reload.recv() => Told::Reload,
+            _ = self.reload.recv() => {
+                let closed = self.on_terminal && !io::stdout().is_terminal();
+                if closed { Told::End } else { Told::Reload }
+            }
         }
     }
 
     async fn end(&mut self) {
         while self.next().await != Told::End {}
     }
+}
+
+fn not_listening(address: SocketAddr, setting: &'static str, source: io::Error) -> RunError {
+    RunError::Listen { address, setting, source }
 }
 
 fn every(period: Duration) -> Interval {
@@ -356,12 +390,35 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
+/// How many descriptors the process may have; `None` where that is enough or unknown.
+struct OpenFiles(Option<u64>);
+
+/// Descriptors for all that is no client's connection nor its upstream's.
+const OTHER_FILES: u64 = 256;
+
+impl OpenFiles {
+    /// The connections to take at once: where there are too few descriptors for `max_connections`
+    /// no client may hold the one with which its request, or another's, would go upstream.
+    fn connections(&self, plan: &Plan) -> usize {
+        let most = plan.server.max_connections;
+        let Self(Some(limit)) = self else { return most };
+        let others = OTHER_FILES.min(limit / 2);
+        usize::try_from((limit - others) / 2).map_or(most, |fit| most.min(fit.max(1)))
+    }
+}
+
 /// A connection takes a descriptor here and one upstream.
-fn raise_open_files(max_connections: usize) {
-    let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(2) + 256;
+fn raise_open_files(max_connections: usize) -> OpenFiles {
+    let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(2) + OTHER_FILES;
     match rlimit::increase_nofile_limit(wanted) {
-        Ok(limit) if limit >= wanted => {}
-        Ok(limit) => events::few_open_files(limit, wanted),
-        Err(error) => events::open_files_unchanged(&error),
+        Ok(limit) if limit >= wanted => OpenFiles(None),
+        Ok(limit) => {
+            events::few_open_files(limit, wanted);
+            OpenFiles(Some(limit))
+        }
+        Err(error) => {
+            events::open_files_unchanged(&error);
+            OpenFiles(None)
+        }
     }
 }

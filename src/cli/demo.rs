@@ -26,14 +26,14 @@ use crate::server::{self, Start};
 /// The pause between two of the visitor's requests: more than the demo's limit lets pass.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Run a sample API behind the proxy and see it throttled.
+/// Run a sample API behind the proxy and see it throttled. Nothing else is needed.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Demo {
-    /// Where the proxy listens
+    /// Where the proxy listens; port 0 is any that is free
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where the demo's proxy.toml is written, for you to edit while it runs; by default a file of
-    /// its own among the temporary ones
+    /// Where the demo's proxy.toml is written, for you to edit while it runs; by default a
+    /// temporary file that goes when the demo ends
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Send no requests; only answer yours
@@ -42,20 +42,25 @@ pub(super) struct Demo {
 }
 
 pub(super) fn demo(demo: &Demo) -> Ended {
-    let failed = |error: std::io::Error| Failure::Run(Box::new(error));
+    let failed = |error: std::io::Error| Failure::run(error);
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     api.set_nonblocking(true).map_err(failed)?;
-    let file = write_config(demo, api.local_addr().map_err(failed)?).map_err(failed)?;
+    let proxy = choose_port(demo.listen)?;
+    // Lives, and keeps its folder, until the demo ends.
+    let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
+    let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
+    let text = sample_config(proxy, api.local_addr().map_err(failed)?);
+    write_new(&file, &text)
+        .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
     let overrides = config::Overrides::default();
     let reload = Reload::new(file.clone(), overrides.clone());
     let loaded =
         config::load(&file, &config::process_environment, &overrides).map_err(Failure::Config)?;
     let terminal = std::io::stdout().is_terminal();
     let rust_log = std::env::var("RUST_LOG").ok();
-    let log = log::init(&loaded.plan.log, terminal, rust_log)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
-    print(introduction(demo.listen, &file));
-    let (quiet, proxy) = (demo.quiet, demo.listen);
+    let log = log::init(&loaded.plan.log, terminal, rust_log).map_err(Failure::usage)?;
+    print(introduction(demo, proxy, &file));
+    let quiet = demo.quiet;
     let beside = async move {
         let Ok(api) = tokio::net::TcpListener::from_std(api) else { return };
         match quiet {
@@ -72,22 +77,22 @@ pub(super) fn demo(demo: &Demo) -> Ended {
         log,
         beside: Box::pin(beside),
     };
-    server::run(start).map_err(|error| Failure::Run(Box::new(error)))
+    server::run(start).map_err(Failure::run)
 }
 
-/// Writes the demo's configuration; a file that is there already is left alone, and an error.
-fn write_config(demo: &Demo, api: SocketAddr) -> std::io::Result<PathBuf> {
-    let file = match &demo.config {
-        Some(file) => file.clone(),
-        None => {
-            let folder = std::env::temp_dir().join(format!("tidegate-demo-{}", std::process::id()));
-            std::fs::create_dir_all(&folder)?;
-            folder.join("proxy.toml")
-        }
-    };
-    let mut written = std::fs::OpenOptions::new().write(true).create_new(true).open(&file)?;
-    written.write_all(sample_config(demo.listen, api).as_bytes())?;
-    Ok(file)
+/// The demo's file and its visitor must know the port before the proxy listens: for port 0, one
+/// that is free now. A port in use is told before anything else is.
+fn choose_port(listen: SocketAddr) -> Result<SocketAddr, Failure> {
+    TcpListener::bind(listen).and_then(|free| free.local_addr()).map_err(|error| {
+        let help = "choose another address with --listen";
+        Failure::run(format!("cannot listen on {listen}: {error}; {help}"))
+    })
+}
+
+/// Writes a file that must not be there yet: somebody's configuration is not overwritten.
+fn write_new(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut written = std::fs::OpenOptions::new().write(true).create_new(true).open(file)?;
+    written.write_all(text.as_bytes())
 }
 
 fn sample_config(listen: SocketAddr, api: SocketAddr) -> String {
@@ -96,43 +101,58 @@ fn sample_config(listen: SocketAddr, api: SocketAddr) -> String {
 # Written by `tidegate demo`. Edit it while the demo runs: a change is in force within a second.
 [server]
 listen = \"{listen}\"
+max_connections = 1000
 
+# The API that is protected: here the demo's own.
 [upstreams.sample]
 servers = [\"http://{api}\"]
 
+# Each client address gets 2 requests a second, and up to 5 at once after a pause.
 [limits.per-client]
 key = [\"ip\"]
 rate = \"2/s\"
 burst = 5
 
+# Every path goes to the API, if the limit allows.
 [[routes]]
 path = \"/{{*rest}}\"
 upstream = \"sample\"
 limits = [\"per-client\"]
 
 [log]
-access = true
-summary_interval = \"5s\"
+access = true             # a line for each request
+summary_interval = \"5s\"   # one line for each limit and key that was throttled in that time
 "
     )
 }
 
-fn introduction(proxy: SocketAddr, file: &Path) -> String {
+fn introduction(demo: &Demo, proxy: SocketAddr, file: &Path) -> String {
+    let visitor = match demo.quiet {
+        true => "Nobody asks but you",
+        false => "A visitor asks four times a second",
+    };
+    // The user may well have no tidegate on the PATH, but `cargo run` or a folder of its own.
+    let program = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     format!(
         "\
-A sample API runs, and tidegate stands in front of it at http://{proxy}.
-A visitor asks four times a second; the limit lets two through. Beside its log, try:
+A sample API runs, and tidegate stands in front of it at http://{proxy}
+{visitor}; the limit lets two through and answers the rest with 429.
+The log below has a line for each request, and one `throttled` line every 5 s.
 
+Try, in another terminal:
+
+  see an answer, its ratelimit fields, and a 429 after a few times
     curl -i http://{proxy}/hello
-    for i in $(seq 10); do curl -s -o /dev/null -w '%{{http_code}} ' http://{proxy}/; done
-
-and change the rate while it runs (\"2/s\" to \"100/s\", say), in
-
-    {}
+  change the rate while it runs: \"2/s\" to \"100/s\", say
+    sed -i 's|\"2/s\"|\"100/s\"|' {file}
+  ask what a request would meet
+    {program} explain 'GET /hello' --config {file}
+  protect an API of your own
+    {program} run --upstream http://127.0.0.1:3000
 
 Stop it with Ctrl-C.
 ",
-        file.display()
+        file = file.display()
     )
 }
 

@@ -1,6 +1,6 @@
 //! `tidegate explain`: what the file means for one request, without sending it.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
@@ -8,127 +8,151 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
 use super::{ConfigFile, Ended, Failure, print};
 use crate::config;
-use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
-use crate::plan::{Action, CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
+use crate::limit::key::Key;
+use crate::limit::{Mode, Scope};
+use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation};
+use crate::request::client::{Client, ClientHeader};
 use crate::request::host::Host;
 use crate::request::key::{Keyed, View};
 use crate::request::path::NormalPath;
-use crate::request::route::NoRoute;
+use crate::request::route::{HostPattern, Match, NoRoute};
+use crate::store::BucketName;
+use crate::throttle::{self, Refused};
 
-/// Say which route and limits a request meets, and why.
+/// Say which route and limits a request meets, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "For example:\n  \
+    tidegate explain 'GET /users/42'\n  \
+    tidegate explain 'POST https://api.example.com/orders?page=2' --ip 203.0.113.7 \\\n      \
+    --header 'x-api-key: abc' --header 'cookie: session=xyz'")]
 pub(super) struct Explain {
-    /// The request: a method and a path or URL, as in 'GET /users/42'; the method may be left out
+    /// The request: a method and a path or URL, as in 'GET /users/42'; without a method, GET
     request: String,
-    /// The address that the request comes from
+    /// The address that the connection comes from
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     ip: IpAddr,
     /// A header, as in 'x-api-key: abc'; may be repeated
-    #[arg(long = "header", value_name = "NAME: VALUE")]
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     headers: Vec<String>,
     #[command(flatten)]
     file: ConfigFile,
 }
 
 pub(super) fn explain(explain: &Explain) -> Ended {
-    let loaded = config::load(
-        &explain.file.config,
-        &config::process_environment,
-        &config::Overrides::default(),
-    )
-    .map_err(Failure::Config)?;
+    let none = config::Overrides::default();
+    let loaded = config::load(&explain.file.config, &config::process_environment, &none)
+        .map_err(Failure::Config)?;
     let (method, uri) = request_line(&explain.request)?;
     let headers = headers(&explain.headers, &uri)?;
-    print(describe(&loaded.plan, &method, &uri, &headers, explain.ip).trim_end());
+    let asked = Asked { method, uri, headers, peer: explain.ip.to_canonical() };
+    let mut text = Text::default();
+    describe(&loaded.plan, &asked, &mut text);
+    print(text.0.trim_end());
     Ok(())
 }
 
+/// The request that is asked about.
+struct Asked {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    peer: IpAddr,
+}
+
 fn request_line(text: &str) -> Result<(Method, Uri), Failure> {
-    let wrong = |why: &dyn std::fmt::Display| {
-        Failure::Usage(format!("`{text}` is no request as in 'GET /users/42': {why}"))
+    let wrong = |why: &dyn fmt::Display| {
+        Failure::usage(format!("`{text}` is no request as in 'GET /users/42': {why}"))
     };
     let (method, target) = text.trim().split_once(' ').unwrap_or(("GET", text.trim()));
     let method = method.parse().map_err(|error| wrong(&error))?;
-    let uri = target.trim().parse().map_err(|error| wrong(&error))?;
-    Ok((method, uri))
+    let target = target.trim();
+    if !target.starts_with('/') && !target.contains("://") {
+        return Err(wrong(&"a path begins with a slash, a URL with http://"));
+    }
+    // What stands behind a # never leaves a browser.
+    let target = target.split('#').next().unwrap_or_default();
+    Ok((method, target.parse().map_err(|error| wrong(&error))?))
 }
 
 fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     for text in given {
-        let wrong = || Failure::Usage(format!("`{text}` is no header as in 'x-api-key: abc'"));
+        let wrong = || Failure::usage(format!("`{text}` is no header as in 'x-api-key: abc'"));
         let (name, value) = text.split_once(':').ok_or_else(wrong)?;
         let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
         headers.append(name, HeaderValue::from_str(value.trim()).map_err(|_| wrong())?);
     }
-    if uri.authority().is_none() && !headers.contains_key(header::HOST) {
-        headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+    if !headers.contains_key(header::HOST) {
+        let host = uri.authority().map_or("localhost", |authority| authority.as_str());
+        let host = HeaderValue::from_str(host).map_err(Failure::usage)?;
+        headers.insert(header::HOST, host);
     }
     Ok(headers)
 }
 
+/// Lines with a title in front.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn line(&mut self, title: &str, value: impl fmt::Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{title:<9} {value}");
+    }
+
+    fn more(&mut self, value: impl fmt::Display) {
+        self.line("", value);
+    }
+}
+
 /// The same walk as a request's, with words at each step.
-fn describe(plan: &Plan, method: &Method, uri: &Uri, headers: &HeaderMap, peer: IpAddr) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let mut line = |name: &str, value: &dyn std::fmt::Display| {
-        let _ = writeln!(text, "{name:<9} {value}");
-    };
+fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
+    let Asked { method, uri, headers, peer } = asked;
     let host = match Host::of(uri, headers, Version::HTTP_11) {
         Ok(host) => host,
-        Err(error) => {
-            line("answer", &format_args!("400, {error}"));
-            return text;
-        }
+        Err(error) => return text.line("answer", format_args!("400: {error}")),
     };
     let path = match NormalPath::parse(uri.path(), plan.server.merge_slashes) {
         Ok(path) => path,
-        Err(error) => {
-            line("answer", &format_args!("400, {error}"));
-            return text;
-        }
+        Err(error) => return text.line("answer", format_args!("400: {error}")),
     };
-    line("request", &format_args!("{method} {} (host {})", path.upstream(), host.as_str()));
+    text.line("request", format_args!("{method} {} (host {})", path.upstream(), host.as_str()));
+    if path.upstream() != uri.path() {
+        text.more(format_args!("goes upstream in this form, not as {}", uri.path()));
+    }
     if path.matching() != path.upstream() {
-        line("", &format_args!("matched and counted as {}", path.matching()));
+        text.more(format_args!("matched and counted as {}", path.matching()));
     }
-    let client = plan.server.trust.client(peer, headers);
-    match client.address == peer.to_canonical() {
-        true => line("client", &client.address),
-        false => {
-            line("client", &format_args!("{}, as {peer} says, which is trusted", client.address))
-        }
-    }
+    let client = plan.server.trust.client(*peer, headers);
+    text.line("client", describe_client(plan, &client, asked));
     let found = match plan.table.find(&path, method, host.as_str(), headers) {
         Ok(found) => found,
-        Err(NoRoute::NotFound) => {
-            line("route", &"none matches");
-            line("answer", &"404");
-            return text;
-        }
-        Err(NoRoute::MethodNotAllowed(allowed)) => {
-            let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
-            line("route", &format_args!("none for {method}, only for {}", allowed.join(", ")));
-            line("answer", &"405");
-            return text;
+        Err(none) => {
+            let others = plan.table.candidates(&path, host.as_str());
+            let names = others.iter().map(|place| plan.routes[*place].name.to_string());
+            let names = names.collect::<Vec<_>>().join(", ");
+            return match none {
+                NoRoute::NotFound if names.is_empty() => {
+                    text.line("route", "none has this path and host");
+                    text.line("answer", "404");
+                }
+                NoRoute::NotFound => {
+                    text.line("route", format_args!("none: the headers do not fit {names}"));
+                    text.line("answer", "404");
+                }
+                NoRoute::MethodNotAllowed(allowed) => {
+                    let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
+                    let allowed = allowed.join(", ");
+                    text.line("route", format_args!("none for {method}: {names} has {allowed}"));
+                    text.line("answer", format_args!("405 with allow: {allowed}"));
+                }
+            };
         }
     };
     let route = &plan.routes[found.route];
-    line("route", &route.name);
-    match &route.action {
-        Action::Respond { status, .. } => {
-            line("answer", &format_args!("{} from the file", status.as_u16()))
-        }
-        Action::Forward { upstream, rewrite } => {
-            let upstream = &plan.upstreams[*upstream];
-            let servers: Vec<_> = upstream.servers.iter().map(|server| &*server.url).collect();
-            line("upstream", &format_args!("{} ({})", upstream.name, servers.join(", ")));
-            if let Some(rewrite) = rewrite {
-                line("", &format_args!("as {}", rewrite.apply(&path)));
-            }
-        }
-    }
+    describe_route(plan, route, &path, text);
+    why(plan, &found, plan.table.candidates(&path, host.as_str()), text);
     let view = View {
         path: &path,
         query: uri.query(),
@@ -140,60 +164,173 @@ fn describe(plan: &Plan, method: &Method, uri: &Uri, headers: &HeaderMap, peer: 
         params: &found.params,
     };
     if route.limits.is_empty() {
-        line("limits", &"none");
+        text.line("limits", "none: everything passes");
     }
     for limit in &route.limits {
-        let spec = &plan.limits[*limit];
-        line("limit", &explain_limit(plan, spec, &view));
+        describe_limit(plan, &plan.limits[*limit], &view, text);
     }
-    text
 }
 
-fn explain_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>) -> String {
+fn describe_client(plan: &Plan, client: &Client, asked: &Asked) -> String {
+    let Asked { headers, peer, .. } = asked;
+    let header = match &plan.server.trust.header {
+        ClientHeader::XForwardedFor => "x-forwarded-for",
+        ClientHeader::Forwarded => "forwarded",
+        ClientHeader::Single(name) => name.as_str(),
+    };
+    let address = client.address;
+    match (client.peer_trusted, headers.contains_key(header)) {
+        (false, false) => address.to_string(),
+        (false, true) => {
+            format!("{address}: {header} is not believed, {peer} is none of trusted_proxies")
+        }
+        (true, false) => format!("{address}: a trusted proxy, and there is no {header}"),
+        (true, true) if address == *peer => {
+            format!("{address}: a trusted proxy, and {header} names nobody else")
+        }
+        (true, true) => format!("{address}: {header} says so, and {peer} is a trusted proxy"),
+    }
+}
+
+fn describe_route(plan: &Plan, route: &RouteSpec, path: &NormalPath<'_>, text: &mut Text) {
+    text.line("route", &route.name);
+    match &route.action {
+        Action::Respond { status, .. } => {
+            text.line(
+                "answer",
+                format_args!("{} from the file, if the limits allow", status.as_u16()),
+            );
+        }
+        Action::Forward { upstream, rewrite } => {
+            let upstream = &plan.upstreams[*upstream];
+            let servers: Vec<_> = upstream.servers.iter().map(|server| &*server.url).collect();
+            text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
+            if let Some(rewrite) = rewrite {
+                text.more(format_args!("gets {}", rewrite.apply(path)));
+            }
+        }
+    }
+}
+
+/// Why it is this route and none of the others with a path and host that fit.
+fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Text) {
+    let route = &plan.routes[found.route];
+    let pattern = route.pattern.as_str();
+    let params: Vec<_> = route
+        .pattern
+        .params()
+        .filter_map(|name| Some(format!("{name} = {}", found.params.value(name)?)))
+        .collect();
+    let with =
+        if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
+    text.line("why", format_args!("path {pattern} fits{with}"));
+    for condition in conditions(route) {
+        text.more(format_args!("{condition} too"));
+    }
+    let place = candidates.iter().position(|place| *place == found.route).unwrap_or_default();
+    for (rank, other) in candidates.iter().enumerate() {
+        let other = &plan.routes[*other];
+        match rank.cmp(&place) {
+            std::cmp::Ordering::Less => {
+                let conditions = conditions(other).join(" and ");
+                text.more(format_args!("{} is tried before, and wants {conditions}", other.name));
+            }
+            std::cmp::Ordering::Equal => {}
+            std::cmp::Ordering::Greater => {
+                text.more(format_args!("{} has such a path too, and is less specific", other.name));
+            }
+        }
+    }
+}
+
+fn conditions(route: &RouteSpec) -> Vec<String> {
+    let mut all = Vec::new();
+    let conditions = &route.conditions;
+    if !conditions.methods.is_empty() {
+        let methods: Vec<_> = conditions.methods.iter().map(Method::as_str).collect();
+        all.push(format!("methods {}", methods.join(", ")));
+    }
+    match &conditions.host {
+        Some(HostPattern::Exact(host)) => all.push(format!("host {host}")),
+        Some(HostPattern::Below(end)) => all.push(format!("host *{end}")),
+        None => {}
+    }
+    if !conditions.headers.is_empty() {
+        let names: Vec<_> = conditions.headers.iter().map(|(name, _)| name.as_str()).collect();
+        all.push(format!("headers {}", names.join(", ")));
+    }
+    all
+}
+
+fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Text) {
     let name = &spec.name;
     if spec.exempt.covers(view) {
-        return format!("{name}: exempt");
+        return text.line("limit", format_args!("{name} does not apply: the request is exempt"));
     }
+    // What a limit in shadow cannot count, it lets pass.
+    let refused = |error: &dyn fmt::Display| match spec.mode {
+        Mode::Enforce => format!("{name} refuses it with 400: {error}"),
+        Mode::Shadow => format!("{name} (shadow) does not count it: {error}"),
+    };
     let key = match spec.key.key(view) {
         Ok(Keyed::Key(key)) => key,
-        Ok(Keyed::Skip) => return format!("{name}: does not apply, a part of its key is missing"),
-        Err(error) => return format!("{name}: 400, {error}"),
+        Ok(Keyed::Skip) => {
+            let why = "does not apply: a part of its key is missing, and `missing` is \"skip\"";
+            return text.line("limit", format_args!("{name} {why}"));
+        }
+        Err(error) => return text.line("limit", refused(&error)),
+    };
+    let cost = match throttle::cost(&spec.cost, view.headers) {
+        Ok(cost) => cost,
+        Err(Refused::Cost { header, max }) => {
+            let error = format!("header `{header}` must hold one whole number from 1 to {max}");
+            return text.line("limit", refused(&error));
+        }
+        Err(_) => return text.line("limit", refused(&"its cost cannot be told")),
     };
     let overridden = spec.overrides.find(&key);
-    let figures = match overridden.unwrap_or(&spec.figures) {
-        Figures::Unlimited => "unlimited".to_owned(),
-        Figures::Nothing => "nothing passes".to_owned(),
-        Figures::Limited(Algorithm::TokenBucket(params)) => {
-            format!("{} with a burst of {}", params.rate, params.burst)
+    let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
+    let source = if overridden.is_some() { ", an override for this key" } else { "" };
+    let algorithm = match overridden.unwrap_or(&spec.figures) {
+        Figures::Unlimited => {
+            return text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
         }
+        Figures::Nothing => {
+            return text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
+        }
+        Figures::Limited(algorithm) => algorithm,
     };
-    let mut text = format!("{name}: {figures}");
-    if overridden.is_some() {
-        text.push_str(" (an override)");
+    let Algorithm::TokenBucket(params) = algorithm;
+    let figures = format_args!("{}, burst {}{source}", params.rate, params.burst);
+    text.line("limit", format_args!("{name}{shadow}: {figures}"));
+    if cost.get() > params.burst.get() {
+        text.more(format_args!("costs {cost}, which never passes"));
+    } else if cost.get() > 1 {
+        text.more(format_args!("costs {cost}"));
     }
-    if spec.mode == Mode::Shadow {
-        text.push_str(", in shadow");
-    }
-    match &spec.cost {
-        CostSpec::Fixed(cost) if cost.get() == 1 => {}
-        CostSpec::Fixed(cost) => text.push_str(&format!(", costs {cost}")),
-        CostSpec::Header { name, default, max } => {
-            text.push_str(&format!(
-                ", costs what header {name} says (else {default}, at most {max})"
-            ));
+    describe_key(plan, spec, &key, text);
+    let name = BucketName { prefix: &plan.store.prefix, spec, key: &key };
+    match (&plan.store.location, spec.scope) {
+        (StoreLocation::Redis(_), Scope::Cluster) => {
+            text.more(format_args!("in Redis as {}", name.text(algorithm, plan.log.keys)));
         }
+        (StoreLocation::Redis(_), Scope::Node) => text.more("in each process by itself"),
+        (StoreLocation::Memory, _) => {}
     }
+}
+
+fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Text) {
     let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
-    match sources.is_empty() {
-        true => text.push_str("\n          one bucket for all"),
-        false => text.push_str(&format!("\n          counted by {}", sources.join(" and "))),
+    if sources.is_empty() {
+        return text.more("one bucket for all requests");
     }
-    let shown = match plan.log.keys {
-        KeyDisplay::Hashed if spec.key.has_secrets() => spec.key.hashed(&key),
-        _ => key,
+    let (shown, hashed) = match plan.log.keys {
+        KeyDisplay::Hashed if spec.key.has_secrets() => (spec.key.hashed(key), " (hashed)"),
+        KeyDisplay::Hashed | KeyDisplay::Plain => (key.clone(), ""),
     };
-    if !sources.is_empty() {
-        text.push_str(&format!(": {shown}"));
+    text.more(format_args!("counted by {}: {shown}{hashed}", sources.join(" and ")));
+    let mut parts = spec.key.sources.iter().zip(key.values());
+    if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {
+        text.more(format_args!("without {source} it shares that bucket with all such requests"));
     }
-    text
 }

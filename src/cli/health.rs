@@ -1,6 +1,6 @@
 //! `tidegate health`: for containers that have no curl.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
@@ -11,11 +11,16 @@ use crate::config;
 
 /// For each step of the question.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of a status line.
+const LONGEST_LINE: u64 = 1024;
 
-/// Ask a running proxy whether it lives.
+/// Ask a running proxy's admin endpoint whether it lives: exit 0 where it does.
+///
+/// For containers, which often have no curl. Name the URL there: a proxy.toml that is wrong for the
+/// moment changes nothing about a proxy that runs, but this command could not read it.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Health {
-    /// The admin endpoint, as in http://127.0.0.1:9901; by default the file's admin.listen
+    /// The admin endpoint, as in http://127.0.0.1:9090; by default the file's admin.listen
     url: Option<String>,
     #[command(flatten)]
     file: ConfigFile,
@@ -38,7 +43,7 @@ fn authority(url: &str) -> Result<String, Failure> {
     let rest = url.strip_prefix("http://").unwrap_or(url);
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.is_empty() || rest.contains("://") {
-        return Err(Failure::Usage(format!("`{url}` is no URL as in http://127.0.0.1:9901")));
+        return Err(Failure::usage(format!("`{url}` is no URL as in http://127.0.0.1:9090")));
     }
     match authority.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() => Ok(authority.to_owned()),
@@ -48,12 +53,12 @@ fn authority(url: &str) -> Result<String, Failure> {
 
 /// Where the file has its admin endpoint; asked on loopback where that is every address.
 fn configured(file: &ConfigFile) -> Result<String, Failure> {
+    let none = config::Overrides::default();
     let loaded =
-        config::load(&file.config, &config::process_environment, &config::Overrides::default())
-            .map_err(Failure::Config)?;
+        config::load(&file.config, &config::process_environment, &none).map_err(Failure::Config)?;
     let Some(mut address) = loaded.plan.admin.listen else {
         let file = file.config.display();
-        return Err(Failure::Usage(format!("{file} has no admin.listen; name a URL to ask")));
+        return Err(Failure::usage(format!("{file} has no admin.listen; name a URL to ask")));
     };
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -74,14 +79,19 @@ fn ask(authority: &str) -> std::io::Result<Option<String>> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(stream, "GET /healthz HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.take(64 * 1024).read_to_end(&mut answer)?;
-    let head = String::from_utf8_lossy(&answer);
-    let mut words = head.split(' ');
+    let mut line = Vec::new();
+    BufReader::new(stream.take(LONGEST_LINE)).read_until(b'\n', &mut line).map_err(|error| {
+        match error.kind() {
+            ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+            _ => error,
+        }
+    })?;
+    let line = String::from_utf8_lossy(&line);
+    let mut words = line.split_whitespace();
     let http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
     Ok(words.next().filter(|_| http).map(str::to_owned))
 }
 
 fn failed(authority: &str, why: &str) -> Failure {
-    Failure::Run(format!("{authority} is not healthy: {why}").into())
+    Failure::run(format!("{authority} is not healthy: {why}"))
 }

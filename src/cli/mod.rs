@@ -6,6 +6,7 @@ mod explain;
 mod health;
 mod run;
 
+use std::error::Error;
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -27,12 +28,14 @@ const WRONG: u8 = 2;
 #[derive(Debug, Parser)]
 #[command(
     version,
+    args_conflicts_with_subcommands = true,
     after_help = "Begin with:\n  \
     tidegate demo                                  see it throttle, with nothing to set up\n  \
     tidegate run --upstream http://127.0.0.1:3000  stand in front of an API\n  \
     tidegate check                                 is proxy.toml right?\n  \
     tidegate explain 'GET /users/42'               which limits would count that?\n\n\
-    The log goes to standard output; RUST_LOG=debug shows more of it."
+    The log goes to standard output. `access = true` in [log] adds a line for each request;\n\
+    RUST_LOG=warn leaves only what needs somebody."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -72,10 +75,20 @@ type Ended = Result<(), Failure>;
 enum Failure {
     /// The configuration is wrong.
     Config(Problems),
-    /// What was typed is wrong.
-    Usage(String),
+    /// What was typed, or set in the environment, is wrong.
+    Usage(Box<dyn Error>),
     /// It failed while running.
-    Run(Box<dyn std::error::Error>),
+    Run(Box<dyn Error>),
+}
+
+impl Failure {
+    fn usage(error: impl Into<Box<dyn Error>>) -> Self {
+        Self::Usage(error.into())
+    }
+
+    fn run(error: impl Into<Box<dyn Error>>) -> Self {
+        Self::Run(error.into())
+    }
 }
 
 /// Does what the command line says.
@@ -100,15 +113,26 @@ pub fn main() -> ExitCode {
             complain(problems.render(colour()));
             ExitCode::from(WRONG)
         }
-        Err(Failure::Usage(message)) => {
-            complain(format_args!("tidegate: {message}"));
+        Err(Failure::Usage(error)) => {
+            complain(format_args!("tidegate: {}", chain(&*error)));
             ExitCode::from(WRONG)
         }
         Err(Failure::Run(error)) => {
-            complain(format_args!("tidegate: {error}"));
+            complain(format_args!("tidegate: {}", chain(&*error)));
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// An error and what caused it, in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }
 
 /// Writes what a command was asked for. That nobody reads it is not this program's failure.

@@ -10,7 +10,7 @@ use crate::observe::log;
 use crate::reload::Reload;
 use crate::server::{self, Start};
 
-/// Run the proxy.
+/// Run the proxy until SIGTERM or Ctrl-C, which let it finish what is under way.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Run {
     #[command(flatten)]
@@ -35,8 +35,11 @@ pub(super) fn run(run: Run) -> Ended {
     }
     let rust_log = std::env::var("RUST_LOG").ok();
     let log = log::init(&loaded.plan.log, std::io::stdout().is_terminal(), rust_log)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
-    let file = run.file.config.display().to_string();
+        .map_err(Failure::usage)?;
+    let file = match run.file.config.exists() {
+        true => run.file.config.display().to_string(),
+        false => "none".to_owned(),
+    };
     let start = Start { plan: loaded.plan, file, reload, log, beside: Box::pin(async {}) };
-    server::run(start).map_err(|error| Failure::Run(Box::new(error)))
+    server::run(start).map_err(Failure::run)
 }

@@ -67,8 +67,21 @@ pub fn load(
     env: &dyn Fn(&str) -> Option<String>,
     overrides: &Overrides,
 ) -> Result<Loaded, Problems> {
+    load_from(path, File::open(path).and_then(read), env, overrides)
+}
+
+/// The same from what was read of the file, or from why it could not be read.
+///
+/// # Errors
+/// Everything that is wrong with the file, all at once.
+pub fn load_from(
+    path: &Path,
+    file: io::Result<Vec<u8>>,
+    env: &dyn Fn(&str) -> Option<String>,
+    overrides: &Overrides,
+) -> Result<Loaded, Problems> {
     let name = path.display().to_string();
-    match read(path) {
+    match file {
         Ok(bytes) => parse_bytes(&name, &bytes, env, overrides),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match &overrides.upstream {
             Some(_) => {
@@ -124,9 +137,21 @@ pub fn process_environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// What a file holds that may have changed since the start.
+///
+/// # Errors
+/// Where it is no ordinary file: nobody may have to wait for a pipe's other end while a proxy runs.
+/// Where it is larger than any configuration, or cannot be read.
+pub fn read_again(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
+    }
+    read(File::open(path)?)
+}
+
+fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE) {
         let message = format!("it is larger than {} MiB", MAX_FILE >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));

@@ -23,6 +23,11 @@ pub fn config_reloaded(changed: &dyn Display) {
     info!(target: TARGET, %changed, "config reloaded");
 }
 
+/// A changed configuration can be used, and likely does not do what was meant.
+pub fn config_warning(warning: &dyn Display) {
+    warn!(target: TARGET, %warning, "config warning");
+}
+
 /// A changed configuration is wrong: the old one stays in force.
 pub fn config_rejected(errors: &dyn Display) {
     warn!(target: TARGET, %errors, "config rejected");
@@ -31,16 +36,6 @@ pub fn config_rejected(errors: &dyn Display) {
 /// These fields have changed, and only a restart brings them in force.
 pub fn restart_needed(fields: &dyn Display) {
     warn!(target: TARGET, %fields, "restart needed");
-}
-
-/// The store stopped answering.
-pub fn store_unavailable(error: &dyn Display) {
-    warn!(target: TARGET, %error, "store unavailable");
-}
-
-/// The store answers again.
-pub fn store_recovered() {
-    info!(target: TARGET, "store recovered");
 }
 
 /// It takes questions to the admin endpoint at `address`.
@@ -65,7 +60,8 @@ pub fn server_up(server: &str) {
 
 /// The system allows fewer open files than the connections may need.
 pub fn few_open_files(limit: u64, wanted: u64) {
-    warn!(target: TARGET, limit, wanted, "few open files");
+    let help = "raise it (ulimit -n, LimitNOFILE=) or lower server.max_connections";
+    warn!(target: TARGET, limit, wanted, help, "few open files");
 }
 
 /// The limit on open files could not be raised.
@@ -179,10 +175,6 @@ mod tests {
         assert_eq!(
             logged(|| restart_needed(&"server.listen")),
             line("WARN", "restart needed", "fields", "server.listen")
-        );
-        assert_eq!(
-            logged(|| store_unavailable(&"timed out")),
-            line("WARN", "store unavailable", "error", "timed out")
         );
     }
 }

@@ -15,6 +15,7 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 use super::events;
 use super::format::Lines;
 use super::sink::Sink;
+use crate::plan::filter::{LogFilter, LogFilterError};
 use crate::plan::{LogFormat, LogSpec};
 
 /// How long the end of the process waits for a slow terminal or pipe.
@@ -26,40 +27,33 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// `rust_log` is the environment's `RUST_LOG`; unless empty it wins over `spec.level`, for good.
 ///
 /// # Errors
-/// Where the filter is wrong, or the log is already set up.
+/// Where `rust_log` is no filter, or the log is already set up.
 pub fn init(
     spec: &LogSpec,
     stdout_is_terminal: bool,
     rust_log: Option<String>,
 ) -> Result<LogGuard, LogError> {
     let rust_log = rust_log.filter(|filter| !filter.trim().is_empty());
-    let (filter, source) = match &rust_log {
-        Some(filter) => (filter, LevelSource::Environment),
-        None => (&spec.level, LevelSource::File),
+    let (filter, source) = match rust_log {
+        Some(filter) => (filter.parse().map_err(LogError::RustLog)?, LevelSource::Environment),
+        None => (spec.level.clone(), LevelSource::File),
     };
     let default = if stdout_is_terminal { LogFormat::Pretty } else { LogFormat::Json };
-    check(filter).map_err(|error| match source {
-        LevelSource::Environment => LogError::RustLog(error),
-        LevelSource::File => LogError::Level(error),
-    })?;
     let sink = Sink::start(io::stdout(), events::lines_dropped).map_err(LogError::Thread)?;
     let lines = Lines { format: spec.format.unwrap_or(default), timer: SystemTime };
     let colours = stdout_is_terminal && spec.format != Some(LogFormat::Json);
-    let (subscriber, level) = assemble(lines, colours, filter, Arc::clone(&sink))?;
+    let (subscriber, level) = assemble(lines, colours, &filter, Arc::clone(&sink));
     tracing::subscriber::set_global_default(subscriber).map_err(LogError::Global)?;
     Ok(LogGuard { sink, level, source })
 }
 
 /// A subscriber that formats as the process's log does, without colours, and writes to `writer`,
 /// one write for each line.
-///
-/// # Errors
-/// Where the filter is wrong.
 pub fn subscriber<W>(
     format: LogFormat,
-    filter: &str,
+    filter: &LogFilter,
     writer: W,
-) -> Result<(impl Subscriber + Send + Sync, LevelHandle), LogError>
+) -> (impl Subscriber + Send + Sync, LevelHandle)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -69,20 +63,20 @@ where
 fn assemble<W>(
     lines: Lines<SystemTime>,
     colours: bool,
-    filter: &str,
+    filter: &LogFilter,
     writer: W,
-) -> Result<(impl Subscriber + Send + Sync + use<W>, LevelHandle), LogError>
+) -> (impl Subscriber + Send + Sync + use<W>, LevelHandle)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let (filter, handle) = reload::Layer::new(parse(filter)?);
+    let (filter, handle) = reload::Layer::new(filter.to_env_filter());
     let output = tracing_subscriber::fmt::layer()
         .event_format(lines)
         .with_ansi(colours)
         .with_writer(writer)
         // It would print to standard error, and panic where that is closed.
         .log_internal_errors(false);
-    Ok((Registry::default().with(filter).with(output), LevelHandle(handle)))
+    (Registry::default().with(filter).with(output), LevelHandle(handle))
 }
 
 /// Keeps the log going; dropped at the end of the process, it writes out what still waits, for a
@@ -112,13 +106,9 @@ impl LogGuard {
     }
 
     /// Changes the filter from now on, unless `RUST_LOG` holds.
-    ///
-    /// # Errors
-    /// Where the filter is wrong: the old one stays.
-    pub fn set_level(&self, filter: &str) -> Result<(), LogError> {
-        match self.source {
-            LevelSource::Environment => check(filter).map_err(LogError::Level),
-            LevelSource::File => self.level.set(filter),
+    pub fn set_level(&self, filter: &LogFilter) {
+        if self.source == LevelSource::File {
+            self.level.set(filter);
         }
     }
 }
@@ -146,11 +136,9 @@ pub struct LevelHandle(reload::Handle<EnvFilter, Registry>);
 
 impl LevelHandle {
     /// Filters by this from now on.
-    ///
-    /// # Errors
-    /// Where the filter is wrong: the old one stays.
-    pub fn set(&self, filter: &str) -> Result<(), LogError> {
-        self.0.reload(parse(filter)?).map_err(LogError::Gone)
+    pub fn set(&self, filter: &LogFilter) {
+        // It fails only where the subscriber is no more, and then there is nothing to filter.
+        let _ = self.0.reload(filter.to_env_filter());
     }
 }
 
@@ -158,25 +146,19 @@ impl LevelHandle {
 #[derive(Debug)]
 pub enum LogError {
     /// The environment's filter is wrong.
-    RustLog(FilterError),
-    /// The file's filter is wrong.
-    Level(FilterError),
+    RustLog(LogFilterError),
     /// The thread that writes the log cannot be started.
     Thread(io::Error),
     /// The log was set up before.
     Global(SetGlobalDefaultError),
-    /// The subscriber is no more.
-    Gone(reload::Error),
 }
 
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RustLog(_) => "the environment variable RUST_LOG is wrong",
-            Self::Level(_) => "log.level is wrong",
             Self::Thread(_) => "cannot start the thread that writes the log",
             Self::Global(_) => "the log is set up twice",
-            Self::Gone(_) => "the log has ended",
         })
     }
 }
@@ -184,65 +166,11 @@ impl fmt::Display for LogError {
 impl std::error::Error for LogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::RustLog(error) | Self::Level(error) => Some(error),
+            Self::RustLog(error) => Some(error),
             Self::Thread(error) => Some(error),
             Self::Global(error) => Some(error),
-            Self::Gone(error) => Some(error),
         }
     }
-}
-
-/// The part of a filter that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilterError {
-    part: String,
-}
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let levels = LEVELS.join(", ");
-        write!(f, "`{}` is no log filter: write a level ({levels})", self.part)?;
-        f.write_str(", or TARGET=LEVEL such as `info,tidegate::throttle=off`")
-    }
-}
-
-impl std::error::Error for FilterError {}
-
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-
-fn parse(filter: &str) -> Result<EnvFilter, LogError> {
-    check(filter).map_err(LogError::Level)?;
-    let wrong = |_| LogError::Level(FilterError { part: filter.to_owned() });
-    EnvFilter::builder().parse(filter).map_err(wrong)
-}
-
-/// Looks at each part of a filter by itself, so that the error can name it.
-///
-/// # Errors
-/// Names the first part that is wrong.
-pub fn check(filter: &str) -> Result<(), FilterError> {
-    let wrong = |part: &str| Err(FilterError { part: part.to_owned() });
-    if filter.trim().is_empty() {
-        return wrong(filter);
-    }
-    filter.split(',').try_for_each(|part| {
-        let readable = EnvFilter::builder().parse(part).is_ok();
-        if readable && !part.trim().is_empty() && !is_misspelt_level(part) {
-            Ok(())
-        } else {
-            wrong(part)
-        }
-    })
-}
-
-/// A word by itself is read as a target, with all of its lines, and everything else is silent:
-/// not what somebody wants who wrote `warning`. Only our own targets may stand alone.
-fn is_misspelt_level(part: &str) -> bool {
-    let word = part.trim();
-    let level = LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level));
-    let number = word.len() == 1 && word.bytes().all(|digit| (b'0'..=b'5').contains(&digit));
-    let target = word.contains(['=', '[']) || word.starts_with(env!("CARGO_PKG_NAME"));
-    !(level || number || target)
 }
 
 #[cfg(test)]
@@ -252,35 +180,12 @@ mod tests {
     use crate::plan::{KeyDisplay, ThrottleLog};
 
     #[test]
-    fn a_filter_is_a_level_or_says_what_to_write() {
-        let good = ["info", "WARN", "off", "3", "tidegate", "info,tidegate::throttle=off"];
-        for filter in good {
-            assert_eq!(check(filter), Ok(()), "{filter}");
-        }
-        let bad = [
-            ("", ""),
-            ("warning", "warning"),
-            ("info,debgu", "debgu"),
-            ("info,", ""),
-            ("tidegate=loud", "tidegate=loud"),
-            ("9", "9"),
-        ];
-        for (filter, part) in bad {
-            assert_eq!(check(filter), Err(FilterError { part: part.into() }), "{filter}");
-        }
-        let error = check("warning").unwrap_err().to_string();
-        assert!(error.contains("`warning`") && error.contains("off, error, warn, info"), "{error}");
-    }
-
-    #[test]
-    fn the_level_changes_while_it_runs_and_a_wrong_one_changes_nothing() {
+    fn the_level_changes_while_it_runs() {
         let out: Arc<Sink> = Arc::default();
-        let (subscriber, level) = subscriber(LogFormat::Json, "warn", out).unwrap();
+        let (subscriber, level) = subscriber(LogFormat::Json, &"warn".parse().unwrap(), out);
         tracing::subscriber::with_default(subscriber, || {
             assert!(!tracing::enabled!(tracing::Level::INFO));
-            level.set("info").unwrap();
-            assert!(tracing::enabled!(tracing::Level::INFO));
-            assert!(matches!(level.set("loud"), Err(LogError::Level(_))));
+            level.set(&"info".parse().unwrap());
             assert!(tracing::enabled!(tracing::Level::INFO));
         });
     }
@@ -293,18 +198,16 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_filter_is_told_by_the_place_where_it_stands() {
+    fn a_wrong_filter_of_the_environment_stops_the_start() {
         let spec = LogSpec {
             format: None,
-            level: "loud".into(),
+            level: LogFilter::default(),
             access: false,
             throttle: ThrottleLog::Summary,
             summary_interval: Duration::from_secs(10),
             keys: KeyDisplay::Hashed,
         };
-        let error = |rust_log: Option<&str>| init(&spec, false, rust_log.map(Into::into)).err();
-        assert!(matches!(error(None), Some(LogError::Level(_))));
-        assert!(matches!(error(Some(" ")), Some(LogError::Level(_))), "as if it were unset");
-        assert!(matches!(error(Some("silent")), Some(LogError::RustLog(_))), "it wins");
+        let error = init(&spec, false, Some("silent".into())).err();
+        assert!(matches!(error, Some(LogError::RustLog(_))), "{error:?}");
     }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::log;
 use crate::plan::LogFormat;
+use crate::plan::filter::LogFilter;
 
 #[derive(Default)]
 struct Captured(Mutex<Vec<u8>>);
@@ -25,7 +26,7 @@ impl io::Write for &Captured {
 /// The text that `run` logs in this format, at the level `info`, without colours.
 pub(crate) fn text(format: LogFormat, run: impl FnOnce()) -> String {
     let captured = Arc::new(Captured::default());
-    let (subscriber, _) = log::subscriber(format, "info", Arc::clone(&captured)).unwrap();
+    let (subscriber, _) = log::subscriber(format, &LogFilter::default(), Arc::clone(&captured));
     tracing::subscriber::with_default(subscriber, run);
     let bytes = captured.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()

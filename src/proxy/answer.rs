@@ -7,7 +7,7 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, Heade
 use http::{Method, Response, StatusCode};
 
 use super::body::ResponseBody;
-use super::headers;
+use super::headers::quotas;
 use super::refusal::Refusal;
 use crate::plan::{AnswerBody, AnswerSpec};
 use crate::throttle::{Refused, Refusing};
@@ -61,6 +61,9 @@ fn explain(refusal: &Refusal) -> (StatusCode, String) {
             bad(&format_args!("header `{header}` must hold one whole number from 1 to {max}"))
         }
         Refusal::NotFound => (StatusCode::NOT_FOUND, "no route for this request".to_owned()),
+        Refusal::TargetTooLong => {
+            (StatusCode::URI_TOO_LONG, "the path is too long once it is rewritten".to_owned())
+        }
         Refusal::TooLarge | Refusal::Body(BodyFault::TooLarge) => {
             (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than allowed".to_owned())
         }
@@ -78,6 +81,7 @@ fn explain(refusal: &Refusal) -> (StatusCode, String) {
         Refusal::Upstream(_) => {
             (StatusCode::BAD_GATEWAY, "the API could not be reached or broke off".to_owned())
         }
+        Refusal::ClientLeft => (super::client_gone(), "the client has left".to_owned()),
         Refusal::Method(_) => {
             (StatusCode::METHOD_NOT_ALLOWED, "no route for this method".to_owned())
         }
@@ -146,9 +150,9 @@ fn throttled(
     };
     let headers = response.headers_mut();
     if let (true, Some(wait)) = (answer.retry_after, refusing.retry_after) {
-        headers::write_retry_after(headers, wait);
+        quotas::write_retry_after(headers, wait);
     }
-    headers::write_quotas(headers, &refusing.quotas, default);
+    quotas::write_quotas(headers, &refusing.quotas, default);
     response
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use super::io::Phase;
 use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::WorkerMetrics;
 use crate::upstream::Lease;
-use crate::upstream::body::Patience;
+use crate::upstream::body::{BodyEnd, Patience};
 
 /// What a client is sent after the head, and what is done when it has been sent.
 #[derive(Debug)]
@@ -73,13 +73,22 @@ impl Body for ResponseBody {
         };
         let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) else {
             ready!(patience.poll_over(cx));
+            if let Some(ended) = &self.ended {
+                ended.broke_off();
+            }
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
         patience.renew();
         match frame {
-            Some(Err(error)) => Poll::Ready(Some(Err(io::Error::other(error)))),
+            Some(Err(error)) => {
+                if let Some(ended) = &self.ended {
+                    ended.broke_off();
+                }
+                Poll::Ready(Some(Err(io::Error::other(error))))
+            }
             Some(Ok(frame)) => {
-                if incoming.is_end_stream()
+                // Nobody asks for more after the trailers.
+                if (frame.is_trailers() || incoming.is_end_stream())
                     && let Some(lease) = lease.take()
                 {
                     lease.release();
@@ -121,6 +130,19 @@ pub(super) struct Ended {
     pub(super) route: Arc<str>,
     pub(super) status: StatusCode,
     pub(super) access: Option<Box<Access>>,
+    /// The client's version: one of HTTP/1.0 may be told a body's end by the connection's end.
+    pub(super) version: Version,
+    /// How far the request's body has come.
+    pub(super) body_end: BodyEnd,
+}
+
+impl Ended {
+    /// The response ends before its body has.
+    fn broke_off(&self) {
+        if self.version < Version::HTTP_11 {
+            self.phase.reset();
+        }
+    }
 }
 
 /// What the access line says besides.
@@ -136,6 +158,10 @@ impl Drop for Ended {
     fn drop(&mut self) {
         let duration = self.began.elapsed();
         self.phase.end();
+        if !self.body_end.is_reached() {
+            self.phase.unsettle();
+            self.phase.linger();
+        }
         self.metrics.request(&self.route, self.status, duration);
         if let Some(access) = &self.access {
             events::access(&AccessLine {

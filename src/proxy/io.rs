@@ -1,13 +1,16 @@
 //! A client's connection as it is read and written, with what its time-outs need to know.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::mem::MaybeUninit;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
@@ -23,6 +26,14 @@ pub(super) struct Times {
     pub(super) write: Duration,
 }
 
+/// How often somebody looks whether the client of a request is still there. While it is served
+/// its socket is read only as far as its body is wanted, so that its end may go unnoticed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// After this time without a request a connection is served no longer, only watched: it then holds
+/// no buffers.
+const PARK: Duration = Duration::from_millis(250);
+
 /// What a connection is doing and since when; shared by its socket, its requests and its timer.
 #[derive(Debug)]
 pub(super) struct Phase {
@@ -34,11 +45,27 @@ pub(super) struct Phase {
     /// Microseconds after `epoch` at which a write began to wait; 0 where none waits.
     write_waits_since: AtomicU64,
     lingers: AtomicBool,
+    resets: AtomicBool,
+    /// Something of the last exchange may still be under way.
+    unsettled: AtomicBool,
 }
 
-const IDLE: u8 = 0;
-const READING_HEAD: u8 = 1;
-const BUSY: u8 = 2;
+/// Nothing was ever read from it.
+const FRESH: u8 = 0;
+const IDLE: u8 = 1;
+const READING_HEAD: u8 = 2;
+const BUSY: u8 = 3;
+
+/// What is to be done with a connection at a certain time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// Its client had its time.
+    Close,
+    /// Put it aside until its client says something.
+    Park,
+    /// See whether its client is still there.
+    Look,
+}
 
 impl Phase {
     /// A connection that was just accepted: its first head is awaited.
@@ -46,34 +73,63 @@ impl Phase {
         Self {
             epoch: Instant::now(),
             times,
-            doing: AtomicU8::new(READING_HEAD),
+            doing: AtomicU8::new(FRESH),
             since: AtomicU64::new(0),
             write_waits_since: AtomicU64::new(0),
             lingers: AtomicBool::new(false),
+            resets: AtomicBool::new(false),
+            unsettled: AtomicBool::new(true),
         }
     }
 
-    /// When the connection is to be closed unless something happens; `None` while a request is
-    /// being served and the client reads.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let doing = match self.doing.load(Ordering::Relaxed) {
-            IDLE => Some((self.since.load(Ordering::Relaxed), self.times.idle)),
-            READING_HEAD => Some((self.since.load(Ordering::Relaxed), self.times.header)),
-            _ => None,
-        };
+    /// What is to be done next unless something happens before.
+    pub(super) fn due(&self) -> Option<(Instant, Due)> {
         let writing = match self.write_waits_since.load(Ordering::Relaxed) {
             0 => None,
-            since => Some((since, self.times.write)),
+            since => Some((since, self.times.write, Due::Close)),
         };
-        let at = |(since, limit): (u64, Duration)| {
-            self.epoch.checked_add(Duration::from_micros(since))?.checked_add(limit)
+        let settled = writing.is_none() && !self.unsettled.load(Ordering::Relaxed);
+        let (limit, due) = match self.doing.load(Ordering::Relaxed) {
+            IDLE if settled && PARK < self.times.idle => (PARK, Due::Park),
+            IDLE => (self.times.idle, Due::Close),
+            BUSY => (LOOK, Due::Look),
+            _ => (self.times.header, Due::Close),
         };
-        doing.and_then(at).into_iter().chain(writing.and_then(at)).min()
+        let doing = (self.since.load(Ordering::Relaxed), limit, due);
+        let at = |(since, limit, due)| Some((self.at(since, limit)?, due));
+        at(doing).into_iter().chain(writing.and_then(at)).min()
     }
 
-    /// A request's head is complete.
-    pub(super) fn begin(&self) {
+    /// When a connection without a request is closed.
+    pub(super) fn idle_until(&self) -> Option<Instant> {
+        self.at(self.since.load(Ordering::Relaxed), self.times.idle)
+    }
+
+    fn at(&self, since: u64, limit: Duration) -> Option<Instant> {
+        self.epoch.checked_add(Duration::from_micros(since))?.checked_add(limit)
+    }
+
+    /// Whether a head has begun to come, or the first one is still to begin.
+    pub(super) fn awaits_head(&self) -> bool {
+        matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
+    }
+
+    /// A request's head is complete at `now`.
+    pub(super) fn begin(&self, now: Instant) {
+        self.since.store(self.micros(now), Ordering::Relaxed);
         self.doing.store(BUSY, Ordering::Relaxed);
+        self.unsettled.store(false, Ordering::Relaxed);
+    }
+
+    /// Of the exchange something is left when its response has ended: the rest of its request, or
+    /// the connection's end.
+    pub(super) fn unsettle(&self) {
+        self.unsettled.store(true, Ordering::Relaxed);
+    }
+
+    /// The client was still there at `now`.
+    pub(super) fn looked(&self, now: Instant) {
+        self.since.store(self.micros(now), Ordering::Relaxed);
     }
 
     /// A response's body has been handed over.
@@ -82,15 +138,34 @@ impl Phase {
         self.doing.store(IDLE, Ordering::Relaxed);
     }
 
+    /// What came since the last response was the rest of its request.
+    pub(super) fn discarded(&self) {
+        if self.doing.load(Ordering::Relaxed) == READING_HEAD {
+            self.end();
+        }
+    }
+
     /// The connection will be closed with input unread.
     pub(super) fn linger(&self) {
         self.lingers.store(true, Ordering::Relaxed);
     }
 
+    /// The connection's end must not look like the end of the message.
+    pub(super) fn reset(&self) {
+        self.resets.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Phase::reset`] was called.
+    pub(super) fn resets(&self) -> bool {
+        self.resets.load(Ordering::Relaxed)
+    }
+
     fn bytes_came(&self) {
-        if self.doing.load(Ordering::Relaxed) == IDLE {
-            self.since.store(self.now(), Ordering::Relaxed);
-            self.doing.store(READING_HEAD, Ordering::Relaxed);
+        if self.doing.load(Ordering::Relaxed) <= IDLE {
+            // A first head's time runs from the accept.
+            if self.doing.swap(READING_HEAD, Ordering::Relaxed) == IDLE {
+                self.since.store(self.now(), Ordering::Relaxed);
+            }
         }
     }
 
@@ -111,21 +186,76 @@ impl Phase {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
+        self.micros(Instant::now())
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from(at.duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A client's socket as those see it who do not read from it.
+#[derive(Clone, Debug)]
+pub(super) struct Socket(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    // Touched by one worker's thread alone, so the lock is never waited for.
+    stream: Mutex<TcpStream>,
+    /// The runtime has not waited for the socket yet, and so was not told of its state.
+    unseen: AtomicBool,
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self(Arc::new(Shared { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
+    }
+
+    /// Whether the client has closed its side, also behind bytes that nobody has read yet.
+    pub(super) fn has_left(&self) -> bool {
+        let stream = self.locked();
+        let ready = pin!(stream.ready(Interest::READABLE));
+        let left = match ready.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        };
+        // A client that gave up while it waited to be accepted.
+        let unseen = self.0.unseen.swap(false, Ordering::Relaxed);
+        left || unseen
+            && matches!(socket2::SockRef::from(&*stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
+    }
+
+    /// Waits for something to read, be it the connection's end.
+    pub(super) async fn readable(&self) {
+        // An error is found again by the one who reads.
+        let _ = poll_fn(|cx| self.locked().poll_read_ready(cx)).await;
+    }
+
+    /// Makes the connection's end a reset.
+    pub(super) fn reset_at_close(&self) {
+        // Where it cannot be set the connection is gone already.
+        let _ = socket2::SockRef::from(&*self.locked()).set_linger(Some(Duration::ZERO));
+    }
+
+    fn locked(&self) -> MutexGuard<'_, TcpStream> {
+        self.0.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A client's socket.
 #[derive(Debug)]
 pub(super) struct ClientStream {
-    stream: TcpStream,
+    socket: Socket,
     phase: Arc<Phase>,
+    /// Read before, and not used yet.
+    early: Bytes,
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
-    pub(super) fn new(stream: TcpStream, phase: Arc<Phase>) -> Self {
-        Self { stream, phase, lingering: None }
+    pub(super) fn new(socket: Socket, phase: Arc<Phase>, early: Bytes) -> Self {
+        Self { socket, phase, early, lingering: None }
     }
 
     fn watch<T>(&self, written: Poll<T>) -> Poll<T> {
@@ -134,6 +264,13 @@ impl ClientStream {
             Poll::Pending => self.phase.write_waits(),
         }
         written
+    }
+
+    /// Whether the client may still be sending what nobody will read: a reset for it would
+    /// destroy the answer on its way.
+    fn must_linger(&self) -> bool {
+        self.phase.lingers.load(Ordering::Relaxed)
+            || self.phase.doing.load(Ordering::Relaxed) == READING_HEAD
     }
 
     /// Reads and throws away until the client closes or has had its time.
@@ -145,7 +282,7 @@ impl ClientStream {
         let mut space = [0; 16 * 1024];
         loop {
             let mut buffer = ReadBuf::new(&mut space);
-            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
+            match ready!(Pin::new(&mut *self.socket.locked()).poll_read(cx, &mut buffer)) {
                 Ok(()) if !buffer.filled().is_empty() => {}
                 _ => return Poll::Ready(()),
             }
@@ -160,7 +297,13 @@ impl AsyncRead for ClientStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if !self.early.is_empty() {
+            let length = self.early.len().min(buffer.remaining());
+            buffer.put_slice(&self.early.split_to(length));
+            self.phase.bytes_came();
+            return Poll::Ready(Ok(()));
+        }
+        ready!(Pin::new(&mut *self.socket.locked()).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
             self.phase.bytes_came();
         }
@@ -170,38 +313,39 @@ impl AsyncRead for ClientStream {
 
 impl AsyncWrite for ClientStream {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let written = Pin::new(&mut *self.socket.locked()).poll_write(cx, bytes);
         self.watch(written)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.socket.locked()).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.phase.unsettle();
         if self.lingering.is_none() {
-            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            ready!(Pin::new(&mut *self.socket.locked()).poll_shutdown(cx))?;
         }
-        if self.phase.lingers.load(Ordering::Relaxed) {
+        if self.must_linger() {
             ready!(self.poll_linger(cx));
         }
         Poll::Ready(Ok(()))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.socket.locked().is_write_vectored()
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let written = Pin::new(&mut *self.socket.locked()).poll_write_vectored(cx, slices);
         self.watch(written)
     }
 }

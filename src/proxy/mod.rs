@@ -2,46 +2,50 @@
 
 pub mod answer;
 mod body;
+mod forward;
 mod headers;
 mod io;
 pub mod refusal;
 pub mod serve;
 mod tunnel;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, request};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request};
 use hyper::body::{Body as _, Incoming};
-use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
 use self::body::{Access, Ended, ResponseBody};
-use self::headers::Origin;
-use self::io::Phase;
+use self::forward::Way;
+use self::headers::forwarded::Peer;
+use self::headers::quotas::write_quotas;
+use self::headers::{Seen, hop};
+use self::io::{Phase, Socket};
 use self::refusal::Refusal;
 use self::serve::Slot;
 use crate::clock::Clock;
 use crate::observe::events;
 use crate::observe::metrics::WorkerMetrics;
 use crate::plan::{Action, Plan, RouteSpec};
-use crate::request::client::Client;
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
-use crate::request::route::{NoRoute, Rewrite};
+use crate::request::route::NoRoute;
 use crate::throttle::{Quotas, Throttle};
-use crate::upstream::body::RequestBody;
-use crate::upstream::{Answered, Upstream, UpstreamError};
+use crate::upstream::Upstream;
+use crate::upstream::body::BodyEnd;
 
 /// The most of a rejected upload that is read and thrown away to keep its connection.
 const MOST_DISCARDED: u64 = 64 * 1024;
 
-/// The status that the log shows for a client that left before its answer; nobody is sent it.
-const CLIENT_GONE: u16 = 499;
+/// How long an answer waits for such an upload's end where its length is not announced: until then
+/// nobody knows whether the connection can be kept.
+const DISCARD_TIME: Duration = Duration::from_millis(250);
+
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// What one worker needs to serve requests.
 pub struct Proxy {
@@ -64,8 +68,9 @@ pub struct Active {
 /// A client's connection, as its requests see it.
 #[derive(Debug)]
 struct Connection {
-    peer: SocketAddr,
+    peer: Peer,
     phase: Arc<Phase>,
+    socket: Socket,
     slot: Arc<Slot>,
 }
 
@@ -73,6 +78,8 @@ struct Connection {
 struct Exchange {
     parts: request::Parts,
     body: Option<Incoming>,
+    /// How far the body has come that is on its way upstream.
+    body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
 }
@@ -110,37 +117,57 @@ impl Proxy {
         request: Request<Incoming>,
         connection: &Connection,
     ) -> Response<ResponseBody> {
-        connection.phase.begin();
+        let began = Instant::now();
+        connection.phase.begin(began);
         let active = self.active();
-        let mut ended = self.begin(connection);
         let (parts, body) = request.into_parts();
-        let mut access = active.plan.log.access.then(|| {
+        let mut ended = self.begin(connection, began, parts.version);
+        // From the start, so that a client that leaves is logged too.
+        ended.access = active.plan.log.access.then(|| {
             Box::new(Access {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
-                client: connection.peer.ip().to_canonical(),
+                client: connection.peer.address,
                 upstream: None,
             })
         });
-        let mut exchange = Exchange { parts, body: Some(body), server: None };
-        let passed = self.pass(&active, &mut exchange, connection, &mut ended, &mut access).await;
-        let response = match passed {
-            Ok(response) => response,
-            Err(refusal) => refuse(&refusal, exchange, &active.plan, connection, &ended).await,
-        };
+        let body_end = BodyEnd::default();
+        let mut exchange = Exchange { parts, body: Some(body), body_end, server: None };
+        let passed = self.pass(&active, &mut exchange, connection, &mut ended).await;
+        let mut response = passed.unwrap_or_else(|refusal| {
+            if let Refusal::Upstream(error) = &refusal {
+                events::upstream_failed(error, &ended.route);
+            }
+            let mut response =
+                answer::respond(&refusal, &exchange.parts.headers, &active.plan.reject);
+            if !exchange.body_end.is_reached() {
+                close(&mut response);
+            }
+            response
+        });
+        if let Some(body) = exchange.body.take()
+            && !discard(body, &exchange.parts.headers, connection, &active.plan).await
+        {
+            close(&mut response);
+        }
+        if response.headers().get(CONNECTION).is_some_and(|option| option == CLOSE) {
+            connection.phase.linger();
+        }
         ended.status = response.status();
-        ended.access = access;
+        ended.body_end = exchange.body_end;
         response.map(|body| body.until(ended))
     }
 
     /// What is counted even if the client leaves now.
-    fn begin(&self, connection: &Connection) -> Ended {
+    fn begin(&self, connection: &Connection, began: Instant, version: Version) -> Ended {
         Ended {
             phase: connection.phase.clone(),
             metrics: self.metrics.clone(),
-            began: Instant::now(),
+            began,
+            version,
+            body_end: BodyEnd::default(),
             route: self.unrouted.clone(),
-            status: StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST),
+            status: client_gone(),
             access: None,
         }
     }
@@ -152,12 +179,12 @@ impl Proxy {
         exchange: &mut Exchange,
         connection: &Connection,
         ended: &mut Ended,
-        access: &mut Option<Box<Access>>,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let plan = &*active.plan;
         let parts = &exchange.parts;
         let host = Host::of(&parts.uri, &parts.headers, parts.version).map_err(Refusal::Host)?;
-        if headers::has_unknown_coding(&parts.headers) {
+        let seen = Seen::of(&parts.headers);
+        if hop::has_unknown_coding(&parts.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
         if matches!(parts.method, Method::TRACE | Method::CONNECT) {
@@ -166,10 +193,13 @@ impl Proxy {
         let uri = parts.uri.clone();
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
-        let client = plan.server.trust.client(connection.peer.ip().to_canonical(), &parts.headers);
-        if let Some(access) = access {
+        let trust = &plan.server.trust;
+        let client = trust.client(connection.peer.address, &parts.headers);
+        if let Some(access) = &mut ended.access {
             access.client = client.address;
         }
+        headers::leave_sent(&mut exchange.parts, seen, &client, trust);
+        let parts = &exchange.parts;
         let found = plan.table.find(&path, &parts.method, host.as_str(), &parts.headers).map_err(
             |none| match none {
                 NoRoute::NotFound => Refusal::NotFound,
@@ -196,12 +226,13 @@ impl Proxy {
         let mut response = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
-                let target = target(&uri, &path, rewrite.as_ref());
+                let target = forward::target(&uri, &path, rewrite.as_ref())?;
                 let upstream = &active.upstreams[*upstream];
-                forward(exchange, plan, upstream, route, (target, &client), connection).await?
+                let way = Way { plan, upstream, route, client: &client, seen };
+                forward::send(exchange, connection, target, way).await?
             }
         };
-        if let Some(access) = access {
+        if let Some(access) = &mut ended.access {
             access.upstream = exchange.server.take();
         }
         finish(&mut response, plan, route, &quotas);
@@ -209,26 +240,14 @@ impl Proxy {
     }
 }
 
+/// The status for a client that left before its answer: for logs and metrics, nobody is sent it.
+fn client_gone() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
 fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
     let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
     plan.server.max_body_size.is_some_and(|most| length().is_some_and(|length| length > most))
-}
-
-/// The path and query that go upstream; `None` where they go as they came.
-fn target(uri: &Uri, path: &NormalPath<'_>, rewrite: Option<&Rewrite>) -> Option<Uri> {
-    if rewrite.is_none() && uri.authority().is_none() && path.upstream() == uri.path() {
-        return None;
-    }
-    let mut text = match rewrite {
-        Some(rewrite) => rewrite.apply(path),
-        None => path.upstream().to_owned(),
-    };
-    if let Some(query) = uri.query() {
-        text.push('?');
-        text.push_str(query);
-    }
-    let target = PathAndQuery::from_maybe_shared(Bytes::from(text)).ok()?;
-    Some(Uri::from(target))
 }
 
 /// The answer of a route that has no upstream.
@@ -243,148 +262,45 @@ fn respond(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
     response
 }
 
-/// Sends the request upstream and takes what comes back.
-async fn forward(
-    exchange: &mut Exchange,
-    plan: &Plan,
-    upstream: &Upstream,
-    route: &RouteSpec,
-    (target, client): (Option<Uri>, &Client),
-    connection: &Connection,
-) -> Result<Response<ResponseBody>, Refusal> {
-    let switching = headers::upgrade(&exchange.parts.headers);
-    let client_side = exchange.parts.extensions.remove::<OnUpgrade>();
-    let mut request = Request::new(body_of(exchange, plan));
-    *request.method_mut() = exchange.parts.method.clone();
-    *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
-    let sent = request.headers_mut();
-    *sent = std::mem::take(&mut exchange.parts.headers);
-    let host = host_for(sent, &exchange.parts.uri, upstream);
-    headers::remove_hop_by_hop(sent);
-    headers::remove_answered(sent);
-    sent.insert(HOST, host.clone());
-    let origin = Origin { trust: &plan.server.trust, client, peer: connection.peer, host };
-    headers::write_forwarded(sent, &origin);
-    if let Some(protocol) = &switching {
-        sent.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        sent.insert(UPGRADE, protocol.clone());
-    }
-    headers::change(sent, &route.request_headers);
-    let body_end = request.body().end();
-    let answered = upstream.send(request).await.map_err(|error| match body_end.fault() {
-        Some(fault) => Refusal::Body(fault),
-        None => Refusal::Upstream(error),
-    })?;
-    exchange.server = Some(answered.server.clone());
-    if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let server = answered.server.clone();
-        return match (switching, client_side) {
-            (Some(_), Some(client_side)) => Ok(switch(answered, client_side, plan, connection)),
-            _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
-        };
-    }
-    let Answered { response, lease, .. } = answered;
-    let (mut head, incoming) = response.into_parts();
-    head.version = Version::HTTP_11;
-    headers::remove_hop_by_hop(&mut head.headers);
-    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
-    Ok(Response::from_parts(head, body))
-}
-
-fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
-    match exchange.body.take() {
-        Some(body) => {
-            RequestBody::streamed(body, plan.server.max_body_size, plan.server.body_timeout)
-        }
-        None => RequestBody::empty(),
-    }
-}
-
-/// The host that the upstream is asked for: an absolute-form target's, the client's, or (where an
-/// HTTP/1.0 client named none) the server's own.
-fn host_for(headers: &HeaderMap, uri: &Uri, upstream: &Upstream) -> HeaderValue {
-    uri.authority()
-        .and_then(|authority| {
-            let text = authority.as_str();
-            let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
-            HeaderValue::from_str(host).ok()
-        })
-        .or_else(|| headers.get(HOST).cloned())
-        .or_else(|| {
-            let server = upstream.spec().servers.first()?;
-            HeaderValue::from_str(server.url.trim_start_matches("http://")).ok()
-        })
-        .unwrap_or_else(|| HeaderValue::from_static(""))
-}
-
-/// Passes the answer to an upgrade on and joins the two connections behind it.
-fn switch(
-    answered: Answered,
-    client_side: OnUpgrade,
-    plan: &Plan,
-    connection: &Connection,
-) -> Response<ResponseBody> {
-    let Answered { mut response, lease, .. } = answered;
-    let server_side = hyper::upgrade::on(&mut response);
-    let (mut head, _) = response.into_parts();
-    let protocol = head.headers.get(UPGRADE).cloned();
-    headers::remove_hop_by_hop(&mut head.headers);
-    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Some(protocol) = protocol {
-        head.headers.insert(UPGRADE, protocol);
-    }
-    let kept = (lease, connection.slot.clone());
-    tunnel::start(client_side, server_side, plan.server.tunnel_timeout, kept);
-    Response::from_parts(head, ResponseBody::whole(Bytes::new()))
-}
-
 /// What is the same for every answer that the limits let pass.
 fn finish(response: &mut Response<ResponseBody>, plan: &Plan, route: &RouteSpec, quotas: &Quotas) {
     let headers = response.headers_mut();
     if !quotas.is_empty() {
-        headers::write_quotas(headers, quotas, &plan.reject);
+        write_quotas(headers, quotas, &plan.reject);
     }
     headers::change(headers, &route.response_headers);
 }
 
-/// Answers a request that does not pass, and deals with what is left of its body.
-async fn refuse(
-    refusal: &Refusal,
-    mut exchange: Exchange,
-    plan: &Plan,
-    connection: &Connection,
-    ended: &Ended,
-) -> Response<ResponseBody> {
-    if let Refusal::Upstream(error) = refusal {
-        events::upstream_failed(error, &ended.route);
-    }
-    let mut response = answer::respond(refusal, &exchange.parts.headers, &plan.reject);
-    if let Some(body) = exchange.body.take()
-        && !discard(body, &exchange.parts.headers).await
-    {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    if response.headers().contains_key(CONNECTION) {
-        connection.phase.linger();
-    }
-    response
+/// The connection ends with this response.
+fn close(response: &mut Response<ResponseBody>) {
+    response.headers_mut().insert(CONNECTION, CLOSE);
 }
 
 /// Reads a body that nobody wants, or leaves it where it is long or not asked for yet. Says
 /// whether the connection can be used again.
-async fn discard(body: Incoming, headers: &HeaderMap) -> bool {
+async fn discard(
+    body: Incoming,
+    headers: &HeaderMap,
+    connection: &Connection,
+    plan: &Plan,
+) -> bool {
     if body.is_end_stream() {
         return true;
     }
-    let awaited = headers.contains_key(http::header::EXPECT);
+    connection.phase.unsettle();
+    let awaited = headers.contains_key(EXPECT);
     match body.size_hint().exact() {
         _ if awaited => false,
         Some(length) if length <= MOST_DISCARDED => {
             // The answer need not wait for it.
-            tokio::spawn(tunnel::drain(body, MOST_DISCARDED));
+            let (phase, patience) = (connection.phase.clone(), plan.server.body_timeout);
+            tokio::spawn(async move {
+                tunnel::drain(body, MOST_DISCARDED, patience).await;
+                phase.discarded();
+            });
             true
         }
         Some(_) => false,
-        None => tunnel::drain(body, MOST_DISCARDED).await,
+        None => tunnel::drain(body, MOST_DISCARDED, DISCARD_TIME).await,
     }
 }

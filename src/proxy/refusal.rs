@@ -21,6 +21,8 @@ pub enum Refusal {
     NotFound,
     /// A route, but for these methods.
     Method(Vec<Method>),
+    /// Its path and query are too long once the path is rewritten.
+    TargetTooLong,
     /// Its body is announced to be larger than allowed.
     TooLarge,
     /// Its body failed before there was a response.
@@ -29,6 +31,8 @@ pub enum Refusal {
     Limits(Refused),
     /// The upstream did not answer.
     Upstream(UpstreamError),
+    /// Nobody waits for an answer any more.
+    ClientLeft,
 }
 
 impl Refusal {
@@ -36,10 +40,11 @@ impl Refusal {
     /// that it must close.
     pub(super) fn closes(&self) -> bool {
         match self {
-            Self::Host(_) | Self::TransferCoding | Self::Body(_) => true,
+            Self::Host(_) | Self::TransferCoding | Self::Body(_) | Self::ClientLeft => true,
             Self::Path(_)
             | Self::NotFound
             | Self::Method(_)
+            | Self::TargetTooLong
             | Self::TooLarge
             | Self::Limits(_)
             | Self::Upstream(_) => false,

@@ -4,18 +4,20 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::io::{ClientStream, Phase, Times};
+use super::headers::forwarded::Peer;
+use super::io::{ClientStream, Due, Phase, Socket, Times};
 use super::{Connection, Proxy};
 use crate::observe::events;
 use crate::plan::ServerSpec;
@@ -24,8 +26,12 @@ use crate::plan::ServerSpec;
 /// would fail the same way.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a listener that is about to close waits for one more connection.
-const LAST_CALL: Duration = Duration::from_millis(20);
+/// Between two log lines about failed accepts: a client that holds all descriptors must not fill
+/// the disk as well.
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a connection that has said nothing yet may take to say it once the process drains.
+const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// How far away a timer is set that is not meant to fire.
 const FAR: Duration = Duration::from_secs(24 * 3600);
@@ -38,6 +44,7 @@ pub struct Slots {
     owed: AtomicUsize,
     open: AtomicUsize,
     listening: AtomicUsize,
+    complained: Mutex<Option<Instant>>,
 }
 
 /// One open connection, or what became of it.
@@ -52,7 +59,7 @@ impl Slots {
     pub fn new(max: usize) -> Self {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
-        Self { free, owed, open, listening }
+        Self { free, owed, open, listening, complained: Mutex::default() }
     }
 
     /// Changes their number from `old` to `new`. Open connections stay open.
@@ -81,6 +88,16 @@ impl Slots {
     /// Connections that are open now.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is time again to say that connections cannot be accepted.
+    fn may_complain(&self) -> bool {
+        let mut last = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| last.elapsed() >= COMPLAINT_PAUSE);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
     }
 
     async fn take(self: &Arc<Self>) -> Option<Slot> {
@@ -122,8 +139,11 @@ pub async fn listen(
         take(accepted, &proxy, &slots, &told).await;
     }
     // What the kernel has completed by now was promised an answer.
-    while let Ok(accepted) = timeout(LAST_CALL, listener.accept()).await {
-        take(accepted, &proxy, &slots, &told).await;
+    if let Ok(queue) = listener.into_std() {
+        while let Ok((stream, peer)) = queue.accept() {
+            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+            take(stream.map(|stream| (stream, peer)), &proxy, &slots, &told).await;
+        }
     }
     slots.listening.fetch_sub(1, Ordering::Relaxed);
 }
@@ -140,7 +160,9 @@ async fn take(
             tokio::spawn(serve(stream, peer, proxy.clone(), slot, draining.clone()));
         }
         Err(error) if is_serious(&error) => {
-            events::accept_failed(&error);
+            if slots.may_complain() {
+                events::accept_failed(&error);
+            }
             sleep(ACCEPT_PAUSE).await;
         }
         Err(_) => {}
@@ -169,50 +191,142 @@ async fn serve(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let active = proxy.active();
-    let server = &active.plan.server;
-    let phase = Arc::new(Phase::new(times(server)));
-    let connection = Arc::new(Connection { peer, phase: phase.clone(), slot: Arc::new(slot) });
-    let io = TokioIo::new(ClientStream::new(stream, phase.clone()));
+    let connection = Arc::new(Connection {
+        peer: Peer::new(peer.ip()),
+        phase: Arc::new(Phase::new(times(&proxy.active().plan.server))),
+        socket: Socket::new(stream),
+        slot: Arc::new(slot),
+    });
+    let mut early = Bytes::new();
+    loop {
+        // Boxed, because all that it holds is given back while the connection is parked.
+        let serving = Box::pin(exchange(proxy.clone(), connection.clone(), early, &mut draining));
+        early = match serving.await {
+            Served::Ended => return,
+            Served::Idle { early } => early,
+        };
+        if early.is_empty() && !is_awaited(&connection, &mut draining).await {
+            return;
+        }
+    }
+}
+
+/// Waits for a parked client to say something. False where it has had its time, or the process
+/// drains.
+async fn is_awaited(connection: &Connection, draining: &mut watch::Receiver<bool>) -> bool {
+    let until = connection.phase.idle_until().unwrap_or_else(|| Instant::now() + FAR);
+    tokio::select! {
+        biased;
+        () = connection.socket.readable() => true,
+        () = sleep_until(until) => false,
+        _ = draining.wait_for(|draining| *draining) => false,
+    }
+}
+
+/// What became of a connection that was served.
+enum Served {
+    /// It is over.
+    Ended,
+    /// It is between two requests, of which the next may have begun to come.
+    Idle { early: Bytes },
+}
+
+/// Serves requests until the connection ends or has been idle for a moment.
+async fn exchange(
+    proxy: Arc<Proxy>,
+    connection: Arc<Connection>,
+    early: Bytes,
+    draining: &mut watch::Receiver<bool>,
+) -> Served {
+    let (phase, socket) = (connection.phase.clone(), connection.socket.clone());
+    let io = TokioIo::new(ClientStream::new(socket.clone(), phase.clone(), early));
+    let builder = builder(&proxy.active().plan.server);
     let service = service_fn(move |request| {
         let (proxy, connection) = (proxy.clone(), connection.clone());
         async move { Ok::<_, Infallible>(proxy.handle(request, &connection).await) }
     });
-    let mut exchange = pin!(builder(server).serve_connection(io, service).with_upgrades());
-    drop(active);
-    let mut deadline = phase.deadline();
-    let mut timer = pin!(sleep_until(deadline.unwrap_or_else(|| Instant::now() + FAR)));
+    let mut exchange = builder.serve_connection(io, service).with_upgrades();
+    let mut set = deadline(&phase);
+    let mut timer = pin!(sleep_until(set));
     let mut drain = pin!(draining.wait_for(|draining| *draining));
-    let mut drained = false;
+    let mut ending = Ending::No;
     loop {
         tokio::select! {
             biased;
-            // How it ended is the client's affair.
-            _ = exchange.as_mut() => return,
+            // How it ended is the client's affair, unless it would take it for a good end.
+            ended = &mut exchange => {
+                if ended.is_err() && phase.resets() {
+                    socket.reset_at_close();
+                }
+                return Served::Ended;
+            }
             () = std::future::poll_fn(|_| {
-                // Only ever sooner than it is set: a later deadline is looked at when it fires.
-                let due = phase.deadline();
-                if due.is_some_and(|due| deadline.is_none_or(|set| due < set)) {
-                    deadline = due;
+                // Only ever sooner than it is set: a later one is looked at when it fires.
+                let due = deadline(&phase);
+                if due < set {
+                    set = due;
                     std::task::Poll::Ready(())
                 } else {
                     std::task::Poll::Pending
                 }
-            }) => timer.as_mut().reset(deadline.unwrap_or_else(|| Instant::now() + FAR)),
+            }) => timer.as_mut().reset(set),
             () = timer.as_mut() => {
-                let due = phase.deadline();
-                if due.is_some_and(|due| due <= Instant::now()) {
-                    return;
+                let now = Instant::now();
+                match phase.due() {
+                    Some((at, Due::Close)) if at <= now => return Served::Ended,
+                    Some((at, Due::Park)) if at <= now => {
+                        return match (ending, exchange.into_parts()) {
+                            (Ending::No, Some(parts)) => Served::Idle { early: parts.read_buf },
+                            _ => Served::Ended,
+                        };
+                    }
+                    Some((at, Due::Look)) if at <= now => {
+                        if socket.has_left() {
+                            return Served::Ended;
+                        }
+                        phase.looked(now);
+                    }
+                    _ => {}
                 }
-                deadline = due;
-                timer.as_mut().reset(due.unwrap_or_else(|| Instant::now() + FAR));
+                set = deadline(&phase);
+                timer.as_mut().reset(set);
             }
-            _ = drain.as_mut(), if !drained => {
-                drained = true;
-                exchange.as_mut().graceful_shutdown();
+            _ = drain.as_mut(), if ending == Ending::No => {
+                ending = Ending::Announced(Instant::now() + LAST_CALL);
+            }
+            () = said_enough(&phase, &ending) => {
+                ending = Ending::Told;
+                Pin::new(&mut exchange).graceful_shutdown();
             }
         }
     }
+}
+
+/// How far the end of a connection has come in a process that drains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    No,
+    /// The process drains; a request that has begun to come may come until then.
+    Announced(Instant),
+    /// The connection ends with the request that is under way.
+    Told,
+}
+
+/// Once its end is announced, waits for the head that a connection has begun to say, or is about
+/// to. Told to end before, it would close without a look at it.
+async fn said_enough(phase: &Phase, ending: &Ending) {
+    let Ending::Announced(until) = *ending else { return std::future::pending().await };
+    let said = std::future::poll_fn(|_| match phase.awaits_head() {
+        // Whatever comes wakes this task.
+        true => std::task::Poll::Pending,
+        false => std::task::Poll::Ready(()),
+    });
+    let _ = timeout_at(until, said).await;
+}
+
+/// When a connection's timer must fire.
+fn deadline(phase: &Phase) -> Instant {
+    phase.due().map_or_else(|| Instant::now() + FAR, |(at, _)| at)
 }
 
 fn times(server: &ServerSpec) -> Times {

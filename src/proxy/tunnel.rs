@@ -14,11 +14,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long a body that nobody wants may take to come before its connection is given up.
-const DISCARD_TIME: Duration = Duration::from_millis(250);
-
-/// Reads a body up to `most` bytes and throws it away. Says whether it reached its end.
-pub(super) async fn drain(mut body: Incoming, most: u64) -> bool {
+/// Reads a body of up to `most` bytes within `patience` and throws it away. Says whether it reached
+/// its end.
+pub(super) async fn drain(mut body: Incoming, most: u64, patience: Duration) -> bool {
     let reading = async {
         let mut left = most;
         while let Some(frame) = body.frame().await {
@@ -31,7 +29,7 @@ pub(super) async fn drain(mut body: Incoming, most: u64) -> bool {
         }
         true
     };
-    timeout(DISCARD_TIME, reading).await.unwrap_or(false)
+    timeout(patience, reading).await.unwrap_or(false)
 }
 
 /// Joins two connections that have changed to another protocol until either closes, breaks, or
@@ -85,7 +83,7 @@ impl Moved {
     }
 }
 
-/// A connection that notes when something is read from it.
+/// A connection that notes when something moves on it.
 struct Watched<T> {
     inner: T,
     moved: Arc<Moved>,
@@ -109,7 +107,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
+        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
+        self.moved.now();
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -65,10 +65,7 @@ impl Host {
                 let address: Ipv6Addr = literal.strip_suffix(']')?.parse().ok()?;
                 Some(Self(format!("[{address}]").into_bytes().into()))
             }
-            None => {
-                let name = text.strip_suffix('.').unwrap_or(text);
-                is_name(name).then(|| Self(name.bytes().map(|b| b.to_ascii_lowercase()).collect()))
-            }
+            None => normal_name(text).map(Self),
         }
     }
 }
@@ -79,8 +76,9 @@ impl FromStr for Host {
 
     fn from_str(text: &str) -> Result<Self, HostError> {
         // The last colon outside of an IPv6 address's brackets.
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => (host, port),
+        let colon = text.bytes().rposition(|b| matches!(b, b':' | b']'));
+        let (host, port) = match colon.and_then(|at| text.split_at_checked(at)) {
+            Some((host, port)) if port.starts_with(':') => (host, port.get(1..).unwrap_or("")),
             _ => (text, ""),
         };
         let fits = port.bytes().all(|b| b.is_ascii_digit())
@@ -101,10 +99,25 @@ impl fmt::Display for HostError {
 
 impl std::error::Error for HostError {}
 
-fn is_name(text: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'~');
-    text.len() <= MAX_LENGTH
-        && text.split('.').all(|label| !label.is_empty() && label.bytes().all(plain))
+/// A name in lower case without its trailing dot; `None` where it is no name. In one go, because
+/// every request has one.
+fn normal_name(text: &str) -> Option<SmallVec<[u8; 48]>> {
+    let text = text.strip_suffix('.').unwrap_or(text).as_bytes();
+    if text.len() > MAX_LENGTH {
+        return None;
+    }
+    let mut name: SmallVec<[u8; 48]> = SmallVec::from_slice(text);
+    let mut before = b'.';
+    for byte in &mut name {
+        match *byte {
+            b'.' if before == b'.' => return None,
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.' => {}
+            b'A'..=b'Z' => byte.make_ascii_lowercase(),
+            _ => return None,
+        }
+        before = *byte;
+    }
+    (before != b'.').then_some(name)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use ::redis::RedisError;
 
 use self::health::Health;
 use self::memory::Memory;
+pub use self::redis::BucketName;
 use self::redis::Redis;
 use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};

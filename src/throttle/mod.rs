@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -89,6 +90,12 @@ struct Applying<'p> {
     cost: Cost,
 }
 
+impl Applying<'_> {
+    fn is_closed(&self) -> bool {
+        self.figures == Figures::Nothing
+    }
+}
+
 impl Throttle {
     /// Lets a request pass or refuses it, with one question to the store at most.
     ///
@@ -101,7 +108,11 @@ impl Throttle {
         request: &View<'_>,
         now: Timestamp,
     ) -> Result<Quotas, Refused> {
-        let applying = applying(plan, route, request)?;
+        let mut applying = applying(plan, route, request)?;
+        if applying.iter().any(|limit| limit.is_closed() && limit.spec.mode == Mode::Enforce) {
+            // Nothing will ever pass, so the other limits take nothing and need not be asked.
+            applying.retain(|limit| limit.is_closed());
+        }
         if applying.is_empty() {
             return Ok(Quotas::new());
         }
@@ -125,14 +136,6 @@ impl Throttle {
 
     /// Asks the store about the limits that need one, and joins what needs none.
     async fn decide(&self, applying: &[Applying<'_>], now: Timestamp) -> Result<Decided, Refused> {
-        let closed = |limit: &Applying<'_>| limit.figures == Figures::Nothing;
-        let closed_by =
-            applying.iter().position(|limit| closed(limit) && limit.spec.mode == Mode::Enforce);
-        if let Some(by) = closed_by {
-            // Nothing will ever pass, so nothing need be taken or asked.
-            let decisions = applying.iter().map(|l| closed(l).then_some(Decision::NEVER)).collect();
-            return Ok(Decided { decisions, verdict: Verdict::Refuse { by, retry_after: None } });
-        }
         let mut places: SmallVec<[usize; 4]> = SmallVec::new();
         let mut asks: SmallVec<[BucketAsk<'_>; 4]> = SmallVec::new();
         for (place, limit) in applying.iter().enumerate() {
@@ -143,11 +146,24 @@ impl Throttle {
             }
         }
         let mut decisions: SmallVec<[_; 4]> =
-            applying.iter().map(|l| closed(l).then_some(Decision::NEVER)).collect();
+            applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect();
         if asks.is_empty() {
-            return Ok(Decided { decisions, verdict: Verdict::Pass });
+            let closed = applying.iter().position(|limit| limit.spec.mode == Mode::Enforce);
+            let verdict = match closed {
+                Some(by) => Verdict::Refuse { by, retry_after: None },
+                None => Verdict::Pass,
+            };
+            return Ok(Decided { decisions, verdict });
         }
-        let answer = self.store.decide(&asks, now).await.map_err(|_| Refused::StoreUnavailable)?;
+        let began = Instant::now();
+        let answer = self.store.decide(&asks, now).await;
+        self.metrics.store(began.elapsed());
+        let answer = answer.map_err(|_| {
+            for ask in &asks {
+                self.metrics.decision(ask.spec.name.as_str(), DecisionKind::Error);
+            }
+            Refused::StoreUnavailable
+        })?;
         for (place, decision) in places.iter().zip(answer.decisions) {
             decisions[*place] = decision;
         }
@@ -252,7 +268,11 @@ fn apply<'p>(
     Ok(Some(Applying { spec, key, figures, cost }))
 }
 
-fn cost(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused> {
+/// What a request takes from a bucket.
+///
+/// # Errors
+/// Where its header does not say so as it must.
+pub fn cost(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused> {
     match spec {
         CostSpec::Fixed(cost) => Ok(*cost),
         CostSpec::Header { name, default, max } => {

@@ -52,17 +52,31 @@ impl std::error::Error for BodyFault {}
 #[derive(Clone, Debug)]
 pub struct BodyEnd(Option<Arc<Progress>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Progress {
     state: AtomicU8,
-    frames: AtomicU64,
+    began: Instant,
+    /// Microseconds after `began` at which something was last handed on.
+    moved: AtomicU64,
 }
 
-// 0: under way.
-const REACHED: u8 = 1;
-const STALLED: u8 = 2;
-const TOO_LARGE: u8 = 3;
-const BROKEN: u8 = 4;
+/// It is for the server to take more.
+const OFFERED: u8 = 0;
+/// It is for the client to send more.
+const AWAITED: u8 = 1;
+const REACHED: u8 = 2;
+const STALLED: u8 = 3;
+const TOO_LARGE: u8 = 4;
+const BROKEN: u8 = 5;
+
+/// Whose turn it is while a request is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The client's, to send more of the body.
+    Client,
+    /// The server's, since then; `None` is since the request was handed over.
+    Server(Option<Instant>),
+}
 
 impl BodyEnd {
     /// Whether all of the body was handed on.
@@ -80,23 +94,39 @@ impl BodyEnd {
         }
     }
 
-    /// A number that changes whenever something of the body was handed on.
-    pub(super) fn mark(&self) -> u64 {
-        self.0.as_ref().map_or(0, |progress| progress.frames.load(Ordering::Relaxed))
+    /// Who has to do something next.
+    pub(super) fn turn(&self) -> Turn {
+        let Some(progress) = &self.0 else { return Turn::Server(None) };
+        if progress.state.load(Ordering::Relaxed) == AWAITED {
+            return Turn::Client;
+        }
+        let moved = Duration::from_micros(progress.moved.load(Ordering::Relaxed));
+        Turn::Server(Some(progress.began + moved))
     }
 
-    fn advance(&self) {
+    /// That of a body of which nothing was handed on yet.
+    pub(super) fn begin() -> Self {
+        Self(Some(Arc::new(Progress {
+            state: AtomicU8::new(OFFERED),
+            began: Instant::now(),
+            moved: AtomicU64::new(0),
+        })))
+    }
+
+    /// It is for the client to send more.
+    pub(super) fn await_client(&self) {
         if let Some(progress) = &self.0 {
-            progress.frames.fetch_add(1, Ordering::Relaxed);
+            progress.state.store(AWAITED, Ordering::Relaxed);
         }
     }
 
-    fn reach(&self) {
-        self.set(REACHED);
+    /// All of it was handed on.
+    pub(super) fn reach(&self) {
+        self.moved(REACHED);
     }
 
     fn fail(&self, fault: BodyFault) -> BodyFault {
-        self.set(match fault {
+        self.moved(match fault {
             BodyFault::Stalled => STALLED,
             BodyFault::TooLarge => TOO_LARGE,
             BodyFault::Broken => BROKEN,
@@ -104,11 +134,19 @@ impl BodyEnd {
         fault
     }
 
-    fn set(&self, state: u8) {
+    fn moved(&self, state: u8) {
         if let Some(progress) = &self.0 {
             progress.state.store(state, Ordering::Relaxed);
+            let moved = u64::try_from(progress.began.elapsed().as_micros());
+            progress.moved.store(moved.unwrap_or(u64::MAX), Ordering::Relaxed);
         }
-        self.advance();
+    }
+}
+
+impl Default for BodyEnd {
+    /// That of an empty body.
+    fn default() -> Self {
+        Self(None)
     }
 }
 
@@ -127,7 +165,7 @@ impl RequestBody {
             incoming,
             allowance: most.unwrap_or(u64::MAX),
             patience: Patience::new(patience),
-            end: BodyEnd(Some(Arc::default())),
+            end: BodyEnd::begin(),
         }))
     }
 
@@ -152,6 +190,7 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let Some(body) = &mut self.0 else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(&mut body.incoming).poll_frame(cx) else {
+            body.end.await_client();
             ready!(body.patience.poll_over(cx));
             return Poll::Ready(Some(Err(body.end.fail(BodyFault::Stalled))));
         };
@@ -168,11 +207,9 @@ impl Body for RequestBody {
                     None => Some(Err(body.end.fail(BodyFault::TooLarge))),
                     Some(rest) => {
                         body.allowance = rest;
-                        if body.incoming.is_end_stream() {
-                            body.end.reach();
-                        } else {
-                            body.end.advance();
-                        }
+                        // Nobody asks for more after the trailers.
+                        let ended = frame.is_trailers() || body.incoming.is_end_stream();
+                        body.end.moved(if ended { REACHED } else { OFFERED });
                         Some(Ok(frame))
                     }
                 }

@@ -10,19 +10,23 @@ use std::fmt;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use self::balance::{Chooser, ServerState};
-use self::body::{BodyEnd, RequestBody};
+use self::body::{BodyEnd, RequestBody, Turn};
 use self::pool::{Connection, Pool};
 use crate::observe::events;
 use crate::plan::{ServerAddress, UpstreamSpec};
 
 pub use self::pool::Lease;
+
+/// How far away a timer is set that is not meant to fire.
+const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// One upstream as one worker sees it: its own pooled connections, the process's view of health.
 #[derive(Debug)]
@@ -77,6 +81,11 @@ pub enum UpstreamError {
         /// What broke.
         source: hyper::Error,
     },
+    /// The body is coded in a way that this proxy would pass on wrongly.
+    Coding {
+        /// The server.
+        server: Arc<str>,
+    },
     /// It changed to another protocol, which nobody had offered.
     Switched {
         /// The server.
@@ -92,6 +101,9 @@ impl fmt::Display for UpstreamError {
             Self::ResponseTimeout { server } => write!(f, "no answer from {server} in time"),
             Self::Switched { server } => {
                 write!(f, "{server} changed to another protocol without being asked")
+            }
+            Self::Coding { server } => {
+                write!(f, "{server} answered with a transfer coding other than chunked")
             }
             Self::Exchange { server, source } => {
                 write!(f, "the exchange with {server} failed: {source}")?;
@@ -109,9 +121,10 @@ impl std::error::Error for UpstreamError {
         match self {
             Self::Connect { source, .. } => Some(source),
             Self::Exchange { source, .. } => Some(source),
-            Self::ConnectTimeout { .. } | Self::ResponseTimeout { .. } | Self::Switched { .. } => {
-                None
-            }
+            Self::ConnectTimeout { .. }
+            | Self::ResponseTimeout { .. }
+            | Self::Coding { .. }
+            | Self::Switched { .. } => None,
         }
     }
 }
@@ -156,9 +169,10 @@ impl Upstream {
     pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Answered, UpstreamError> {
         let repeatable = request.body().is_empty() && is_idempotent(request.method());
         let mut retries = self.spec.retries;
+        let mut source = Source::Pool;
         loop {
             let copy = (repeatable && retries > 0).then(|| copy_of(&request));
-            let failed = match self.attempt(request).await {
+            let failed = match self.attempt(request, source).await {
                 Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
             };
@@ -166,79 +180,89 @@ impl Upstream {
                 Some(again) if retries > 0 && failed.error.may_pass() => request = again,
                 _ => return Err(failed.error),
             }
+            // A server that was started again has closed all of its pooled connections.
+            source = Source::New;
             retries -= 1;
         }
     }
 
     /// Sends once. A pooled connection that turns out to be closed does not count.
-    async fn attempt(&self, mut request: Request<RequestBody>) -> Result<Answered, Failed> {
+    async fn attempt(
+        &self,
+        mut request: Request<RequestBody>,
+        source: Source,
+    ) -> Result<Answered, Failed> {
         loop {
             let (server, mut connection) =
-                self.connection().await.map_err(|error| Failed { error, unsent: None })?;
+                self.connection(source).await.map_err(|error| Failed { error, unsent: None })?;
             let name = server.state.url().clone();
             let in_flight = server.state.enter();
             let body_end = request.body().end();
             let pooled = connection.pooled;
             let exchange = connection.sender.try_send_request(request);
-            return match self.head_in_time(exchange, &body_end).await {
+            let error = match self.head_in_time(exchange, &body_end).await {
                 Ok(Ok(response)) => {
-                    let lease = Lease {
-                        connection,
-                        pool: server.pool.clone(),
-                        body_end,
-                        _in_flight: in_flight,
-                    };
-                    Ok(Answered { response, lease, server: name })
+                    let pool = server.pool.clone();
+                    let lease = Lease { connection, pool, body_end, _in_flight: in_flight };
+                    return Ok(Answered { response, lease, server: name });
                 }
                 Ok(Err(mut failure)) => match failure.take_message() {
                     Some(unsent) if pooled => {
                         request = unsent;
                         continue;
                     }
-                    unsent => Err(Failed {
-                        error: UpstreamError::Exchange {
-                            server: name,
-                            source: failure.into_error(),
-                        },
-                        unsent,
-                    }),
+                    unsent => {
+                        let source = failure.into_error();
+                        let error = UpstreamError::Exchange { server: name, source };
+                        return Err(Failed { error, unsent });
+                    }
                 },
-                Err(TooLate) => {
-                    let error = UpstreamError::ResponseTimeout { server: name };
-                    Err(Failed { error, unsent: None })
-                }
+                Err(TooLate) => UpstreamError::ResponseTimeout { server: name },
             };
+            return Err(Failed { error, unsent: None });
         }
     }
 
-    /// The time for the head begins anew while the request's body moves: an upload takes as long
-    /// as it takes.
+    /// Waits for the response's head. The server's time runs from when it got the last of the
+    /// request, and not while the client is to send more of it: an upload takes as long as it
+    /// takes, and a client that stalls is not the server's fault.
     async fn head_in_time<F: Future>(
         &self,
         exchange: F,
         body_end: &BodyEnd,
     ) -> Result<F::Output, TooLate> {
         let mut exchange = pin!(exchange);
-        let mut mark = body_end.mark();
+        let sent = Instant::now();
+        let mut deadline = self.response_deadline(sent);
         loop {
-            if let Ok(head) = timeout(self.spec.response_timeout, exchange.as_mut()).await {
+            if let Ok(head) = timeout_at(deadline, exchange.as_mut()).await {
                 return Ok(head);
             }
-            let now = body_end.mark();
-            if now == mark {
+            let now = Instant::now();
+            deadline = self.response_deadline(match body_end.turn() {
+                Turn::Client => now,
+                Turn::Server(since) => since.unwrap_or(sent),
+            });
+            if deadline <= now {
                 return Err(TooLate);
             }
-            mark = now;
         }
     }
 
+    fn response_deadline(&self, since: Instant) -> Instant {
+        // Looked at again when it is reached, so a limit beyond what the clock can count is kept.
+        since.checked_add(self.spec.response_timeout).unwrap_or_else(|| Instant::now() + FAR)
+    }
+
     /// A connection to the server that balancing prefers, or to the next one that can be reached.
-    async fn connection(&self) -> Result<(&Server, Connection), UpstreamError> {
+    async fn connection(&self, source: Source) -> Result<(&Server, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
             let place = self.chooser.choose(&self.servers, &tried);
             let server = &self.servers[place];
-            if let Some(connection) = server.pool.take().await {
+            if source == Source::Pool
+                && let Some(connection) = server.pool.take()
+            {
                 return Ok((server, connection));
             }
             let connecting = timeout(self.spec.connect_timeout, connect::open(&server.address));
@@ -262,6 +286,15 @@ impl Upstream {
             }
         }
     }
+}
+
+/// Where a connection may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The pool, or a new one where there is none.
+    Pool,
+    /// A new one in any case.
+    New,
 }
 
 /// The head did not come in time.
@@ -295,4 +328,43 @@ fn copy_of(request: &Request<RequestBody>) -> Request<RequestBody> {
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
     copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Balance;
+
+    fn upstream(response_timeout: Duration) -> Upstream {
+        let spec = UpstreamSpec {
+            name: crate::limit::name::Name::new("api").unwrap(),
+            servers: Vec::new(),
+            balance: Balance::RoundRobin,
+            connect_timeout: Duration::from_secs(1),
+            response_timeout,
+            idle_timeout: Duration::from_secs(1),
+            retries: 0,
+        };
+        Upstream::new(spec, &[])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_for_an_answer_runs_from_the_last_byte_of_the_request() {
+        let upstream = upstream(Duration::from_secs(30));
+        let began = Instant::now();
+        let end = BodyEnd::default();
+        assert!(upstream.head_in_time(std::future::pending::<()>(), &end).await.is_err());
+        assert_eq!(began.elapsed(), Duration::from_secs(30), "without a body");
+
+        let end = BodyEnd::begin();
+        let sending = async {
+            end.await_client();
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            end.reach();
+            std::future::pending::<()>().await;
+        };
+        let began = Instant::now();
+        assert!(upstream.head_in_time(sending, &end).await.is_err());
+        assert_eq!(began.elapsed().as_secs(), 130, "not while the client is to send");
+    }
 }

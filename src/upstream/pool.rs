@@ -49,17 +49,25 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// The connection that was used last, if it still lives.
-    pub(super) async fn take(&self) -> Option<Connection> {
-        loop {
-            let (_, mut connection) = self.locked().pop_back()?;
-            // Put back when its response had ended, it may need another turn of its driver before
-            // it is ready, or before it notices that it is closed.
-            if connection.sender.is_ready() || connection.sender.ready().await.is_ok() {
+    /// The connection that was used last, of those that live and are ready.
+    ///
+    /// One that is not ready still has something of its last request to write: it is left alone,
+    /// since nobody knows how long its server takes to read that.
+    pub(super) fn take(&self) -> Option<Connection> {
+        let mut idle = self.locked();
+        let mut place = idle.len();
+        while let Some(last) = place.checked_sub(1) {
+            place = last;
+            let sender = &idle[place].1.sender;
+            if sender.is_closed() {
+                idle.remove(place);
+            } else if sender.is_ready() {
+                let (_, mut connection) = idle.remove(place)?;
                 connection.pooled = true;
                 return Some(connection);
             }
         }
+        None
     }
 
     fn put(&self, connection: Connection) {

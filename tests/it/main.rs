@@ -3,11 +3,29 @@
 // Helpers of tests fail as tests do, and say why.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
+mod admin;
 mod basics;
+mod cli;
 mod config;
 mod contract;
+mod drain;
+mod http1;
+mod keys;
+mod layers;
+mod leaving;
+mod limits;
+mod logs;
 mod outage;
+mod parking;
 mod readme;
+mod real_input;
 mod redis_store;
+mod regression;
+mod rejected;
+mod reload;
+mod smuggling;
 mod support;
+mod timeouts;
 mod twin;
+mod upgrade;
+mod upstreams;

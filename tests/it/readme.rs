@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use tidegate::config::{self, Overrides, schema};
+use tidegate::config::{self, Colour, Overrides, schema};
 
 use crate::support::tidegate::program;
 
@@ -68,7 +68,7 @@ fn every_example_is_a_configuration() {
         }
         let env = |_: &str| Some("set".to_owned());
         if let Err(problems) = config::parse("README.md", &text, &env, &Overrides::default()) {
-            panic!("{}\nin\n{text}", problems.render(config::Colour::Never));
+            panic!("{}\nin\n{text}", problems.render(Colour::Never));
         }
     }
 }
@@ -79,6 +79,70 @@ fn the_shipped_file_is_right() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\n");
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The lines of a section of the shipped file: settings, with or without the `#` before them.
+fn shipped_settings(text: &str) -> Vec<(String, String)> {
+    let mut section = String::new();
+    let mut settings = Vec::new();
+    for line in text.lines() {
+        let line = line.strip_prefix('#').unwrap_or(line);
+        if line.starts_with('[') {
+            section = line.to_owned();
+        } else if let Some((name, _)) = line.split_once(" = ")
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        {
+            settings.push((section.clone(), name.to_owned()));
+        }
+    }
+    settings
+}
+
+#[test]
+fn the_shipped_file_shows_every_setting() {
+    let text = fs::read_to_string(path("proxy.toml")).unwrap();
+    let shown = shipped_settings(&text);
+    let mut section = String::new();
+    for line in schema::markdown().lines() {
+        if let Some(heading) = line.strip_prefix("### ") {
+            // `[limits.NAME]` and the like; what stands within a field is shown in its line.
+            let table = heading.trim_matches('`').replace("upstreams.NAME", "upstreams.api");
+            section = table.replace("limits.NAME", "limits.per-client");
+        } else if let Some((name, _)) = line.strip_prefix("| `").and_then(|row| row.split_once('`'))
+            && section.starts_with('[')
+        {
+            let wanted = (section.clone(), name.to_owned());
+            assert!(shown.contains(&wanted), "proxy.toml lacks `{name}` in {section}");
+        }
+    }
+}
+
+#[test]
+fn what_the_shipped_file_shows_is_the_default_and_its_examples_are_right() {
+    let text = fs::read_to_string(path("proxy.toml")).unwrap();
+    let parse = |text: &str| {
+        let env = |_: &str| Some("set".to_owned());
+        config::parse("proxy.toml", text, &env, &Overrides::default())
+            .unwrap_or_else(|problems| panic!("{}\nin\n{text}", problems.render(Colour::Never)))
+            .plan
+    };
+    // A `#` without a space behind it switches off a setting; a whole route is always an example.
+    let switched_on = |examples: bool| {
+        let mut in_example = false;
+        let lines = text.lines().map(|line| {
+            in_example = line.starts_with("#[[") || (in_example && line.starts_with('#'));
+            let is_example = in_example || line.contains("# example");
+            match line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])) {
+                Some(rest) if examples || !is_example => rest,
+                _ => line,
+            }
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let (shipped, defaults) = (parse(&text), switched_on(false));
+    assert_ne!(defaults, text);
+    assert_eq!(config::diff(&shipped, &parse(&defaults)), config::Changes::default());
+    parse(&switched_on(true));
 }
 
 #[test]
@@ -115,6 +179,22 @@ fn the_test_command_is_there_and_ci_runs_it() {
     assert!(parsed.success());
 }
 
+/// Cargo reads nothing of a manifest that names a file which is not there.
+#[test]
+fn the_image_is_built_with_every_file_that_the_manifest_names() {
+    let manifest = fs::read_to_string(path("Cargo.toml")).unwrap();
+    let image = fs::read_to_string(path("Dockerfile")).unwrap();
+    let named: Vec<_> = manifest
+        .lines()
+        .filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix('"'))
+        .filter(|file| !file.starts_with("src/"))
+        .collect();
+    assert!(named.contains(&"tests/it/main.rs"));
+    for file in named {
+        assert!(image.contains(file), "the Dockerfile makes no {file}");
+    }
+}
+
 #[test]
 fn every_metric_in_the_readme_exists() {
     let text = readme();
@@ -125,6 +205,7 @@ fn every_metric_in_the_readme_exists() {
         waiting: 0,
         connections: 0,
         memory_keys: 0,
+        shared_decisions: 0,
         log_dropped: 0,
         config_generation: 1,
         config_valid: true,

@@ -2,24 +2,18 @@
 
 use std::time::Duration;
 
-use tracing_subscriber::EnvFilter;
-
 use super::server::address;
 use crate::config::file::{Item, Section, Zero};
 use crate::config::problem::{Problem, nearest};
+use crate::plan::filter::{LEVELS, LogFilter};
 use crate::plan::{AdminSpec, KeyDisplay, LogFormat, LogSpec, ThrottleLog};
-
-const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 pub(super) fn build(mut section: Section<'_>) -> LogSpec {
     let spec = LogSpec {
         format: section.take("format").and_then(|item| {
             item.word(&[("pretty", LogFormat::Pretty), ("json", LogFormat::Json)], &[])
         }),
-        level: section
-            .take("level")
-            .and_then(|item| level(&item))
-            .unwrap_or_else(|| "info".to_owned()),
+        level: section.take("level").and_then(|item| level(&item)).unwrap_or_default(),
         access: section.flag("access", false),
         throttle: section.word(
             "throttle",
@@ -45,23 +39,21 @@ pub(super) fn build(mut section: Section<'_>) -> LogSpec {
     spec
 }
 
-fn level(item: &Item<'_>) -> Option<String> {
+fn level(item: &Item<'_>) -> Option<LogFilter> {
     const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \
                             such as \"info,tidegate=debug\"";
     let text = item.text_as(EXPECTED)?;
-    if !text.text.contains(['=', ',']) {
-        // A filter takes any lone word for the name of a module, and would then log nothing else.
-        if LEVELS.contains(&text.text.to_ascii_lowercase().as_str()) {
-            return Some(text.text);
+    match text.text.parse::<LogFilter>() {
+        Ok(filter) => Some(filter),
+        Err(error) => {
+            let near = text.shown().and_then(|_| nearest(error.part(), LEVELS));
+            text.refuse_here(match near {
+                Some(near) => format!("{EXPECTED}; did you mean `{near}`?"),
+                None => EXPECTED.to_owned(),
+            });
+            None
         }
-        text.refuse_here(match text.shown().and_then(|shown| nearest(shown, LEVELS)) {
-            Some(near) => format!("{EXPECTED}; did you mean `{near}`?"),
-            None => EXPECTED.to_owned(),
-        });
-        return None;
     }
-    let fits = EnvFilter::builder().parse(&text.text).is_ok();
-    text.parsed(fits.then(|| text.text.clone()), EXPECTED)
 }
 
 pub(super) fn admin(mut section: Section<'_>) -> AdminSpec {

@@ -120,6 +120,11 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
         return url.as_ref().and_then(server);
     }
     let text = item.text_as(URL)?;
+    if text.text.contains('@') {
+        // A password may stand in front of it.
+        item.clone().secret().reject("expected a URL without a user and a password");
+        return None;
+    }
     match server_address(&text.text) {
         Ok(address) => Some(address),
         Err(UrlError::Later(scheme)) => {

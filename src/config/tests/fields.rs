@@ -191,6 +191,8 @@ fn no_problem_shows_a_secret() {
         (&LOG, "level = \"${A}\""),
         (&LOG, "keys = \"${A}\""),
         (&UPSTREAM, "servers = [\"${A}\"]"),
+        (&UPSTREAM, "servers = [\"http://u:s3cret@a\"]"),
+        (&UPSTREAM, "servers = [{ url = \"http://u:s3cret@a\" }]"),
         (&LIMIT, "rate = \"${A}\""),
         (&LIMIT, "key = [\"${A}\"]"),
         (&LIMIT, "exempt = { header = { x-a = \"${A}\" } }"),

@@ -60,6 +60,8 @@ pub struct Snapshot<'s> {
     pub connections: u64,
     /// Buckets in this process's memory.
     pub memory_keys: u64,
+    /// Decisions since the start that a limit's shared bucket made, because no room could be made.
+    pub shared_decisions: u64,
     /// Log lines that were dropped since the start.
     pub log_dropped: u64,
     /// Configurations that came in force since the start, the first included.
@@ -256,6 +258,9 @@ impl Snapshot<'_> {
         page.sample(&[], &self.connections);
         page.family(Gauge, "tidegate_memory_keys", "Buckets in this process's memory.");
         page.sample(&[], &self.memory_keys);
+        let help = "Decisions by a bucket that new keys share, the memory being full.";
+        page.family(Counter, "tidegate_shared_decisions_total", help);
+        page.sample(&[], &self.shared_decisions);
         page.family(Counter, "tidegate_log_dropped_total", "Log lines that were dropped.");
         page.sample(&[], &self.log_dropped);
         let help = "Configurations that came in force since the start.";

@@ -5,6 +5,7 @@
 
 mod table;
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
@@ -169,6 +170,8 @@ impl Throttled {
             kept += shard.entries.len();
         }
         others.count += self.window().close(spare, kept);
+        // Who is throttled most is what an operator looks for.
+        lines.sort_by_key(|(_, count)| Reverse(*count));
         for (seen, count) in lines {
             write_line(&seen.event(), count, Some(interval));
         }

@@ -125,6 +125,17 @@ impl Table {
         }
     }
 
+    /// The places of all routes whose path and host the request has, in the order in which they
+    /// are tried: for telling somebody why one was found.
+    pub fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
+        let mut candidates = Vec::new();
+        let _: ControlFlow<()> = self.walk(Target { path: path.matching(), host }, &mut |entry| {
+            candidates.push(entry.place);
+            ControlFlow::Continue(())
+        });
+        candidates
+    }
+
     /// The routes that can never match, in the list's order.
     ///
     /// Only a route with the same path can stand in the way: one whose path matches more is tried

@@ -6,6 +6,7 @@
 
 mod call;
 mod connection;
+mod name;
 mod queue;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
 
 pub(super) use self::call::{Said, Verb};
+pub use self::name::BucketName;
 
 /// One worker's way to Redis.
 pub(super) struct Redis {
@@ -54,7 +56,7 @@ impl Redis {
     ) -> Result<PerAsk<Said>, StoreError> {
         let add = |call: &mut Call| {
             for ask in asks {
-                call.ask(&ask.ask, |name| self.write_key_name(ask, name));
+                call.ask(&ask.ask, |name| self.write_name(ask, name));
             }
         };
         self.queue.join(verb, asks.len(), self.deadline(), add).await
@@ -79,7 +81,7 @@ impl Redis {
 
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         let mut name = Vec::new();
-        self.write_key_name(ask, &mut name);
+        self.write_name(ask, &mut name);
         let mut call = redis::cmd("DEL");
         call.arg(name);
         let read = |value| matches!(value, Value::Int(_)).then_some(());
@@ -91,37 +93,9 @@ impl Redis {
         Instant::now() + self.shared.timeout()
     }
 
-    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key.
-    fn write_key_name(&self, ask: &BucketAsk<'_>, into: &mut Vec<u8>) {
-        let spec = ask.spec;
-        let Suffix(suffix) = Suffix::of(&ask.ask.algorithm);
-        into.extend_from_slice(self.prefix.as_bytes());
-        into.push(b':');
-        if !spec.key.sources.is_empty() {
-            into.push(b'{');
-            match self.display {
-                KeyDisplay::Hashed if spec.key.has_secrets() => {
-                    into.extend_from_slice(spec.key.hashed(ask.key).as_bytes());
-                }
-                KeyDisplay::Hashed | KeyDisplay::Plain => {
-                    into.extend_from_slice(ask.key.as_bytes());
-                }
-            }
-            into.extend_from_slice(b"}:");
-        }
-        into.extend_from_slice(spec.name.as_str().as_bytes());
-        into.extend_from_slice(suffix.as_bytes());
-    }
-}
-
-/// What a key's name ends with, so that a limit whose algorithm changes begins anew.
-struct Suffix(&'static str);
-
-impl Suffix {
-    fn of(algorithm: &Algorithm) -> Self {
-        match algorithm {
-            Algorithm::TokenBucket(_) => Self(""),
-        }
+    fn write_name(&self, ask: &BucketAsk<'_>, into: &mut Vec<u8>) {
+        let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
+        name.write(&ask.ask.algorithm, self.display, into);
     }
 }
 

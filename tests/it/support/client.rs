@@ -13,6 +13,7 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Vec<(String, String)>,
 }
 
 impl Reply {
@@ -112,12 +113,14 @@ impl Connection {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
             .collect();
-        let mut reply = Reply { status, headers, body: Vec::new() };
+        let mut reply = Reply { status, headers, body: Vec::new(), trailers: Vec::new() };
         if method == "HEAD" || status < 200 || status == 204 || status == 304 {
             return reply;
         }
         reply.body = if reply.header("transfer-encoding").is_some() {
-            self.chunks()
+            let (body, trailers) = self.chunks();
+            reply.trailers = trailers;
+            body
         } else if let Some(length) = reply.header("content-length") {
             self.exactly(length.parse().unwrap())
         } else {
@@ -154,24 +157,38 @@ impl Connection {
         std::mem::take(&mut self.buffer)
     }
 
+    /// Reads until the server closes, and says how it did.
+    pub(crate) fn rest_with_end(&mut self) -> (Vec<u8>, std::io::Result<()>) {
+        let end = self.stream.read_to_end(&mut self.buffer).map(|_| ());
+        (std::mem::take(&mut self.buffer), end)
+    }
+
     /// Whether the server has closed, or closes within the test's patience, with nothing more said.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.rest().is_empty()
     }
 
-    fn chunks(&mut self) -> Vec<u8> {
+    /// A body in chunks, and its trailers.
+    fn chunks(&mut self) -> (Vec<u8>, Vec<(String, String)>) {
         let mut body = Vec::new();
         loop {
-            let line = self.until(b"\r\n");
-            let line = String::from_utf8_lossy(&line).trim().to_owned();
+            let line = self.line();
             let length = usize::from_str_radix(line.split(';').next().unwrap(), 16).unwrap();
             if length == 0 {
-                while self.until(b"\r\n") != b"\r\n" {}
-                return body;
+                break;
             }
             body.extend(self.exactly(length));
             assert_eq!(self.exactly(2), b"\r\n");
         }
+        let mut trailers = Vec::new();
+        while let Some((name, value)) = self.line().split_once(':') {
+            trailers.push((name.to_owned(), value.trim().to_owned()));
+        }
+        (body, trailers)
+    }
+
+    fn line(&mut self) -> String {
+        String::from_utf8_lossy(&self.until(b"\r\n")).trim().to_owned()
     }
 
     fn more(&mut self) -> bool {

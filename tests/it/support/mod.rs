@@ -4,6 +4,7 @@
 
 pub(crate) mod client;
 pub(crate) mod limits;
+pub(crate) mod metrics;
 pub(crate) mod redis;
 pub(crate) mod tidegate;
 pub(crate) mod upstream;

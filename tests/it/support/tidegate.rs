@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::Value;
 
+use super::upstream::{Upstream, section};
 use super::{PATIENCE, wait_until};
 
 /// The program under test.
@@ -58,6 +59,23 @@ impl Tidegate {
         Self { address, log, process, folder }
     }
 
+    /// A proxy of one worker that sends everything to `servers`, without limits. `server` and
+    /// `upstream` are further lines of those sections.
+    pub(crate) fn before(servers: &[&Upstream], server: &str, upstream: &str) -> Self {
+        Self::start(&format!(
+            "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{server}\n{}{upstream}\n\
+             [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
+            section(servers)
+        ))
+    }
+
+    /// Kilobytes of memory that the process holds.
+    pub(crate) fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
     /// Where the admin endpoint listens.
     pub(crate) fn admin(&self) -> SocketAddr {
         let line = self.log.wait("admin listening", |_| true);
@@ -88,6 +106,14 @@ impl Tidegate {
         let sent =
             Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status();
         assert!(sent.unwrap().success());
+    }
+
+    /// Stops the process in its tracks, until it is sent `CONT`.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+        let stopped = |status: String| status.lines().any(|line| line.starts_with("State:\tT"));
+        let file = format!("/proc/{}/status", self.pid());
+        wait_until("the proxy is stopped", || stopped(std::fs::read_to_string(&file).unwrap()));
     }
 
     /// Waits for the process's end.

@@ -1,9 +1,13 @@
 //! An API behind the proxy that answers by hand.
 
-use std::io::{BufReader, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 /// A request as the API got it.
 #[derive(Clone, Debug)]
@@ -13,6 +17,8 @@ pub(crate) struct Got {
     /// In the order in which they came, names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    /// Like the headers.
+    pub(crate) trailers: Vec<(String, String)>,
     /// How many requests came before on the same connection.
     pub(crate) earlier: usize,
 }
@@ -64,9 +70,51 @@ impl Upstream {
         Self { requests, ..server }
     }
 
+    /// Answers the requests of each connection with these bytes, one after the other, whatever
+    /// they are, and closes it then.
+    pub(crate) fn saying(answers: &[&str]) -> Self {
+        let answers: Vec<_> = answers.iter().map(|answer| answer.as_bytes().to_vec()).collect();
+        Self::answering(move |got| answers.get(got.earlier).cloned().unwrap_or_default())
+    }
+
+    /// Accepts connections and hands over what they say, whole requests or not: one channel for
+    /// each connection, which ends with it.
+    pub(crate) fn listening() -> (Self, Receiver<Receiver<Vec<u8>>>) {
+        let (connections, accepted) = channel();
+        let server = Self::raw(move |mut stream| {
+            let (pieces, heard) = channel();
+            let _ = connections.send(heard);
+            let mut space = vec![0; 64 * 1024];
+            while let Ok(read @ 1..) = stream.read(&mut space) {
+                let _ = pieces.send(space[..read].to_vec());
+            }
+        });
+        (server, accepted)
+    }
+
+    /// Answers each connection's first request with a body that does not end, and tells when
+    /// nobody takes more of it.
+    pub(crate) fn endless() -> (Self, Receiver<()>) {
+        let (tell, told) = channel();
+        let server = Self::raw(move |mut stream| {
+            let _ = read_request(&mut BufReader::new(&stream));
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n");
+            while stream.write_all(&[b'x'; 64 * 1024]).is_ok() {}
+            let _ = tell.send(());
+        });
+        (server, told)
+    }
+
     /// Hands each connection to `handle`, on a thread of its own.
     pub(crate) fn raw(handle: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), handle)
+    }
+
+    /// The same on a socket that is there already.
+    pub(crate) fn on(
+        listener: TcpListener,
+        handle: impl Fn(TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let handle = Arc::new(handle);
         thread::spawn(move || {
@@ -100,23 +148,17 @@ pub(crate) fn ok(body: &str) -> Vec<u8> {
 
 /// Reads one request with its body, by length or in chunks; `None` at the connection's end.
 pub(crate) fn read_request(reader: &mut impl std::io::BufRead) -> Option<Got> {
-    let line = read_line(reader)?;
-    let mut headers = Vec::new();
-    loop {
-        let header = read_line(reader)?;
-        if header.is_empty() {
-            break;
-        }
-        let (name, value) = header.split_once(':').expect("a header has a colon");
-        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
-    }
-    let mut got = Got { line, headers, body: Vec::new(), earlier: 0 };
+    let mut got = read_head(reader)?;
     if got.header("transfer-encoding").is_some() {
         loop {
             let size = read_line(reader)?;
             let size = usize::from_str_radix(size.split(';').next()?, 16).ok()?;
             if size == 0 {
-                while !read_line(reader)?.is_empty() {}
+                loop {
+                    let line = read_line(reader)?;
+                    let Some((name, value)) = line.split_once(':') else { break };
+                    got.trailers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+                }
                 break;
             }
             let mut chunk = vec![0; size + 2];
@@ -131,10 +173,51 @@ pub(crate) fn read_request(reader: &mut impl std::io::BufRead) -> Option<Got> {
     Some(got)
 }
 
+/// Reads one request's head; `None` at the connection's end.
+pub(crate) fn read_head(reader: &mut impl std::io::BufRead) -> Option<Got> {
+    let line = read_line(reader)?;
+    let mut got =
+        Got { line, headers: Vec::new(), body: Vec::new(), trailers: Vec::new(), earlier: 0 };
+    loop {
+        let header = read_line(reader)?;
+        if header.is_empty() {
+            return Some(got);
+        }
+        let (name, value) = header.split_once(':').expect("a header has a colon");
+        got.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+}
+
 fn read_line(reader: &mut impl std::io::BufRead) -> Option<String> {
     let mut line = Vec::new();
     reader.read_until(b'\n', &mut line).ok().filter(|read| *read > 0)?;
     Some(String::from_utf8_lossy(&line).trim_end().to_owned())
+}
+
+/// An address that refuses connections.
+pub(crate) fn nobody() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// A socket whose queue is full: whoever connects waits in vain.
+pub(crate) struct Deaf {
+    pub(crate) address: SocketAddr,
+    _listener: Socket,
+    _queue: Vec<TcpStream>,
+}
+
+/// A server that never takes a connection.
+pub(crate) fn nobody_accepts() -> Deaf {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        queue.push(stream);
+    }
+    Deaf { address, _listener: listener, _queue: queue }
 }
 
 /// `[upstreams.api]` for these servers.

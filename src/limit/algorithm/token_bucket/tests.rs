@@ -171,6 +171,10 @@ proptest! {
         let mut passed: Vec<(u64, u64)> = Vec::new();
         for (step, tokens) in moves {
             now = step.from(now, figures.rate).min(EXACT - 1);
+            if state.is_none() {
+                // A new bucket has seen no time yet that a clock could be behind of.
+                reached = now;
+            }
             if now >= reached || reached - now > STALE {
                 time += now.saturating_sub(reached);
                 reached = now;

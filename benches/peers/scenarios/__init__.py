@@ -1,0 +1,20 @@
+"""The scenarios by their names, in the order in which they run.
+
+Each is a function of a `Bench` that answers Markdown.
+"""
+
+from . import body, memory, redis, saturated, scale, steady
+
+ALL = {
+    "forward": saturated.forward,
+    "reject": saturated.reject,
+    "header": saturated.header,
+    "http2": saturated.http2,
+    "memory": memory.keys,
+    "idle": memory.idle,
+    "redis": redis.redis,
+    "latency": steady.latency,
+    "body": body.body,
+    "routes": scale.routes,
+    "workers": scale.workers,
+}

@@ -1,0 +1,48 @@
+"""tidegate, with what it has switched on by default: throttle lines, metrics, the fields that tell
+a client what is left."""
+
+import subprocess
+
+from process import free_port
+from words import OWN_ANSWER
+
+KEYS = {"ip": '["ip"]', "header": '["header:x-api-key"]'}
+
+
+def version(binary):
+    return subprocess.run([binary, "--version"], capture_output=True, text=True).stdout.strip()
+
+
+def prepare(binary, directory, setup, port):
+    rate = {"open": "1000000/s", "closed": "1/h"}[setup.rate]
+    names = ["per-client"] if setup.limits == 1 else [f"limit{n}" for n in range(setup.limits)]
+    names += [f"more{n}" for n in range(1, setup.limits_each)]
+    figures = f'key = {KEYS[setup.key]}\nrate = "{rate}"\n'
+    limits = "".join(f"[limits.{name}]\n{figures}" for name in names)
+    action = f'respond = {{ status = 200, body = "{OWN_ANSWER}" }}'
+    if setup.upstream is not None:
+        action = 'upstream = "api"'
+        limits += f'[upstreams.api]\nservers = ["http://127.0.0.1:{setup.upstream}"]\n'
+    more = names[setup.limits:]
+    routes = []
+    for route in range(setup.routes):
+        prefix = "" if setup.routes == 1 else f"/r/{route}"
+        used = ", ".join(f'"{name}"' for name in [names[route % setup.limits], *more])
+        routes.append(f'[[routes]]\npath = "{prefix}/{{*rest}}"\n{action}\nlimits = [{used}]\n')
+    redis = "" if setup.redis is None else f'url = "redis://127.0.0.1:{setup.redis}/0"\n'
+    path = directory / "proxy.toml"
+    path.write_text(f"""
+[server]
+listen = "127.0.0.1:{port}"
+workers = {setup.workers}
+
+[store]
+max_keys = 1100000
+{redis}
+[admin]
+listen = "127.0.0.1:{free_port()}"
+
+{limits}
+{"".join(routes)}
+""")
+    return [binary, "run", "--config", path]

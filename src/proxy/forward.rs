@@ -1,0 +1,154 @@
+//! Carries a request upstream and brings back what comes of it.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use hyper::upgrade::OnUpgrade;
+
+use super::body::ResponseBody;
+use super::headers::forwarded::{Origin, write_forwarded};
+use super::headers::{self, Seen, hop};
+use super::refusal::Refusal;
+use super::{Connection, Exchange, tunnel};
+use crate::plan::{Plan, RouteSpec};
+use crate::request::client::Client;
+use crate::request::path::NormalPath;
+use crate::request::route::Rewrite;
+use crate::upstream::body::RequestBody;
+use crate::upstream::{Answered, Upstream, UpstreamError};
+
+/// Which way a request goes.
+pub(super) struct Way<'r> {
+    pub(super) plan: &'r Plan,
+    pub(super) upstream: &'r Upstream,
+    pub(super) route: &'r RouteSpec,
+    pub(super) client: &'r Client,
+    /// Which fields the request has.
+    pub(super) seen: Seen,
+}
+
+/// Sends the request upstream and takes what comes back.
+///
+/// `target` is the path and query to ask for, where they are not the client's.
+pub(super) async fn send(
+    exchange: &mut Exchange,
+    connection: &Connection,
+    target: Option<Uri>,
+    way: Way<'_>,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let Way { plan, upstream, route, client, seen } = way;
+    // With unread input behind its request a client's end goes unnoticed: look before anything is
+    // done in its name.
+    if connection.socket.has_left() {
+        return Err(Refusal::ClientLeft);
+    }
+    // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
+    let offered = exchange.parts.version == Version::HTTP_11;
+    let switching = hop::upgrade(&exchange.parts.headers, seen).filter(|_| offered);
+    let client_side = exchange.parts.extensions.remove::<OnUpgrade>();
+    let mut request = Request::new(body_of(exchange, plan));
+    *request.method_mut() = exchange.parts.method.clone();
+    *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
+    let sent = request.headers_mut();
+    *sent = std::mem::take(&mut exchange.parts.headers);
+    let host = write_host(sent, upstream);
+    hop::remove_hop_by_hop(sent, seen);
+    let origin = Origin { client, peer: &connection.peer, host };
+    write_forwarded(sent, seen, origin);
+    hop::write_connection(sent, seen, switching.as_ref());
+    headers::change(sent, &route.request_headers);
+    exchange.body_end = request.body().end();
+    let answered =
+        upstream.send(request).await.map_err(|error| match exchange.body_end.fault() {
+            Some(fault) => Refusal::Body(fault),
+            None => Refusal::Upstream(error),
+        })?;
+    exchange.server = Some(answered.server.clone());
+    if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let server = answered.server.clone();
+        return match (switching, client_side) {
+            (Some(_), Some(client_side)) => Ok(switch(answered, client_side, plan, connection)),
+            _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
+        };
+    }
+    let seen = Seen::of(answered.response.headers());
+    if hop::has_unknown_coding(answered.response.headers(), seen) {
+        return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
+    }
+    let Answered { response, lease, .. } = answered;
+    let (mut head, incoming) = response.into_parts();
+    head.version = Version::HTTP_11;
+    hop::remove_hop_by_hop(&mut head.headers, seen);
+    hop::unite_lengths(&mut head.headers, seen);
+    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
+    Ok(Response::from_parts(head, body))
+}
+
+fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
+    match exchange.body.take() {
+        Some(body) => {
+            RequestBody::streamed(body, plan.server.max_body_size, plan.server.body_timeout)
+        }
+        None => RequestBody::empty(),
+    }
+}
+
+/// Writes the host that the upstream is asked for, and returns it: the client's, or (where an
+/// HTTP/1.0 client named none) the server's own.
+fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
+    if let Some(host) = headers.get(HOST) {
+        return host.clone();
+    }
+    let server = upstream.spec().servers.first();
+    let host = server.map_or("", |server| server.url.trim_start_matches("http://"));
+    let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
+    headers.insert(HOST, host.clone());
+    host
+}
+
+/// Passes the answer to an upgrade on and joins the two connections behind it.
+fn switch(
+    answered: Answered,
+    client_side: OnUpgrade,
+    plan: &Plan,
+    connection: &Connection,
+) -> Response<ResponseBody> {
+    let Answered { mut response, lease, .. } = answered;
+    let server_side = hyper::upgrade::on(&mut response);
+    let (mut head, _) = response.into_parts();
+    let protocol = head.headers.get(UPGRADE).cloned();
+    let seen = Seen::of(&head.headers);
+    hop::remove_hop_by_hop(&mut head.headers, seen);
+    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    if let Some(protocol) = protocol {
+        head.headers.insert(UPGRADE, protocol);
+    }
+    let kept = (lease, connection.slot.clone());
+    tunnel::start(client_side, server_side, plan.server.tunnel_timeout, kept);
+    Response::from_parts(head, ResponseBody::whole(Bytes::new()))
+}
+
+/// The path and query that go upstream; `None` where they go as they came.
+///
+/// # Errors
+/// Where a rewrite makes them longer than a URI may be here.
+pub(super) fn target(
+    uri: &Uri,
+    path: &NormalPath<'_>,
+    rewrite: Option<&Rewrite>,
+) -> Result<Option<Uri>, Refusal> {
+    if rewrite.is_none() && uri.authority().is_none() && path.upstream() == uri.path() {
+        return Ok(None);
+    }
+    let mut text = match rewrite {
+        Some(rewrite) => rewrite.apply(path),
+        None => path.upstream().to_owned(),
+    };
+    if let Some(query) = uri.query() {
+        text.push('?');
+        text.push_str(query);
+    }
+    let target = PathAndQuery::from_maybe_shared(Bytes::from(text));
+    target.map(|target| Some(Uri::from(target))).map_err(|_| Refusal::TargetTooLong)
+}

@@ -1,0 +1,105 @@
+//! Who the client is, in the words that APIs read: `x-forwarded-for`, `-proto`, `-host`.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+use super::Seen;
+use crate::request::client::{Client, ClientHeader, Trust};
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Who is at the other end of a client's connection.
+#[derive(Clone, Debug)]
+pub(in crate::proxy) struct Peer {
+    /// The address, an IPv4-mapped one as IPv4.
+    pub(in crate::proxy) address: IpAddr,
+    /// The same as a field's value: most requests need it.
+    text: HeaderValue,
+}
+
+impl Peer {
+    pub(in crate::proxy) fn new(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Self { address, text: value(&address.to_string()) }
+    }
+}
+
+/// From whom a request came, and for which host.
+pub(in crate::proxy) struct Origin<'r> {
+    pub(in crate::proxy) client: &'r Client,
+    pub(in crate::proxy) peer: &'r Peer,
+    pub(in crate::proxy) host: HeaderValue,
+}
+
+/// Writes who the client is, where what strangers said of it is taken out already.
+pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, origin: Origin<'_>) {
+    let claims = seen.has(Seen::CLAIM);
+    headers.insert(X_FORWARDED_FOR, chain(&origin));
+    let believed = |headers: &HeaderMap, name| claims && headers.contains_key(name);
+    if !believed(headers, X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    if !believed(headers, X_FORWARDED_HOST) {
+        headers.insert(X_FORWARDED_HOST, origin.host);
+    }
+}
+
+/// Whether a field says who the client is. Many servers read an underscore as a dash.
+pub(super) fn is_claim(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    let dash = |byte: &u8| matches!(byte, b'-' | b'_');
+    let x_forwarded = || text.starts_with('x') && text.get(2..11) == Some("forwarded");
+    *name == FORWARDED
+        || x_forwarded() && [1, 11].into_iter().all(|at| text.as_bytes().get(at).is_some_and(dash))
+}
+
+/// Takes out what a stranger says of who it is.
+pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
+    if seen.has(Seen::CLAIM) {
+        remove_all(headers, is_claim);
+    }
+    if let ClientHeader::Single(single) = &trust.header {
+        remove_all(headers, |name| is_spelling(name, single));
+    }
+}
+
+/// Whether many servers read the one name as the other.
+fn is_spelling(name: &HeaderName, of: &HeaderName) -> bool {
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    name.as_str().bytes().map(dashed).eq(of.as_str().bytes().map(dashed))
+}
+
+fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let found: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in found {
+        headers.remove(name);
+    }
+}
+
+/// The client and the trusted proxies behind it, the nearest last.
+fn chain(origin: &Origin<'_>) -> HeaderValue {
+    let (client, peer) = (origin.client, origin.peer);
+    // A trusted proxy that named nobody is the client itself.
+    let behind = (client.peer_trusted && peer.address != client.address).then_some(peer.address);
+    if client.via.is_empty() && behind.is_none() && client.address == peer.address {
+        return peer.text.clone();
+    }
+    let mut text = String::with_capacity(48);
+    for address in [client.address].iter().chain(&client.via).chain(&behind) {
+        let separator = if text.is_empty() { "" } else { ", " };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{separator}{address}");
+    }
+    value(&text)
+}
+
+/// Addresses are always a value.
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}

@@ -1,0 +1,154 @@
+//! Fields that concern one connection alone, and the framing of what is passed on.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use smallvec::SmallVec;
+
+use super::forwarded::is_claim;
+use super::{Seen, listed};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Fields that concern one connection alone, beside `connection` and what it names
+/// (RFC 9110, 7.6.1). `upgrade`, `te` and `trailer` are looked at on their own.
+const HOP_BY_HOP: [HeaderName; 4] =
+    [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION];
+
+/// What `connection` may name and does not take out: framing, addressing, and what is looked at on
+/// its own. A trusted proxy's word about the client is not for that client to take out either.
+const KEPT: [HeaderName; 7] =
+    [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, TE, UPGRADE, EXPECT, CONNECTION];
+
+/// Whether a field is one of those that are taken out wherever they stand.
+pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name)
+}
+
+/// The protocol that a message offers or accepts to change to; an offer of h2c is none, since
+/// whoever accepted it would no longer be limited.
+pub(in crate::proxy) fn upgrade(headers: &HeaderMap, seen: Seen) -> Option<HeaderValue> {
+    if !seen.has(Seen::UPGRADE) {
+        return None;
+    }
+    let value = headers.get(UPGRADE)?;
+    let named = listed(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
+    let h2c = listed(headers, &UPGRADE).any(|token| token.eq_ignore_ascii_case(b"h2c"));
+    (named && !h2c).then(|| value.clone())
+}
+
+/// Whether a body is coded in another way than chunked alone.
+pub(in crate::proxy) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> bool {
+    if !seen.has(Seen::CODING) {
+        return false;
+    }
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => false,
+        (Some(coding), None) => !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => true,
+    }
+}
+
+/// Takes out the fields that `connection` names.
+pub(super) fn remove_named(headers: &mut HeaderMap, seen: Seen) {
+    if !seen.has(Seen::CONNECTION) || names_nothing(headers) {
+        return;
+    }
+    let named: SmallVec<[HeaderName; 4]> = listed(headers, &CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .filter(|name| !KEPT.contains(name) && !is_claim(name))
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+/// Takes out what concerns the connection alone, and what this proxy answers by itself.
+pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
+    remove_named(headers, seen);
+    if seen.has(Seen::CONNECTION) {
+        headers.remove(CONNECTION);
+    }
+    if seen.has(Seen::HOP) {
+        for name in HOP_BY_HOP {
+            headers.remove(name);
+        }
+    }
+    if seen.has(Seen::UPGRADE) {
+        headers.remove(UPGRADE);
+    }
+    if seen.has(Seen::EXPECT) {
+        headers.remove(EXPECT);
+    }
+    if seen.has(Seen::TE) {
+        let trailers = listed(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
+        headers.remove(TE);
+        if trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+    }
+    if seen.has(Seen::CODING) {
+        headers.remove(TRANSFER_ENCODING);
+        // A length beside chunks is not the length of anything.
+        headers.remove(CONTENT_LENGTH);
+    }
+}
+
+/// Whether `connection` is what it mostly is: one line with one option that is no field.
+fn names_nothing(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONNECTION).iter();
+    let option = |option: &HeaderValue| {
+        [&b"keep-alive"[..], b"close"]
+            .iter()
+            .any(|plain| option.as_bytes().eq_ignore_ascii_case(plain))
+    };
+    lines.next().is_some_and(option) && lines.next().is_none()
+}
+
+/// Writes what concerns the connection to the server: the protocol that the client offers to
+/// change to, and that trailers are understood.
+pub(in crate::proxy) fn write_connection(
+    headers: &mut HeaderMap,
+    seen: Seen,
+    upgrade: Option<&HeaderValue>,
+) {
+    let trailers = seen.has(Seen::TE) && headers.contains_key(TE);
+    let option = match (upgrade, trailers) {
+        (None, false) => return,
+        (None, true) => "te",
+        (Some(_), false) => "upgrade",
+        (Some(_), true) => "upgrade, te",
+    };
+    headers.insert(CONNECTION, HeaderValue::from_static(option));
+    if let Some(protocol) = upgrade {
+        headers.insert(UPGRADE, protocol.clone());
+    }
+}
+
+/// Says a response's length once, as a number: servers may repeat it (RFC 9110, 8.6), and not every
+/// client reads that. Lengths that differ frame no body here, so they go.
+pub(in crate::proxy) fn unite_lengths(headers: &mut HeaderMap, seen: Seen) {
+    if !seen.has(Seen::LENGTH) {
+        return;
+    }
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => return,
+        (Some(line), None) if !line.as_bytes().contains(&b',') => return,
+        _ => {}
+    }
+    let number = |text| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+    let lengths: SmallVec<[_; 4]> = listed(headers, &CONTENT_LENGTH).map(number).collect();
+    match lengths.first() {
+        Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
+            let length = HeaderValue::from(*length);
+            headers.insert(CONTENT_LENGTH, length);
+        }
+        _ => {
+            headers.remove(CONTENT_LENGTH);
+        }
+    }
+}

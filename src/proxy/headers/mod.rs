@@ -1,0 +1,139 @@
+//! What changes in a message's headers on its way through.
+
+pub(super) mod forwarded;
+pub(super) mod hop;
+pub(super) mod quotas;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::request::Parts;
+
+use crate::plan::HeaderChanges;
+use crate::request::client::{Client, Trust};
+
+/// Which of the fields that this proxy deals with a message has: found in one look at each name,
+/// where a search for each field would cost more than all else that is done to most messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen(u16);
+
+impl Seen {
+    /// `connection`.
+    pub(super) const CONNECTION: Self = Self(1);
+    /// `upgrade`.
+    pub(super) const UPGRADE: Self = Self(1 << 1);
+    /// `te`.
+    pub(super) const TE: Self = Self(1 << 2);
+    /// `transfer-encoding`.
+    pub(super) const CODING: Self = Self(1 << 3);
+    /// `content-length`.
+    pub(super) const LENGTH: Self = Self(1 << 4);
+    /// `expect`.
+    pub(super) const EXPECT: Self = Self(1 << 5);
+    /// Another field that concerns one connection alone.
+    pub(super) const HOP: Self = Self(1 << 6);
+    /// A field that says who the client is.
+    pub(super) const CLAIM: Self = Self(1 << 7);
+
+    /// What these headers have.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self(headers.keys().fold(0, |seen, name| seen | Self::one(name).0))
+    }
+
+    /// Whether there is any of these.
+    pub(super) fn any(self, fields: &[Self]) -> bool {
+        fields.iter().any(|field| self.0 & field.0 != 0)
+    }
+
+    /// Whether there is this one.
+    pub(super) fn has(self, field: Self) -> bool {
+        self.any(&[field])
+    }
+
+    fn one(name: &HeaderName) -> Self {
+        match *name {
+            CONNECTION => Self::CONNECTION,
+            UPGRADE => Self::UPGRADE,
+            TE => Self::TE,
+            TRANSFER_ENCODING => Self::CODING,
+            CONTENT_LENGTH => Self::LENGTH,
+            EXPECT => Self::EXPECT,
+            _ if hop::is_hop_by_hop(name) => Self::HOP,
+            _ if forwarded::is_claim(name) => Self::CLAIM,
+            _ => Self(0),
+        }
+    }
+}
+
+/// Takes out of a request what its API will not be sent, before anything is read off it: nobody may
+/// be routed or counted by what the API does not see.
+pub(super) fn leave_sent(parts: &mut Parts, seen: Seen, client: &Client, trust: &Trust) {
+    let headers = &mut parts.headers;
+    hop::remove_named(headers, seen);
+    if !client.peer_trusted {
+        forwarded::remove_claims(headers, seen, trust);
+    }
+    if let Some(authority) = parts.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.insert(HOST, host);
+    }
+}
+
+/// Makes a route's changes.
+pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
+    for name in &changes.remove {
+        headers.remove(name);
+    }
+    for (name, value) in &changes.set {
+        headers.insert(name, value.clone());
+    }
+    for (name, value) in &changes.add {
+        headers.append(name, value.clone());
+    }
+}
+
+/// The members of a field that holds a list, over all its lines. Bytes, since one that is no text
+/// must not hide those beside it.
+fn listed<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
+    headers
+        .get_all(name)
+        .into_iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_that_is_dealt_with_is_seen() {
+        for (name, seen) in [
+            ("connection", Seen::CONNECTION),
+            ("upgrade", Seen::UPGRADE),
+            ("te", Seen::TE),
+            ("transfer-encoding", Seen::CODING),
+            ("content-length", Seen::LENGTH),
+            ("expect", Seen::EXPECT),
+            ("keep-alive", Seen::HOP),
+            ("proxy-connection", Seen::HOP),
+            ("proxy-authenticate", Seen::HOP),
+            ("proxy-authorization", Seen::HOP),
+            ("forwarded", Seen::CLAIM),
+            ("x-forwarded-for", Seen::CLAIM),
+            ("x_forwarded_for", Seen::CLAIM),
+            ("x-forwarded-anything", Seen::CLAIM),
+            ("x-forwarded", Seen(0)),
+            ("x-forward-for", Seen(0)),
+            ("accept", Seen(0)),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("host", HeaderValue::from_static("a"));
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static("a"));
+            assert_eq!(Seen::of(&headers), seen, "{name}");
+        }
+    }
+}

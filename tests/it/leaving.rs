@@ -1,0 +1,134 @@
+//! Clients that go away before they have their answer: nothing is done for them any more.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use crate::support::PATIENCE;
+use crate::support::client::{Connection, get};
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, nobody_accepts, read_request};
+
+/// A proxy whose log says what became of each request.
+fn logging(api: &Upstream, server: &str, upstream: &str) -> Tidegate {
+    Tidegate::before(&[api], server, &format!("{upstream}\n[log]\naccess = true"))
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_request() {
+    let (api, accepted) = Upstream::listening();
+    let proxy = logging(&api, "", "response_timeout = \"1h\"");
+    for (name, request) in [
+        ("waiting for a head", "GET /a HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ("in an upload", "POST /b HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf"),
+        (
+            "with another request behind",
+            "GET /c HTTP/1.1\r\nhost: a\r\n\r\nGET /d HTTP/1.1\r\nhost: a\r\n\r\n",
+        ),
+        ("with half a request behind", "GET /e HTTP/1.1\r\nhost: a\r\n\r\nGET /f"),
+    ] {
+        let mut client = Connection::open(proxy.address);
+        client.send(request);
+        let heard = accepted.recv_timeout(PATIENCE).expect(name);
+        heard.recv_timeout(PATIENCE).expect(name);
+        drop(client);
+        // The server's connection ends too.
+        heard.iter().for_each(drop);
+    }
+    proxy.log.wait("request", |line| line["path"] == "/a" && line["status"] == 499);
+    proxy.log.wait("request", |line| line["path"] == "/c" && line["status"] == 499);
+}
+
+#[test]
+fn a_client_that_leaves_an_upload_that_nobody_reads_ends_it() {
+    let (tell, accepted) = channel();
+    let api = Upstream::raw(move |stream| {
+        let _ = tell.send(stream);
+    });
+    let proxy = logging(&api, "", "response_timeout = \"1h\"");
+    let upload = |path: &str, most: usize| {
+        let mut client = Connection::open(proxy.address);
+        client
+            .send(format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n"));
+        let stuck = accepted.recv_timeout(PATIENCE).unwrap();
+        client.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        let mut sent = 0;
+        while sent < most && client.stream.write_all(&[b'x'; 65536]).is_ok() {
+            sent += 65536;
+        }
+        (sent, stuck)
+    };
+    // As long as the client's own buffer is full its end cannot be sent; so find out what fits.
+    let (fits, _stuck) = upload("/full", usize::MAX);
+    let (_, _stuck) = upload("/half", fits / 2);
+    proxy.log.wait("request", |line| line["path"] == "/half" && line["status"] == 499);
+}
+
+#[test]
+fn a_client_that_leaves_a_download_ends_it() {
+    let (api, told) = Upstream::endless();
+    let proxy = Tidegate::before(&[&api], "", "");
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.exactly(100_000);
+    drop(client);
+    told.recv_timeout(PATIENCE).expect("the API's connection is closed");
+}
+
+#[test]
+fn a_client_that_leaves_while_its_server_says_nothing_more_ends_the_download() {
+    let (api, closed) = {
+        let (tell, told) = channel();
+        let api = Upstream::raw(move |mut stream| {
+            let _ = read_request(&mut BufReader::new(&stream));
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n");
+            let _ = stream.read_to_end(&mut Vec::new());
+            let _ = tell.send(());
+        });
+        (api, told)
+    };
+    let proxy = Tidegate::before(&[&api], "", "idle_timeout = \"1h\"");
+    // Nothing behind the request, and something.
+    for behind in ["", "GET /next HTTP/1.1\r\nhost: a\r\n\r\n"] {
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("GET / HTTP/1.1\r\nhost: a\r\n\r\n{behind}"));
+        client.until(b"x\r\n");
+        drop(client);
+        closed.recv_timeout(PATIENCE).expect("the API's connection is closed");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_while_the_proxy_connects_is_not_waited_for() {
+    let deaf = nobody_accepts();
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\nmax_connections = 1\n\
+         [upstreams.api]\nservers = [\"http://{}\"]\nconnect_timeout = \"1h\"\n\
+         [[routes]]\npath = \"/gone\"\nupstream = \"api\"\n",
+        deaf.address
+    ));
+    for behind in ["", "GET /next HTTP/1.1\r\nhost: a\r\n\r\n"] {
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("GET /gone HTTP/1.1\r\nhost: a\r\n\r\n{behind}"));
+        drop(client);
+    }
+    // There is room for one at a time.
+    assert_eq!(get(proxy.address, "/elsewhere", &[]).status, 404);
+}
+
+#[test]
+fn a_request_whose_client_has_left_already_is_not_sent() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::before(&[&api], "", "");
+    for behind in ["", "GET /next HTTP/1.1\r\nhost: a\r\n\r\n"] {
+        // So that the request and the client's end are there at once.
+        proxy.pause();
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("POST /late HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n{behind}"));
+        drop(client);
+        proxy.signal("CONT");
+        assert_eq!(get(proxy.address, "/after", &[]).status, 200);
+    }
+    assert_eq!(api.requests().iter().map(|got| got.path()).collect::<Vec<_>>(), ["/after"; 2]);
+}

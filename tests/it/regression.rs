@@ -1,0 +1,177 @@
+//! One test for each fault that was found after the fact, named for what went wrong.
+
+use super::support::client::{Connection, get};
+use super::support::tidegate::Tidegate;
+use super::support::upstream::{Upstream, section};
+
+/// A proxy with one limit of two requests, which further lines say more about.
+fn limited(api: &Upstream, server: &str, limit: &str) -> Tidegate {
+    Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{server}\n{}\
+         [limits.two]\nrate = \"2/h\"\n{limit}\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"two\"]\n",
+        section(&[api])
+    ))
+}
+
+/// A client named its key in `connection`: it was counted by a new key each time, and the API got
+/// requests without any.
+#[test]
+fn a_client_is_not_counted_by_a_field_that_its_api_never_sees() {
+    let api = Upstream::echoing();
+    for (limit, header) in
+        [("key = [\"header:x-api-key\"]", "x-api-key"), ("key = [\"cookie:session\"]", "cookie")]
+    {
+        let proxy = limited(&api, "", limit);
+        let statuses: Vec<_> = (0..3)
+            .map(|n| {
+                let (key, connection) = (format!("session={n}"), format!("keep-alive, {header}"));
+                get(proxy.address, "/", &[(header, &key), ("connection", &connection)]).status
+            })
+            .collect();
+        assert_eq!(statuses, [200, 200, 429], "{header}");
+        assert_eq!(api.last().header(header), None);
+    }
+}
+
+/// A limit by `header:x-forwarded-for` or by the header of a trusted proxy counted what strangers
+/// wrote there, though the API was sent something else.
+#[test]
+fn a_stranger_is_not_counted_by_who_it_says_it_is() {
+    let api = Upstream::echoing();
+    for (server, header) in [
+        ("", "x-forwarded-for"),
+        ("", "forwarded"),
+        ("client_ip_header = \"x-real-ip\"", "x-real-ip"),
+    ] {
+        let proxy = limited(&api, server, &format!("key = [\"header:{header}\"]"));
+        let statuses: Vec<_> = (0..3)
+            .map(|n| get(proxy.address, "/", &[(header, &format!("for=203.0.113.{n}"))]).status)
+            .collect();
+        assert_eq!(statuses, [200, 200, 429], "{header}");
+    }
+}
+
+/// Servers that read an underscore as a dash believed a stranger's `x_real_ip`.
+#[test]
+fn a_stranger_does_not_name_its_address_with_an_underscore() {
+    let api = Upstream::echoing();
+    let proxy = limited(&api, "client_ip_header = \"x-real-ip\"", "");
+    get(proxy.address, "/", &[("x_real_ip", "203.0.113.7")]);
+    assert_eq!(api.last().header("x_real_ip"), None);
+}
+
+/// A limit by `header:host` counted a host beside the target's, which the API never saw.
+#[test]
+fn a_host_beside_an_absolute_target_counts_for_nothing() {
+    let api = Upstream::echoing();
+    let proxy = limited(&api, "", "key = [\"header:host\"]");
+    let statuses: Vec<_> = (0..3)
+        .map(|n| get(proxy.address, "http://api.test/", &[("host", &format!("h{n}.test"))]).status)
+        .collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(api.last().header("host").as_deref(), Some("api.test"));
+}
+
+/// A client took out what a trusted proxy in front of it had said.
+#[test]
+fn a_client_does_not_take_out_its_proxys_word() {
+    let api = Upstream::echoing();
+    let proxy = limited(&api, "trusted_proxies = [\"127.0.0.0/8\"]", "key = [\"ip\"]");
+    let headers = [
+        ("x-forwarded-for", "203.0.113.7"),
+        ("x-forwarded-proto", "https"),
+        ("connection", "x-forwarded-for, x-forwarded-proto"),
+    ];
+    assert_eq!(get(proxy.address, "/", &headers).status, 200);
+    let got = api.last();
+    assert_eq!(got.header("x-forwarded-proto").as_deref(), Some("https"));
+    assert_eq!(got.header("x-forwarded-for").as_deref(), Some("203.0.113.7, 127.0.0.1"));
+}
+
+/// A byte beyond ASCII in the list hid the offer of h2c beside it, and a server that took the offer
+/// was no longer limited.
+#[test]
+fn an_offer_of_h2c_does_not_hide_behind_a_strange_byte() {
+    let api = Upstream::echoing();
+    let proxy = limited(&api, "", "");
+    let mut connection = Connection::open(proxy.address);
+    connection
+        .send(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c, \xe9\r\n\r\n");
+    assert_eq!(connection.reply("GET").status, 200);
+    assert_eq!(api.last().header("upgrade"), None);
+}
+
+/// A path that a rewrite made too long for a URI went upstream as it came, without the rewrite.
+#[test]
+fn a_path_that_a_rewrite_makes_too_long_does_not_go_upstream_without_it() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nmax_header_size = \"1MiB\"\n{}[[routes]]\n\
+         path = \"/{{*rest}}\"\nrewrite = \"/public/{{*rest}}\"\nupstream = \"api\"\n",
+        section(&[&api])
+    ));
+    let reply = get(proxy.address, &format!("/{}", "a".repeat(65_530)), &[]);
+    assert_eq!(reply.status, 414, "{}", reply.text());
+    assert!(api.requests().is_empty());
+}
+
+/// The whole process waited for somebody to write into the pipe, and could not even be told to end.
+#[test]
+fn a_file_that_becomes_a_pipe_or_has_no_end_does_not_stop_the_process() {
+    let api = Upstream::echoing();
+    type Replace = fn(&std::path::Path);
+    let cases: [(&str, Replace); 3] = [
+        ("a pipe", |file| {
+            assert!(std::process::Command::new("mkfifo").arg(file).status().unwrap().success());
+        }),
+        ("a device", |file| std::os::unix::fs::symlink("/dev/zero", file).unwrap()),
+        ("a giant", |file| std::fs::File::create(file).unwrap().set_len(1 << 40).unwrap()),
+    ];
+    for (name, replace) in cases {
+        let mut proxy = Tidegate::before(&[&api], "", "");
+        let before = proxy.memory();
+        std::fs::remove_file(proxy.config_file()).unwrap();
+        replace(&proxy.config_file());
+        proxy.log.wait("config rejected", |_| true);
+        proxy.signal("HUP");
+        assert_eq!(get(proxy.address, "/", &[]).status, 200, "{name}");
+        assert!(proxy.memory() < before + 64 * 1024, "{name}");
+        assert!(proxy.stop().success(), "{name}");
+    }
+}
+
+/// Clients that only held connections took the descriptors that requests needed to go upstream: all
+/// were answered 502, the server counted as down, and the log filled with failed accepts.
+#[test]
+fn idle_clients_do_not_take_the_descriptors_of_those_who_ask() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::start_with(
+        &format!(
+            "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{}\
+             [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
+            section(&[&api])
+        ),
+        |command| {
+            // The proxy's own command, with fewer descriptors.
+            let (program, arguments) = (command.get_program().to_owned(), command.get_args());
+            let arguments: Vec<_> = arguments.map(ToOwned::to_owned).collect();
+            let mut limited = std::process::Command::new("sh");
+            limited
+                .env_remove("RUST_LOG")
+                .args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""])
+                .arg(program)
+                .args(arguments);
+            limited.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+            *command = limited;
+        },
+    );
+    // The first ones are taken, and the others wait to be.
+    let mut first: Vec<_> = (0..8).map(|_| Connection::open(proxy.address)).collect();
+    let _others: Vec<_> = (0..100).map(|_| Connection::open(proxy.address)).collect();
+    for connection in &mut first {
+        assert_eq!(connection.get("/", &[]).status, 200);
+    }
+    assert_eq!(proxy.log.count("accept failed"), 0);
+    assert_eq!(proxy.log.count("server down"), 0);
+}

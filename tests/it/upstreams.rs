@@ -1,0 +1,402 @@
+//! Servers that refuse, break, answer strangely, or have closed what was kept.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+
+use crate::support::PATIENCE;
+use crate::support::client::{Connection, get};
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, nobody, nobody_accepts, ok, read_head, read_request};
+
+fn with_servers(urls: &[String], upstream: &str) -> Tidegate {
+    Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[upstreams.api]\nservers = {urls:?}\n{upstream}\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
+    ))
+}
+
+#[test]
+fn several_servers_take_turns() {
+    let servers = [0, 1, 2].map(|_| Upstream::echoing());
+    let urls: Vec<_> = servers.iter().map(Upstream::url).collect();
+    let proxy = with_servers(&urls, "balance = \"round-robin\"");
+    let mut client = Connection::open(proxy.address);
+    for _ in 0..30 {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    assert_eq!(servers.map(|server| server.requests().len()), [10, 10, 10]);
+}
+
+#[test]
+fn a_busy_server_is_spared() {
+    let gate = Arc::new(Barrier::new(2));
+    let waits = gate.clone();
+    let busy = Upstream::answering(move |got| {
+        if got.earlier == 0 {
+            waits.wait();
+        }
+        ok("busy")
+    });
+    let free = Upstream::answering(|_| ok("free"));
+    let proxy = with_servers(&[busy.url(), free.url()], "balance = \"least-requests\"");
+    let mut stuck = Connection::open(proxy.address);
+    // Both are as good until one of them is kept busy.
+    let mut client = Connection::open(proxy.address);
+    while busy.requests().is_empty() {
+        stuck.send("GET /stuck HTTP/1.1\r\nhost: a\r\n\r\n");
+        crate::support::wait_until("a server has it", || {
+            let sum = busy.requests().len() + free.requests().len();
+            sum > 0 && (!busy.requests().is_empty() || free.last().path() == "/stuck")
+        });
+        if busy.requests().is_empty() {
+            assert_eq!(stuck.reply("GET").text(), "free");
+        }
+    }
+    for _ in 0..20 {
+        assert_eq!(client.get("/", &[]).text(), "free");
+    }
+    gate.wait();
+    assert_eq!(stuck.reply("GET").text(), "busy");
+}
+
+#[test]
+fn a_server_that_refuses_makes_way_for_the_next() {
+    let api = Upstream::echoing();
+    let proxy = with_servers(&[nobody(), api.url(), nobody()], "balance = \"round-robin\"");
+    let mut client = Connection::open(proxy.address);
+    for n in 0..9 {
+        let (method, body) = if n % 2 == 0 { ("GET", &b""[..]) } else { ("POST", &b"hi"[..]) };
+        assert_eq!(client.request(method, "/", &[], body).status, 200);
+    }
+    assert_eq!(api.requests().len(), 9);
+}
+
+#[test]
+fn a_server_that_does_not_take_the_connection_makes_way_too() {
+    let api = Upstream::echoing();
+    let deaf = nobody_accepts();
+    let urls = [format!("http://{}", deaf.address), api.url()];
+    let proxy = with_servers(&urls, "balance = \"round-robin\"\nconnect_timeout = \"100ms\"");
+    let mut client = Connection::open(proxy.address);
+    for _ in 0..4 {
+        assert_eq!(client.request("POST", "/", &[], b"hi").status, 200);
+    }
+}
+
+#[test]
+fn no_server_at_all_is_a_502_whose_reason_stands_in_the_log() {
+    let url = nobody();
+    let mut proxy = with_servers(std::slice::from_ref(&url), "");
+    let mut client = Connection::open(proxy.address);
+    let reply = client.get("/", &[]);
+    assert_eq!(reply.status, 502);
+    assert_eq!(reply.header("content-type").as_deref(), Some("application/problem+json"));
+    assert_eq!(reply.json()["status"], 502);
+    for inner in [&url, "127.0.0.1", "refused", "hyper", "os error"] {
+        assert!(!reply.text().contains(inner), "{inner} in {}", reply.text());
+    }
+    assert_eq!(client.get("/", &[]).status, 502, "the connection is kept");
+    let reply = client.request("HEAD", "/", &[], b"");
+    assert_eq!((reply.status, reply.body.len()), (502, 0));
+    let reply = client.request("POST", "/", &[], b"hi");
+    assert_eq!(reply.status, 502);
+    proxy.stop();
+    let said = proxy.log.text();
+    assert!(said.contains(&format!("cannot connect to {url}")), "{said}");
+    assert!(said.contains("refused"), "{said}");
+}
+
+#[test]
+fn a_server_that_comes_back_is_used_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let proxy = with_servers(&[format!("http://{address}")], "");
+    let mut client = Connection::open(proxy.address);
+    assert_eq!(client.get("/", &[]).status, 502);
+    let _server = Upstream::on(TcpListener::bind(address).unwrap(), |mut stream| {
+        let _ = read_request(&mut BufReader::new(&stream));
+        let _ = stream.write_all(&ok("back"));
+    });
+    crate::support::wait_until("it answers", || client.get("/", &[]).status == 200);
+}
+
+#[test]
+fn a_kept_connection_that_the_server_closed_is_not_used() {
+    let (tell, closed) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        let got = read_request(&mut BufReader::new(&stream));
+        let _ = stream.write_all(&ok(got.unwrap().path()));
+        drop(stream);
+        let _ = tell.send(());
+    });
+    let proxy = Tidegate::before(&[&api], "", "retries = 0");
+    let mut client = Connection::open(proxy.address);
+    for n in 0..20 {
+        let method = if n % 2 == 0 { "GET" } else { "POST" };
+        let body: &[u8] = if n % 2 == 0 { b"" } else { b"hi" };
+        let reply = client.request(method, &format!("/{n}"), &[], body);
+        assert_eq!((reply.status, reply.text()), (200, format!("/{n}")), "{method}");
+        closed.recv_timeout(PATIENCE).unwrap();
+        // Whoever accepts another connection has been told of that end too.
+        assert_eq!(get(proxy.address, "/%2f", &[]).status, 400);
+    }
+}
+
+#[test]
+fn what_a_server_closed_in_the_same_moment_is_sent_again_where_that_is_safe() {
+    for (method, body, retries, status) in [
+        ("GET", &b""[..], 1, 200),
+        ("HEAD", b"", 1, 200),
+        ("DELETE", b"", 1, 200),
+        ("PUT", b"", 1, 200),
+        ("OPTIONS", b"", 1, 200),
+        ("PUT", b"hi", 1, 502),
+        ("GET", b"hi", 1, 502),
+        ("POST", b"", 1, 502),
+        ("PATCH", b"", 1, 502),
+        ("POST", b"hi", 1, 502),
+        ("GET", b"", 0, 502),
+    ] {
+        // Closes on the second request of a connection, when it has read it.
+        let api = Upstream::answering(|got| if got.earlier == 0 { ok("") } else { Vec::new() });
+        let proxy = Tidegate::before(&[&api], "", &format!("retries = {retries}"));
+        let mut client = Connection::open(proxy.address);
+        assert_eq!(client.get("/first", &[]).status, 200);
+        assert_eq!(client.request(method, "/", &[], body).status, status, "{method} {body:?}");
+        let tries = api.requests().iter().filter(|got| got.path() == "/").count();
+        assert_eq!(tries, if status == 200 { 2 } else { 1 }, "{method} {body:?}");
+    }
+}
+
+#[test]
+fn a_server_that_was_started_again_costs_no_request() {
+    let together = Arc::new(Barrier::new(3));
+    let api = Upstream::answering(move |got| match got.earlier {
+        0 => {
+            if got.path() == "/together" {
+                together.wait();
+            }
+            ok("")
+        }
+        _ => Vec::new(),
+    });
+    let proxy = Tidegate::before(&[&api], "", "");
+    let mut clients = [0, 1, 2].map(|_| Connection::open(proxy.address));
+    for client in &mut clients {
+        client.send("GET /together HTTP/1.1\r\nhost: a\r\n\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.reply("GET").status, 200);
+    }
+    // Three kept connections, all of them bad, and one retry.
+    for _ in 0..3 {
+        assert_eq!(clients[0].get("/", &[]).status, 200);
+    }
+}
+
+#[test]
+fn a_server_that_always_breaks_is_tried_as_often_as_it_says() {
+    for (retries, method, tries) in [(0, "GET", 1), (1, "GET", 2), (3, "GET", 4), (3, "POST", 1)] {
+        let api = Upstream::answering(|_| Vec::new());
+        let proxy = Tidegate::before(&[&api], "", &format!("retries = {retries}"));
+        let mut client = Connection::open(proxy.address);
+        assert_eq!(client.request(method, "/", &[], b"").status, 502);
+        assert_eq!(api.requests().len(), tries, "{method} {retries}");
+    }
+}
+
+#[test]
+fn a_connection_with_half_a_request_on_it_is_not_used_again() {
+    let (tell, told) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while let Some(got) = read_head(&mut reader) {
+            tell.send(got.line).unwrap();
+            if stream.write_all(&ok("early")).is_err() {
+                return;
+            }
+        }
+    });
+    let proxy = Tidegate::before(&[&api], "", "");
+    let mut client = Connection::open(proxy.address);
+    client.send("POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nhalf");
+    // The answer comes whole although the client is still sending.
+    assert_eq!(client.reply("POST").text(), "early");
+    let _ = client.stream.write_all(&[b'x'; 500]);
+    assert!(client.is_closed());
+    let mut client = Connection::open(proxy.address);
+    assert_eq!(client.get("/next", &[]).text(), "early");
+    let lines: Vec<_> = [(); 2].map(|()| told.recv_timeout(PATIENCE).unwrap()).into();
+    assert_eq!(lines, ["POST /upload HTTP/1.1", "GET /next HTTP/1.1"]);
+}
+
+#[test]
+fn a_strange_answer_is_a_502_and_the_client_stays_in_step() {
+    let huge = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(1_000_000));
+    for (name, answer) in [
+        ("nothing", ""),
+        ("garbage", "\0\x01\x02 garbage\r\n\r\n"),
+        ("words", "hello\r\n\r\n"),
+        ("SSH", "SSH-2.0-OpenSSH_9.2\r\n"),
+        ("half a head", "HTTP/1.1 200 OK\r\nx: y\r\n"),
+        ("a huge header", &huge),
+        ("a bad header", "HTTP/1.1 200 OK\r\nx y: z\r\n\r\n"),
+        ("a bad status", "HTTP/1.1 2x0 OK\r\n\r\n"),
+        ("another version", "HTTP/7.1 200 OK\r\n\r\n"),
+        ("a bad length", "HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"),
+        ("two lengths", "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx"),
+        ("a coding", "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
+        ("a coding alone", "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nx"),
+        (
+            "chunked twice",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        ),
+        (
+            "another protocol",
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+        ),
+    ] {
+        let answer = answer.to_owned();
+        let api = Upstream::raw(move |mut stream| {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let Some(got) = read_request(&mut reader) else { return };
+            let _ = match got.path() {
+                "/good" => stream.write_all(&ok("good")),
+                _ => stream.write_all(answer.as_bytes()),
+            };
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let proxy = Tidegate::before(&[&api], "", "");
+        let mut client = Connection::open(proxy.address);
+        let reply = client.get("/", &[]);
+        assert_eq!((reply.status, reply.json()["status"].as_u64()), (502, Some(502)), "{name}");
+        assert_eq!(client.get("/good", &[]).text(), "good", "{name}");
+    }
+}
+
+#[test]
+fn an_answer_with_length_and_chunks_is_read_by_its_chunks() {
+    let api = Upstream::saying(&[
+        "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n\
+         5\r\nhello\r\n0\r\n\r\n",
+    ]);
+    let proxy = Tidegate::before(&[&api], "", "");
+    let mut client = Connection::open(proxy.address);
+    let reply = client.get("/", &[]);
+    assert_eq!(reply.text(), "hello");
+    assert_eq!(reply.header("content-length"), None);
+}
+
+#[test]
+fn what_comes_after_an_answer_is_no_other_answer() {
+    let two = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\noneHTTP/1.1 200 OK\r\n\
+               content-length: 4\r\n\r\nevil";
+    let api = Upstream::answering(move |got| match got.path() {
+        "/two" => two.as_bytes().to_vec(),
+        _ => ok("good"),
+    });
+    let proxy = Tidegate::before(&[&api], "", "");
+    let mut client = Connection::open(proxy.address);
+    for _ in 0..5 {
+        assert_eq!(client.get("/two", &[]).text(), "one");
+        assert_eq!(client.get("/good", &[]).text(), "good");
+    }
+}
+
+#[test]
+fn a_truncated_body_does_not_look_whole() {
+    for (framing, http) in [
+        ("content-length: 10\r\n\r\nhalf", "1.1"),
+        ("transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n", "1.1"),
+        ("transfer-encoding: chunked\r\n\r\nff\r\nhalf", "1.1"),
+        ("transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n", "1.1"),
+        ("content-length: 10\r\n\r\nhalf", "1.0"),
+        ("transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n", "1.0"),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{framing}");
+        let api = Upstream::raw(move |mut stream| {
+            let _ = read_request(&mut BufReader::new(&stream));
+            let _ = stream.write_all(answer.as_bytes());
+        });
+        let proxy = Tidegate::before(&[&api], "", "");
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("GET / HTTP/{http}\r\nhost: a\r\nconnection: keep-alive\r\n\r\n"));
+        let (said, end) = client.rest_with_end();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        // A reset may overtake the head.
+        assert!(said.contains(" 200 OK") || end.is_err(), "{framing}: {said}");
+        assert!(!said.ends_with("0\r\n\r\n"), "{framing}: {said}");
+        let whole = said.contains("content-length: 4") || (http == "1.0" && end.is_ok());
+        assert!(!whole || said.contains("content-length: 10"), "{framing} {http}: {said} {end:?}");
+    }
+}
+
+#[test]
+fn bodies_flow_no_faster_than_they_are_read() {
+    const LENGTH: usize = 100 << 20;
+    let (tell, told) = channel();
+    let go = Arc::new(Barrier::new(2));
+    let gate = go.clone();
+    let api = Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let Some(got) = read_head(&mut reader) else { return };
+        if got.path() == "/upload" {
+            gate.wait();
+            let read = std::io::copy(&mut reader.take(LENGTH as u64), &mut std::io::sink());
+            assert_eq!(read.unwrap(), LENGTH as u64);
+            let _ = stream.write_all(&ok("thanks"));
+        } else {
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n");
+            let piece = vec![b'x'; 1 << 20];
+            for n in 0..LENGTH >> 20 {
+                if stream.write_all(&piece).is_err() {
+                    break;
+                }
+                let _ = tell.send(n);
+            }
+        }
+    });
+    let proxy = Tidegate::before(&[&api], "", "");
+    assert_eq!(Connection::open(proxy.address).get("/warm", &[]).body.len(), LENGTH);
+    assert_eq!(told.try_iter().count(), LENGTH >> 20);
+    let before = proxy.memory();
+
+    let mut client = Connection::open(proxy.address);
+    client.send("GET /download HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.until(b"\r\n\r\n");
+    // The sender gets stuck long before its end, since nobody reads.
+    let mut sent = 0;
+    while let Ok(n) = told.recv_timeout(std::time::Duration::from_millis(500)) {
+        sent = n;
+    }
+    assert!(sent < 60, "{sent} MiB went into buffers");
+    let held = proxy.memory();
+    assert_eq!(client.exactly(LENGTH).len(), LENGTH);
+
+    let mut client = Connection::open(proxy.address);
+    client.send(format!("POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: {LENGTH}\r\n\r\n"));
+    let mut writer = client.stream.try_clone().unwrap();
+    let (tell, sent) = channel();
+    let upload = std::thread::spawn(move || {
+        let piece = vec![b'x'; 1 << 20];
+        for n in 0..LENGTH >> 20 {
+            writer.write_all(&piece).unwrap();
+            let _ = tell.send(n);
+        }
+    });
+    let mut last = 0;
+    while let Ok(n) = sent.recv_timeout(std::time::Duration::from_millis(500)) {
+        last = n;
+    }
+    assert!(last < 60, "{last} MiB went into buffers");
+    let held = held.max(proxy.memory());
+    go.wait();
+    assert_eq!(client.reply("POST").text(), "thanks");
+    upload.join().unwrap();
+    let grown = held.max(proxy.memory()).saturating_sub(before);
+    assert!(grown < 10_000, "{grown} KiB more than before");
+}
