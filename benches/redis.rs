@@ -4,7 +4,7 @@
 //!
 //! `cargo bench --bench redis`, on Linux, with `redis-server` installed.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::cell::Cell;
 use std::fs;
