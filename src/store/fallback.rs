@@ -5,9 +5,9 @@
 //! decide, each limit follows its `on_store_error`: those that then decide locally do so with the
 //! whole limit, for this process alone, in buckets that live on between outages.
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::redis::{Intent, Redis, Said};
+use super::redis::{Redis, Said, Verb};
 use super::{Answer, BucketAsk, Shared, StoreError, Unavailable};
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome, Verdict};
@@ -39,13 +39,12 @@ pub(super) async fn decide(
             Scope::Cluster => By::Redis,
         })
         .collect();
-    let deadline = redis.deadline();
     // A key of another type is found out by asking, and then Redis is asked again without it.
-    for _ in 0..2 {
+    for turn in [Turn::First, Turn::Second] {
         if !shared.redis_is_up() {
             break;
         }
-        match request.ask_both(&by, deadline).await {
+        match request.ask_both(&by, turn).await {
             Ok(Asked::Decided(answer)) => return Ok(answer),
             Ok(Asked::WrongType(places)) => {
                 for place in places {
@@ -65,6 +64,13 @@ pub(super) async fn decide(
     Ok(request.decide_here(&by))
 }
 
+/// How often Redis was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    First,
+    Second,
+}
+
 enum Asked {
     Decided(Answer),
     WrongType(PerAsk<usize>),
@@ -80,7 +86,7 @@ struct Request<'q> {
 
 impl<'q> Request<'q> {
     /// Decides in the process first and in Redis then.
-    async fn ask_both(&self, by: &[By], deadline: Instant) -> Result<Asked, StoreError> {
+    async fn ask_both(&self, by: &[By], turn: Turn) -> Result<Asked, StoreError> {
         let (here_places, here) = self.of(by, By::Process);
         let (there_places, there) = self.of(by, By::Redis);
         let decided = self.shared.memory.decide(&here, self.now());
@@ -100,8 +106,15 @@ impl<'q> Request<'q> {
             return Ok(Asked::Decided(Answer::new(self.asks, decisions)));
         }
 
-        let intent = if passed_here { Intent::Take } else { Intent::Look };
-        let said = self.redis.decide(&there, intent, deadline).await?;
+        let verb = if passed_here { Verb::Take } else { Verb::Look };
+        let asking = self.redis.ask(&there, verb);
+        let said = match turn {
+            // It ends in time by itself.
+            Turn::First => asking.await?,
+            Turn::Second => timeout_at(self.began + self.shared.timeout(), asking)
+                .await
+                .unwrap_or(Err(StoreError::TimedOut))?,
+        };
         let mut wrong = PerAsk::new();
         for (place, said) in there_places.iter().zip(&said) {
             match said {

@@ -1,127 +1,121 @@
 -- The one part of the script that talks to Redis: it reads the clock and the buckets, lets the
--- algorithms (joined in front of this file) decide, and writes all states or none. Redis's clock
--- alone counts; no time comes from a caller.
+-- algorithms (joined in front of this file) decide, and writes what they keep. Redis's clock alone
+-- counts; no time comes from a caller.
 --
--- KEYS: one bucket for each ask.
--- ARGV: the verb, then for each ask its algorithm, its mode, its cost, how many figures it has,
---       and the figures.
---   take       decide, and take where every enforcing ask allows
---   look       decide, and take nothing
---   give-back  give each ask's cost back
--- Answer (take, look): for each ask what is said, microseconds until it would be allowed, and the
---   tokens that remain. Nothing is written where a key holds something other than a string.
+-- One call holds any number of requests. They are decided in their order, each seeing what the ones
+-- before it took, and each takes from all of its buckets or from none.
+--
+-- KEYS: the buckets, each once.
+-- ARGV[1]: for each request its verb (1 byte) and how many asks it has (2 bytes, the highest first),
+--          then for each ask its bucket and its terms (2 bytes each), by their places.
+--   1  take       decide, and take where every enforcing ask allows
+--   2  look       decide, and take nothing
+--   3  give back  what each ask had taken
+-- ARGV[2] and so on: terms, in MessagePack: the algorithm's figures, the cost, whether a refusal
+--          counts, the algorithm's name.
+-- Answer: 16 bytes for each ask, two numbers of 8 bytes: microseconds until it would be allowed (0
+--   is at once, -1 is never, -2 is that the key holds something that is no string), and the tokens
+--   that remain. A request with a key of another type takes nothing.
+--
+-- Everything between the calls of Redis is written for an interpreter that runs it once: loops
+-- rather than functions, and few tables.
 
-local ALLOW, REJECT, NEVER, WRONG_TYPE = 0, 1, 2, 3
+local TAKE, GIVE_BACK = 1, 3
+local WRONG_TYPE = -2
 
-local function read_clock()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+local call, keys, args = redis.call, KEYS, ARGV
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local plan = { string.byte(args[1], 1, -1) }
+local terms = {}
+for place = 2, #args do
+  terms[place - 1] = { cmsgpack.unpack(args[place]) }
 end
 
-local function read_asks()
-  local asks = {}
-  local place = 2
-  for i = 1, #KEYS do
-    local ask = {
-      key = KEYS[i],
-      algorithm = algorithms[ARGV[place]],
-      enforces = ARGV[place + 1] == 'enforce',
-      cost = tonumber(ARGV[place + 2]),
-      figures = {},
-    }
-    local count = tonumber(ARGV[place + 3])
-    for n = 1, count do
-      ask.figures[n] = tonumber(ARGV[place + 3 + n])
-    end
-    place = place + 4 + count
-    asks[i] = ask
+-- Each bucket's bytes; false for a new one, nil for a key of another type. MGET tells no difference
+-- between the last two.
+local states = call('MGET', unpack(keys))
+for bucket = 1, #keys do
+  if not states[bucket] and call('EXISTS', keys[bucket]) == 1 then
+    states[bucket] = nil
   end
-  return asks
 end
 
--- Fills in each ask's state. The second result is an error that is not a single key's.
-local function read_states(asks)
-  local all_readable = true
-  for _, ask in ipairs(asks) do
-    local value = redis.pcall('GET', ask.key)
-    if type(value) == 'table' then
-      if not string.find(value.err, 'WRONGTYPE', 1, true) then
-        return false, value
-      end
-      ask.wrong_type = true
-      all_readable = false
-    elseif value then
-      ask.state = ask.algorithm.decode(value)
-    end
-  end
-  return all_readable
-end
-
--- The key lives until its bucket cannot be told from a new one, rounded up to Redis's
--- milliseconds, and in any case past this one.
-local function write(ask, state, now)
-  local fresh = math.ceil(ask.algorithm.fresh_at(ask.figures, state) / 1000)
-  local expiry = math.max(fresh, math.floor(now / 1000) + 1)
-  redis.call('SET', ask.key, ask.algorithm.encode(state), 'PXAT', string.format('%.0f', expiry))
-end
-
-local function give_back(asks, now)
-  for _, ask in ipairs(asks) do
-    if ask.state then
-      local state = ask.algorithm.give_back(ask.figures, ask.state, ask.cost, now)
+-- For each bucket that is to be written, when it is as good as new. Here and in the answer there is
+-- room for a few asks from the start: a table that grows costs more than what is put into it.
+local written = { false, false, false, false }
+local answer, said = { 0, 0, 0, 0, 0, 0, 0, 0 }, 0
+-- For each ask that took, what the bucket's state and entry in `written` were before.
+local undo = {}
+local place, ends = 1, #plan
+while place < ends do
+  local verb, count = plan[place], plan[place + 1] * 256 + plan[place + 2]
+  local first, took = place + 3, 0
+  local pass = verb == TAKE
+  place = first
+  for n = 1, count do
+    local bucket = plan[place] * 256 + plan[place + 1]
+    local ask = terms[plan[place + 2] * 256 + plan[place + 3]]
+    local state, last = states[bucket], #ask
+    local wait, remaining = 0, 0
+    if state == nil then
+      wait, pass = WRONG_TYPE, false
+    elseif verb == GIVE_BACK then
       if state then
-        write(ask, state, now)
+        local _, _, _, left, fresh_at = decide(ask[last], ask, -ask[last - 2], state, now)
+        states[bucket], written[bucket] = left or false, fresh_at or now
+      end
+    else
+      local moved, taken, fresh_at
+      wait, remaining, moved, taken, fresh_at = decide(ask[last], ask, ask[last - 2], state, now)
+      if moved then
+        -- The bucket goes back with the clock whatever becomes of the request.
+        local _, _, _, kept, kept_fresh_at = decide(ask[last], ask, 0, state, now)
+        states[bucket], written[bucket] = kept, kept_fresh_at
+      end
+      if wait ~= 0 then
+        pass = pass and not ask[last - 1]
+      elseif pass then
+        if count > 1 then
+          undo[2 * n - 1], undo[2 * n], took = states[bucket], written[bucket], n
+        end
+        states[bucket], written[bucket] = taken, fresh_at
       else
-        redis.call('DEL', ask.key)
+        remaining = remaining + ask[last - 2]
+      end
+    end
+    answer[said + 1], answer[said + 2] = wait, remaining
+    place, said = place + 4, said + 2
+  end
+
+  if not pass then
+    for n = took, 1, -1 do
+      local at, told = first + 4 * (n - 1), said - 2 * (count - n)
+      if answer[told - 1] == 0 then
+        local bucket = plan[at] * 256 + plan[at + 1]
+        local ask = terms[plan[at + 2] * 256 + plan[at + 3]]
+        states[bucket], written[bucket] = undo[2 * n - 1], undo[2 * n]
+        answer[told] = answer[told] + ask[#ask - 2]
       end
     end
   end
-  return {}
 end
 
-local function say(ask, step, pass)
-  if ask.wrong_type then
-    return WRONG_TYPE, 0, 0
-  end
-  local remaining = pass and step.remaining or step.untouched
-  if step.allowed then
-    return ALLOW, 0, remaining
-  elseif step.retry_after then
-    return REJECT, step.retry_after, remaining
-  end
-  return NEVER, 0, remaining
-end
-
-local function decide(asks, now, may_take)
-  local pass = may_take
-  for _, ask in ipairs(asks) do
-    ask.step = ask.algorithm.decide(ask.figures, ask.state, ask.cost, now)
-    if ask.enforces and not ask.step.allowed then
-      pass = false
+-- A key lives until its bucket is as good as new, to the next of Redis's milliseconds.
+local format = string.format
+for bucket = 1, #keys do
+  local fresh_at = written[bucket]
+  if fresh_at then
+    local state = states[bucket]
+    if state then
+      call('SET', keys[bucket], state, 'PXAT', format('%d', fresh_at / 1000 + 1))
+    else
+      call('DEL', keys[bucket])
     end
   end
-  local answer = {}
-  for _, ask in ipairs(asks) do
-    local state = pass and ask.step.taken or ask.step.kept
-    if state and not ask.wrong_type then
-      write(ask, state, now)
-    end
-    local said, wait, remaining = say(ask, ask.step, pass)
-    answer[#answer + 1] = said
-    answer[#answer + 1] = wait
-    answer[#answer + 1] = remaining
-  end
-  return answer
 end
 
-local verb = ARGV[1]
-local now = read_clock()
-local asks = read_asks()
-local all_readable, failed = read_states(asks)
-if failed then
-  return failed
+if said == 2 then
+  return struct.pack('>i8i8', answer[1], answer[2])
 end
-if verb == 'give-back' then
-  return give_back(asks, now)
-end
-return decide(asks, now, verb == 'take' and all_readable)
+return struct.pack('>' .. string.rep('i8', said), unpack(answer))

@@ -1,6 +1,7 @@
 //! What stands in Redis, and what is said to it.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
@@ -112,12 +113,15 @@ async fn every_key_expires_when_its_bucket_is_full() {
 #[tokio::test]
 async fn a_bucket_is_small() {
     let bench = Bench::start();
-    let (spec, ip) = (limit("per-ip"), key("203.0.113.7"));
-    for rate in ["100/m", "30/h", "1/d", "7/w"] {
+    let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
+    for rate in ["100/s", "7/s", "150/s", "100/m", "30/h", "1/d", "7/w"] {
         let mut one = ask(&spec, &ip, 100);
         one.ask.algorithm = bucket(rate, 100);
-        bench.decide(&[one]).await;
-        let bytes: u64 = bench.server.run(&["MEMORY", "USAGE", "tidegate:{203.0.113.7}:per-ip"]);
+        for _ in 0..5 {
+            bench.decide(&[one]).await;
+        }
+        let name = "tidegate:{203.0.113.7}:per-client";
+        let bytes: u64 = bench.server.run(&["MEMORY", "USAGE", name]);
         assert!(bytes <= 104, "{rate}: {bytes} bytes");
         bench.store.forget(&one).await.unwrap();
     }
@@ -192,27 +196,138 @@ async fn a_key_of_another_type_is_its_limits_error_alone() {
     assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");
 }
 
+/// What these requests are told when they are all asked in the same turn of the worker's loop.
+async fn at_once(bench: &Bench, requests: &[Vec<BucketAsk<'_>>]) -> Vec<Answer> {
+    let mut waiting: Vec<_> = requests.iter().map(|asks| Box::pin(bench.decide(asks))).collect();
+    let mut answers: Vec<Option<Answer>> = vec![None; requests.len()];
+    std::future::poll_fn(|context| {
+        for (request, answer) in waiting.iter_mut().zip(&mut answers) {
+            if answer.is_none()
+                && let Poll::Ready(told) = request.as_mut().poll(context)
+            {
+                *answer = Some(told);
+            }
+        }
+        if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}
+
 #[tokio::test]
-async fn many_requests_at_once_share_one_connection() {
+async fn many_requests_at_once_share_one_connection_and_few_calls() {
     let bench = Bench::start();
     let (spec, key) = (limit("per-client"), key("203.0.113.7"));
     bench.decide(&[ask(&spec, &key, 300)]).await;
     let before: String = bench.server.run(&["INFO", "clients"]);
-    let mut requests = tokio::task::JoinSet::new();
-    let bench = Arc::new(bench);
-    for _ in 0..200 {
-        let bench = Arc::clone(&bench);
-        let (spec, key) = (limit("per-client"), key.clone());
-        requests.spawn(async move { bench.decide(&[ask(&spec, &key, 300)]).await.verdict });
-    }
-    let verdicts = requests.join_all().await;
-    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Pass));
+    let calls = bench.calls("evalsha");
+    let requests = vec![vec![ask(&spec, &key, 300)]; 200];
+    let answers = at_once(&bench, &requests).await;
+    // So many requests to a call at most, and a call that looks after the connection.
+    let calls = bench.calls("evalsha") - calls;
+    assert!((200_u64.div_ceil(32)..=8).contains(&calls), "{calls} calls");
     let clients =
         |info: &str| info.lines().find(|l| l.starts_with("connected_")).map(str::to_owned);
     let after: String = bench.server.run(&["INFO", "clients"]);
     assert_eq!(clients(&after), clients(&before));
-    let left = bench.store.peek(&ask(&spec, &key, 300), Timestamp::MAX).await.unwrap();
-    assert_eq!(left.remaining, 99);
+    let left: Vec<_> = answers.iter().map(|a| a.decisions[0].unwrap().remaining).collect();
+    assert_eq!(left, (99..299).rev().collect::<Vec<_>>(), "in their order");
+}
+
+#[tokio::test]
+async fn requests_of_one_call_are_decided_one_after_the_other() {
+    let bench = Bench::start();
+    let (wide, narrow) = (limit("wide"), limit("narrow"));
+    let (a, b) = (key("a"), key("b"));
+    let both = |key| vec![ask(&wide, key, 4), ask(&narrow, key, 2)];
+    bench.decide(&both(&b)).await;
+    let calls = bench.calls("evalsha");
+    let requests = [both(&a), both(&b), both(&b), vec![ask(&wide, &b, 4)], both(&a), both(&a)];
+    let answers = at_once(&bench, &requests).await;
+    assert!(bench.calls("evalsha") - calls <= 2);
+    let told: Vec<(bool, Vec<u64>)> = answers
+        .iter()
+        .map(|answer| {
+            let left = answer.decisions.iter().map(|decision| decision.unwrap().remaining);
+            (answer.verdict == Verdict::Pass, left.collect())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (true, vec![3, 1]),
+            (true, vec![2, 0]),
+            // Refused by the narrow one: the wide one keeps what it has.
+            (false, vec![2, 0]),
+            (true, vec![1]),
+            (true, vec![2, 0]),
+            (false, vec![2, 0]),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_hurts_no_other_request_of_the_call() {
+    let bench = Bench::start();
+    let (odd, good, ip) = (limit("odd"), limit("good"), key("203.0.113.7"));
+    let () = bench.server.run(&["RPUSH", "tidegate:{203.0.113.7}:odd", "x"]);
+    bench.decide(&[ask(&good, &ip, 10)]).await;
+    let one = vec![ask(&good, &ip, 10)];
+    let requests = [one.clone(), vec![ask(&good, &ip, 10), ask(&odd, &ip, 2)], one];
+    let answers = at_once(&bench, &requests).await;
+    let left = |place: usize| answers[place].decisions[0].unwrap().remaining;
+    // The second is asked again without the odd one, after the others.
+    assert_eq!([left(0), left(2), left(1)], [8, 7, 6]);
+    assert_eq!(answers[1].decisions[1].unwrap().remaining, 1, "decided in the process");
+    assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");
+}
+
+/// Redis's clock stepped back by an hour, or a replica with another clock took over.
+#[tokio::test]
+async fn a_bucket_from_the_future_follows_the_clock_also_where_it_refuses() {
+    let bench = Bench::start();
+    let (drained, full, ip) = (limit("drained"), limit("full"), key("203.0.113.7"));
+    let time: Vec<u64> = bench.server.run(&["TIME"]);
+    let ahead = 1_000_000 * (time[0] + 3_600);
+    // Seven bytes of time above 2^52, four of what is missing.
+    for (name, missing) in [("drained", 2_u32), ("full", 1)] {
+        let bytes = [&(ahead + (1 << 52)).to_be_bytes()[1..], &missing.to_be_bytes()[..]].concat();
+        let key = format!("tidegate:{{203.0.113.7}}:{name}");
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(bytes).exec(&mut bench.server.connection()).unwrap();
+    }
+    let answer = bench.decide(&[ask(&full, &ip, 9), ask(&drained, &ip, 2)]).await;
+    let Verdict::Refuse { by: 1, retry_after: Some(wait) } = answer.verdict else {
+        panic!("{answer:?}");
+    };
+    assert!(wait <= Duration::from_secs(3_600), "{wait:?}");
+    assert_eq!(answer.decisions[0].unwrap().remaining, 8);
+    for (name, missing) in [("drained", 2), ("full", 1)] {
+        let key = format!("tidegate:{{203.0.113.7}}:{name}");
+        let kept: Vec<u8> = bench.server.run(&["GET", &key]);
+        let time = kept.iter().take(7).fold(0, |time, byte| time << 8 | u64::from(*byte));
+        assert!(time - (1 << 52) < ahead, "{name} is still ahead");
+        assert_eq!(kept[7..], [0, 0, 0, missing], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_very_many_limits_is_one_call() {
+    let bench = Bench::start();
+    let specs: Vec<_> = (0..1_000).map(|n| limit(&format!("limit-{n}"))).collect();
+    let ip = key("203.0.113.7");
+    let asks: Vec<_> = (2..).zip(&specs).map(|(burst, spec)| ask(spec, &ip, burst)).collect();
+    for taken in 1..=2 {
+        let answer = bench.decide(&asks).await;
+        assert_eq!(answer.verdict, Verdict::Pass);
+        for (burst, decision) in (2..).zip(&answer.decisions) {
+            assert_eq!(decision.unwrap().remaining, burst - taken);
+        }
+    }
+    let answer = bench.decide(&asks).await;
+    assert!(matches!(answer.verdict, Verdict::Refuse { by: 0, .. }));
+    assert_eq!(answer.decisions[999].unwrap().remaining, 999, "nothing was taken");
+    assert_eq!(bench.shared.counters().keys, 0, "this process decided by itself");
 }
 
 #[tokio::test]

@@ -8,47 +8,46 @@
 local buckets = {}
 local answer = {}
 
-local function read(ask)
-  ask.algorithm = algorithms[ask.algorithm]
-  local bytes = buckets[ask.bucket]
-  return bytes and ask.algorithm.decode(bytes)
+local function ask_for(ask, cost, now)
+  return decide(ask.algorithm, ask.figures, cost, buckets[ask.bucket], now)
 end
 
-local function keep(ask, state)
-  buckets[ask.bucket] = state and ask.algorithm.encode(state)
-end
-
-local function say(said, wait, remaining, ask)
-  answer[#answer + 1] = string.format('%d %.0f %.0f', said, wait, remaining)
+local function say(wait, remaining, ask)
+  local said = wait == 0 and 0 or wait > 0 and 1 or 2
+  answer[#answer + 1] = string.format('%d %.0f %.0f', said, math.max(wait, 0), remaining)
   answer[#answer + 1] = buckets[ask.bucket] or ''
 end
 
 for _, step in ipairs(cjson.decode(ARGV[1])) do
   if step.back then
-    local state = read(step.back)
-    if state then
-      local ask = step.back
-      keep(ask, ask.algorithm.give_back(ask.figures, state, ask.cost, step.now))
+    local ask = step.back
+    if buckets[ask.bucket] then
+      local _, _, _, left = ask_for(ask, -ask.cost, step.now)
+      buckets[ask.bucket] = left
     end
-    say(0, 0, 0, step.back)
+    say(0, 0, ask)
   else
     local pass = true
-    for _, ask in ipairs(step.asks) do
-      ask.step = nil
-      local state = read(ask) or nil
-      ask.step = ask.algorithm.decide(ask.figures, state, ask.cost, step.now)
-      if ask.enforces and not ask.step.allowed then
+    local steps = {}
+    for n, ask in ipairs(step.asks) do
+      local wait, remaining, moved, taken = ask_for(ask, ask.cost, step.now)
+      steps[n] = { wait = wait, remaining = remaining, moved = moved, taken = taken }
+      if ask.enforces and wait ~= 0 then
         pass = false
       end
     end
-    for _, ask in ipairs(step.asks) do
-      local state = pass and ask.step.taken or ask.step.kept
-      if state then
-        keep(ask, state)
+    for n, ask in ipairs(step.asks) do
+      local wait, remaining = steps[n].wait, steps[n].remaining
+      if wait == 0 and pass then
+        buckets[ask.bucket] = steps[n].taken
+      elseif steps[n].moved then
+        local _, _, _, kept = ask_for(ask, 0, step.now)
+        buckets[ask.bucket] = kept
       end
-      local said = ask.step.allowed and 0 or ask.step.retry_after and 1 or 2
-      local remaining = pass and ask.step.remaining or ask.step.untouched
-      say(said, ask.step.retry_after or 0, remaining, ask)
+      if wait == 0 and not pass then
+        remaining = remaining + ask.cost
+      end
+      say(wait, remaining, ask)
     end
   end
 end

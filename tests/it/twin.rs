@@ -16,6 +16,8 @@ const SECOND: u64 = 1_000_000;
 const HOUR: u64 = 3_600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 
+const HALF: u64 = EXACT / 2;
+
 /// Buckets of a history.
 const BUCKETS: usize = 3;
 
@@ -136,7 +138,8 @@ fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
                 script.push(json!({ "now": now, "asks": told.collect::<Vec<_>>() }));
                 let decided = decide(asks, &states, time);
                 for (place, decision) in decided.decisions.iter().enumerate() {
-                    states[place] = decided.writes[place].or(states[place]);
+                    let write = decided.writes[place].map(|s| kept(s, &asks[place].algorithm));
+                    states[place] = write.or(states[place]);
                     let (said, wait) = match decision.outcome {
                         Outcome::Allow => (0, 0),
                         Outcome::Reject { retry_after: Some(wait) } => (1, wait.as_micros()),
@@ -153,7 +156,7 @@ fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
                 script.push(json!({ "now": now, "back": in_json(*bucket, ask) }));
                 let given =
                     states[*bucket].map(|s| ask.algorithm.give_back(s, ask.cost.get(), time));
-                states[*bucket] = given.flatten();
+                states[*bucket] = given.flatten().map(|state| kept(state, &ask.algorithm));
                 answers.push(("0 0 0".into(), states[*bucket].map_or(Vec::new(), bytes)));
             }
         }
@@ -171,18 +174,32 @@ fn in_json(bucket: usize, ask: &Ask) -> Value {
     })
 }
 
-/// A state as it stands in Redis.
+/// A state as Redis keeps it: as of the last microsecond at which it was less than a microsecond's
+/// gain above whole tokens. From then on it is the same state.
+fn kept(State::TokenBucket(state): State, algorithm: &Algorithm) -> State {
+    let Algorithm::TokenBucket(Params { rate, .. }) = algorithm;
+    let (tokens, period, at) = (rate.tokens(), rate.period(), state.at.as_micros());
+    let back = (period - state.rest).div_ceil(tokens);
+    if state.rest == 0 || tokens >= period || back > at {
+        return State::TokenBucket(state);
+    }
+    let rest = state.rest + back * tokens - period;
+    let at = Timestamp::from_micros(at - back).unwrap();
+    State::TokenBucket(token_bucket::State { missing: state.missing + 1, rest, period, at })
+}
+
+/// The bytes of a state that is kept.
 fn bytes(State::TokenBucket(state): State) -> Vec<u8> {
-    let shortest = |number: u64| -> Vec<u8> {
-        let bytes = number.to_be_bytes();
-        let zeros = bytes.iter().take(7).take_while(|byte| **byte == 0).count();
-        bytes[zeros..].to_vec()
-    };
-    let (missing, period) = (shortest(state.missing), shortest(state.period));
-    let widths = u8::try_from(missing.len() * 16 + period.len()).unwrap();
-    let at = &state.at.as_micros().to_be_bytes()[1..];
-    let rest = &state.rest.to_be_bytes()[8 - period.len()..];
-    [&[widths], &missing[..], at, rest, &period[..]].concat()
+    let (missing, at) = (state.missing.to_be_bytes(), state.at.as_micros());
+    let (rest, period) = (state.rest.to_be_bytes(), state.period.to_be_bytes());
+    let marked = (at + HALF).to_be_bytes();
+    if at < HALF && state.rest == 0 && state.missing < 1 << 32 {
+        return [&marked[1..], &missing[4..]].concat();
+    }
+    if at < HALF && state.rest < 1 << 8 && state.missing < 1 << 8 && state.period < 1 << 24 {
+        return [&marked[1..], &missing[7..], &rest[7..], &period[5..]].concat();
+    }
+    [&[32], &at.to_be_bytes()[1..], &missing[3..], &rest[1..], &period[1..]].concat()
 }
 
 fn in_lua(connection: &mut redis::Connection, script: &Value) -> Vec<Said> {
@@ -208,42 +225,100 @@ fn rust_and_lua_decide_the_same_and_keep_the_same_bytes() {
     });
 }
 
+/// Where a state is read again, that it was kept as of an earlier time makes no difference.
+#[test]
+fn a_state_that_is_kept_goes_on_as_it_was() {
+    proptest!(|(
+        (algorithm, missing, rest) in (any_algorithm(), 0_u64..2_000, any::<prop::sample::Index>()),
+        at in prop_oneof![Just(0), Just(1_700_000_000 * SECOND)],
+        (cost, later) in (1_u64..2_000, 0_u64..DAY),
+    )| {
+        let Algorithm::TokenBucket(Params { rate, .. }) = algorithm;
+        let period = rate.period();
+        let rest = u64::try_from(rest.index(usize::MAX)).unwrap() % period;
+        let at = Timestamp::from_micros(at).unwrap();
+        let state = State::TokenBucket(token_bucket::State { missing, rest, period, at });
+        let kept = kept(state, &algorithm);
+        let (cost, now) = (Cost::new(cost).unwrap(), at.plus_micros(later));
+        prop_assert_eq!(
+            algorithm.decide(Some(kept), cost, now),
+            algorithm.decide(Some(state), cost, now)
+        );
+        prop_assert_eq!(algorithm.fresh_at(kept), algorithm.fresh_at(state));
+    });
+}
+
 #[test]
 fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     let server = RedisServer::start();
-    let period = HOUR;
-    let at = Timestamp::from_micros(1_700_000_000 * SECOND).unwrap();
-    let good = bytes(State::TokenBucket(token_bucket::State { missing: 3, rest: 1, period, at }));
-    let with = |place: usize, byte: u8| {
-        let mut bytes = good.clone();
+    let now = 1_700_000_000 * SECOND;
+    // A bucket of ten: what is missing shows in what remains.
+    let script = format!(
+        "{LUA} local _, left = decide('token-bucket', {{ 7, 1000000, 10 }}, 1, ARGV[1], {now})
+         return left"
+    );
+    let state = |missing, rest, period| {
+        let at = Timestamp::from_micros(now).unwrap();
+        bytes(State::TokenBucket(token_bucket::State { missing, rest, period, at }))
+    };
+    let with = |bytes: &[u8], place: usize, byte: u8| {
+        let mut bytes = bytes.to_vec();
         bytes[place] = byte;
         bytes
     };
-    let last = good.len() - 1;
-    let script = format!(
-        "{LUA} local s = algorithms['token-bucket'].decode(ARGV[1])
-         return s and string.format('%.0f %.0f %.0f %.0f', s.missing, s.rest, s.period, s.at) or ''"
-    );
-    let known = format!("3 1 {period} {}", at.as_micros());
-    for (name, bytes, expected) in [
-        ("what it wrote", good.clone(), known.as_str()),
-        ("nothing", vec![], ""),
-        ("one byte", vec![good[0]], ""),
-        ("another format", with(0, 0xF4), ""),
-        ("no width of missing", with(0, 0x04), ""),
-        ("no width of period", with(0, 0x10), ""),
-        ("cut off", good[..last].to_vec(), ""),
-        ("too long", [&good[..], &[0]].concat(), ""),
-        ("a time from 2^53 on", with(2, 0x20), ""),
-        ("a remainder of a whole period", with(9, 0xFF), ""),
-        ("text", b"12".to_vec(), ""),
+    let (whole, short) = (state(3, 0, 1_000_000), state(3, 5, 1_000_000));
+    let long = state(3, 5, 1 << 24);
+    assert_eq!([whole.len(), short.len(), long.len()], [11, 12, 27]);
+    for (name, bytes, left) in [
+        ("whole tokens", whole.clone(), 6),
+        ("a small remainder", short.clone(), 5),
+        ("a large one", long.clone(), 5),
+        ("nothing", vec![], 9),
+        ("one byte", vec![whole[0]], 9),
+        ("text", b"12".to_vec(), 9),
+        ("another format, short", with(&whole, 0, 0x20), 9),
+        ("no format, short", with(&short, 0, 0x0F), 9),
+        ("another format, long", with(&long, 0, 0x16), 9),
+        ("a time from 2^53 on", with(&long, 1, 0x20), 9),
+        ("another period", with(&short, 9, 0), 5),
+        ("a remainder of a whole period", [&short[..9], &[0, 0, 5]].concat(), 9),
+        ("no period", [&short[..9], &[0, 0, 0]].concat(), 9),
+        ("a remainder of a whole long period", with(&long, 13, 1), 9),
+        ("cut off", long[..26].to_vec(), 9),
+        ("too long", [&long[..], &[0]].concat(), 9),
     ] {
-        let read: String = redis::cmd("EVAL")
+        let read: u64 = redis::cmd("EVAL")
             .arg(&script)
             .arg(0)
             .arg(bytes)
             .query(&mut server.connection())
             .unwrap();
-        assert_eq!(read, expected, "{name}");
+        assert_eq!(read, left, "{name}");
     }
+}
+
+/// Lua's `%` and `/` at the ends of what is exact: the steps of the algorithms rest on them.
+#[test]
+fn lua_divides_whole_numbers_exactly() {
+    let server = RedisServer::start();
+    let script = "local a, b = tonumber(ARGV[1]), tonumber(ARGV[2])
+         local rest = a % b
+         return string.format('%.0f %.0f', (a - rest) / b, rest)";
+    let connection = std::cell::RefCell::new(server.connection());
+    let divide = |a: u64, b: u64| -> String {
+        let connection = &mut *connection.borrow_mut();
+        redis::cmd("EVAL").arg(script).arg(0).arg(a).arg(b).query(connection).unwrap()
+    };
+    let check = |a: u64, b: u64| assert_eq!(divide(a, b), format!("{} {}", a / b, a % b));
+    for b in [1, 2, 3, 7, 1_000_000, 94_906_264, 94_906_265, 94_906_266, HALF, EXACT - 2] {
+        // Just below a multiple is where a rounded quotient would be one too large.
+        let last = (EXACT - 1) / b * b;
+        for a in [0, b - 1, b, last - 1, last, EXACT - 2, EXACT - 1] {
+            check(a, b);
+        }
+    }
+    proptest!(ProptestConfig::with_cases(500), |(b in 1..EXACT, n in 1..EXACT)| {
+        check(n, b);
+        check((EXACT - 1) / b * b - 1, b);
+    });
 }

@@ -8,10 +8,22 @@ use super::decision::Decision;
 use super::rate::Cost;
 use super::time::Timestamp;
 
-/// The same algorithms in Lua, for a script that runs in Redis: a table `algorithms` of functions
-/// by [`Algorithm::name`], each file the twin of the Rust file beside it. They only calculate; the
-/// caller adds what reads and writes.
-pub const LUA: &str = concat!("local algorithms = {}\n\n", include_str!("token_bucket.lua"), "\n");
+/// The same algorithms in Lua, for a script that runs in Redis: one function `decide`, each branch
+/// of it the twin of the Rust file beside it. It only calculates; the caller reads and writes.
+///
+/// It takes the algorithm's [name](Algorithm::name), its [figures](Algorithm::figures) as the first
+/// of a list, the cost (below zero what is given back, at zero the state is only brought up to
+/// now), the state's bytes (nothing for a new bucket) and the time. It returns the microseconds
+/// until the cost would be allowed (0 where it is, -1 where it never will be); the tokens that
+/// remain, once the cost is taken where it is allowed; whether the state had to follow a clock that
+/// stepped back; and, where it is allowed, the bytes after it was taken (nothing for a new bucket)
+/// and the time at which those are indistinguishable from a new bucket.
+pub const LUA: &str = concat!(
+    "local function decide(algorithm, figures, cost, bytes, now)\n",
+    "if algorithm == 'token-bucket' then\n",
+    include_str!("token_bucket.lua"),
+    "end\nend\n\n",
+);
 
 /// How a limit counts, with figures that fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

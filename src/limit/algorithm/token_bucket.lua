@@ -1,175 +1,137 @@
--- The twin of token_bucket.rs: the same functions with the same steps, in Lua's doubles. Every
--- whole number below 2^53 is exact in them, and no step leaves that range. Only arithmetic stands
--- here; keys, Redis's clock and expiries are the shell's business.
+-- The twin of token_bucket.rs, in Lua's doubles: every whole number below 2^53 is exact in them,
+-- and no step leaves that range. Only arithmetic stands here; keys, Redis's clock and expiries are
+-- the shell's business.
 --
--- figures: { tokens, period, burst }; a state: { missing, rest, period, at }, or nil for new.
+-- This is a branch of the function `decide` (see mod.rs). `figures` are tokens, period, burst.
+-- `cost` is what to take: below zero it is given back, at zero the state is only brought up to now.
+-- It is one piece for the sake of Redis, which runs all of a script anew for each call: to make a
+-- function or a table there costs as much as a good part of this arithmetic. Each step bears the
+-- name of the Rust function that it is.
+--
+-- A state is kept as of the last time at which it was less than a microsecond's gain above whole
+-- tokens: the same state, with a remainder that is small, and with most rates none. Its bytes, by
+-- their number, each figure with its highest byte first:
+--   11  at + 2^52 (7 bytes), missing (4)
+--   12  at + 2^52 (7 bytes), missing (1), rest (1), period (3)
+--   27  32 (1 byte), at (7 bytes), missing (5), rest (7), period (7)
+-- So the first byte tells the format: 16 to 31 is a short one, 32 the long one. Up to 12 bytes fit
+-- into the smallest block in which Redis keeps a string.
 
-do
-  local EXACT = 9007199254740992
-  local STALE = 1000000
+local EXACT, HALF = 9007199254740992, 4503599627370496 -- 2^53, 2^52
+local STALE = 1000000
+local tokens, period, burst = figures[1], figures[2], figures[3]
 
-  -- Whole quotient and remainder: fmod is exact, and so is the division of what it leaves.
-  local function divide(a, b)
-    local remainder = math.fmod(a, b)
-    return (a - remainder) / b, remainder
+-- Decoded. What is none of these forms is a new bucket.
+local missing, rest, at, counted_under = 0, 0, now, period
+if bytes then
+  local size, time = #bytes, -1
+  if size == 11 then
+    time, missing = struct.unpack('>I7I4', bytes)
+    time = time - HALF
+  elseif size == 12 then
+    time, missing, rest, counted_under = struct.unpack('>I7I1I1I3', bytes)
+    time = time - HALF
+  elseif size == 27 and string.byte(bytes) == 32 then
+    time, missing, rest, counted_under = struct.unpack('>xI7I5I7I7', bytes)
   end
-
-  local function divide_up(a, b)
-    local quotient, remainder = divide(a, b)
-    if remainder > 0 then
-      return quotient + 1
-    end
-    return quotient
+  -- A time from 2^53 on may have lost its last digits, a short one from 2^52 on is another format.
+  if time >= 0 and time < (size == 27 and EXACT or HALF) and rest < counted_under then
+    at = time
+  else
+    missing, rest, counted_under = 0, 0, period
   end
-
-  local function whole_missing(state)
-    if state.rest > 0 then
-      return state.missing + 1
-    end
-    return state.missing
-  end
-
-  -- A remainder that was counted under another period is rounded up to a token.
-  local function under(figures, state)
-    local period = figures[2]
-    if state.period == period then
-      return state
-    end
-    return { missing = whole_missing(state), rest = 0, period = period, at = state.at }
-  end
-
-  local function gain(figures, missing, rest, elapsed)
-    local tokens, period = figures[1], figures[2]
-    local periods, into_period = divide(elapsed, period)
-    if periods >= divide_up(missing + 1, tokens) then
-      return 0, 0
-    end
-    local gained_in_rest, rest_gained = divide(into_period * tokens, period)
-    local gained = periods * tokens + gained_in_rest
-    if rest_gained > rest then
-      gained = gained + 1
-      rest_gained = period - rest_gained + rest
-    else
-      rest_gained = rest - rest_gained
-    end
-    if gained > missing then
-      return 0, 0
-    end
-    return missing - gained, rest_gained
-  end
-
-  local function time_to_gain(figures, whole, rest)
-    local tokens, period = figures[1], figures[2]
-    local batches, left = divide(whole, tokens)
-    -- Either product or sum may pass 2^53 and be rounded there: then it is cut to one below.
-    local time = batches * period + divide_up(left * period + rest, tokens)
-    return math.min(time, EXACT - 1)
-  end
-
-  -- The state as of now (or as of its own time where now is a little behind it), whether the
-  -- clock had stepped back, and by how much the state is ahead.
-  local function refill(figures, state, now)
-    local period = figures[2]
-    if state == nil then
-      return { missing = 0, rest = 0, period = period, at = now }, false, 0
-    end
-    state = under(figures, state)
-    local ahead = math.max(state.at - now, 0)
-    if ahead > STALE then
-      return { missing = state.missing, rest = state.rest, period = period, at = now }, true, 0
-    end
-    if ahead > 0 then
-      return state, false, ahead
-    end
-    local missing, rest = gain(figures, state.missing, state.rest, now - state.at)
-    return { missing = missing, rest = rest, period = period, at = now }, false, 0
-  end
-
-  -- What a request of this cost would be told. retry_after is nil where it never passes.
-  local function decide(figures, state, cost, now)
-    local burst = figures[3]
-    local moved, ahead
-    state, moved, ahead = refill(figures, state, now)
-    local used = whole_missing(state)
-    local step = { untouched = math.max(burst - used, 0) }
-    if moved then
-      step.kept = state
-    end
-
-    if used + cost <= burst then
-      step.allowed = true
-      step.remaining = burst - used - cost
-      step.taken =
-        { missing = state.missing + cost, rest = state.rest, period = state.period, at = state.at }
-      return step
-    end
-    step.allowed = false
-    step.remaining = step.untouched
-    if cost <= burst then
-      local excess = state.missing + cost - burst
-      step.retry_after = math.min(time_to_gain(figures, excess, state.rest) + ahead, EXACT - 1)
-    end
-    return step
-  end
-
-  -- The state with this many tokens given back, nil where the bucket is then full.
-  local function give_back(figures, state, tokens, now)
-    state = refill(figures, state, now)
-    local missing = state.missing - tokens
-    if missing < 0 or (missing == 0 and state.rest == 0) then
-      return nil
-    end
-    return { missing = missing, rest = state.rest, period = state.period, at = state.at }
-  end
-
-  local function fresh_at(figures, state)
-    state = under(figures, state)
-    return math.min(state.at + time_to_gain(figures, state.missing, state.rest), EXACT - 1)
-  end
-
-  -- A state's bytes. The first is the format: its two digits in base 16 are the widths in bytes
-  -- of `missing` (1 to 5) and of `rest` and `period` (1 to 7). Then follow, each with the highest
-  -- byte first, `missing`, `at` (7 bytes), `rest` and `period`.
-
-  local function width_of(number)
-    local width = 1
-    while number >= 256 do
-      number = math.floor(number / 256)
-      width = width + 1
-    end
-    return width
-  end
-
-  local function layout(missing_width, period_width)
-    return '>I1I' .. missing_width .. 'I7I' .. period_width .. 'I' .. period_width
-  end
-
-  local function encode(state)
-    local m, p = width_of(state.missing), width_of(state.period)
-    return struct.pack(layout(m, p), m * 16 + p, state.missing, state.at, state.rest, state.period)
-  end
-
-  -- nil, which is a new bucket, for what encode does not write.
-  local function decode(bytes)
-    if #bytes == 0 then
-      return nil
-    end
-    local m, p = divide(string.byte(bytes), 16)
-    if m < 1 or m > 5 or p < 1 or p > 7 or #bytes ~= 8 + m + 2 * p then
-      return nil
-    end
-    local _, missing, at, rest, period = struct.unpack(layout(m, p), bytes)
-    if at >= EXACT or period >= EXACT or rest >= period then
-      return nil
-    end
-    return { missing = missing, rest = rest, period = period, at = at }
-  end
-
-  algorithms['token-bucket'] = {
-    decide = decide,
-    give_back = give_back,
-    fresh_at = fresh_at,
-    encode = encode,
-    decode = decode,
-  }
 end
+
+-- under
+if counted_under ~= period and rest > 0 then
+  missing, rest = missing + 1, 0
+end
+
+-- refill
+local ahead, moved = 0, false
+if at > now then
+  ahead = at - now
+  if ahead > STALE then
+    ahead, moved, at = 0, true, now
+  end
+elseif at < now then
+  -- gain. What `%` leaves is exact below 2^53, and so is the division of the rest. After a long time
+  -- the product of periods and tokens is not: it is then far above what can be missing.
+  local elapsed = now - at
+  local into_period = elapsed % period
+  local units = into_period * tokens
+  local rest_gained = units % period
+  missing = missing - (elapsed - into_period) / period * tokens - (units - rest_gained) / period
+  rest = rest - rest_gained
+  if rest < 0 then
+    missing, rest = missing - 1, rest + period
+  end
+  if missing < 0 then
+    missing, rest = 0, 0
+  end
+  at = now
+end
+
+-- decide
+local untouched = burst - missing
+if rest > 0 then
+  untouched = untouched - 1
+end
+local allowed = untouched >= cost or cost <= 0
+local whole = missing + cost
+if not allowed then
+  if untouched < 0 then
+    untouched = 0
+  end
+  if cost > burst then
+    return -1, untouched, moved
+  end
+  whole = whole - burst
+elseif cost < 0 and (whole < 0 or whole + rest == 0) then
+  -- give_back: full
+  return 0, burst, moved
+end
+
+-- time_to_gain. The product or the sum may pass 2^53 and be rounded: both are cut to one below.
+local left = whole % tokens
+local units = left * period + rest
+local over = units % tokens
+local time = (whole - left) / tokens * period + (units - over) / tokens
+if over > 0 then
+  time = time + 1
+end
+if not allowed then
+  time = time + ahead
+  if time >= EXACT then
+    time = EXACT - 1
+  end
+  return time, untouched, moved
+end
+
+-- fresh_at
+local fresh_at = at + time
+if fresh_at >= EXACT then
+  fresh_at = EXACT - 1
+end
+
+-- Encoded.
+if rest > 0 and tokens < period then
+  local short = period - rest
+  local beyond = short % tokens
+  local back = (short - beyond) / tokens
+  if beyond > 0 then
+    back, beyond = back + 1, tokens - beyond
+  end
+  if back <= at then
+    whole, rest, at = whole + 1, beyond, at - back
+  end
+end
+local taken
+if at < HALF and rest == 0 and whole < 4294967296 then
+  taken = struct.pack('>I7I4', at + HALF, whole)
+elseif at < HALF and rest < 256 and whole < 256 and period < 16777216 then
+  taken = struct.pack('>I7I1I1I3', at + HALF, whole, rest, period)
+else
+  taken = struct.pack('>I1I7I5I7I7', 32, at, whole, rest, period)
+end
+return 0, untouched - cost, moved, taken, fresh_at

@@ -122,6 +122,14 @@ impl Memory {
                     shards.of(*id).put(*id, state, due(&ask.ask.algorithm, state));
                 }
                 (Some(Place::New), _, None) => self.release_room(),
+                (Some(Place::Known), Some(id), None) => {
+                    // Under a smaller burst than before a bucket may owe what it did not owe.
+                    if let Some(Some(state)) = states.get(at).copied()
+                        && ask.ask.algorithm.in_debt(state)
+                    {
+                        shards.of(*id).put(*id, state, due(&ask.ask.algorithm, state));
+                    }
+                }
                 (Some(Place::Shared), _, Some(state)) => {
                     if let Some(shared) = &mut shared {
                         let fresh_at = ask.ask.algorithm.fresh_at(state);

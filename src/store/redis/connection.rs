@@ -15,7 +15,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::{read_answer, run};
+use super::call::Call;
+use super::run;
 use crate::store::health::{Health, jitter};
 use crate::store::{Shared, StoreError};
 
@@ -39,7 +40,7 @@ const QUEUE: usize = 4_096;
 pub(super) struct Server {
     pub(super) url: String,
     /// A call that tells whether the server can decide.
-    pub(super) probe: Option<Cmd>,
+    pub(super) probe: Option<Call>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -230,8 +231,9 @@ impl Server {
     async fn probe(&self, live: &Live) -> Result<(), StoreError> {
         let Some(probe) = &self.probe else { return Ok(()) };
         // As long as a request would wait: a server that is slower than that is no use yet.
-        let call = live.clone().call(probe, |answer| read_answer(&answer, 1));
-        timeout(self.shared.timeout(), call).await.map_err(|_| StoreError::TimedOut)?.map(|_| ())
+        let command = probe.command();
+        let call = live.clone().call(&command, |answer| probe.read(&answer).map(|_| ()));
+        timeout(self.shared.timeout(), call).await.map_err(|_| StoreError::TimedOut)?
     }
 
     /// Returns when the connection is not to be used any more.

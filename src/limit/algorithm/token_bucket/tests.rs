@@ -1,0 +1,287 @@
+use super::*;
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
+
+fn params(count: u64, interval: u64, burst: u64) -> Params {
+    Params { rate: Rate::new(count, interval).unwrap(), burst: Burst::new(burst).unwrap() }
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+fn cost(tokens: u64) -> Cost {
+    Cost::new(tokens).unwrap()
+}
+
+fn bucket(step: &Step) -> Option<State> {
+    step.taken.or(step.kept).map(|AnyState::TokenBucket(state)| state)
+}
+
+fn wait(step: &Step) -> Option<u64> {
+    match step.decision.outcome {
+        Outcome::Reject { retry_after } => {
+            retry_after.map(|wait| u64::try_from(wait.as_micros()).unwrap())
+        }
+        Outcome::Allow => panic!("allowed"),
+    }
+}
+
+fn passes(params: &Params, state: Option<State>, tokens: u64, now: Timestamp) -> bool {
+    decide(params, state, cost(tokens), now).decision.outcome == Outcome::Allow
+}
+
+/// Figures of every size, the extreme ones often.
+fn any_params() -> impl Strategy<Value = Params> {
+    let rate = prop_oneof![
+        Just((1, DAY)),
+        Just((10_000_000, SECOND)),
+        Just((1, 3_650 * DAY)),
+        // Coprime, their product just below 2^53.
+        Just((94_906_265, 94_906_264)),
+        Just((30, 3_600 * SECOND)),
+        (1_u64..1_000, 1_u64..10),
+        (1_u64..10_000_000, 1_u64..DAY),
+    ];
+    let burst = prop_oneof![1_u64..5, 1_u64..1_000, Just(1_000_000_000)];
+    (rate, burst).prop_filter_map("a rate that fits", |((count, interval), burst)| {
+        Some(Params { rate: Rate::new(count, interval).ok()?, burst: Burst::new(burst)? })
+    })
+}
+
+/// A bucket of these figures as it may be found at 2^52, a remainder and all.
+fn any_state(params: Params) -> impl Strategy<Value = (Params, State)> {
+    let period = params.rate.period();
+    let missing =
+        prop_oneof![0..=params.burst.get(), Just(params.burst.get()), Just(3 * params.burst.get())];
+    (missing, 0..period)
+        .prop_map(move |(missing, rest)| (params, State { missing, rest, period, at: at(1 << 52) }))
+}
+
+fn any_bucket() -> impl Strategy<Value = (Params, State)> {
+    any_params().prop_flat_map(any_state)
+}
+
+/// A move of the clock: forward by this many thousandths of the time for one token, or to a
+/// time that many microseconds off, forward or back.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Tokens(u64),
+    Micros(i64),
+}
+
+impl Move {
+    fn from(self, now: u64, rate: Rate) -> u64 {
+        match self {
+            Self::Tokens(thousandths) => {
+                let micros = u128::from(rate.period()) * u128::from(thousandths)
+                    / (1_000 * u128::from(rate.tokens()));
+                now + u64::try_from(micros).unwrap()
+            }
+            Self::Micros(micros) => now.saturating_add_signed(micros),
+        }
+    }
+}
+
+fn forward() -> impl Strategy<Value = Move> {
+    prop_oneof![(0_u64..3_000).prop_map(Move::Tokens), (0_i64..5_000_000).prop_map(Move::Micros)]
+}
+
+fn anywhere() -> impl Strategy<Value = Move> {
+    prop_oneof![3 => forward(), 1 => (-5_000_000_i64..0).prop_map(Move::Micros)]
+}
+
+#[test]
+fn a_new_bucket_is_full_and_refills_at_the_rate() {
+    let figures = params(10, SECOND, 10);
+    let mut state = None;
+    for left in (0..10).rev() {
+        let step = decide(&figures, state, Cost::ONE, at(0));
+        let allow = Decision { outcome: Outcome::Allow, remaining: left };
+        assert_eq!(step.decision, allow);
+        state = bucket(&step);
+    }
+    assert_eq!(wait(&decide(&figures, state, Cost::ONE, at(0))), Some(100_000));
+    assert_eq!(wait(&decide(&figures, state, cost(3), at(50_000))), Some(250_000));
+    assert_eq!(wait(&decide(&figures, state, cost(11), at(0))), None);
+    assert!(passes(&figures, state, 1, at(100_000)));
+}
+
+#[test]
+fn a_burst_after_idle_time_is_no_larger_than_the_bucket() {
+    let figures = params(10, SECOND, 10);
+    let mut state = bucket(&decide(&figures, None, Cost::ONE, at(0)));
+    let now = at(1_700_000);
+    let mut passed = 0;
+    while passes(&figures, state, 1, now) {
+        state = bucket(&decide(&figures, state, Cost::ONE, now));
+        passed += 1;
+    }
+    assert_eq!(passed, 10);
+}
+
+#[test]
+fn changed_figures_go_on_from_what_was_used() {
+    let before = params(10, SECOND, 10);
+    let state = bucket(&decide(&before, None, cost(4), at(0)));
+    for (name, after, remaining) in [
+        ("a larger burst", params(10, SECOND, 100), 95),
+        ("a smaller burst", params(10, SECOND, 5), 0),
+        ("another rate", params(1, DAY, 10), 5),
+    ] {
+        let step = decide(&after, state, Cost::ONE, at(0));
+        assert_eq!(step.decision.remaining, remaining, "{name}");
+    }
+    let smaller = params(10, SECOND, 3);
+    assert!(in_debt(&smaller, state.unwrap()));
+    assert_eq!(wait(&decide(&smaller, state, Cost::ONE, at(0))), Some(200_000));
+}
+
+#[test]
+fn a_clock_that_is_a_little_behind_waits_for_the_state() {
+    let figures = params(1, SECOND, 1);
+    let state = bucket(&decide(&figures, None, Cost::ONE, at(10 * SECOND)));
+    let step = decide(&figures, state, Cost::ONE, at(9 * SECOND));
+    assert_eq!(wait(&step), Some(2 * SECOND));
+    assert_eq!(step.kept, None);
+}
+
+#[test]
+fn a_clock_that_stepped_back_takes_the_state_with_it() {
+    let figures = params(1, SECOND, 1);
+    let state = bucket(&decide(&figures, None, Cost::ONE, at(3_600 * SECOND)));
+    let step = decide(&figures, state, Cost::ONE, at(SECOND));
+    assert_eq!(wait(&step), Some(SECOND));
+    assert!(passes(&figures, bucket(&step), 1, at(2 * SECOND)));
+}
+
+proptest! {
+    #[test]
+    fn no_interval_passes_more_than_burst_and_rate_allow(
+        (figures, start) in any_bucket(),
+        begins_new in any::<bool>(),
+        moves in prop::collection::vec((anywhere(), 1_u64..4), 1..60),
+    ) {
+        let mut state = (!begins_new).then_some(start);
+        let mut now = 1_u64 << 52;
+        // Only what the clock gained over where it had been counts as time.
+        let (mut reached, mut time) = (now, 0_u64);
+        let mut passed: Vec<(u64, u64)> = Vec::new();
+        for (step, tokens) in moves {
+            now = step.from(now, figures.rate).min(EXACT - 1);
+            if state.is_none() {
+                // A new bucket has seen no time yet that a clock could be behind of.
+                reached = now;
+            }
+            if now >= reached || reached - now > STALE {
+                time += now.saturating_sub(reached);
+                reached = now;
+            }
+            let tokens = tokens.min(figures.burst.get());
+            let step = decide(&figures, state, cost(tokens), at(now));
+            state = bucket(&step).or(state);
+            if step.decision.outcome == Outcome::Allow {
+                passed.push((time, tokens));
+            }
+        }
+        for (first, &(from, _)) in passed.iter().enumerate() {
+            let mut sum = 0_u128;
+            for &(until, tokens) in &passed[first..] {
+                sum += u128::from(tokens);
+                let beyond = sum.saturating_sub(u128::from(figures.burst.get()));
+                let gained = u128::from(until - from) * u128::from(figures.rate.tokens());
+                prop_assert!(beyond * u128::from(figures.rate.period()) <= gained);
+            }
+        }
+    }
+
+    #[test]
+    fn the_promised_wait_is_exact(
+        (figures, state) in any_bucket(),
+        tokens in 1_u64..1_000,
+        off in -2_000_000_i64..2_000_000,
+    ) {
+        let tokens = tokens.min(figures.burst.get());
+        let now = at(state.at.as_micros().saturating_add_signed(off));
+        let step = decide(&figures, Some(state), cost(tokens), now);
+        if step.decision.outcome == Outcome::Allow {
+            return Ok(());
+        }
+        let state = bucket(&step).or(Some(state));
+        let wait = wait(&step).unwrap();
+        prop_assert!(wait > 0);
+        let then = now.plus_micros(wait);
+        if then < Timestamp::MAX {
+            prop_assert!(passes(&figures, state, tokens, then));
+            prop_assert!(!passes(&figures, state, tokens, now.plus_micros(wait - 1)));
+        }
+    }
+
+    #[test]
+    fn at_fresh_at_a_bucket_is_as_good_as_new(
+        (figures, state) in any_bucket(),
+        tokens in 1_u64..1_000,
+        later in 0_u64..DAY,
+    ) {
+        let fresh = fresh_at(&figures, state);
+        if fresh < Timestamp::MAX {
+            let now = fresh.plus_micros(later);
+            prop_assert_eq!(
+                decide(&figures, Some(state), cost(tokens), now),
+                decide(&figures, None, cost(tokens), now)
+            );
+            if state.missing > 0 || state.rest > 0 {
+                let before = at(fresh.as_micros() - 1);
+                let all = figures.burst.get();
+                prop_assert!(!passes(&figures, Some(state), all, before));
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_nothing_and_sticks_nowhere(
+        (figures, state) in any_bucket(),
+        back in 1_u64..(1 << 52),
+    ) {
+        let now = at(state.at.as_micros() - back);
+        let before = decide(&figures, Some(state), Cost::ONE, state.at);
+        let step = decide(&figures, Some(state), Cost::ONE, now);
+        prop_assert!(step.untouched <= before.untouched);
+        let kept = match step.kept {
+            Some(AnyState::TokenBucket(kept)) => kept,
+            None => state,
+        };
+        prop_assert!(kept.at.micros_since(now) <= STALE);
+        let to_fill = time_to_gain(&figures, state.missing, state.rest);
+        prop_assert!(fresh_at(&figures, kept) <= now.plus_micros(STALE).plus_micros(to_fill));
+    }
+
+    #[test]
+    fn what_is_given_back_is_there_again(
+        (figures, state) in any_bucket(),
+        tokens in 1_u64..1_000,
+        later in 0_u64..DAY,
+    ) {
+        let now = state.at.plus_micros(later);
+        let step = decide(&figures, Some(state), cost(tokens), now);
+        if let Some(AnyState::TokenBucket(taken)) = step.taken {
+            let back = give_back(&figures, taken, tokens, now);
+            let again = decide(&figures, back, cost(tokens), now);
+            prop_assert_eq!(again.decision, step.decision);
+            prop_assert_eq!(again.untouched, step.untouched);
+        }
+    }
+
+    #[test]
+    fn a_change_of_figures_gives_less_than_nothing(
+        (figures, state) in any_bucket(),
+        other in any_params(),
+    ) {
+        let step = decide(&other, Some(state), Cost::ONE, state.at);
+        let used = state.missing + u64::from(state.rest > 0);
+        prop_assert_eq!(step.untouched, other.burst.get().saturating_sub(used));
+        prop_assert!(fresh_at(&figures, state) >= state.at);
+    }
+}

@@ -1,0 +1,286 @@
+//! One script call for any number of requests: how it is packed, and how its answer is read. The
+//! other side is `shell.lua`, whose head says what the bytes mean.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{Cmd, Script, Value};
+
+use crate::limit::Mode;
+use crate::limit::algorithm;
+use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::decision::{Decision, Outcome};
+
+/// More requests than this go into the next call: Redis does nothing else while it runs one.
+const MOST_REQUESTS: usize = 32;
+
+/// The same for asks. A request with more has a call to itself.
+const MOST_ASKS: usize = 64;
+
+/// What is said of an ask: two numbers of 8 bytes.
+const SAID: usize = 16;
+
+const NEVER: i64 = -1;
+const WRONG_TYPE: i64 = -2;
+
+const SHELL: &str = include_str!("../shell.lua");
+
+/// The script, and the hash by which Redis knows it.
+pub(super) static SCRIPT: LazyLock<Code> = LazyLock::new(|| {
+    let text = format!("{}{SHELL}", algorithm::LUA);
+    let hash = Script::new(&text).get_hash().to_owned();
+    Code { text, hash }
+});
+
+pub(super) struct Code {
+    pub(super) text: String,
+    hash: String,
+}
+
+/// What a request wants of its buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// To take where every enforcing limit of the request allows.
+    Take,
+    /// To know what would be said, and to take in no case.
+    Look,
+    /// To return what it had taken.
+    GiveBack,
+}
+
+/// What the script says about one ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// What the limit says; nothing that matters where tokens were given back.
+    Decided(Decision),
+    /// Its key holds no string; nothing was taken for any ask of the request.
+    WrongType,
+}
+
+/// Requests that go to Redis together.
+#[derive(Default)]
+pub(super) struct Call {
+    /// The names of the buckets, each once, one after the other.
+    keys: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+    plan: Vec<u8>,
+    /// Different figures, costs and modes, each once.
+    terms: Vec<Ask>,
+    /// For each request the number of its asks.
+    requests: Vec<usize>,
+}
+
+impl Call {
+    /// Whether a request with so many asks may still join.
+    pub(super) fn has_room(&self, asks: usize) -> bool {
+        self.requests.is_empty()
+            || (self.requests.len() < MOST_REQUESTS
+                && self.requests.iter().sum::<usize>() + asks <= MOST_ASKS)
+    }
+
+    /// Begins a request, whose asks are to follow.
+    pub(super) fn request(&mut self, verb: Verb, asks: usize) {
+        self.plan.push(match verb {
+            Verb::Take => 1,
+            Verb::Look => 2,
+            Verb::GiveBack => 3,
+        });
+        self.number(asks);
+        self.requests.push(asks);
+    }
+
+    /// Adds an ask about the bucket whose name `write_key` appends.
+    pub(super) fn ask(&mut self, ask: &Ask, write_key: impl FnOnce(&mut Vec<u8>)) {
+        let begin = self.keys.len();
+        write_key(&mut self.keys);
+        let bucket = self.bucket(begin);
+        self.number(bucket);
+        let known = self.terms.iter().position(|terms| terms == ask);
+        let terms = known.unwrap_or_else(|| {
+            self.terms.push(*ask);
+            self.terms.len() - 1
+        });
+        self.number(terms + 1);
+    }
+
+    /// The place, from 1 on, of the bucket whose name begins here and is the last one written.
+    fn bucket(&mut self, begin: usize) -> usize {
+        let (before, name) = self.keys.split_at(begin);
+        let mut from = 0;
+        for (place, end) in self.ends.iter().enumerate() {
+            if before.get(from..*end) == Some(name) {
+                self.keys.truncate(begin);
+                return place + 1;
+            }
+            from = *end;
+        }
+        self.ends.push(self.keys.len());
+        self.ends.len()
+    }
+
+    /// Two bytes of the plan. What does not fit gives a call that Redis refuses.
+    fn number(&mut self, number: usize) {
+        let number = u16::try_from(number).unwrap_or(u16::MAX);
+        self.plan.extend_from_slice(&number.to_be_bytes());
+    }
+
+    /// The call as it is sent.
+    pub(super) fn command(&self) -> Cmd {
+        let mut terms = Vec::with_capacity(64);
+        let size = self.keys.len() + self.plan.len() + 64 * (1 + self.terms.len());
+        let mut call = Cmd::with_capacity(4 + self.ends.len() + self.terms.len(), size);
+        call.arg("EVALSHA").arg(&SCRIPT.hash).arg(self.ends.len());
+        let mut from = 0;
+        for end in &self.ends {
+            call.arg(self.keys.get(from..*end).unwrap_or_default());
+            from = *end;
+        }
+        call.arg(&self.plan);
+        for ask in &self.terms {
+            terms.clear();
+            pack_terms(ask, &mut terms);
+            call.arg(&terms);
+        }
+        call
+    }
+
+    /// What is said to each request, in their order; `None` where the answer is none to this call.
+    pub(super) fn read<'a>(
+        &'a self,
+        answer: &'a Value,
+    ) -> Option<impl Iterator<Item = PerAsk<Said>> + 'a> {
+        let Value::BulkString(bytes) = answer else { return None };
+        let (said, odd) = bytes.as_chunks::<SAID>();
+        let all = self.requests.iter().sum::<usize>();
+        if said.len() != all || !odd.is_empty() || said.iter().any(|said| read(said).is_none()) {
+            return None;
+        }
+        let mut said = said.iter().filter_map(read);
+        Some(self.requests.iter().map(move |asks| said.by_ref().take(*asks).collect()))
+    }
+}
+
+fn pack_terms(ask: &Ask, into: &mut Vec<u8>) {
+    for number in ask.algorithm.figures().into_iter().chain([ask.cost.get()]) {
+        // MessagePack's unsigned whole number of 64 bits.
+        into.push(0xCF);
+        into.extend_from_slice(&number.to_be_bytes());
+    }
+    into.push(match ask.mode {
+        Mode::Enforce => 0xC3,
+        Mode::Shadow => 0xC2,
+    });
+    // A text of up to 255 bytes.
+    let name = ask.algorithm.name();
+    into.extend([0xD9, u8::try_from(name.len()).unwrap_or(u8::MAX)]);
+    into.extend_from_slice(name.as_bytes());
+}
+
+fn read(said: &[u8; SAID]) -> Option<Said> {
+    let (wait, remaining) = said.split_first_chunk::<8>()?;
+    let wait = i64::from_be_bytes(*wait);
+    let remaining = u64::try_from(i64::from_be_bytes(*remaining.first_chunk::<8>()?)).ok()?;
+    let outcome = match wait {
+        0 => Outcome::Allow,
+        NEVER => Outcome::Reject { retry_after: None },
+        WRONG_TYPE => return Some(Said::WrongType),
+        _ => {
+            Outcome::Reject { retry_after: Some(Duration::from_micros(u64::try_from(wait).ok()?)) }
+        }
+    };
+    Some(Said::Decided(Decision { outcome, remaining }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::algorithm::Algorithm;
+    use crate::limit::algorithm::token_bucket::Params;
+    use crate::limit::rate::{Burst, Cost};
+
+    fn ask(cost: u64) -> Ask {
+        let params = Params { rate: "1/s".parse().unwrap(), burst: Burst::new(5).unwrap() };
+        let algorithm = Algorithm::TokenBucket(params);
+        Ask { algorithm, cost: Cost::new(cost).unwrap(), mode: Mode::Enforce }
+    }
+
+    /// A call of requests that each ask about these buckets.
+    fn call(requests: &[&[(&str, u64)]]) -> Call {
+        let mut call = Call::default();
+        for asks in requests {
+            call.request(Verb::Take, asks.len());
+            for (name, cost) in *asks {
+                call.ask(&ask(*cost), |key| key.extend_from_slice(name.as_bytes()));
+            }
+        }
+        call
+    }
+
+    fn answer(numbers: &[i64]) -> Value {
+        Value::BulkString(numbers.iter().flat_map(|number| number.to_be_bytes()).collect())
+    }
+
+    #[test]
+    fn buckets_and_terms_are_sent_once() {
+        let call = call(&[&[("a", 1), ("bb", 1)], &[("bb", 2)], &[("a", 1)]]);
+        assert_eq!((call.keys.as_slice(), call.ends.as_slice()), (&b"abb"[..], &[1, 3][..]));
+        assert_eq!(call.terms, [ask(1), ask(2)]);
+        assert_eq!(
+            call.plan,
+            [
+                [1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1].as_slice(),
+                &[1, 0, 1, 0, 2, 0, 2],
+                &[1, 0, 1, 0, 1, 0, 1]
+            ]
+            .concat()
+        );
+        let arguments = call.command().args_iter().count();
+        assert_eq!(arguments, 3 + 2 + 1 + 2);
+    }
+
+    #[test]
+    fn a_call_is_bounded_and_any_request_fits_into_one() {
+        let mut full = Call::default();
+        assert!(full.has_room(10_000));
+        for _ in 0..MOST_REQUESTS {
+            assert!(full.has_room(1));
+            full.request(Verb::Take, 1);
+        }
+        assert!(!full.has_room(1));
+        let large = call(&[&[("a", 1); MOST_ASKS - 1]]);
+        assert!(large.has_room(1) && !large.has_room(2));
+    }
+
+    #[test]
+    fn each_request_has_its_own_answers() {
+        let call = call(&[&[("a", 1)], &[("a", 1), ("b", 1)]]);
+        let answer = answer(&[0, 7, -1, 3, -2, 0]);
+        let said: Vec<_> = call.read(&answer).unwrap().map(PerAsk::into_vec).collect();
+        let decided = |outcome, remaining| Said::Decided(Decision { outcome, remaining });
+        assert_eq!(
+            said,
+            [
+                vec![decided(Outcome::Allow, 7)],
+                vec![decided(Outcome::Reject { retry_after: None }, 3), Said::WrongType],
+            ]
+        );
+    }
+
+    #[test]
+    fn only_an_answer_to_the_question_is_a_decision() {
+        let call = call(&[&[("a", 1)]]);
+        assert!(call.read(&answer(&[5, 0])).is_some());
+        for (name, answer) in [
+            ("no text", Value::Okay),
+            ("too short", Value::BulkString(vec![0; SAID - 1])),
+            ("too long", Value::BulkString(vec![0; SAID + 1])),
+            ("of two asks", answer(&[0, 7, 0, 7])),
+            ("nothing", answer(&[])),
+            ("an unknown word", answer(&[-3, 7])),
+            ("negative tokens", answer(&[0, -1])),
+        ] {
+            assert!(call.read(&answer).is_none(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Where a worker's requests meet on their way to Redis.
+//!
+//! Whoever asks joins the call that is being gathered, and the first one to do so wakes the sender.
+//! That is one of the worker's tasks like any other: it runs when those that were ready before it
+//! have run, so it finds what they all asked, and nobody waits for anybody who may still come. Calls
+//! follow each other on the connection without waiting for answers.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::call::{Call, Said, Verb};
+use super::connection::Connection;
+use crate::limit::decide::PerAsk;
+use crate::store::StoreError;
+
+/// A worker's requests that are to be sent.
+pub(super) struct Queue {
+    gathered: Arc<Gathered>,
+    sender: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Gathered {
+    calls: Mutex<Vec<Shared>>,
+    filled: Notify,
+}
+
+/// A call, and who waits for its answers, in the order of its requests.
+struct Shared {
+    call: Call,
+    waiting: Vec<oneshot::Sender<Answer>>,
+    deadline: Instant,
+}
+
+type Answer = Result<PerAsk<Said>, StoreError>;
+
+impl Queue {
+    /// Begins to send over this connection.
+    pub(super) fn to(connection: Arc<Connection>) -> Self {
+        let gathered = Arc::new(Gathered::default());
+        let sender = tokio::spawn(send(Arc::clone(&gathered), connection));
+        Self { gathered, sender }
+    }
+
+    /// Joins a call with a request of so many asks, which `ask` adds, and waits for what is said to
+    /// them: at most until `deadline`, or until that of whoever began the call.
+    pub(super) async fn join(
+        &self,
+        verb: Verb,
+        asks: usize,
+        deadline: Instant,
+        ask: impl FnOnce(&mut Call),
+    ) -> Answer {
+        let (sender, answer) = oneshot::channel();
+        self.gathered.join(deadline, sender, asks, |call| {
+            call.request(verb, asks);
+            ask(call);
+        });
+        // An error means that the worker ends.
+        answer.await.unwrap_or(Err(StoreError::NotConnected))
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.sender.abort();
+    }
+}
+
+impl Gathered {
+    fn join(
+        &self,
+        deadline: Instant,
+        waiting: oneshot::Sender<Answer>,
+        asks: usize,
+        add: impl FnOnce(&mut Call),
+    ) {
+        let mut calls = self.calls();
+        if calls.is_empty() {
+            self.filled.notify_one();
+        }
+        if !calls.last().is_some_and(|shared| shared.call.has_room(asks)) {
+            calls.push(Shared { call: Call::default(), waiting: Vec::new(), deadline });
+        }
+        if let Some(shared) = calls.last_mut() {
+            add(&mut shared.call);
+            shared.waiting.push(waiting);
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Vec<Shared>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn send(gathered: Arc<Gathered>, connection: Arc<Connection>) {
+    loop {
+        gathered.filled.notified().await;
+        let calls = mem::take(&mut *gathered.calls());
+        for shared in calls {
+            tokio::spawn(shared.run(Arc::clone(&connection)));
+        }
+    }
+}
+
+impl Shared {
+    async fn run(mut self, connection: Arc<Connection>) {
+        if self.waiting.iter().all(oneshot::Sender::is_closed) {
+            return;
+        }
+        let waiting = &mut self.waiting;
+        let call = &self.call;
+        // Whoever has left in the meantime does not hear it.
+        let tell_all = |answer| {
+            let answers = call.read(&answer)?;
+            for (waiting, answer) in waiting.drain(..).zip(answers) {
+                let _ = waiting.send(Ok(answer));
+            }
+            Some(())
+        };
+        if let Err(error) = connection.call(&call.command(), tell_all, self.deadline).await {
+            for waiting in self.waiting {
+                let _ = waiting.send(Err(error.clone()));
+            }
+        }
+    }
+}
