@@ -188,7 +188,8 @@ impl fmt::Write for Writer {
     }
 }
 
-fn hash(value: &[u8]) -> String {
+/// The first 128 bits of SHA-256, base64url without padding.
+pub(crate) fn hash(value: &[u8]) -> String {
     let digest = Sha256::digest(value);
     URL_SAFE_NO_PAD.encode(digest.first_chunk::<16>().unwrap_or(&[0; 16]))
 }

@@ -3,6 +3,11 @@
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::plan::{KeyDisplay, LimitSpec};
+use crate::request::key::hash;
+
+/// A longer key stands in Redis by its hash: a client that chooses paths would fill its memory with
+/// names.
+const LONGEST: usize = 256;
 
 /// A bucket, by what its key in Redis is made of.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +38,9 @@ impl BucketName<'_> {
             into.push(b'{');
             match display {
                 KeyDisplay::Hashed if spec.key.has_secrets() => {
-                    into.extend_from_slice(spec.key.hashed(key).as_bytes());
+                    write_key(&spec.key.hashed(key), into);
                 }
-                KeyDisplay::Hashed | KeyDisplay::Plain => into.extend_from_slice(key.as_bytes()),
+                KeyDisplay::Hashed | KeyDisplay::Plain => write_key(key, into),
             }
             into.extend_from_slice(b"}:");
         }
@@ -43,6 +48,16 @@ impl BucketName<'_> {
         let Suffix(suffix) = Suffix::of(algorithm);
         into.extend_from_slice(suffix.as_bytes());
     }
+}
+
+fn write_key(key: &Key, into: &mut Vec<u8>) {
+    if key.as_bytes().len() <= LONGEST {
+        into.extend_from_slice(key.as_bytes());
+        return;
+    }
+    // No key begins so: a percent sign in one is followed by a digit or a dash.
+    into.extend_from_slice(b"%~");
+    into.extend_from_slice(hash(key.as_bytes()).as_bytes());
 }
 
 /// What a key's name ends with, so that a limit whose algorithm changes begins anew.
@@ -53,5 +68,27 @@ impl Suffix {
         match algorithm {
             Algorithm::TokenBucket(_) => Self(""),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(value: &str) -> String {
+        let mut name = Vec::new();
+        write_key(&Key::of([Some(value.as_bytes())]), &mut name);
+        String::from_utf8(name).unwrap()
+    }
+
+    #[test]
+    fn a_long_key_stands_in_redis_by_its_hash() {
+        let longest = "a".repeat(LONGEST);
+        assert_eq!(written(&longest), longest);
+        let long = written(&format!("{longest}b"));
+        assert_eq!(long.len(), 2 + 22, "{long}");
+        assert!(long.starts_with("%~"));
+        assert_ne!(long, written(&format!("{longest}c")));
+        assert_ne!(written("%~"), "%~");
     }
 }
