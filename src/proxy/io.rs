@@ -349,3 +349,60 @@ impl AsyncWrite for ClientStream {
         self.watch(written)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: Times = Times {
+        header: Duration::from_secs(10),
+        idle: Duration::from_secs(75),
+        write: Duration::from_secs(30),
+    };
+
+    /// A connection whose first request has been answered, a second after it was accepted.
+    async fn answered() -> (Instant, Phase) {
+        let phase = Phase::new(TIMES);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        phase.begin(Instant::now());
+        phase.end();
+        (Instant::now(), phase)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_parked_and_later_closed() {
+        let (ended, phase) = answered().await;
+        assert_eq!(phase.due(), Some((ended + PARK, Due::Park)));
+        assert_eq!(phase.idle_until(), Some(ended + TIMES.idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_still_under_way_keeps_a_connection_from_being_parked() {
+        let (ended, phase) = answered().await;
+        phase.unsettle();
+        assert_eq!(phase.due(), Some((ended + TIMES.idle, Due::Close)), "a rest of its request");
+        phase.begin(ended);
+        phase.end();
+        assert_eq!(phase.due(), Some((ended + PARK, Due::Park)), "gone with the next request");
+        phase.write_waits();
+        assert_eq!(phase.due(), Some((ended + TIMES.write, Due::Close)), "a write that waits");
+        phase.write_moved();
+        assert_eq!(phase.due(), Some((ended + PARK, Due::Park)));
+        phase.bytes_came();
+        assert_eq!(phase.due(), Some((ended + TIMES.header, Due::Close)), "a head has begun");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_not_asked_yet_is_not_parked() {
+        let phase = Phase::new(TIMES);
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_time_is_short_is_closed_instead() {
+        let phase = Phase::new(Times { idle: PARK, ..TIMES });
+        phase.begin(Instant::now());
+        phase.end();
+        assert_eq!(phase.due(), Some((Instant::now() + PARK, Due::Close)));
+    }
+}

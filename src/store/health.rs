@@ -87,7 +87,6 @@ impl Health {
             tracing::warn!(
                 server = self.server,
                 %error,
-                until_it_answers = "each limit follows its on_store_error",
                 "store unavailable"
             );
         }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::decide::Ask;
+use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
@@ -51,7 +50,7 @@ pub struct Quota {
 
 /// What the limits say to a request, one entry for each enforcing limit that was asked, in the
 /// route's order.
-pub type Quotas = SmallVec<[Quota; 2]>;
+pub type Quotas = PerAsk<Quota>;
 
 /// Why the limits do not let a request pass.
 #[derive(Debug)]
@@ -136,8 +135,8 @@ impl Throttle {
 
     /// Asks the store about the limits that need one, and joins what needs none.
     async fn decide(&self, applying: &[Applying<'_>], now: Timestamp) -> Result<Decided, Refused> {
-        let mut places: SmallVec<[usize; 4]> = SmallVec::new();
-        let mut asks: SmallVec<[BucketAsk<'_>; 4]> = SmallVec::new();
+        let mut places: PerAsk<usize> = PerAsk::new();
+        let mut asks: PerAsk<BucketAsk<'_>> = PerAsk::new();
         for (place, limit) in applying.iter().enumerate() {
             if let Figures::Limited(algorithm) = limit.figures {
                 let ask = Ask { algorithm, cost: limit.cost, mode: limit.spec.mode };
@@ -145,7 +144,7 @@ impl Throttle {
                 asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask });
             }
         }
-        let mut decisions: SmallVec<[_; 4]> =
+        let mut decisions: PerAsk<_> =
             applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect();
         if asks.is_empty() {
             let closed = applying.iter().position(|limit| limit.spec.mode == Mode::Enforce);
@@ -207,7 +206,7 @@ impl Throttle {
 }
 
 struct Decided {
-    decisions: SmallVec<[Option<Decision>; 4]>,
+    decisions: PerAsk<Option<Decision>>,
     verdict: Verdict,
 }
 
@@ -234,8 +233,8 @@ fn applying<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
     request: &View<'_>,
-) -> Result<SmallVec<[Applying<'p>; 4]>, Refused> {
-    let mut applying = SmallVec::new();
+) -> Result<PerAsk<Applying<'p>>, Refused> {
+    let mut applying = PerAsk::new();
     for limit in &route.limits {
         let spec = &plan.limits[*limit];
         match apply(spec, request) {
