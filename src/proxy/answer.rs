@@ -152,7 +152,7 @@ fn throttled(
     if let (true, Some(wait)) = (answer.retry_after, refusing.retry_after) {
         quotas::write_retry_after(headers, wait);
     }
-    quotas::write_quotas(headers, &refusing.quotas, default);
+    quotas::write_quotas(headers, &refusing.quotas, default, refusing.retry_after);
     response
 }
 

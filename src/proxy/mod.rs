@@ -273,7 +273,7 @@ fn respond(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
 fn finish(response: &mut Response<ResponseBody>, plan: &Plan, route: &RouteSpec, quotas: &Quotas) {
     let headers = response.headers_mut();
     if !quotas.is_empty() {
-        write_quotas(headers, quotas, &plan.reject);
+        write_quotas(headers, quotas, &plan.reject, None);
     }
     headers::change(headers, &route.response_headers);
 }

@@ -17,11 +17,12 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 
 /// Writes `ratelimit-policy` and `ratelimit` as in draft-ietf-httpapi-ratelimit-headers-11, and the
 /// older `x-ratelimit-*`, each for the limits whose answer asks for it; `default` is the answer of
-/// those that have none of their own.
+/// those that have none of their own. `retry_after` is what a rejected client is told to wait.
 pub(in crate::proxy) fn write_quotas(
     headers: &mut HeaderMap,
     quotas: &[Quota],
     default: &AnswerSpec,
+    retry_after: Option<Duration>,
 ) {
     let mut policy = Text::default();
     let mut state = Text::default();
@@ -29,7 +30,7 @@ pub(in crate::proxy) fn write_quotas(
     for quota in quotas {
         let answer = quota.limit.reject.as_deref().unwrap_or(default);
         if answer.ratelimit {
-            write_member(&mut policy, &mut state, quota);
+            write_member(&mut policy, &mut state, quota, retry_after);
         }
         if answer.x_ratelimit && tightest.is_none_or(|other| is_tighter(quota, other)) {
             tightest = Some(quota);
@@ -42,7 +43,7 @@ pub(in crate::proxy) fn write_quotas(
     if let Some(quota) = tightest {
         headers.insert(X_RATELIMIT_LIMIT, quota.burst.into());
         headers.insert(X_RATELIMIT_REMAINING, quota.remaining.into());
-        if let Some(seconds) = reset(quota) {
+        if let Some(seconds) = reset(quota, retry_after) {
             headers.insert(X_RATELIMIT_RESET, seconds.into());
         }
     }
@@ -53,14 +54,14 @@ pub(in crate::proxy) fn write_retry_after(headers: &mut HeaderMap, wait: Duratio
     headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
 }
 
-fn write_member(policy: &mut Text, state: &mut Text, quota: &Quota) {
+fn write_member(policy: &mut Text, state: &mut Text, quota: &Quota, retry_after: Option<Duration>) {
     let name = quota.limit.name.as_str();
     policy.member(name).parameter(";q=", quota.burst);
     if let Some(window) = quota.window {
         policy.parameter(";w=", window);
     }
     state.member(name).parameter(";r=", quota.remaining);
-    if let Some(seconds) = reset(quota) {
+    if let Some(seconds) = reset(quota, retry_after) {
         state.parameter(";t=", seconds);
     }
 }
@@ -95,11 +96,12 @@ impl Text {
     }
 }
 
-/// The seconds after which a limit is as it was: its window, or what a refused client waits.
-fn reset(quota: &Quota) -> Option<u64> {
+/// The seconds after which a limit is as it was; of one that refuses, what its client waits for all
+/// of them together: an earlier try would be in vain.
+fn reset(quota: &Quota, retry_after: Option<Duration>) -> Option<u64> {
     match quota.outcome {
         Outcome::Allow => quota.window,
-        Outcome::Reject { retry_after } => retry_after.map(whole_seconds),
+        Outcome::Reject { .. } => retry_after.map(whole_seconds),
     }
 }
 
