@@ -32,7 +32,12 @@ impl Clock {
 
     /// The time. Two readings of one clock (or of its clones) also serve to measure a duration.
     pub fn now(&self) -> Timestamp {
-        self.start.plus(self.since.elapsed())
+        self.at(Instant::now())
+    }
+
+    /// The time at a moment that was read already; one before the clock's start is its start.
+    pub fn at(&self, moment: Instant) -> Timestamp {
+        self.start.plus(moment.saturating_duration_since(self.since))
     }
 }
 

@@ -222,7 +222,7 @@ impl Proxy {
             headers: &parts.headers,
             params: &found.params,
         };
-        let now = self.clock.now();
+        let now = self.clock.at(ended.began);
         let quotas = self.throttle.admit(plan, route, &view, now).await?;
         let mut response = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),

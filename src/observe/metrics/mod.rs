@@ -6,10 +6,11 @@
 mod histogram;
 mod text;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use http::StatusCode;
 
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
@@ -147,6 +148,7 @@ impl WorkerMetrics {
     }
 }
 
+/// Names come from the configuration, so a fast hash that nobody outside can aim at is enough.
 #[derive(Debug)]
 struct Counts {
     /// A route answers with few different statuses: a list is searched faster than a table.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use smallvec::SmallVec;
 
 use crate::limit::decision::Outcome;
 use crate::plan::AnswerSpec;
@@ -24,8 +23,8 @@ pub(in crate::proxy) fn write_quotas(
     default: &AnswerSpec,
     retry_after: Option<Duration>,
 ) {
-    let mut policy = Text::default();
-    let mut state = Text::default();
+    let mut policy = Text::with_room_for(quotas.len());
+    let mut state = Text::with_room_for(quotas.len());
     let mut tightest: Option<&Quota> = None;
     for quota in quotas {
         let answer = quota.limit.reject.as_deref().unwrap_or(default);
@@ -56,34 +55,35 @@ pub(in crate::proxy) fn write_retry_after(headers: &mut HeaderMap, wait: Duratio
 
 fn write_member(policy: &mut Text, state: &mut Text, quota: &Quota, retry_after: Option<Duration>) {
     let name = quota.limit.name.as_str();
-    policy.member(name).parameter(";q=", quota.burst);
+    policy.member(name).parameter(b";q=", quota.burst);
     if let Some(window) = quota.window {
-        policy.parameter(";w=", window);
+        policy.parameter(b";w=", window);
     }
-    state.member(name).parameter(";r=", quota.remaining);
+    state.member(name).parameter(b";r=", quota.remaining);
     if let Some(seconds) = reset(quota, retry_after) {
-        state.parameter(";t=", seconds);
+        state.parameter(b";t=", seconds);
     }
 }
 
-/// A field's value in the making, on the stack: every answer has two of them, and the formatting
-/// machinery costs ten times as much.
-#[derive(Default)]
-struct Text(SmallVec<[u8; 96]>);
+/// A field's value in the making: every answer has two of them, and the formatting machinery costs
+/// ten times as much.
+struct Text(Vec<u8>);
 
 impl Text {
+    /// An empty one, with room for so many limits whose names are not long.
+    fn with_room_for(limits: usize) -> Self {
+        Self(Vec::with_capacity(64 * limits))
+    }
+
     fn member(&mut self, name: &str) -> &mut Self {
-        if !self.0.is_empty() {
-            self.0.extend_from_slice(b", ");
-        }
-        self.0.push(b'"');
+        self.0.extend_from_slice(if self.0.is_empty() { b"\"" } else { b", \"" });
         self.0.extend_from_slice(name.as_bytes());
         self.0.push(b'"');
         self
     }
 
-    fn parameter(&mut self, name: &str, number: u64) -> &mut Self {
-        self.0.extend_from_slice(name.as_bytes());
+    fn parameter(&mut self, name: &[u8; 3], number: u64) -> &mut Self {
+        self.0.extend_from_slice(name);
         self.0.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self
     }

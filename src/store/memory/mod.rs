@@ -55,6 +55,14 @@ enum Place {
     Shared,
 }
 
+/// What a decision makes of a bucket.
+struct Change {
+    algorithm: Algorithm,
+    before: Option<State>,
+    /// `None` where it stays as it was.
+    write: Option<State>,
+}
+
 impl Memory {
     pub(super) fn new(max_keys: usize) -> Self {
         let shards = max_keys.div_ceil(SHARD_SIZE).clamp(1, MOST_SHARDS);
@@ -89,6 +97,29 @@ impl Memory {
 
     /// Decides over all asks at once and takes where the verdict is to pass.
     pub(super) fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+        match asks {
+            [ask] => self.decide_one(ask, now).unwrap_or_else(|| self.decide_all(asks, now)),
+            _ => self.decide_all(asks, now),
+        }
+    }
+
+    /// The same for what most requests are, one ask: without lists of places and locks. `None`
+    /// where its bucket is new and no room can be made for it.
+    fn decide_one(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Option<Decided> {
+        let id = self.identity(ask);
+        let number = shard_number(id, self.shards.len());
+        let mut shard = unpoisoned(self.shards.get(number)?.lock());
+        let state = shard.state(id);
+        if state.is_none() && !self.make_room(&mut shard, &[id], now) {
+            return None;
+        }
+        let decided = decide(&[ask.ask], &[state], now);
+        let write = decided.writes.first().copied().flatten();
+        self.keep(&mut shard, id, Change { algorithm: ask.ask.algorithm, before: state, write });
+        Some(decided)
+    }
+
+    fn decide_all(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut places: PerAsk<Place> = PerAsk::new();
@@ -116,23 +147,16 @@ impl Memory {
         let decided = decide(&figures, &states, now);
 
         for (at, ask) in asks.iter().enumerate() {
+            let algorithm = ask.ask.algorithm;
             let write = decided.writes.get(at).copied().flatten();
-            match (places.get(at), ids.get(at), write) {
-                (Some(Place::Known | Place::New), Some(id), Some(state)) => {
-                    shards.of(*id).put(*id, state, due(&ask.ask.algorithm, state));
+            match (places.get(at), ids.get(at)) {
+                (Some(Place::Known | Place::New), Some(id)) => {
+                    let before = states.get(at).copied().flatten();
+                    self.keep(shards.of(*id), *id, Change { algorithm, before, write });
                 }
-                (Some(Place::New), _, None) => self.release_room(),
-                (Some(Place::Known), Some(id), None) => {
-                    // Under a smaller burst than before a bucket may owe what it did not owe.
-                    if let Some(Some(state)) = states.get(at).copied()
-                        && ask.ask.algorithm.in_debt(state)
-                    {
-                        shards.of(*id).put(*id, state, due(&ask.ask.algorithm, state));
-                    }
-                }
-                (Some(Place::Shared), _, Some(state)) => {
-                    if let Some(shared) = &mut shared {
-                        let fresh_at = ask.ask.algorithm.fresh_at(state);
+                (Some(Place::Shared), _) => {
+                    if let (Some(shared), Some(state)) = (&mut shared, write) {
+                        let fresh_at = algorithm.fresh_at(state);
                         shared.insert(self.shared_identity(ask), (state, fresh_at));
                     }
                 }
@@ -140,6 +164,20 @@ impl Memory {
             }
         }
         decided
+    }
+
+    /// Writes what a decision made of a bucket, for which there is room.
+    fn keep(&self, shard: &mut Shard, id: Identity, change: Change) {
+        let Change { algorithm, before, write } = change;
+        match (write, before) {
+            (Some(state), _) => shard.put(id, state, due(&algorithm, state)),
+            (None, None) => self.release_room(),
+            // Under a smaller burst than before a bucket may owe what it did not owe.
+            (None, Some(state)) if algorithm.in_debt(state) => {
+                shard.put(id, state, due(&algorithm, state));
+            }
+            (None, Some(_)) => {}
+        }
     }
 
     /// What one ask would be told, with nothing taken.
