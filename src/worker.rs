@@ -130,7 +130,11 @@ pub fn start(
     })
 }
 
-async fn run(
+/// A worker's life, in the runtime that this is called in: [`start`] gives it a thread of its own.
+///
+/// # Errors
+/// Where a listener cannot be used.
+pub async fn run(
     index: usize,
     listeners: Vec<TcpListener>,
     process: Arc<Process>,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use crate::limit::decision::Outcome;
@@ -23,22 +24,31 @@ pub(in crate::proxy) fn write_quotas(
     default: &AnswerSpec,
     retry_after: Option<Duration>,
 ) {
-    let mut policy = Text::with_room_for(quotas.len());
-    let mut state = Text::with_room_for(quotas.len());
-    let mut tightest: Option<&Quota> = None;
-    for quota in quotas {
-        let answer = quota.limit.reject.as_deref().unwrap_or(default);
-        if answer.ratelimit {
-            write_member(&mut policy, &mut state, quota, retry_after);
-        }
-        if answer.x_ratelimit && tightest.is_none_or(|other| is_tighter(quota, other)) {
-            tightest = Some(quota);
+    // Both values in one piece of memory: every answer has them.
+    let mut text = Text(Vec::with_capacity(80 * quotas.len()));
+    let told = |quota: &&Quota| quota.limit.reject.as_deref().unwrap_or(default).ratelimit;
+    for quota in quotas.iter().filter(told) {
+        text.member(0, quota.limit.name.as_str()).parameter(b";q=", quota.burst);
+        if let Some(window) = quota.window {
+            text.parameter(b";w=", window);
         }
     }
-    if !policy.0.is_empty() {
-        policy.insert(headers, RATELIMIT_POLICY);
-        state.insert(headers, RATELIMIT);
+    let state = text.0.len();
+    for quota in quotas.iter().filter(told) {
+        text.member(state, quota.limit.name.as_str()).parameter(b";r=", quota.remaining);
+        if let Some(seconds) = reset(quota, retry_after) {
+            text.parameter(b";t=", seconds);
+        }
     }
+    if state > 0 {
+        let text = Bytes::from(text.0);
+        insert(headers, RATELIMIT_POLICY, text.slice(..state));
+        insert(headers, RATELIMIT, text.slice(state..));
+    }
+    let asks = |quota: &&Quota| quota.limit.reject.as_deref().unwrap_or(default).x_ratelimit;
+    let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota>, quota| {
+        tightest.filter(|other| !is_tighter(quota, other)).or(Some(quota))
+    });
     if let Some(quota) = tightest {
         headers.insert(X_RATELIMIT_LIMIT, quota.burst.into());
         headers.insert(X_RATELIMIT_REMAINING, quota.remaining.into());
@@ -53,30 +63,13 @@ pub(in crate::proxy) fn write_retry_after(headers: &mut HeaderMap, wait: Duratio
     headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
 }
 
-fn write_member(policy: &mut Text, state: &mut Text, quota: &Quota, retry_after: Option<Duration>) {
-    let name = quota.limit.name.as_str();
-    policy.member(name).parameter(b";q=", quota.burst);
-    if let Some(window) = quota.window {
-        policy.parameter(b";w=", window);
-    }
-    state.member(name).parameter(b";r=", quota.remaining);
-    if let Some(seconds) = reset(quota, retry_after) {
-        state.parameter(b";t=", seconds);
-    }
-}
-
-/// A field's value in the making: every answer has two of them, and the formatting machinery costs
-/// ten times as much.
+/// Fields' values in the making: the formatting machinery would cost ten times as much.
 struct Text(Vec<u8>);
 
 impl Text {
-    /// An empty one, with room for so many limits whose names are not long.
-    fn with_room_for(limits: usize) -> Self {
-        Self(Vec::with_capacity(64 * limits))
-    }
-
-    fn member(&mut self, name: &str) -> &mut Self {
-        self.0.extend_from_slice(if self.0.is_empty() { b"\"" } else { b", \"" });
+    /// Begins a member of the list that begins at `list`.
+    fn member(&mut self, list: usize, name: &str) -> &mut Self {
+        self.0.extend_from_slice(if self.0.len() == list { b"\"" } else { b", \"" });
         self.0.extend_from_slice(name.as_bytes());
         self.0.push(b'"');
         self
@@ -87,12 +80,12 @@ impl Text {
         self.0.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self
     }
+}
 
-    fn insert(&self, headers: &mut HeaderMap, name: HeaderName) {
-        // Names and numbers are always a value.
-        if let Ok(value) = HeaderValue::from_bytes(&self.0) {
-            headers.insert(name, value);
-        }
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: Bytes) {
+    // Names and numbers are always a value.
+    if let Ok(value) = HeaderValue::from_maybe_shared(text) {
+        headers.insert(name, value);
     }
 }
 
