@@ -37,7 +37,7 @@ impl Host {
     pub fn of(uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Self, HostError> {
         let mut lines = headers.get_all(HOST).iter();
         let header = match lines.next() {
-            Some(line) => Some(line.to_str().map_err(|_| HostError::Malformed)?.parse::<Self>()?),
+            Some(line) => Some(Self::parse(line.as_bytes())?),
             None if version == Version::HTTP_11 => return Err(HostError::Missing),
             None => None,
         };
@@ -45,7 +45,7 @@ impl Host {
             return Err(HostError::Repeated);
         }
         match (uri.authority(), header) {
-            (Some(authority), _) => authority.as_str().parse(),
+            (Some(authority), _) => Self::parse(authority.as_str().as_bytes()),
             (None, Some(header)) => Ok(header),
             (None, None) if version < Version::HTTP_11 => Ok(Self(SmallVec::new())),
             (None, None) => Err(HostError::Missing),
@@ -65,26 +65,41 @@ impl Host {
                 let address: Ipv6Addr = literal.strip_suffix(']')?.parse().ok()?;
                 Some(Self(format!("[{address}]").into_bytes().into()))
             }
-            None => normal_name(text).map(Self),
+            None => normal_name(text.as_bytes()).map(Self),
         }
+    }
+
+    /// A host with or without a port, as it stands in a `host` header.
+    fn parse(text: &[u8]) -> Result<Self, HostError> {
+        // The last colon outside of an IPv6 address's brackets.
+        let colon = text.iter().rposition(|byte| matches!(byte, b':' | b']'));
+        let (host, port) = match colon.and_then(|at| text.split_at_checked(at)) {
+            Some((host, [b':', port @ ..])) => (host, port),
+            _ => (text, &[][..]),
+        };
+        let host = match host {
+            [b'[', ..] => std::str::from_utf8(host).ok().and_then(Self::without_port),
+            _ => normal_name(host).map(Self),
+        };
+        host.filter(|_| is_port(port)).ok_or(HostError::Malformed)
     }
 }
 
-/// A host with or without a port, as it stands in a `host` header.
 impl FromStr for Host {
     type Err = HostError;
 
     fn from_str(text: &str) -> Result<Self, HostError> {
-        // The last colon outside of an IPv6 address's brackets.
-        let colon = text.bytes().rposition(|b| matches!(b, b':' | b']'));
-        let (host, port) = match colon.and_then(|at| text.split_at_checked(at)) {
-            Some((host, port)) if port.starts_with(':') => (host, port.get(1..).unwrap_or("")),
-            _ => (text, ""),
-        };
-        let fits = port.bytes().all(|b| b.is_ascii_digit())
-            && (port.is_empty() || port.parse::<u16>().is_ok());
-        Self::without_port(host).filter(|_| fits).ok_or(HostError::Malformed)
+        Self::parse(text.as_bytes())
     }
+}
+
+/// Whether this is a port's number, or nothing.
+fn is_port(digits: &[u8]) -> bool {
+    let value = digits.iter().try_fold(0_u16, |value, digit| {
+        let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+        value.checked_mul(10)?.checked_add(u16::from(digit))
+    });
+    value.is_some()
 }
 
 impl fmt::Display for HostError {
@@ -101,8 +116,8 @@ impl std::error::Error for HostError {}
 
 /// A name in lower case without its trailing dot; `None` where it is no name. In one go, because
 /// every request has one.
-fn normal_name(text: &str) -> Option<SmallVec<[u8; 48]>> {
-    let text = text.strip_suffix('.').unwrap_or(text).as_bytes();
+fn normal_name(text: &[u8]) -> Option<SmallVec<[u8; 48]>> {
+    let text = text.strip_suffix(b".").unwrap_or(text);
     if text.len() > MAX_LENGTH {
         return None;
     }
