@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::io::Phase;
+use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::WorkerMetrics;
 use crate::upstream::Lease;
@@ -23,6 +24,8 @@ use crate::upstream::body::{BodyEnd, Patience};
 #[derive(Debug)]
 pub(super) struct ResponseBody {
     source: Source,
+    /// Behind an answer that changes the protocol.
+    switched: Option<Box<Switched>>,
     /// Told when the body has ended or nobody wants it any more.
     ended: Option<Ended>,
 }
@@ -38,8 +41,19 @@ impl ResponseBody {
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self {
             source: Source::Whole(Some(bytes.into()).filter(|b: &Bytes| !b.is_empty())),
+            switched: None,
             ended: None,
         }
+    }
+
+    /// Nothing of HTTP: what follows is another protocol.
+    pub(super) fn switched(switched: Switched) -> Self {
+        Self { switched: Some(Box::new(switched)), ..Self::whole(Bytes::new()) }
+    }
+
+    /// The server's side of the other protocol, where this response changes to one.
+    pub(super) fn take_switched(&mut self) -> Option<Box<Switched>> {
+        self.switched.take()
     }
 
     /// What the upstream sends, each read within `patience` of the one before.
@@ -49,7 +63,8 @@ impl ResponseBody {
             return Self::whole(Bytes::new());
         }
         let patience = Patience::new(patience);
-        Self { source: Source::Streamed { incoming, lease: Some(lease), patience }, ended: None }
+        let source = Source::Streamed { incoming, lease: Some(lease), patience };
+        Self { source, switched: None, ended: None }
     }
 
     /// This body, with what is to be done at its end.

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
-use hyper::upgrade::OnUpgrade;
 
 use super::body::ResponseBody;
 use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, hop};
 use super::refusal::Refusal;
-use super::{Connection, Exchange, tunnel};
+use super::tunnel::Switched;
+use super::{Connection, Exchange};
 use crate::plan::{Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::path::NormalPath;
@@ -46,7 +46,6 @@ pub(super) async fn send(
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
     let offered = exchange.parts.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.parts.headers, seen).filter(|_| offered);
-    let client_side = exchange.parts.extensions.remove::<OnUpgrade>();
     let mut request = Request::new(body_of(exchange, plan));
     *request.method_mut() = exchange.parts.method.clone();
     *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
@@ -67,9 +66,9 @@ pub(super) async fn send(
     exchange.server = Some(answered.server.clone());
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = answered.server.clone();
-        return match (switching, client_side) {
-            (Some(_), Some(client_side)) => Ok(switch(answered, client_side, plan, connection)),
-            _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
+        return match switching {
+            Some(_) => Ok(switch(answered, plan)),
+            None => Err(Refusal::Upstream(UpstreamError::Switched { server })),
         };
     }
     let seen = Seen::of(answered.response.headers());
@@ -107,15 +106,10 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     host
 }
 
-/// Passes the answer to an upgrade on and joins the two connections behind it.
-fn switch(
-    answered: Answered,
-    client_side: OnUpgrade,
-    plan: &Plan,
-    connection: &Connection,
-) -> Response<ResponseBody> {
+/// Passes the answer to an upgrade on, with the server's side of what follows behind it.
+fn switch(answered: Answered, plan: &Plan) -> Response<ResponseBody> {
     let Answered { mut response, lease, .. } = answered;
-    let server_side = hyper::upgrade::on(&mut response);
+    let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
     let protocol = head.headers.get(UPGRADE).cloned();
     let seen = Seen::of(&head.headers);
@@ -124,9 +118,8 @@ fn switch(
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
     }
-    let kept = (lease, connection.slot.clone());
-    tunnel::start(client_side, server_side, plan.server.tunnel_timeout, kept);
-    Response::from_parts(head, ResponseBody::whole(Bytes::new()))
+    let switched = Switched { server, lease, patience: plan.server.tunnel_timeout };
+    Response::from_parts(head, ResponseBody::switched(switched))
 }
 
 /// The path and query that go upstream; `None` where they go as they came.

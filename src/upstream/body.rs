@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
+
+use crate::http1::incoming::Incoming;
 
 /// A request's body as the client sends it.
 #[derive(Debug)]
