@@ -159,10 +159,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let (incoming, slot) = Incoming::new(length);
         let mut upload = Upload { slot, decoder: Decoder::new(framing), awaits_continue };
         // What came with the head is there before anybody asks.
-        if !self.input.is_empty() && matches!(upload.feed(&mut self.input, waker), Fed::Last(_)) {
-            return Next::Request(parts, incoming);
+        match upload.feed(&mut self.input, waker) {
+            Fed::Nothing | Fed::Some(_) => self.upload = Some(upload),
+            Fed::Last(_) => {}
+            Fed::Faulty(_) => self.end_input(),
         }
-        self.upload = Some(upload);
         Next::Request(parts, incoming)
     }
 
