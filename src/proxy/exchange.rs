@@ -49,12 +49,15 @@ pub(super) async fn exchange(
     let stream = ClientStream::new(socket.clone(), connection.phase.clone());
     let mut wire = Wire::new(stream, early, proxy.active().plan.server.max_header_size);
     let set = deadline(phase);
+    let changes = draining.clone();
     let mut watch = Watch {
         phase,
         socket,
         set,
         timer: pin!(sleep_until(set)),
         drain: pin!(draining.wait_for(|draining| *draining)),
+        changes,
+        registered: Registered::default(),
         ending: Ending::No,
     };
     loop {
@@ -189,7 +192,18 @@ struct Watch<'c, D> {
     set: Instant,
     timer: Pin<&'c mut Sleep>,
     drain: Pin<&'c mut D>,
+    /// Tells cheaply whether `drain` has to be polled.
+    changes: watch::Receiver<bool>,
+    registered: Registered,
     ending: Ending,
+}
+
+/// What wakes this task by itself, because it was polled since it was set. All of it is polled by
+/// one task, and polling it again for each request would be a tenth of what the connection costs.
+#[derive(Default)]
+struct Registered {
+    timer: bool,
+    drain: bool,
 }
 
 /// How far the end of a connection has come in a process that drains.
@@ -227,8 +241,12 @@ impl<D: Future> Watch<'_, D> {
 
     /// Whether the process drains and nothing more than what is under way is awaited, said once.
     fn is_last_now(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.ending == Ending::No && self.drain.as_mut().poll(cx).is_ready() {
-            self.ending = Ending::Announced(Instant::now() + LAST_CALL);
+        let may_drain = !self.registered.drain || self.changes.has_changed().unwrap_or(true);
+        if may_drain && self.ending == Ending::No {
+            self.registered.drain = true;
+            if self.drain.as_mut().poll(cx).is_ready() {
+                self.ending = Ending::Announced(Instant::now() + LAST_CALL);
+            }
         }
         let Ending::Announced(until) = self.ending else { return false };
         let is_last = !self.phase.awaits_head() || until <= Instant::now();
@@ -243,9 +261,12 @@ impl<D: Future> Watch<'_, D> {
         // Only ever sooner than it is set: a later one is looked at when it fires.
         let due = self.deadline();
         if due < self.set {
-            self.set = due;
-            self.timer.as_mut().reset(due);
+            self.set_timer(due);
         }
+        if self.registered.timer && !self.timer.is_elapsed() {
+            return Poll::Pending;
+        }
+        self.registered.timer = true;
         ready!(self.timer.as_mut().poll(cx));
         let now = Instant::now();
         match self.phase.due() {
@@ -264,9 +285,14 @@ impl<D: Future> Watch<'_, D> {
             }
             _ => {}
         }
-        self.set = self.deadline();
-        self.timer.as_mut().reset(self.set);
+        self.set_timer(self.deadline());
         Poll::Ready(None)
+    }
+
+    fn set_timer(&mut self, at: Instant) {
+        self.set = at;
+        self.timer.as_mut().reset(at);
+        self.registered.timer = false;
     }
 
     fn deadline(&self) -> Instant {

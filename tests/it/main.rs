@@ -29,3 +29,4 @@ mod timeouts;
 mod twin;
 mod upgrade;
 mod upstreams;
+mod wire;
