@@ -3,6 +3,7 @@
 //! # The map
 //! - [`limit`]: the pure core: algorithms, buckets, decisions.
 //! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
+//! - [`http1`]: HTTP/1 as bytes: heads and bodies in and out. Pure as well.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
 //! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
 //! - [`throttle`]: where a request meets its limits.
@@ -23,6 +24,7 @@ pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod http1;
 pub mod limit;
 pub mod observe;
 pub mod plan;
