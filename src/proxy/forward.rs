@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use hyper::ext::ReasonPhrase;
 use hyper::upgrade::OnUpgrade;
 
 use super::body::ResponseBody;
@@ -11,6 +12,7 @@ use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, hop};
 use super::refusal::Refusal;
 use super::{Connection, Exchange, tunnel};
+use crate::http1::response::Reason;
 use crate::plan::{Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::path::NormalPath;
@@ -67,21 +69,27 @@ pub(super) async fn send(
     exchange.server = Some(answered.server.clone());
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = answered.server.clone();
-        return match (switching, client_side) {
-            (Some(_), Some(client_side)) => Ok(switch(answered, client_side, plan, connection)),
-            _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
+        let switched = match (switching, client_side) {
+            (Some(_), Some(client_side)) => switch(answered, client_side, plan, connection),
+            _ => None,
         };
+        return switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }));
     }
     let seen = Seen::of(answered.response.headers());
     if hop::has_unknown_coding(answered.response.headers(), seen) {
         return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
     }
-    let Answered { response, lease, .. } = answered;
+    let Answered { response, .. } = answered;
     let (mut head, incoming) = response.into_parts();
+    if let Some(Reason(words)) = head.extensions.remove()
+        && let Ok(words) = ReasonPhrase::try_from(words)
+    {
+        head.extensions.insert(words);
+    }
     head.version = Version::HTTP_11;
     hop::remove_hop_by_hop(&mut head.headers, seen);
     hop::unite_lengths(&mut head.headers, seen);
-    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
+    let body = ResponseBody::streamed(incoming, upstream.spec().idle_timeout);
     Ok(Response::from_parts(head, body))
 }
 
@@ -107,16 +115,16 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     host
 }
 
-/// Passes the answer to an upgrade on and joins the two connections behind it.
+/// Passes the answer to an upgrade on and joins the two connections behind it. `None` where the
+/// server did not wait for the request's end.
 fn switch(
     answered: Answered,
     client_side: OnUpgrade,
     plan: &Plan,
     connection: &Connection,
-) -> Response<ResponseBody> {
-    let Answered { mut response, lease, .. } = answered;
-    let server_side = hyper::upgrade::on(&mut response);
-    let (mut head, _) = response.into_parts();
+) -> Option<Response<ResponseBody>> {
+    let (mut head, body) = answered.response.into_parts();
+    let server_side = body.into_upgraded()?;
     let protocol = head.headers.get(UPGRADE).cloned();
     let seen = Seen::of(&head.headers);
     hop::remove_hop_by_hop(&mut head.headers, seen);
@@ -124,9 +132,9 @@ fn switch(
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
     }
-    let kept = (lease, connection.slot.clone());
+    let kept = connection.slot.clone();
     tunnel::start(client_side, server_side, plan.server.tunnel_timeout, kept);
-    Response::from_parts(head, ResponseBody::whole(Bytes::new()))
+    Some(Response::from_parts(head, ResponseBody::whole(Bytes::new())))
 }
 
 /// The path and query that go upstream; `None` where they go as they came.

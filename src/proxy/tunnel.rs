@@ -14,6 +14,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::upstream::connection::Upgraded;
+
 /// Reads a body of up to `most` bytes within `patience` and throws it away. Says whether it reached
 /// its end.
 pub(super) async fn drain(mut body: Incoming, most: u64, patience: Duration) -> bool {
@@ -36,16 +38,16 @@ pub(super) async fn drain(mut body: Incoming, most: u64, patience: Duration) -> 
 /// nothing has moved for `patience`. `kept` lives as long as the tunnel.
 pub(super) fn start<K: Send + 'static>(
     client: OnUpgrade,
-    server: OnUpgrade,
+    server: Upgraded,
     patience: Duration,
     kept: K,
 ) {
     tokio::spawn(async move {
-        // Either side may go away instead of changing its protocol.
-        let Ok((client, server)) = tokio::try_join!(client, server) else { return };
+        // It may go away instead of changing its protocol.
+        let Ok(client) = client.await else { return };
         let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
         let mut client = Watched { inner: TokioIo::new(client), moved: moved.clone() };
-        let mut server = Watched { inner: TokioIo::new(server), moved: moved.clone() };
+        let mut server = Watched { inner: server, moved: moved.clone() };
         let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
         loop {
             let Some(deadline) = moved.last().checked_add(patience) else {
