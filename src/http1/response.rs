@@ -153,19 +153,21 @@ fn read(
     let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     let reason = reason.map(|reason| place(reason.as_bytes()));
     // The parser's view ends where the head is taken out of the buffer.
-    let places: SmallVec<[Place; 32]> = response
-        .headers
-        .iter()
-        .map(|field| Place { name: place(field.name.as_bytes()), value: place(field.value) })
-        .collect();
+    let mut places: SmallVec<[Place; 24]> = SmallVec::new();
+    places.extend(
+        response
+            .headers
+            .iter()
+            .map(|field| Place { name: place(field.name.as_bytes()), value: place(field.value) }),
+    );
 
     let head = buffer.split_to(length).freeze();
     headers.reserve(places.len());
     let mut said = Said::default();
-    for Place { name, value } in places {
-        let name = HeaderName::from_bytes(&head[name])
+    for Place { name, value } in &places {
+        let name = HeaderName::from_bytes(&head[name.clone()])
             .map_err(|_| malformed(httparse::Error::HeaderName))?;
-        let value = HeaderValue::from_maybe_shared(head.slice(value))
+        let value = HeaderValue::from_maybe_shared(head.slice(value.clone()))
             .map_err(|_| malformed(httparse::Error::HeaderValue))?;
         said.note(&name, value.as_bytes());
         headers.append(name, value);

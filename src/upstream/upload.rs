@@ -302,3 +302,66 @@ fn announced(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
         .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    fn get() -> Request<RequestBody> {
+        let request = Request::get("/a?b=c").header("host", "a").header("x", "1").header("x", "2");
+        request.body(RequestBody::empty()).unwrap()
+    }
+
+    const HEAD: &str = "GET /a?b=c HTTP/1.1\r\nhost: a\r\nx: 1\r\nx: 2\r\n\r\n";
+
+    #[tokio::test]
+    async fn a_head_that_is_taken_bit_by_bit_is_sent_whole_and_again() {
+        let (mut upload, headers) = Upload::new(get());
+        assert!(headers.is_empty());
+        for _ in 0..2 {
+            assert!(upload.is_untouched() && !upload.is_done());
+            let (mut near, mut far) = tokio::io::duplex(7);
+            let writing = async {
+                poll_fn(|cx| upload.poll(cx, &mut near)).await.unwrap();
+                drop(near);
+            };
+            let mut sent = String::new();
+            let (_, read) = tokio::join!(writing, far.read_to_string(&mut sent));
+            read.unwrap();
+            assert_eq!(sent, HEAD);
+            assert!(upload.is_done() && !upload.is_untouched());
+            upload.rewind();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_takes_is_untouched() {
+        let (mut upload, _) = Upload::new(get());
+        let (mut near, far) = tokio::io::duplex(64);
+        drop(far);
+        let written = poll_fn(|cx| upload.poll(cx, &mut near)).await;
+        assert!(matches!(written, Err(Fault::Broken(_))));
+        assert!(upload.is_untouched());
+    }
+
+    #[test]
+    fn a_length_is_said_where_there_is_one_to_say() {
+        for (said, sent) in [
+            (None, ""),
+            (Some("0"), "content-length: 0\r\n"),
+            (Some("00"), "content-length: 0\r\n"),
+        ] {
+            let mut request = Request::post("/").header("host", "a");
+            if let Some(length) = said {
+                request = request.header("content-length", length);
+            }
+            let (upload, _) = Upload::new(request.body(RequestBody::empty()).unwrap());
+            let head = format!("POST / HTTP/1.1\r\nhost: a\r\n{sent}\r\n");
+            assert_eq!(String::from_utf8(upload.out).unwrap(), head);
+        }
+    }
+}
