@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response};
 use http_body::Body as _;
-use hyper::ext::ReasonPhrase;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -17,6 +16,7 @@ use super::io::{ClientStream, Due, Phase, Socket};
 use super::tunnel::Switched;
 use super::{Connection, Proxy};
 use crate::http1::encode::{Persistence, ResponseHead, Size};
+use crate::http1::response::Reason;
 use crate::http1::server::{self, Next, SendFault, Tended};
 
 /// How long a connection that has said nothing yet may take to say it once the process drains.
@@ -149,7 +149,7 @@ async fn send<D: Future>(
     let mut begun = false;
     let sending = watch.during(wire, |wire, cx| {
         if !std::mem::replace(&mut begun, true) {
-            let reason = head.extensions.get::<ReasonPhrase>().map(ReasonPhrase::as_bytes);
+            let reason = head.extensions.get::<Reason>().map(|Reason(words)| &**words);
             let (status, headers) = (head.status, &head.headers);
             let head = ResponseHead { status, reason, headers, size, date: &date };
             wire.begin_response(&head, cx);

@@ -66,21 +66,19 @@ pub(super) async fn send(
     exchange.server = Some(answered.server.clone());
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = answered.server.clone();
-        return match switching {
-            Some(_) => Ok(switch(answered, plan)),
-            None => Err(Refusal::Upstream(UpstreamError::Switched { server })),
-        };
+        let switched = switching.and_then(|_| switch(answered, plan));
+        return switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }));
     }
     let seen = Seen::of(answered.response.headers());
     if hop::has_unknown_coding(answered.response.headers(), seen) {
         return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
     }
-    let Answered { response, lease, .. } = answered;
+    let Answered { response, .. } = answered;
     let (mut head, incoming) = response.into_parts();
     head.version = Version::HTTP_11;
     hop::remove_hop_by_hop(&mut head.headers, seen);
     hop::unite_lengths(&mut head.headers, seen);
-    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
+    let body = ResponseBody::streamed(incoming, upstream.spec().idle_timeout);
     Ok(Response::from_parts(head, body))
 }
 
@@ -106,11 +104,11 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     host
 }
 
-/// Passes the answer to an upgrade on, with the server's side of what follows behind it.
-fn switch(answered: Answered, plan: &Plan) -> Response<ResponseBody> {
-    let Answered { mut response, lease, .. } = answered;
-    let server = hyper::upgrade::on(&mut response);
-    let (mut head, _) = response.into_parts();
+/// Passes the answer to an upgrade on, with the server's side of what follows behind it. `None` where
+/// the server did not wait for the request's end.
+fn switch(answered: Answered, plan: &Plan) -> Option<Response<ResponseBody>> {
+    let (mut head, body) = answered.response.into_parts();
+    let server = body.into_upgraded()?;
     let protocol = head.headers.get(UPGRADE).cloned();
     let seen = Seen::of(&head.headers);
     hop::remove_hop_by_hop(&mut head.headers, seen);
@@ -118,8 +116,8 @@ fn switch(answered: Answered, plan: &Plan) -> Response<ResponseBody> {
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
     }
-    let switched = Switched { server, lease, patience: plan.server.tunnel_timeout };
-    Response::from_parts(head, ResponseBody::switched(switched))
+    let switched = Switched { server, patience: plan.server.tunnel_timeout };
+    Some(Response::from_parts(head, ResponseBody::switched(switched)))
 }
 
 /// The path and query that go upstream; `None` where they go as they came.

@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::http1::incoming::Incoming;
-use crate::upstream::Lease;
+use crate::upstream::connection::Upgraded;
 
 /// Reads a body of up to `most` bytes within `patience` and throws it away. Says whether it reached
 /// its end.
@@ -38,9 +36,7 @@ pub(super) async fn drain(mut body: Incoming, most: u64, patience: Duration) -> 
 /// A server's side of a connection that has changed to another protocol.
 #[derive(Debug)]
 pub(super) struct Switched {
-    pub(super) server: OnUpgrade,
-    /// Kept for as long as the tunnel lives.
-    pub(super) lease: Lease,
+    pub(super) server: Upgraded,
     /// How long nothing may move.
     pub(super) patience: Duration,
 }
@@ -51,13 +47,10 @@ pub(super) async fn join<S>(client: S, early: Bytes, switched: Switched)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let Switched { server, lease, patience } = switched;
-    // It may have gone away instead of changing its protocol.
-    let Ok(server) = server.await else { return };
+    let Switched { server, patience } = switched;
     let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
     let mut client = Watched { inner: client, early, moved: moved.clone() };
-    let mut server =
-        Watched { inner: TokioIo::new(server), early: Bytes::new(), moved: moved.clone() };
+    let mut server = Watched { inner: server, early: Bytes::new(), moved: moved.clone() };
     let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
     loop {
         let Some(deadline) = moved.last().checked_add(patience) else {
@@ -73,7 +66,6 @@ where
             }
         }
     }
-    drop(lease);
 }
 
 /// When something last moved.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 mod admin;
+mod answers;
 mod basics;
 mod cli;
 mod config;
