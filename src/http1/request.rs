@@ -277,16 +277,14 @@ fn read_fields(
         fields.append(name, value);
     }
     said.keeps_alive &= !said.closes;
-    match said.coding {
-        Coding::None => {}
+    if said.coding == Coding::Other {
         // Where the last coding is not chunked nobody knows the end (RFC 9112, 6.3).
-        Coding::Other => return Err(HeadFault::Malformed),
-        Coding::Chunked if has_length => {
-            fields.remove(CONTENT_LENGTH);
-            // Whoever sent it on may have read it by its length.
-            said.keeps_alive = false;
-        }
-        Coding::Chunked => {}
+        return Err(HeadFault::Malformed);
+    }
+    if said.coding == Coding::Chunked && has_length {
+        fields.remove(CONTENT_LENGTH);
+        // Whoever sent it on may have read it by its length.
+        said.keeps_alive = false;
     }
     Ok(said)
 }

@@ -70,6 +70,7 @@ enum Download {
 
 /// What a client says next.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it arrives")]
 pub enum Next {
     /// A request. It must be answered before the next one is asked for.
     Request(request::Parts, Incoming),

@@ -65,6 +65,13 @@ impl ResponseBody {
         Self { source, switched: None, ended: None }
     }
 
+    /// Sends more of the request's body, for as long as nobody wants more of this one.
+    pub(super) fn poll_upload(&mut self, cx: &mut Context<'_>) {
+        if let Source::Streamed { incoming, .. } = &mut self.source {
+            incoming.poll_upload(cx);
+        }
+    }
+
     /// This body, with what is to be done at its end.
     pub(super) fn until(mut self, ended: Ended) -> Self {
         self.ended = Some(ended);

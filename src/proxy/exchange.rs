@@ -145,6 +145,9 @@ async fn send<D: Future>(
         false => body.size_hint().exact().map_or(Size::Unknown, Size::Known),
     };
     let date = proxy.date.at(proxy.clock.now());
+    if watch.drains() {
+        wire.end_soon();
+    }
     let mut body = Some(body);
     let mut begun = false;
     let sending = watch.during(wire, |wire, cx| {
@@ -158,7 +161,11 @@ async fn send<D: Future>(
             if let Poll::Ready(sent) = wire.poll_send(&mut body, cx) {
                 return Poll::Ready(Some(sent));
             }
-            // The rest of the request may still be on its way, and the response may wait for it.
+            // The rest of the request may still be on its way, and the client may read nothing of
+            // the response before all of it is taken.
+            if let Some(body) = &mut body {
+                body.poll_upload(cx);
+            }
             match ready!(wire.poll_tend(cx)) {
                 Tended::Fed => {}
                 Tended::Left => return Poll::Ready(None),
@@ -237,6 +244,12 @@ impl<D: Future> Watch<'_, D> {
             }
         })
         .await
+    }
+
+    /// Whether the process drains, be it that this task was not told yet.
+    fn drains(&self) -> bool {
+        self.ending != Ending::No
+            || (self.changes.has_changed().unwrap_or(true) && *self.changes.borrow())
     }
 
     /// Whether the process drains and nothing more than what is under way is awaited, said once.
