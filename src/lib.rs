@@ -3,6 +3,8 @@
 //! # The map
 //! - [`limit`]: the pure core: algorithms, buckets, decisions.
 //! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
+//! - [`http1`]: HTTP/1.1 on the wire: heads and bodies in and out (pure as well), and a server's end of
+//!   a connection.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
 //! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
 //! - [`throttle`]: where a request meets its limits.
@@ -12,8 +14,8 @@
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
 //! # A request's walk
-//! `proxy::serve` accepts a connection on one worker and hands each request to `Proxy::handle`: the
-//! plan in force, the host, the path's normal form, the route, the client's address, the time. Then
+//! `proxy::serve` accepts a connection on one worker; `proxy::exchange` reads its requests (with
+//! `http1`) and hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the route, the client's address, the time. Then
 //! `Throttle::admit` reads one key for each limit and asks the store once; what passes is sent by
 //! `Upstream::send`, and its answer flows back through `proxy::body`, whose end counts and logs the
 //! request. Whatever stops it on the way is a `proxy::refusal`, which `proxy::answer` turns into a
@@ -23,6 +25,7 @@ pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod http1;
 pub mod limit;
 pub mod observe;
 pub mod plan;

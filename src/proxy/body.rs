@@ -10,19 +10,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::io::Phase;
+use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::WorkerMetrics;
-use crate::upstream::Lease;
 use crate::upstream::body::{BodyEnd, Patience};
+use crate::upstream::incoming::Incoming;
 
 /// What a client is sent after the head, and what is done when it has been sent.
 #[derive(Debug)]
 pub(super) struct ResponseBody {
     source: Source,
+    /// Behind an answer that changes the protocol.
+    switched: Option<Box<Switched>>,
     /// Told when the body has ended or nobody wants it any more.
     ended: Option<Ended>,
 }
@@ -30,7 +32,7 @@ pub(super) struct ResponseBody {
 #[derive(Debug)]
 enum Source {
     Whole(Option<Bytes>),
-    Streamed { incoming: Incoming, lease: Option<Lease>, patience: Patience },
+    Streamed { incoming: Incoming, patience: Patience },
 }
 
 impl ResponseBody {
@@ -38,18 +40,36 @@ impl ResponseBody {
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self {
             source: Source::Whole(Some(bytes.into()).filter(|b: &Bytes| !b.is_empty())),
+            switched: None,
             ended: None,
         }
     }
 
+    /// Nothing of HTTP: what follows is another protocol.
+    pub(super) fn switched(switched: Switched) -> Self {
+        Self { switched: Some(Box::new(switched)), ..Self::whole(Bytes::new()) }
+    }
+
+    /// The server's side of the other protocol, where this response changes to one.
+    pub(super) fn take_switched(&mut self) -> Option<Box<Switched>> {
+        self.switched.take()
+    }
+
     /// What the upstream sends, each read within `patience` of the one before.
-    pub(super) fn streamed(incoming: Incoming, lease: Lease, patience: Duration) -> Self {
+    pub(super) fn streamed(incoming: Incoming, patience: Duration) -> Self {
         if incoming.is_end_stream() {
-            lease.release();
             return Self::whole(Bytes::new());
         }
         let patience = Patience::new(patience);
-        Self { source: Source::Streamed { incoming, lease: Some(lease), patience }, ended: None }
+        let source = Source::Streamed { incoming, patience };
+        Self { source, switched: None, ended: None }
+    }
+
+    /// Sends more of the request's body, for as long as nobody wants more of this one.
+    pub(super) fn poll_upload(&mut self, cx: &mut Context<'_>) {
+        if let Source::Streamed { incoming, .. } = &mut self.source {
+            incoming.poll_upload(cx);
+        }
     }
 
     /// This body, with what is to be done at its end.
@@ -67,9 +87,9 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let (incoming, lease, patience) = match &mut self.source {
+        let (incoming, patience) = match &mut self.source {
             Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Source::Streamed { incoming, lease, patience } => (incoming, lease, patience),
+            Source::Streamed { incoming, patience } => (incoming, patience),
         };
         let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) else {
             ready!(patience.poll_over(cx));
@@ -86,21 +106,8 @@ impl Body for ResponseBody {
                 }
                 Poll::Ready(Some(Err(io::Error::other(error))))
             }
-            Some(Ok(frame)) => {
-                // Nobody asks for more after the trailers.
-                if (frame.is_trailers() || incoming.is_end_stream())
-                    && let Some(lease) = lease.take()
-                {
-                    lease.release();
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-            None => {
-                if let Some(lease) = lease.take() {
-                    lease.release();
-                }
-                Poll::Ready(None)
-            }
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            None => Poll::Ready(None),
         }
     }
 

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
-use hyper::upgrade::OnUpgrade;
 
 use super::body::ResponseBody;
 use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, hop};
 use super::refusal::Refusal;
-use super::{Connection, Exchange, tunnel};
+use super::tunnel::Switched;
+use super::{Connection, Exchange};
 use crate::plan::{Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::path::NormalPath;
@@ -46,7 +46,6 @@ pub(super) async fn send(
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
     let offered = exchange.parts.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.parts.headers, seen).filter(|_| offered);
-    let client_side = exchange.parts.extensions.remove::<OnUpgrade>();
     let mut request = Request::new(body_of(exchange, plan));
     *request.method_mut() = exchange.parts.method.clone();
     *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
@@ -67,21 +66,19 @@ pub(super) async fn send(
     exchange.server = Some(answered.server.clone());
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = answered.server.clone();
-        return match (switching, client_side) {
-            (Some(_), Some(client_side)) => Ok(switch(answered, client_side, plan, connection)),
-            _ => Err(Refusal::Upstream(UpstreamError::Switched { server })),
-        };
+        let switched = switching.and_then(|_| switch(answered, plan));
+        return switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }));
     }
     let seen = Seen::of(answered.response.headers());
     if hop::has_unknown_coding(answered.response.headers(), seen) {
         return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
     }
-    let Answered { response, lease, .. } = answered;
+    let Answered { response, .. } = answered;
     let (mut head, incoming) = response.into_parts();
     head.version = Version::HTTP_11;
     hop::remove_hop_by_hop(&mut head.headers, seen);
     hop::unite_lengths(&mut head.headers, seen);
-    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
+    let body = ResponseBody::streamed(incoming, upstream.spec().idle_timeout);
     Ok(Response::from_parts(head, body))
 }
 
@@ -107,16 +104,11 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     host
 }
 
-/// Passes the answer to an upgrade on and joins the two connections behind it.
-fn switch(
-    answered: Answered,
-    client_side: OnUpgrade,
-    plan: &Plan,
-    connection: &Connection,
-) -> Response<ResponseBody> {
-    let Answered { mut response, lease, .. } = answered;
-    let server_side = hyper::upgrade::on(&mut response);
-    let (mut head, _) = response.into_parts();
+/// Passes the answer to an upgrade on, with the server's side of what follows behind it. `None` where
+/// the server did not wait for the request's end.
+fn switch(answered: Answered, plan: &Plan) -> Option<Response<ResponseBody>> {
+    let (mut head, body) = answered.response.into_parts();
+    let server = body.into_upgraded()?;
     let protocol = head.headers.get(UPGRADE).cloned();
     let seen = Seen::of(&head.headers);
     hop::remove_hop_by_hop(&mut head.headers, seen);
@@ -124,9 +116,8 @@ fn switch(
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
     }
-    let kept = (lease, connection.slot.clone());
-    tunnel::start(client_side, server_side, plan.server.tunnel_timeout, kept);
-    Response::from_parts(head, ResponseBody::whole(Bytes::new()))
+    let switched = Switched { server, patience: plan.server.tunnel_timeout };
+    Some(Response::from_parts(head, ResponseBody::switched(switched)))
 }
 
 /// The path and query that go upstream; `None` where they go as they came.

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -160,7 +159,8 @@ impl Phase {
         self.resets.load(Ordering::Relaxed)
     }
 
-    fn bytes_came(&self) {
+    /// Something of a request is there.
+    pub(super) fn bytes_came(&self) {
         if self.doing.load(Ordering::Relaxed) <= IDLE {
             // A first head's time runs from the accept.
             if self.doing.swap(READING_HEAD, Ordering::Relaxed) == IDLE {
@@ -248,14 +248,12 @@ impl Socket {
 pub(super) struct ClientStream {
     socket: Socket,
     phase: Arc<Phase>,
-    /// Read before, and not used yet.
-    early: Bytes,
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
-    pub(super) fn new(socket: Socket, phase: Arc<Phase>, early: Bytes) -> Self {
-        Self { socket, phase, early, lingering: None }
+    pub(super) fn new(socket: Socket, phase: Arc<Phase>) -> Self {
+        Self { socket, phase, lingering: None }
     }
 
     fn watch<T>(&self, written: Poll<T>) -> Poll<T> {
@@ -292,17 +290,11 @@ impl ClientStream {
 
 impl AsyncRead for ClientStream {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        if !self.early.is_empty() {
-            let length = self.early.len().min(buffer.remaining());
-            buffer.put_slice(&self.early.split_to(length));
-            self.phase.bytes_came();
-            return Poll::Ready(Ok(()));
-        }
         ready!(Pin::new(&mut *self.socket.locked()).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
             self.phase.bytes_came();

@@ -2,6 +2,8 @@
 
 pub mod answer;
 mod body;
+mod date;
+mod exchange;
 mod forward;
 mod headers;
 mod io;
@@ -14,11 +16,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request};
-use hyper::body::{Body as _, Incoming};
+use http::{HeaderMap, Method, Response, StatusCode, Version, request};
+use http_body::Body as _;
 use tokio::time::Instant;
 
 use self::body::{Access, Ended, ResponseBody};
+use self::date::DateCache;
 use self::forward::Way;
 use self::headers::forwarded::Peer;
 use self::headers::quotas::write_quotas;
@@ -27,6 +30,7 @@ use self::io::{Phase, Socket};
 use self::refusal::Refusal;
 use self::serve::Slot;
 use crate::clock::Clock;
+use crate::http1::incoming::Incoming;
 use crate::observe::events;
 use crate::observe::metrics::WorkerMetrics;
 use crate::plan::{Action, Plan, RouteSpec};
@@ -55,6 +59,7 @@ pub struct Proxy {
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
     unrouted: Arc<str>,
+    date: DateCache,
 }
 
 /// The plan in force, and this worker's connections to its upstreams, in the plan's order.
@@ -72,7 +77,8 @@ struct Connection {
     peer: Peer,
     phase: Arc<Phase>,
     socket: Socket,
-    slot: Arc<Slot>,
+    /// Held for as long as the connection is open.
+    _slot: Slot,
 }
 
 /// A request's parts, taken on its way as they are used up.
@@ -93,7 +99,8 @@ impl Proxy {
         clock: Clock,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        Self { active: Mutex::new(active), throttle, clock, metrics, unrouted: "none".into() }
+        let (active, unrouted, date) = (Mutex::new(active), "none".into(), DateCache::default());
+        Self { active, throttle, clock, metrics, unrouted, date }
     }
 
     /// The plan in force.
@@ -115,13 +122,13 @@ impl Proxy {
     /// Answers one request.
     async fn handle(
         &self,
-        request: Request<Incoming>,
+        parts: request::Parts,
+        body: Incoming,
         connection: &Connection,
     ) -> Response<ResponseBody> {
         let began = Instant::now();
         connection.phase.begin(began);
         let active = self.active();
-        let (parts, body) = request.into_parts();
         let mut ended = self.begin(connection, began, parts.version);
         // From the start, so that a client that leaves is logged too.
         ended.access = active.plan.log.access.then(|| {

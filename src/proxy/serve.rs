@@ -1,24 +1,20 @@
 //! Accepts connections, and closes those whose client takes too long.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::exchange::{FAR, Served, exchange};
 use super::headers::forwarded::Peer;
-use super::io::{ClientStream, Due, Phase, Socket, Times};
-use super::{Connection, Proxy};
+use super::io::{Phase, Socket, Times};
+use super::{Connection, Proxy, tunnel};
 use crate::observe::events;
 use crate::plan::ServerSpec;
 
@@ -29,12 +25,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Between two log lines about failed accepts: a client that holds all descriptors must not fill
 /// the disk as well.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
-
-/// How long a connection that has said nothing yet may take to say it once the process drains.
-const LAST_CALL: Duration = Duration::from_secs(1);
-
-/// How far away a timer is set that is not meant to fire.
-const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// The client connections of the process: no more than `max_connections` at once.
 #[derive(Debug)]
@@ -191,19 +181,22 @@ async fn serve(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let connection = Arc::new(Connection {
+    let connection = Connection {
         peer: Peer::new(peer.ip()),
         phase: Arc::new(Phase::new(times(&proxy.active().plan.server))),
         socket: Socket::new(stream),
-        slot: Arc::new(slot),
-    });
-    let mut early = Bytes::new();
+        _slot: slot,
+    };
+    let mut early = BytesMut::new();
     loop {
         // Boxed, because all that it holds is given back while the connection is parked.
-        let serving = Box::pin(exchange(proxy.clone(), connection.clone(), early, &mut draining));
+        let serving = Box::pin(exchange(&proxy, &connection, early, &mut draining));
         early = match serving.await {
             Served::Ended => return,
             Served::Idle { early } => early,
+            Served::Switched { stream, early, switched } => {
+                return Box::pin(tunnel::join(stream, early.freeze(), *switched)).await;
+            }
         };
         if early.is_empty() && !is_awaited(&connection, &mut draining).await {
             return;
@@ -223,120 +216,6 @@ async fn is_awaited(connection: &Connection, draining: &mut watch::Receiver<bool
     }
 }
 
-/// What became of a connection that was served.
-enum Served {
-    /// It is over.
-    Ended,
-    /// It is between two requests, of which the next may have begun to come.
-    Idle { early: Bytes },
-}
-
-/// Serves requests until the connection ends or has been idle for a moment.
-async fn exchange(
-    proxy: Arc<Proxy>,
-    connection: Arc<Connection>,
-    early: Bytes,
-    draining: &mut watch::Receiver<bool>,
-) -> Served {
-    let (phase, socket) = (connection.phase.clone(), connection.socket.clone());
-    let io = TokioIo::new(ClientStream::new(socket.clone(), phase.clone(), early));
-    let builder = builder(&proxy.active().plan.server);
-    let service = service_fn(move |request| {
-        let (proxy, connection) = (proxy.clone(), connection.clone());
-        async move { Ok::<_, Infallible>(proxy.handle(request, &connection).await) }
-    });
-    let mut exchange = builder.serve_connection(io, service).with_upgrades();
-    let mut set = deadline(&phase);
-    let mut timer = pin!(sleep_until(set));
-    let mut drain = pin!(draining.wait_for(|draining| *draining));
-    let mut ending = Ending::No;
-    loop {
-        tokio::select! {
-            biased;
-            // How it ended is the client's affair, unless it would take it for a good end.
-            ended = &mut exchange => {
-                if ended.is_err() && phase.resets() {
-                    socket.reset_at_close();
-                }
-                return Served::Ended;
-            }
-            () = std::future::poll_fn(|_| {
-                // Only ever sooner than it is set: a later one is looked at when it fires.
-                let due = deadline(&phase);
-                if due < set {
-                    set = due;
-                    std::task::Poll::Ready(())
-                } else {
-                    std::task::Poll::Pending
-                }
-            }) => timer.as_mut().reset(set),
-            () = timer.as_mut() => {
-                let now = Instant::now();
-                match phase.due() {
-                    Some((at, Due::Close)) if at <= now => return Served::Ended,
-                    Some((at, Due::Park)) if at <= now => {
-                        return match (ending, exchange.into_parts()) {
-                            (Ending::No, Some(parts)) => Served::Idle { early: parts.read_buf },
-                            _ => Served::Ended,
-                        };
-                    }
-                    Some((at, Due::Look)) if at <= now => {
-                        if socket.has_left() {
-                            return Served::Ended;
-                        }
-                        phase.looked(now);
-                    }
-                    _ => {}
-                }
-                set = deadline(&phase);
-                timer.as_mut().reset(set);
-            }
-            _ = drain.as_mut(), if ending == Ending::No => {
-                ending = Ending::Announced(Instant::now() + LAST_CALL);
-            }
-            () = said_enough(&phase, &ending) => {
-                ending = Ending::Told;
-                Pin::new(&mut exchange).graceful_shutdown();
-            }
-        }
-    }
-}
-
-/// How far the end of a connection has come in a process that drains.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    No,
-    /// The process drains; a request that has begun to come may come until then.
-    Announced(Instant),
-    /// The connection ends with the request that is under way.
-    Told,
-}
-
-/// Once its end is announced, waits for the head that a connection has begun to say, or is about
-/// to. Told to end before, it would close without a look at it.
-async fn said_enough(phase: &Phase, ending: &Ending) {
-    let Ending::Announced(until) = *ending else { return std::future::pending().await };
-    let said = std::future::poll_fn(|_| match phase.awaits_head() {
-        // Whatever comes wakes this task.
-        true => std::task::Poll::Pending,
-        false => std::task::Poll::Ready(()),
-    });
-    let _ = timeout_at(until, said).await;
-}
-
-/// When a connection's timer must fire.
-fn deadline(phase: &Phase) -> Instant {
-    phase.due().map_or_else(|| Instant::now() + FAR, |(at, _)| at)
-}
-
 fn times(server: &ServerSpec) -> Times {
     Times { header: server.header_timeout, idle: server.idle_timeout, write: server.body_timeout }
-}
-
-fn builder(server: &ServerSpec) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .max_header_size(server.max_header_size)
-        .max_buf_size(server.max_header_size.max(64 * 1024));
-    builder
 }

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::http1::incoming::Incoming;
+use crate::upstream::connection::Upgraded;
 
 /// Reads a body of up to `most` bytes within `patience` and throws it away. Says whether it reached
 /// its end.
@@ -32,37 +33,39 @@ pub(super) async fn drain(mut body: Incoming, most: u64, patience: Duration) -> 
     timeout(patience, reading).await.unwrap_or(false)
 }
 
-/// Joins two connections that have changed to another protocol until either closes, breaks, or
-/// nothing has moved for `patience`. `kept` lives as long as the tunnel.
-pub(super) fn start<K: Send + 'static>(
-    client: OnUpgrade,
-    server: OnUpgrade,
-    patience: Duration,
-    kept: K,
-) {
-    tokio::spawn(async move {
-        // Either side may go away instead of changing its protocol.
-        let Ok((client, server)) = tokio::try_join!(client, server) else { return };
-        let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
-        let mut client = Watched { inner: TokioIo::new(client), moved: moved.clone() };
-        let mut server = Watched { inner: TokioIo::new(server), moved: moved.clone() };
-        let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
-        loop {
-            let Some(deadline) = moved.last().checked_add(patience) else {
-                let _ = copying.await;
-                break;
-            };
-            tokio::select! {
-                _ = copying.as_mut() => break,
-                () = sleep_until(deadline) => {
-                    if moved.last().checked_add(patience).is_some_and(|d| d <= Instant::now()) {
-                        break;
-                    }
+/// A server's side of a connection that has changed to another protocol.
+#[derive(Debug)]
+pub(super) struct Switched {
+    pub(super) server: Upgraded,
+    /// How long nothing may move.
+    pub(super) patience: Duration,
+}
+
+/// Joins a client with such a server until either closes, breaks, or nothing has moved for too
+/// long. `early` was read from the client before.
+pub(super) async fn join<S>(client: S, early: Bytes, switched: Switched)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Switched { server, patience } = switched;
+    let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
+    let mut client = Watched { inner: client, early, moved: moved.clone() };
+    let mut server = Watched { inner: server, early: Bytes::new(), moved: moved.clone() };
+    let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
+    loop {
+        let Some(deadline) = moved.last().checked_add(patience) else {
+            let _ = copying.await;
+            break;
+        };
+        tokio::select! {
+            _ = copying.as_mut() => break,
+            () = sleep_until(deadline) => {
+                if moved.last().checked_add(patience).is_some_and(|d| d <= Instant::now()) {
+                    break;
                 }
             }
         }
-        drop(kept);
-    });
+    }
 }
 
 /// When something last moved.
@@ -86,6 +89,8 @@ impl Moved {
 /// A connection that notes when something moves on it.
 struct Watched<T> {
     inner: T,
+    /// Read before, and not handed on yet.
+    early: Bytes,
     moved: Arc<Moved>,
 }
 
@@ -95,7 +100,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+        if self.early.is_empty() {
+            ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+        } else {
+            let length = self.early.len().min(buffer.remaining());
+            buffer.put_slice(&self.early.split_to(length));
+        }
         self.moved.now();
         Poll::Ready(Ok(()))
     }

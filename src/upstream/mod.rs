@@ -4,29 +4,31 @@
 pub mod balance;
 pub mod body;
 mod connect;
+pub mod connection;
+mod deadline;
+pub mod fault;
+pub mod incoming;
 mod pool;
+mod upload;
 
 use std::fmt;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::{Method, Request, Response};
-use hyper::body::Incoming;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use smallvec::SmallVec;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use self::balance::{Chooser, ServerState};
-use self::body::{BodyEnd, RequestBody, Turn};
-use self::pool::{Connection, Pool};
+use self::body::RequestBody;
+use self::connection::{Connection, NoHead};
+use self::fault::Fault;
+use self::incoming::{Incoming, Lease};
+use self::pool::Pool;
+use self::upload::Upload;
+use crate::http1::response::ResponseHead;
 use crate::observe::events;
 use crate::plan::{ServerAddress, UpstreamSpec};
-
-pub use self::pool::Lease;
-
-/// How far away a timer is set that is not meant to fire.
-const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// One upstream as one worker sees it: its own pooled connections, the process's view of health.
 #[derive(Debug)]
@@ -43,13 +45,12 @@ struct Server {
     pool: Arc<Pool>,
 }
 
-/// A response whose body is still to come, and the connection that it comes on.
+/// A response whose body is still to come.
 #[derive(Debug)]
 pub struct Answered {
-    /// Head and body as the server sends them.
+    /// Head and body as the server sends them. Where the server has its own words for the status,
+    /// they are an extension: `http1::response::Reason`.
     pub response: Response<Incoming>,
-    /// To be kept until the body has ended.
-    pub lease: Lease,
     /// The server's URL, for the log.
     pub server: Arc<str>,
 }
@@ -79,7 +80,7 @@ pub enum UpstreamError {
         /// The server.
         server: Arc<str>,
         /// What broke.
-        source: hyper::Error,
+        source: Fault,
     },
     /// The body is coded in a way that this proxy would pass on wrongly.
     Coding {
@@ -106,11 +107,7 @@ impl fmt::Display for UpstreamError {
                 write!(f, "{server} answered with a transfer coding other than chunked")
             }
             Self::Exchange { server, source } => {
-                write!(f, "the exchange with {server} failed: {source}")?;
-                match std::error::Error::source(source) {
-                    Some(cause) => write!(f, ": {cause}"),
-                    None => Ok(()),
-                }
+                write!(f, "the exchange with {server} failed: {source}")
             }
         }
     }
@@ -166,96 +163,67 @@ impl Upstream {
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
-    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Answered, UpstreamError> {
+    pub async fn send(&self, request: Request<RequestBody>) -> Result<Answered, UpstreamError> {
         let repeatable = request.body().is_empty() && is_idempotent(request.method());
+        let (mut upload, mut headers) = Upload::new(request);
         let mut retries = self.spec.retries;
         let mut source = Source::Pool;
         loop {
-            let copy = (repeatable && retries > 0).then(|| copy_of(&request));
-            let failed = match self.attempt(request, source).await {
-                Ok(answered) => return Ok(answered),
-                Err(failed) => failed,
+            let error = match self.attempt(&mut upload, &mut headers, source).await {
+                Ok((head, lease, server)) => return Ok(answered(head, headers, lease, server)),
+                Err(error) => error,
             };
-            match failed.unsent.or(copy) {
-                Some(again) if retries > 0 && failed.error.may_pass() => request = again,
-                _ => return Err(failed.error),
+            if retries == 0 || !error.may_pass() || !(repeatable || upload.is_untouched()) {
+                return Err(error);
             }
+            upload.rewind();
             // A server that was started again has closed all of its pooled connections.
             source = Source::New;
             retries -= 1;
         }
     }
 
-    /// Sends once. A pooled connection that turns out to be closed does not count.
+    /// Sends once. A pooled connection that turns out to be closed before anything is written does
+    /// not count.
     async fn attempt(
         &self,
-        mut request: Request<RequestBody>,
+        upload: &mut Upload,
+        headers: &mut HeaderMap,
         source: Source,
-    ) -> Result<Answered, Failed> {
+    ) -> Result<(ResponseHead, Lease, Arc<str>), UpstreamError> {
         loop {
-            let (server, mut connection) =
-                self.connection(source).await.map_err(|error| Failed { error, unsent: None })?;
-            let name = server.state.url().clone();
+            let (server, mut connection) = self.connection(source).await?;
             let in_flight = server.state.enter();
-            let body_end = request.body().end();
             let pooled = connection.pooled;
-            let exchange = connection.sender.try_send_request(request);
-            let error = match self.head_in_time(exchange, &body_end).await {
-                Ok(Ok(response)) => {
-                    let pool = server.pool.clone();
-                    let lease = Lease { connection, pool, body_end, _in_flight: in_flight };
-                    return Ok(Answered { response, lease, server: name });
+            headers.clear();
+            let head = connection.head(upload, headers, self.spec.response_timeout).await;
+            let name = server.state.url().clone();
+            match head {
+                Ok(head) => {
+                    let (keeps, pool) = (head.keeps, server.pool.clone());
+                    let upload = upload.take_rest().map(Box::new);
+                    let lease = Lease { connection, upload, keeps, pool, _in_flight: in_flight };
+                    return Ok((head, lease, name));
                 }
-                Ok(Err(mut failure)) => match failure.take_message() {
-                    Some(unsent) if pooled => {
-                        request = unsent;
-                        continue;
+                Err(NoHead::TooLate) => {
+                    return Err(UpstreamError::ResponseTimeout { server: name });
+                }
+                Err(NoHead::Fault(source)) => {
+                    let error = UpstreamError::Exchange { server: name, source };
+                    if !(pooled && upload.is_untouched() && error.may_pass()) {
+                        return Err(error);
                     }
-                    unsent => {
-                        let source = failure.into_error();
-                        let error = UpstreamError::Exchange { server: name, source };
-                        return Err(Failed { error, unsent });
-                    }
-                },
-                Err(TooLate) => UpstreamError::ResponseTimeout { server: name },
-            };
-            return Err(Failed { error, unsent: None });
-        }
-    }
-
-    /// Waits for the response's head. The server's time runs from when it got the last of the
-    /// request, and not while the client is to send more of it: an upload takes as long as it
-    /// takes, and a client that stalls is not the server's fault.
-    async fn head_in_time<F: Future>(
-        &self,
-        exchange: F,
-        body_end: &BodyEnd,
-    ) -> Result<F::Output, TooLate> {
-        let mut exchange = pin!(exchange);
-        let sent = Instant::now();
-        let mut deadline = self.response_deadline(sent);
-        loop {
-            if let Ok(head) = timeout_at(deadline, exchange.as_mut()).await {
-                return Ok(head);
-            }
-            let now = Instant::now();
-            deadline = self.response_deadline(match body_end.turn() {
-                Turn::Client => now,
-                Turn::Server(since) => since.unwrap_or(sent),
-            });
-            if deadline <= now {
-                return Err(TooLate);
+                    upload.rewind();
+                }
             }
         }
-    }
-
-    fn response_deadline(&self, since: Instant) -> Instant {
-        // Looked at again when it is reached, so a limit beyond what the clock can count is kept.
-        since.checked_add(self.spec.response_timeout).unwrap_or_else(|| Instant::now() + FAR)
     }
 
     /// A connection to the server that balancing prefers, or to the next one that can be reached.
-    async fn connection(&self, source: Source) -> Result<(&Server, Connection), UpstreamError> {
+    async fn connection(
+        &self,
+        source: Source,
+    ) -> Result<(&Server, Box<Connection>), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
             let place = self.chooser.choose(&self.servers, &tried);
@@ -297,19 +265,10 @@ enum Source {
     New,
 }
 
-/// The head did not come in time.
-struct TooLate;
-
-struct Failed {
-    error: UpstreamError,
-    /// The request, where nothing of it was sent.
-    unsent: Option<Request<RequestBody>>,
-}
-
 impl UpstreamError {
     /// Whether the same request may fare better at once.
     fn may_pass(&self) -> bool {
-        matches!(self, Self::Exchange { .. })
+        matches!(self, Self::Exchange { source, .. } if !matches!(source, Fault::Request(_)))
     }
 }
 
@@ -321,50 +280,17 @@ fn is_idempotent(method: &Method) -> bool {
     )
 }
 
-/// The head again, without a body.
-fn copy_of(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::empty());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    copy
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::Balance;
-
-    fn upstream(response_timeout: Duration) -> Upstream {
-        let spec = UpstreamSpec {
-            name: crate::limit::name::Name::new("api").unwrap(),
-            servers: Vec::new(),
-            balance: Balance::RoundRobin,
-            connect_timeout: Duration::from_secs(1),
-            response_timeout,
-            idle_timeout: Duration::from_secs(1),
-            retries: 0,
-        };
-        Upstream::new(spec, &[])
+fn answered(head: ResponseHead, headers: HeaderMap, lease: Lease, server: Arc<str>) -> Answered {
+    let body = match head.status {
+        StatusCode::SWITCHING_PROTOCOLS => Incoming::switched(lease),
+        _ => Incoming::new(head.framing, lease),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.version_mut() = head.version;
+    *response.headers_mut() = headers;
+    if let Some(reason) = head.reason {
+        response.extensions_mut().insert(reason);
     }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_time_for_an_answer_runs_from_the_last_byte_of_the_request() {
-        let upstream = upstream(Duration::from_secs(30));
-        let began = Instant::now();
-        let end = BodyEnd::default();
-        assert!(upstream.head_in_time(std::future::pending::<()>(), &end).await.is_err());
-        assert_eq!(began.elapsed(), Duration::from_secs(30), "without a body");
-
-        let end = BodyEnd::begin();
-        let sending = async {
-            end.await_client();
-            tokio::time::sleep(Duration::from_secs(100)).await;
-            end.reach();
-            std::future::pending::<()>().await;
-        };
-        let began = Instant::now();
-        assert!(upstream.head_in_time(sending, &end).await.is_err());
-        assert_eq!(began.elapsed().as_secs(), 130, "not while the client is to send");
-    }
+    Answered { response, server }
 }

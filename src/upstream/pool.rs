@@ -1,112 +1,73 @@
 //! One worker's idle connections to one server, the last used first: the others can grow old.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper::client::conn::http1::SendRequest;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::balance::InFlight;
-use super::body::{BodyEnd, RequestBody};
+use super::connection::Connection;
 
 /// The most idle connections to one server that a worker keeps.
 const MOST_IDLE: usize = 256;
 /// After this time an idle connection is closed.
 const LONGEST_IDLE: Duration = Duration::from_secs(60);
 
-/// A connection that one request uses at a time. Dropped, it is closed, whatever is under way.
+/// Idle connections.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) sender: SendRequest<RequestBody>,
-    /// Whether it has been in the pool: the server may then have closed it meanwhile.
-    pub(super) pooled: bool,
-    /// Held to be dropped: nobody waits on a connection that has no owner.
-    _driver: AbortOnDrop,
-}
-
-#[derive(Debug)]
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Connection {
-    pub(super) fn new(sender: SendRequest<RequestBody>, driver: AbortHandle) -> Self {
-        Self { sender, pooled: false, _driver: AbortOnDrop(driver) }
-    }
-}
-
-/// Idle connections, oldest first.
-#[derive(Debug, Default)]
 pub(super) struct Pool {
     // Touched by one worker's thread alone, so the lock is never waited for.
-    idle: Mutex<VecDeque<(Instant, Connection)>>,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    /// Oldest first, with the last sweep before each came: exact enough, and no look at the clock.
+    connections: VecDeque<(Instant, Box<Connection>)>,
+    swept: Instant,
+}
+
+impl Default for Pool {
+    /// None yet.
+    fn default() -> Self {
+        let idle = Idle { connections: VecDeque::new(), swept: Instant::now() };
+        Self { idle: Mutex::new(idle) }
+    }
 }
 
 impl Pool {
-    /// The connection that was used last, of those that live and are ready.
-    ///
-    /// One that is not ready still has something of its last request to write: it is left alone,
-    /// since nobody knows how long its server takes to read that.
-    pub(super) fn take(&self) -> Option<Connection> {
+    /// The connection that was used last, of those that live.
+    pub(super) fn take(&self) -> Option<Box<Connection>> {
         let mut idle = self.locked();
-        let mut place = idle.len();
-        while let Some(last) = place.checked_sub(1) {
-            place = last;
-            let sender = &idle[place].1.sender;
-            if sender.is_closed() {
-                idle.remove(place);
-            } else if sender.is_ready() {
-                let (_, mut connection) = idle.remove(place)?;
-                connection.pooled = true;
+        while let Some((_, connection)) = idle.connections.pop_back() {
+            if !connection.is_spoilt() {
                 return Some(connection);
             }
         }
         None
     }
 
-    fn put(&self, connection: Connection) {
-        let now = Instant::now();
+    /// Keeps a connection for the next request.
+    pub(super) fn put(&self, mut connection: Box<Connection>) {
+        connection.rest();
         let mut idle = self.locked();
-        if idle.len() >= MOST_IDLE {
-            idle.pop_front();
+        if idle.connections.len() >= MOST_IDLE {
+            idle.connections.pop_front();
         }
-        idle.push_back((now, connection));
+        let since = idle.swept;
+        idle.connections.push_back((since, connection));
     }
 
-    /// Closes what is closed already and what has been idle for too long.
+    /// Closes what its server has closed or spoken on, and what has been idle for too long.
     pub(super) fn prune(&self, now: Instant) {
-        self.locked().retain(|(since, connection)| {
-            !connection.sender.is_closed() && now.duration_since(*since) < LONGEST_IDLE
+        let mut idle = self.locked();
+        idle.swept = now;
+        idle.connections.retain(|(since, connection)| {
+            now.duration_since(*since) < LONGEST_IDLE && !connection.is_spoilt()
         });
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, VecDeque<(Instant, Connection)>> {
+    fn locked(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The connection on which a response's body is coming. Dropped, it closes the connection, which
-/// tells the server that nobody listens any more.
-#[derive(Debug)]
-pub struct Lease {
-    pub(super) connection: Connection,
-    pub(super) pool: Arc<Pool>,
-    pub(super) body_end: BodyEnd,
-    pub(super) _in_flight: InFlight,
-}
-
-impl Lease {
-    /// The response's body has ended: the connection is free for the next request, unless the
-    /// request's body is still on its way.
-    pub fn release(self) {
-        if self.body_end.is_reached() && !self.connection.sender.is_closed() {
-            self.pool.put(self.connection);
-        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod admin;
 mod allocations;
+mod answers;
 mod basics;
 mod cli;
 mod config;
@@ -30,3 +31,4 @@ mod timeouts;
 mod twin;
 mod upgrade;
 mod upstreams;
+mod wire;

@@ -1,0 +1,415 @@
+//! Reads a response's head, and what it says about its body and its connection.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use smallvec::SmallVec;
+
+use super::decode::Framing;
+
+/// The most bytes of a head.
+pub const MOST_HEAD: usize = 408 * 1024;
+/// The most fields of a head.
+pub const MOST_FIELDS: usize = 100;
+
+/// A response's head without its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// Never an interim one other than 101.
+    pub status: StatusCode,
+    /// HTTP/1.0 or HTTP/1.1.
+    pub version: Version,
+    /// The words behind the status where they are not the usual ones.
+    pub reason: Option<Reason>,
+    /// How the body's end is known.
+    pub framing: Framing,
+    /// Whether the connection may be used again behind the body.
+    pub keeps: bool,
+}
+
+/// The words behind a status, where they are not the usual ones. An extension of the response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason(pub Bytes);
+
+/// Why a head is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadFault {
+    /// It is no HTTP/1.
+    Malformed(httparse::Error),
+    /// It has no end within `MOST_HEAD` bytes.
+    TooLarge,
+    /// The length is no number, or there are several that differ.
+    Length,
+    /// Transfer codings, which HTTP/1.0 does not have.
+    Coding,
+}
+
+impl fmt::Display for HeadFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(httparse::Error::TooManyHeaders) => {
+                write!(f, "the answer's head has more than {MOST_FIELDS} fields")
+            }
+            Self::Malformed(error) => write!(f, "the answer's head is no HTTP/1: {error}"),
+            Self::TooLarge => {
+                write!(f, "the answer's head is larger than {} KiB", MOST_HEAD / 1024)
+            }
+            Self::Length => {
+                f.write_str("the answer's content-length is no number or not always the same")
+            }
+            Self::Coding => f.write_str("the answer has a transfer-encoding in HTTP/1.0"),
+        }
+    }
+}
+
+impl std::error::Error for HeadFault {}
+
+/// Finds the head of a response in what is read bit by bit.
+#[derive(Clone, Debug, Default)]
+pub struct HeadReader {
+    /// As much of the buffer has been looked at in vain.
+    looked: usize,
+}
+
+/// Where a field stands in the head.
+struct Place {
+    name: Range<usize>,
+    value: Range<usize>,
+}
+
+impl HeadReader {
+    /// Takes the head out of what was read, and its fields into `headers`, which must be empty.
+    /// `None` where more has to be read. Interim responses other than 101 are passed over.
+    ///
+    /// `asked` is the request's method, which decides whether there is a body.
+    ///
+    /// # Errors
+    /// Where it is no head, too large, or does not say where its body ends.
+    pub fn next(
+        &mut self,
+        buffer: &mut BytesMut,
+        asked: &Method,
+        headers: &mut HeaderMap,
+    ) -> Result<Option<ResponseHead>, HeadFault> {
+        loop {
+            // A head becomes whole with the end of a line only.
+            let news = buffer.get(self.looked..).unwrap_or_default();
+            if news.is_empty() || (self.looked > 0 && !news.contains(&b'\n')) {
+                return self.wait(buffer);
+            }
+            match read(buffer, asked, headers)? {
+                None => return self.wait(buffer),
+                Some(head) if is_interim(head.status) => {
+                    headers.clear();
+                    self.looked = 0;
+                }
+                Some(head) => return Ok(Some(head)),
+            }
+        }
+    }
+
+    fn wait(&mut self, buffer: &BytesMut) -> Result<Option<ResponseHead>, HeadFault> {
+        self.looked = buffer.len();
+        if buffer.len() > MOST_HEAD { Err(HeadFault::TooLarge) } else { Ok(None) }
+    }
+}
+
+fn is_interim(status: StatusCode) -> bool {
+    status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
+}
+
+fn read(
+    buffer: &mut BytesMut,
+    asked: &Method,
+    headers: &mut HeaderMap,
+) -> Result<Option<ResponseHead>, HeadFault> {
+    let mut space = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        buffer,
+        &mut space,
+    );
+    let length = match parsed.map_err(HeadFault::Malformed)? {
+        httparse::Status::Complete(length) if length > MOST_HEAD => {
+            return Err(HeadFault::TooLarge);
+        }
+        httparse::Status::Complete(length) => length,
+        httparse::Status::Partial => return Ok(None),
+    };
+    let malformed = HeadFault::Malformed;
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or(malformed(httparse::Error::Status))?;
+    let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
+    let begin = buffer.as_ptr().addr();
+    let place = |bytes: &[u8]| {
+        let from = bytes.as_ptr().addr() - begin;
+        from..from + bytes.len()
+    };
+    let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
+    let reason = reason.map(|reason| place(reason.as_bytes()));
+    // The parser's view ends where the head is taken out of the buffer.
+    let mut places: SmallVec<[Place; 24]> = SmallVec::new();
+    places.extend(
+        response
+            .headers
+            .iter()
+            .map(|field| Place { name: place(field.name.as_bytes()), value: place(field.value) }),
+    );
+
+    let head = buffer.split_to(length).freeze();
+    headers.reserve(places.len());
+    let mut said = Said::default();
+    for Place { name, value } in &places {
+        let name = HeaderName::from_bytes(&head[name.clone()])
+            .map_err(|_| malformed(httparse::Error::HeaderName))?;
+        let value = HeaderValue::from_maybe_shared(head.slice(value.clone()))
+            .map_err(|_| malformed(httparse::Error::HeaderValue))?;
+        said.note(&name, value.as_bytes());
+        headers.append(name, value);
+    }
+    let framing = said.framing(status, version, asked)?;
+    Ok(Some(ResponseHead {
+        status,
+        version,
+        reason: reason.map(|place| Reason(head.slice(place))),
+        framing,
+        keeps: said.keeps(version)
+            && framing != Framing::UntilClose
+            && status != StatusCode::SWITCHING_PROTOCOLS,
+    }))
+}
+
+/// What fields say about the body and the connection.
+#[derive(Default)]
+struct Said {
+    close: bool,
+    keep_alive: bool,
+    length: Length,
+    /// Whether the last coding is `chunked`, where there are codings.
+    chunked: Option<bool>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Length {
+    #[default]
+    Unsaid,
+    Bytes(u64),
+    Faulty,
+}
+
+impl Said {
+    fn note(&mut self, name: &HeaderName, value: &[u8]) {
+        let tokens = || value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        if *name == CONTENT_LENGTH {
+            for token in tokens() {
+                self.length = match (self.length, number(token)) {
+                    (Length::Unsaid, Some(length)) => Length::Bytes(length),
+                    (Length::Bytes(before), Some(length)) if before == length => self.length,
+                    _ => Length::Faulty,
+                };
+            }
+        } else if *name == CONNECTION {
+            for token in tokens() {
+                self.close |= token.eq_ignore_ascii_case(b"close");
+                self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+            }
+        } else if *name == TRANSFER_ENCODING {
+            let last = tokens().next_back();
+            self.chunked = last.map(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+        }
+    }
+
+    /// RFC 9112, 6.3.
+    fn framing(
+        &self,
+        status: StatusCode,
+        version: Version,
+        asked: &Method,
+    ) -> Result<Framing, HeadFault> {
+        let bodiless = status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            || *asked == Method::HEAD;
+        match (self.chunked, self.length) {
+            _ if bodiless => Ok(Framing::None),
+            (Some(_), _) if version == Version::HTTP_10 => Err(HeadFault::Coding),
+            (Some(true), _) => Ok(Framing::Chunked),
+            (Some(false), _) | (None, Length::Unsaid) => Ok(Framing::UntilClose),
+            (None, Length::Bytes(length)) => Ok(Framing::Length(length)),
+            (None, Length::Faulty) => Err(HeadFault::Length),
+        }
+    }
+
+    fn keeps(&self, version: Version) -> bool {
+        // Two opinions about the body's end: nothing behind it is to be believed.
+        let doubtful = self.chunked.is_some() && self.length != Length::Unsaid;
+        !self.close && !doubtful && (version == Version::HTTP_11 || self.keep_alive)
+    }
+}
+
+/// A number as HTTP writes it: digits alone.
+fn number(digits: &[u8]) -> Option<u64> {
+    let digit = |number: u64, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, digit) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Read = Result<Option<(ResponseHead, HeaderMap, Vec<u8>)>, HeadFault>;
+
+    fn read_in<'p>(asked: &Method, pieces: impl IntoIterator<Item = &'p [u8]>) -> Read {
+        let (mut reader, mut buffer) = (HeadReader::default(), BytesMut::new());
+        let (mut headers, mut head) = (HeaderMap::new(), None);
+        for piece in pieces {
+            buffer.extend_from_slice(piece);
+            if head.is_none() {
+                head = reader.next(&mut buffer, asked, &mut headers)?;
+            }
+        }
+        Ok(head.map(|head| (head, headers, buffer.to_vec())))
+    }
+
+    fn read_all(asked: &Method, text: &str) -> Read {
+        read_in(asked, [text.as_bytes()])
+    }
+
+    #[test]
+    fn a_head_is_read_with_its_fields() {
+        let text = "HTTP/1.1 404 Nowhere\r\nA: b\r\ncontent-length:3\r\na:  c d \r\n\r\nabc";
+        let (head, headers, rest) = read_all(&Method::GET, text).unwrap().unwrap();
+        assert_eq!(head.status, 404);
+        assert_eq!(head.reason, Some(Reason(Bytes::from_static(b"Nowhere"))));
+        assert_eq!(headers.get_all("a").iter().collect::<Vec<_>>(), ["b", "c d"]);
+        assert_eq!(rest, b"abc");
+        let (head, ..) = read_all(&Method::GET, "HTTP/1.0 200 OK\n\n").unwrap().unwrap();
+        assert_eq!((head.version, head.reason), (Version::HTTP_10, None));
+    }
+
+    #[test]
+    fn a_body_ends_as_rfc_9112_has_it() {
+        let get = Method::GET;
+        for (asked, status, fields, framing) in [
+            (&get, 200, "", Ok(Framing::UntilClose)),
+            (&get, 200, "content-length: 5", Ok(Framing::Length(5))),
+            (&get, 200, "content-length: 5\r\ncontent-length: 5", Ok(Framing::Length(5))),
+            (&get, 200, "content-length: 5, 5", Ok(Framing::Length(5))),
+            (&get, 200, "content-length: 5\r\ncontent-length: 6", Err(HeadFault::Length)),
+            (&get, 200, "content-length: 5, 6", Err(HeadFault::Length)),
+            (&get, 200, "content-length: +5", Err(HeadFault::Length)),
+            (&get, 200, "content-length: 5 5", Err(HeadFault::Length)),
+            (&get, 200, "content-length:", Err(HeadFault::Length)),
+            (&get, 200, "content-length: 18446744073709551616", Err(HeadFault::Length)),
+            (&get, 200, "transfer-encoding: Chunked", Ok(Framing::Chunked)),
+            (&get, 200, "transfer-encoding: gzip, chunked", Ok(Framing::Chunked)),
+            (
+                &get,
+                200,
+                "transfer-encoding: gzip\r\ntransfer-encoding: chunked",
+                Ok(Framing::Chunked),
+            ),
+            (&get, 200, "transfer-encoding: chunked, gzip", Ok(Framing::UntilClose)),
+            (&get, 200, "transfer-encoding: chunked\r\ncontent-length: x", Ok(Framing::Chunked)),
+            (&get, 204, "content-length: 5", Ok(Framing::None)),
+            (&get, 304, "transfer-encoding: chunked", Ok(Framing::None)),
+            (&get, 101, "content-length: 5", Ok(Framing::None)),
+            (&Method::HEAD, 200, "content-length: 5", Ok(Framing::None)),
+            (&Method::HEAD, 200, "content-length: x", Ok(Framing::None)),
+            (&Method::POST, 204, "", Ok(Framing::None)),
+        ] {
+            let text = format!("HTTP/1.1 {status} X\r\n{fields}\r\n\r\n")
+                .replace("\r\n\r\n\r\n", "\r\n\r\n");
+            let read = read_all(asked, &text).map(|read| read.unwrap().0.framing);
+            assert_eq!(read, framing, "{asked} {status} {fields}");
+        }
+        let old = read_all(&get, "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        assert_eq!(old.unwrap_err(), HeadFault::Coding);
+    }
+
+    #[test]
+    fn a_connection_is_kept_where_both_sides_know_the_end() {
+        for (version, fields, keeps) in [
+            ("1.1", "content-length: 0", true),
+            ("1.1", "content-length: 0\r\nconnection: close", false),
+            ("1.1", "content-length: 0\r\nconnection: a, CLOSE", false),
+            ("1.1", "content-length: 0\r\nconnection: close\r\nconnection: keep-alive", false),
+            ("1.1", "transfer-encoding: chunked", true),
+            ("1.1", "transfer-encoding: chunked\r\ncontent-length: 0", false),
+            ("1.1", "a: b", false),
+            ("1.0", "content-length: 0", false),
+            ("1.0", "content-length: 0\r\nconnection: Keep-Alive", true),
+            ("1.0", "content-length: 0\r\nconnection: keep-alive, close", false),
+        ] {
+            let text = format!("HTTP/{version} 200 OK\r\n{fields}\r\n\r\n");
+            let (head, ..) = read_all(&Method::GET, &text).unwrap().unwrap();
+            assert_eq!(head.keeps, keeps, "{version} {fields}");
+        }
+    }
+
+    #[test]
+    fn interim_responses_are_passed_over() {
+        let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n\
+                    HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx";
+        let (head, headers, rest) = read_all(&Method::GET, text).unwrap().unwrap();
+        assert_eq!((head.status, headers.len(), &*rest), (StatusCode::OK, 1, &b"x"[..]));
+        let (head, ..) = read_all(&Method::GET, "HTTP/1.1 101 X\r\n\r\n").unwrap().unwrap();
+        assert!(head.status == 101 && !head.keeps);
+        assert_eq!(read_all(&Method::GET, "HTTP/1.1 100 Continue\r\n\r\n"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused() {
+        let fields = "a: b\r\n".repeat(MOST_FIELDS + 1);
+        let endless = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(MOST_HEAD));
+        let malformed = |error| Err(HeadFault::Malformed(error));
+        for (text, fault) in [
+            ("SSH-2.0-OpenSSH_9.2\r\n", malformed(httparse::Error::Version)),
+            ("\0\x01", malformed(httparse::Error::Version)),
+            ("HTTP/2.0 200 OK\r\n\r\n", malformed(httparse::Error::Version)),
+            ("HTTP/1.1 2x0 OK\r\n\r\n", malformed(httparse::Error::Status)),
+            ("HTTP/1.1 099 OK\r\n\r\n", malformed(httparse::Error::Status)),
+            ("HTTP/1.1 200 OK\r\na b: c\r\n\r\n", malformed(httparse::Error::HeaderName)),
+            ("HTTP/1.1 200 OK\r\na : c\r\n\r\n", malformed(httparse::Error::HeaderName)),
+            ("HTTP/1.1 200 OK\r\na: b\r\n c\r\n\r\n", malformed(httparse::Error::HeaderName)),
+            ("HTTP/1.1 200 OK\r\na: \0\r\n\r\n", malformed(httparse::Error::HeaderValue)),
+            (
+                &format!("HTTP/1.1 200 OK\r\n{fields}\r\n"),
+                malformed(httparse::Error::TooManyHeaders),
+            ),
+            (&endless, Err(HeadFault::TooLarge)),
+            (&format!("{endless}\r\n\r\n"), Err(HeadFault::TooLarge)),
+        ] {
+            assert_eq!(read_all(&Method::GET, text), fault, "{text:.60}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_how_a_head_comes_in(size in 1..40usize, which in 0..3usize) {
+            let text = [
+                "HTTP/1.1 200 OK\r\nserver: a\r\nx: é\r\ncontent-length: 3\r\n\r\nabc",
+                "HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 204 No\r\n\r\nleft",
+                "HTTP/1.1 200 OK\r\ncontent-length: 3, 4\r\n\r\nabc",
+            ][which];
+            let all = read_all(&Method::GET, text);
+            prop_assert!(all != Ok(None));
+            prop_assert_eq!(read_in(&Method::GET, text.as_bytes().chunks(size)), all);
+        }
+
+        #[test]
+        fn garbage_is_no_reason_to_panic(text in "(HTTP/1.[01] [0-9]{3} [a-z]{0,3}\r\n)?[ -~\r\n\\x00-\\xff]{0,200}") {
+            let _ = read_all(&Method::GET, &text);
+            let _ = read_in(&Method::GET, text.as_bytes().chunks(1));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! When an answer must have begun.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::body::Turn;
+
+/// How far away a timer is set that is not meant to fire.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+
+/// The time that a server has for the head of an answer. It runs from when the server got the last
+/// of the request, and not while the client is to send more of it: an upload takes as long as it
+/// takes, and a client that stalls is not the server's fault.
+///
+/// One timer serves all requests of a connection: it is looked at when it fires, and set anew only
+/// then.
+#[derive(Debug, Default)]
+pub(super) struct Deadline(Option<Pin<Box<Sleep>>>);
+
+impl Deadline {
+    /// Ready once the answer to a request that was handed over at `sent` has taken longer than
+    /// `limit`.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        sent: Instant,
+        limit: Duration,
+        turn: impl Fn() -> Turn,
+    ) -> Poll<()> {
+        // Looked at again when it is reached, so a limit beyond what the clock can count is kept.
+        let end = |since: Instant| since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
+        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end(sent))));
+        while timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            let due = end(match turn() {
+                Turn::Client => now,
+                Turn::Server(since) => since.unwrap_or(sent),
+            });
+            if due <= now {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+    use crate::upstream::body::BodyEnd;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    async fn over(deadline: &mut Deadline, end: &BodyEnd) {
+        let sent = Instant::now();
+        poll_fn(|cx| deadline.poll(cx, sent, LIMIT, || end.turn())).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_for_an_answer_runs_from_the_last_byte_of_the_request() {
+        let began = Instant::now();
+        over(&mut Deadline::default(), &BodyEnd::default()).await;
+        assert_eq!(began.elapsed(), LIMIT, "without a body");
+
+        let end = BodyEnd::begin();
+        let sending = async {
+            end.await_client();
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            end.reach();
+            std::future::pending::<()>().await;
+        };
+        let began = Instant::now();
+        let mut deadline = Deadline::default();
+        tokio::select! {
+            () = over(&mut deadline, &end) => {}
+            () = sending => {}
+        }
+        assert_eq!(began.elapsed().as_secs(), 130, "not while the client is to send");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_is_kept_gives_the_next_request_its_whole_time() {
+        let mut deadline = Deadline::default();
+        for pause in [1, 10, 29, 100] {
+            let end = BodyEnd::default();
+            let answer = tokio::time::timeout(LIMIT / 2, over(&mut deadline, &end));
+            assert!(answer.await.is_err(), "over too soon");
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            let began = Instant::now();
+            over(&mut deadline, &end).await;
+            assert_eq!(began.elapsed(), LIMIT, "{pause}");
+        }
+    }
+}
