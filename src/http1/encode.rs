@@ -2,12 +2,13 @@
 
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, DATE, HOST, HeaderName, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
+    CONTENT_TYPE, HOST, HeaderName, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method, StatusCode, Version};
 use smallvec::SmallVec;
 
 use super::decode::Framing;
+use super::fields::Fields;
 use super::tokens::has_token;
 
 /// The answer to a client that waits before it sends a body.
@@ -38,10 +39,10 @@ pub struct ResponseHead<'r> {
     /// Words for it other than the usual ones.
     pub reason: Option<&'r [u8]>,
     /// The fields. What frames the body is taken from `size`, not from here.
-    pub headers: &'r HeaderMap,
+    pub fields: &'r Fields,
     /// How much body there is.
     pub size: Size,
-    /// The time for the `date` field, where `headers` has none (RFC 9110, 5.6.7).
+    /// The time for the `date` field, where `fields` have none (RFC 9110, 5.6.7).
     pub date: &'r [u8; 29],
 }
 
@@ -82,7 +83,7 @@ pub fn write_head(
     asked: &Asked,
     wanted: Persistence,
 ) -> (BodyFrame, Persistence) {
-    out.reserve(128 + head.headers.len() * 48);
+    out.reserve(128 + head.fields.len() * 48);
     write_status_line(out, head, asked.version);
     let framing = framing(head, asked);
     let chunked = framing == Framing::Chunked;
@@ -92,28 +93,28 @@ pub fn write_head(
     };
     let mut trailers = SmallVec::new();
     let (mut has_date, mut has_connection) = (false, false);
-    for (name, value) in head.headers {
-        match *name {
+    for (name, value) in head.fields.iter() {
+        match name {
             // A response to HEAD says what the one to GET would.
-            CONTENT_LENGTH if head.size == Size::Empty && asked.method == Method::HEAD => {}
-            CONTENT_LENGTH | TRANSFER_ENCODING => continue,
-            TRAILER if !chunked => continue,
-            TRAILER if asked.takes_trailers => {
-                let names = value.as_bytes().split(|byte| *byte == b',');
+            b"content-length" if head.size == Size::Empty && asked.method == Method::HEAD => {}
+            b"content-length" | b"transfer-encoding" => continue,
+            b"trailer" if !chunked => continue,
+            b"trailer" if asked.takes_trailers => {
+                let names = value.split(|byte| *byte == b',');
                 trailers.extend(
                     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()),
                 );
             }
-            CONNECTION => {
+            b"connection" => {
                 has_connection = true;
-                if has_token(value.as_bytes(), b"close") {
+                if has_token(value, b"close") {
                     persistence = Persistence::Close;
                 }
             }
-            DATE => has_date = true,
+            b"date" => has_date = true,
             _ => {}
         }
-        write_field(out, name, value.as_bytes());
+        write_field(out, name, value);
     }
     match (framing, head.size) {
         (Framing::Chunked, _) => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
@@ -162,8 +163,8 @@ fn write_status_line(out: &mut Vec<u8>, head: &ResponseHead<'_>, version: Versio
     out.extend_from_slice(b"\r\n");
 }
 
-fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
-    out.extend_from_slice(name.as_str().as_bytes());
+fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
@@ -213,7 +214,7 @@ pub fn write_last_chunk(out: &mut Vec<u8>, frame: &BodyFrame, trailers: Option<&
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers.into_iter().flatten() {
         if frame.trailers.contains(name) && may_trail(name) {
-            write_field(out, name, value.as_bytes());
+            write_field(out, name.as_str().as_bytes(), value.as_bytes());
         }
     }
     out.extend_from_slice(b"\r\n");
@@ -242,6 +243,7 @@ fn may_trail(name: &HeaderName) -> bool {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
+    use http::header::DATE;
     use proptest::prelude::*;
 
     use super::super::decode::{Decoder, Piece};
@@ -259,13 +261,14 @@ mod tests {
         asked: &Asked,
         wanted: Persistence,
     ) -> (Vec<String>, BodyFrame, Persistence) {
-        let mut headers = HeaderMap::new();
+        let mut put_in = Fields::default();
         for (name, value) in fields {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            headers.append(name, HeaderValue::from_static(value));
+            put_in.append(name, HeaderValue::from_static(value));
         }
         let status = StatusCode::from_u16(status).unwrap();
-        let head = ResponseHead { status, reason: None, headers: &headers, size, date: DATE_VALUE };
+        let fields = &put_in;
+        let head = ResponseHead { status, reason: None, fields, size, date: DATE_VALUE };
         let mut out = Vec::new();
         let (frame, persistence) = write_head(&mut out, &head, asked, wanted);
         let text = String::from_utf8(out).unwrap();
@@ -393,21 +396,20 @@ mod tests {
 
     #[test]
     fn the_date_and_unusual_words_are_kept() {
-        let mut headers = HeaderMap::new();
+        let mut fields = Fields::default();
         let asked = asked(Method::GET, Version::HTTP_11);
-        let text = |headers: &HeaderMap| {
+        let text = |fields: &Fields| {
             let (status, reason) = (StatusCode::from_u16(299).unwrap(), Some(&b"Fine"[..]));
-            let head =
-                ResponseHead { status, reason, headers, size: Size::Empty, date: DATE_VALUE };
+            let head = ResponseHead { status, reason, fields, size: Size::Empty, date: DATE_VALUE };
             let mut out = Vec::new();
             write_head(&mut out, &head, &asked, Persistence::Keep);
             String::from_utf8(out).unwrap()
         };
-        let own = text(&headers);
+        let own = text(&fields);
         assert!(own.starts_with("HTTP/1.1 299 Fine\r\n"), "{own}");
         assert!(own.ends_with("\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n"), "{own}");
-        headers.insert(DATE, HeaderValue::from_static("another"));
-        assert_eq!(text(&headers).matches("date: ").count(), 1);
+        fields.insert(DATE, HeaderValue::from_static("another"));
+        assert_eq!(text(&fields).matches("date: ").count(), 1);
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 
 pub mod decode;
 pub mod encode;
+pub mod fields;
 pub mod incoming;
 mod output;
 pub mod request;

@@ -2,21 +2,19 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
-use smallvec::SmallVec;
+use http::{Method, StatusCode, Version};
 
 use super::decode::Framing;
+use super::fields::{Fields, Place};
 
 /// The most bytes of a head.
 pub const MOST_HEAD: usize = 408 * 1024;
 /// The most fields of a head.
 pub const MOST_FIELDS: usize = 100;
 
-/// A response's head without its fields.
+/// A response's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     /// Never an interim one other than 101.
@@ -29,9 +27,11 @@ pub struct ResponseHead {
     pub framing: Framing,
     /// Whether the connection may be used again behind the body.
     pub keeps: bool,
+    /// Its fields.
+    pub fields: Fields,
 }
 
-/// The words behind a status, where they are not the usual ones. An extension of the response.
+/// The words behind a status, where they are not the usual ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason(pub Bytes);
 
@@ -75,15 +75,9 @@ pub struct HeadReader {
     looked: usize,
 }
 
-/// Where a field stands in the head.
-struct Place {
-    name: Range<usize>,
-    value: Range<usize>,
-}
-
 impl HeadReader {
-    /// Takes the head out of what was read, and its fields into `headers`, which must be empty.
-    /// `None` where more has to be read. Interim responses other than 101 are passed over.
+    /// Takes the head out of what was read. `None` where more has to be read. Interim responses
+    /// other than 101 are passed over.
     ///
     /// `asked` is the request's method, which decides whether there is a body.
     ///
@@ -93,7 +87,6 @@ impl HeadReader {
         &mut self,
         buffer: &mut BytesMut,
         asked: &Method,
-        headers: &mut HeaderMap,
     ) -> Result<Option<ResponseHead>, HeadFault> {
         loop {
             // A head becomes whole with the end of a line only.
@@ -101,12 +94,9 @@ impl HeadReader {
             if news.is_empty() || (self.looked > 0 && !news.contains(&b'\n')) {
                 return self.wait(buffer);
             }
-            match read(buffer, asked, headers)? {
+            match read(buffer, asked)? {
                 None => return self.wait(buffer),
-                Some(head) if is_interim(head.status) => {
-                    headers.clear();
-                    self.looked = 0;
-                }
+                Some(head) if is_interim(head.status) => self.looked = 0,
                 Some(head) => return Ok(Some(head)),
             }
         }
@@ -122,11 +112,7 @@ fn is_interim(status: StatusCode) -> bool {
     status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
 }
 
-fn read(
-    buffer: &mut BytesMut,
-    asked: &Method,
-    headers: &mut HeaderMap,
-) -> Result<Option<ResponseHead>, HeadFault> {
+fn read(buffer: &mut BytesMut, asked: &Method) -> Result<Option<ResponseHead>, HeadFault> {
     let mut space = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
@@ -141,9 +127,8 @@ fn read(
         httparse::Status::Complete(length) => length,
         httparse::Status::Partial => return Ok(None),
     };
-    let malformed = HeadFault::Malformed;
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or(malformed(httparse::Error::Status))?;
+    let status = status.ok_or(HeadFault::Malformed(httparse::Error::Status))?;
     let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     let begin = buffer.as_ptr().addr();
     let place = |bytes: &[u8]| {
@@ -152,35 +137,32 @@ fn read(
     };
     let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     let reason = reason.map(|reason| place(reason.as_bytes()));
-    // The parser's view ends where the head is taken out of the buffer.
-    let mut places: SmallVec<[Place; 24]> = SmallVec::new();
-    places.extend(
-        response
-            .headers
-            .iter()
-            .map(|field| Place { name: place(field.name.as_bytes()), value: place(field.value) }),
-    );
-
-    let head = buffer.split_to(length).freeze();
-    headers.reserve(places.len());
     let mut said = Said::default();
-    for Place { name, value } in &places {
-        let name = HeaderName::from_bytes(&head[name.clone()])
-            .map_err(|_| malformed(httparse::Error::HeaderName))?;
-        let value = HeaderValue::from_maybe_shared(head.slice(value.clone()))
-            .map_err(|_| malformed(httparse::Error::HeaderValue))?;
-        said.note(&name, value.as_bytes());
-        headers.append(name, value);
+    let mut came = Vec::with_capacity(response.headers.len());
+    for field in response.headers.iter() {
+        said.note(field.name.as_bytes(), field.value);
+        came.push(Place { name: place(field.name.as_bytes()), value: place(field.value) });
     }
+
+    let mut head = buffer.split_to(length);
+    for Place { name, .. } in &came {
+        if let Some(name) = head.get_mut(name.clone()) {
+            name.make_ascii_lowercase();
+        }
+    }
+    let head = head.freeze();
     let framing = said.framing(status, version, asked)?;
+    let reason = reason.map(|place| Reason(head.slice(place)));
+    let keeps = said.keeps(version)
+        && framing != Framing::UntilClose
+        && status != StatusCode::SWITCHING_PROTOCOLS;
     Ok(Some(ResponseHead {
         status,
         version,
-        reason: reason.map(|place| Reason(head.slice(place))),
+        reason,
         framing,
-        keeps: said.keeps(version)
-            && framing != Framing::UntilClose
-            && status != StatusCode::SWITCHING_PROTOCOLS,
+        keeps,
+        fields: Fields::of(head, came),
     }))
 }
 
@@ -203,9 +185,9 @@ enum Length {
 }
 
 impl Said {
-    fn note(&mut self, name: &HeaderName, value: &[u8]) {
+    fn note(&mut self, name: &[u8], value: &[u8]) {
         let tokens = || value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        if *name == CONTENT_LENGTH {
+        if name.eq_ignore_ascii_case(b"content-length") {
             for token in tokens() {
                 self.length = match (self.length, number(token)) {
                     (Length::Unsaid, Some(length)) => Length::Bytes(length),
@@ -213,12 +195,12 @@ impl Said {
                     _ => Length::Faulty,
                 };
             }
-        } else if *name == CONNECTION {
+        } else if name.eq_ignore_ascii_case(b"connection") {
             for token in tokens() {
                 self.close |= token.eq_ignore_ascii_case(b"close");
                 self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
             }
-        } else if *name == TRANSFER_ENCODING {
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             let last = tokens().next_back();
             self.chunked = last.map(|coding| coding.eq_ignore_ascii_case(b"chunked"));
         }
@@ -262,22 +244,23 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
     use proptest::prelude::*;
 
     use super::*;
 
-    type Read = Result<Option<(ResponseHead, HeaderMap, Vec<u8>)>, HeadFault>;
+    type Read = Result<Option<(ResponseHead, Vec<u8>)>, HeadFault>;
 
     fn read_in<'p>(asked: &Method, pieces: impl IntoIterator<Item = &'p [u8]>) -> Read {
         let (mut reader, mut buffer) = (HeadReader::default(), BytesMut::new());
-        let (mut headers, mut head) = (HeaderMap::new(), None);
+        let mut head = None;
         for piece in pieces {
             buffer.extend_from_slice(piece);
             if head.is_none() {
-                head = reader.next(&mut buffer, asked, &mut headers)?;
+                head = reader.next(&mut buffer, asked)?;
             }
         }
-        Ok(head.map(|head| (head, headers, buffer.to_vec())))
+        Ok(head.map(|head| (head, buffer.to_vec())))
     }
 
     fn read_all(asked: &Method, text: &str) -> Read {
@@ -287,10 +270,11 @@ mod tests {
     #[test]
     fn a_head_is_read_with_its_fields() {
         let text = "HTTP/1.1 404 Nowhere\r\nA: b\r\ncontent-length:3\r\na:  c d \r\n\r\nabc";
-        let (head, headers, rest) = read_all(&Method::GET, text).unwrap().unwrap();
+        let (head, rest) = read_all(&Method::GET, text).unwrap().unwrap();
         assert_eq!(head.status, 404);
         assert_eq!(head.reason, Some(Reason(Bytes::from_static(b"Nowhere"))));
-        assert_eq!(headers.get_all("a").iter().collect::<Vec<_>>(), ["b", "c d"]);
+        let a = HeaderName::from_static("a");
+        assert_eq!(head.fields.values(&a).collect::<Vec<_>>(), [&b"b"[..], b"c d"]);
         assert_eq!(rest, b"abc");
         let (head, ..) = read_all(&Method::GET, "HTTP/1.0 200 OK\n\n").unwrap().unwrap();
         assert_eq!((head.version, head.reason), (Version::HTTP_10, None));
@@ -360,8 +344,8 @@ mod tests {
     fn interim_responses_are_passed_over() {
         let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n\
                     HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx";
-        let (head, headers, rest) = read_all(&Method::GET, text).unwrap().unwrap();
-        assert_eq!((head.status, headers.len(), &*rest), (StatusCode::OK, 1, &b"x"[..]));
+        let (head, rest) = read_all(&Method::GET, text).unwrap().unwrap();
+        assert_eq!((head.status, head.fields.len(), &*rest), (StatusCode::OK, 1, &b"x"[..]));
         let (head, ..) = read_all(&Method::GET, "HTTP/1.1 101 X\r\n\r\n").unwrap().unwrap();
         assert!(head.status == 101 && !head.keeps);
         assert_eq!(read_all(&Method::GET, "HTTP/1.1 100 Continue\r\n\r\n"), Ok(None));

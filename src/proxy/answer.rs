@@ -1,19 +1,22 @@
-//! The one place that turns a refusal into a response.
+//! What a client is answered, and the one place that turns a refusal into an answer.
 
 use std::fmt::Display;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Response, StatusCode};
+use http::{Method, StatusCode};
 
 use super::body::ResponseBody;
 use super::headers::quotas;
 use super::refusal::Refusal;
+use crate::http1::fields::Fields;
+use crate::http1::response::Reason;
 use crate::plan::{AnswerBody, AnswerSpec};
 use crate::throttle::{Refused, Refusing};
 use crate::upstream::UpstreamError;
 use crate::upstream::body::BodyFault;
 
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -28,14 +31,37 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 const QUOTA_EXCEEDED_TITLE: &str =
     "Request cannot be satisfied as assigned quota has been exceeded";
 
+/// An answer on its way to a client.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// Words for it other than the usual ones.
+    pub(super) reason: Option<Reason>,
+    pub(super) fields: Fields,
+    pub(super) body: ResponseBody,
+}
+
+impl Answer {
+    /// An answer of our own, without fields.
+    pub(super) fn new(status: StatusCode, body: ResponseBody) -> Self {
+        Self { status, reason: None, fields: Fields::default(), body }
+    }
+
+    /// The connection ends with it.
+    pub(super) fn close(&mut self) {
+        self.fields.insert(CONNECTION, CLOSE);
+    }
+
+    /// Whether the connection ends with it.
+    pub(super) fn closes(&self) -> bool {
+        self.fields.values(&CONNECTION).any(|option| option == CLOSE.as_bytes())
+    }
+}
+
 /// Answers a request that was refused. `asked` is the request's headers, `default` the file's
 /// answer to a throttled client.
-pub(super) fn respond(
-    refusal: &Refusal,
-    asked: &HeaderMap,
-    default: &AnswerSpec,
-) -> Response<ResponseBody> {
-    let mut response = match refusal {
+pub(super) fn respond(refusal: &Refusal, asked: &HeaderMap, default: &AnswerSpec) -> Answer {
+    let mut answer = match refusal {
         Refusal::Limits(Refused::Throttled(refusing)) => throttled(refusing, asked, default),
         Refusal::Method(allowed) => not_allowed(allowed),
         _ => {
@@ -44,9 +70,9 @@ pub(super) fn respond(
         }
     };
     if refusal.closes() {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer.close();
     }
-    response
+    answer
 }
 
 /// Status and words of a refusal. What broke behind this proxy stands in its log, not here.
@@ -88,7 +114,7 @@ fn explain(refusal: &Refusal) -> (StatusCode, String) {
     }
 }
 
-fn problem(status: StatusCode, detail: &str) -> Response<ResponseBody> {
+fn problem(status: StatusCode, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = format!(
         r#"{{"type":"about:blank","title":{},"status":{},"detail":{}}}"#,
@@ -99,47 +125,36 @@ fn problem(status: StatusCode, detail: &str) -> Response<ResponseBody> {
     with_body(status, Some(PROBLEM_JSON), body)
 }
 
-fn with_body(
-    status: StatusCode,
-    kind: Option<HeaderValue>,
-    body: impl Into<Bytes>,
-) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::whole(body));
-    *response.status_mut() = status;
+fn with_body(status: StatusCode, kind: Option<HeaderValue>, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Answer::new(status, ResponseBody::whole(body));
     if let Some(kind) = kind {
-        response.headers_mut().insert(CONTENT_TYPE, kind);
+        answer.fields.append(CONTENT_TYPE, kind);
     }
-    response
+    answer
 }
 
 /// 405 with the methods that a route is there for.
-fn not_allowed(allowed: &[Method]) -> Response<ResponseBody> {
+fn not_allowed(allowed: &[Method]) -> Answer {
     let (status, detail) = (StatusCode::METHOD_NOT_ALLOWED, "no route for this method");
-    let mut response = problem(status, detail);
+    let mut answer = problem(status, detail);
     let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
     if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
-        response.headers_mut().insert(ALLOW, value);
+        answer.fields.append(ALLOW, value);
     }
-    response
+    answer
 }
 
 /// The answer to a throttled client: plain HTTP or gRPC, with the same fields.
-fn throttled(
-    refusing: &Refusing,
-    asked: &HeaderMap,
-    default: &AnswerSpec,
-) -> Response<ResponseBody> {
-    let answer = &*refusing.answer;
-    let mut response = if is_grpc(asked) {
-        let mut response = with_body(StatusCode::OK, Some(GRPC), Bytes::new());
-        response.headers_mut().insert(GRPC_STATUS, GRPC_EXHAUSTED);
-        response
-            .headers_mut()
-            .insert(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
-        response
+fn throttled(refusing: &Refusing, asked: &HeaderMap, default: &AnswerSpec) -> Answer {
+    let spec = &*refusing.answer;
+    let mut answer = if is_grpc(asked) {
+        let mut answer = with_body(StatusCode::OK, Some(GRPC), Bytes::new());
+        answer.fields.append(GRPC_STATUS, GRPC_EXHAUSTED);
+        answer.fields.append(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
+        answer
     } else {
-        let status = answer.status;
-        match &answer.body {
+        let status = spec.status;
+        match &spec.body {
             AnswerBody::Problem => {
                 with_body(status, Some(PROBLEM_JSON), quota_exceeded(status, refusing))
             }
@@ -148,12 +163,11 @@ fn throttled(
             AnswerBody::Custom(body) => with_body(status, Some(TEXT), body.clone()),
         }
     };
-    let headers = response.headers_mut();
-    if let (true, Some(wait)) = (answer.retry_after, refusing.retry_after) {
-        quotas::write_retry_after(headers, wait);
+    if let (true, Some(wait)) = (spec.retry_after, refusing.retry_after) {
+        quotas::write_retry_after(&mut answer.fields, wait);
     }
-    quotas::write_quotas(headers, &refusing.quotas, default, refusing.retry_after);
-    response
+    quotas::write_quotas(&mut answer.fields, &refusing.quotas, default, refusing.retry_after);
+    answer
 }
 
 fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {

@@ -6,11 +6,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Response};
 use http_body::Body as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::answer::Answer;
 use super::body::ResponseBody;
 use super::io::{ClientStream, Due, Phase, Socket};
 use super::tunnel::Switched;
@@ -69,9 +69,8 @@ pub(super) async fn exchange(
             Ok(Next::Request(parts, body)) => (parts, body),
             Ok(Next::Fault(fault)) => {
                 // Nothing is known of what was asked, so nothing can be said about it.
-                let mut response = Response::new(ResponseBody::whole(Bytes::new()));
-                *response.status_mut() = fault.status();
-                if send(&mut wire, proxy, response, &mut watch).await.is_ok() {
+                let answer = Answer::new(fault.status(), ResponseBody::whole(Bytes::new()));
+                if send(&mut wire, proxy, answer, &mut watch).await.is_ok() {
                     close(&mut wire, &mut watch).await;
                 }
                 return Served::Ended;
@@ -86,8 +85,8 @@ pub(super) async fn exchange(
         let answered = watch
             .during(&mut wire, |wire, cx| {
                 loop {
-                    if let Poll::Ready(response) = answering.as_mut().poll(cx) {
-                        return Poll::Ready(Some(response));
+                    if let Poll::Ready(answered) = answering.as_mut().poll(cx) {
+                        return Poll::Ready(Some(answered));
                     }
                     match ready!(wire.poll_tend(cx)) {
                         Tended::Fed => {}
@@ -96,11 +95,12 @@ pub(super) async fn exchange(
                 }
             })
             .await;
-        let Ok(Some(mut response)) = answered else { return Served::Ended };
-        let switched = response.body_mut().take_switched();
-        let sent = send(&mut wire, proxy, response, &mut watch).await;
+        let Ok(Some((mut answer, headers))) = answered else { return Served::Ended };
+        wire.reuse(headers);
+        let switched = answer.body.take_switched();
+        let sent = send(&mut wire, proxy, answer, &mut watch).await;
         match sent {
-            Ok(headers) => wire.reuse(headers),
+            Ok(()) => {}
             Err(Broken::Body) if phase.resets() => {
                 // A client that would take the connection's end for that of the body.
                 socket.reset_at_close();
@@ -132,14 +132,14 @@ enum Broken {
     Client,
 }
 
-/// Sends a response, and gives its fields back.
+/// Sends an answer.
 async fn send<D: Future>(
     wire: &mut Wire,
     proxy: &Proxy,
-    response: Response<ResponseBody>,
+    answer: Answer,
     watch: &mut Watch<'_, D>,
-) -> Result<HeaderMap, Broken> {
-    let (head, body) = response.into_parts();
+) -> Result<(), Broken> {
+    let Answer { status, reason, fields, body } = answer;
     let size = match body.is_end_stream() {
         true => Size::Empty,
         false => body.size_hint().exact().map_or(Size::Unknown, Size::Known),
@@ -152,9 +152,8 @@ async fn send<D: Future>(
     let mut begun = false;
     let sending = watch.during(wire, |wire, cx| {
         if !std::mem::replace(&mut begun, true) {
-            let reason = head.extensions.get::<Reason>().map(|Reason(words)| &**words);
-            let (status, headers) = (head.status, &head.headers);
-            let head = ResponseHead { status, reason, headers, size, date: &date };
+            let reason = reason.as_ref().map(|Reason(words)| &**words);
+            let head = ResponseHead { status, reason, fields: &fields, size, date: &date };
             wire.begin_response(&head, cx);
         }
         loop {
@@ -173,7 +172,7 @@ async fn send<D: Future>(
         }
     });
     match sending.await {
-        Ok(Some(Ok(()))) => Ok(head.headers),
+        Ok(Some(Ok(()))) => Ok(()),
         Ok(Some(Err(SendFault::Body))) => Err(Broken::Body),
         Ok(None | Some(Err(SendFault::Client(_)))) | Err(_) => Err(Broken::Client),
     }

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, StatusCode, Uri, Version};
 
+use super::answer::Answer;
 use super::body::ResponseBody;
 use super::headers::forwarded::{Origin, write_forwarded};
-use super::headers::{self, Seen, hop};
+use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
 use super::tunnel::Switched;
 use super::{Connection, Exchange};
@@ -16,7 +17,7 @@ use crate::request::client::Client;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::upstream::body::RequestBody;
-use crate::upstream::{Answered, Upstream, UpstreamError};
+use crate::upstream::{Answered, RequestHead, Upstream, UpstreamError};
 
 /// Which way a request goes.
 pub(super) struct Way<'r> {
@@ -36,7 +37,7 @@ pub(super) async fn send(
     connection: &Connection,
     target: Option<Uri>,
     way: Way<'_>,
-) -> Result<Response<ResponseBody>, Refusal> {
+) -> Result<Answer, Refusal> {
     let Way { plan, upstream, route, client, seen } = way;
     // With unread input behind its request a client's end goes unnoticed: look before anything is
     // done in its name.
@@ -46,40 +47,40 @@ pub(super) async fn send(
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
     let offered = exchange.parts.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.parts.headers, seen).filter(|_| offered);
-    let mut request = Request::new(body_of(exchange, plan));
-    *request.method_mut() = exchange.parts.method.clone();
-    *request.uri_mut() = target.unwrap_or_else(|| exchange.parts.uri.clone());
-    let sent = request.headers_mut();
-    *sent = std::mem::take(&mut exchange.parts.headers);
+    let body = body_of(exchange, plan);
+    exchange.body_end = body.end();
+    let parts = &mut exchange.parts;
+    let sent = &mut parts.headers;
     let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
     let origin = Origin { client, peer: &connection.peer, host };
     write_forwarded(sent, seen, origin);
     hop::write_connection(sent, seen, switching.as_ref());
     headers::change(sent, &route.request_headers);
-    exchange.body_end = request.body().end();
+    let asked = target.as_ref().unwrap_or(&parts.uri).path_and_query();
+    let head = RequestHead {
+        method: &parts.method,
+        target: asked.map_or("/", PathAndQuery::as_str),
+        headers: sent,
+    };
     let answered =
-        upstream.send(request).await.map_err(|error| match exchange.body_end.fault() {
+        upstream.send(head, body).await.map_err(|error| match exchange.body_end.fault() {
             Some(fault) => Refusal::Body(fault),
             None => Refusal::Upstream(error),
         })?;
     exchange.server = Some(answered.server.clone());
-    if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+    if answered.head.status == StatusCode::SWITCHING_PROTOCOLS {
         let server = answered.server.clone();
         let switched = switching.and_then(|_| switch(answered, plan));
         return switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }));
     }
-    let seen = Seen::of(answered.response.headers());
-    if hop::has_unknown_coding(answered.response.headers(), seen) {
-        return Err(Refusal::Upstream(UpstreamError::Coding { server: answered.server }));
+    let Answered { head, body, server } = answered;
+    let mut fields = head.fields;
+    if answer::take_hop_by_hop(&mut fields).is_err() {
+        return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }
-    let Answered { response, .. } = answered;
-    let (mut head, incoming) = response.into_parts();
-    head.version = Version::HTTP_11;
-    hop::remove_hop_by_hop(&mut head.headers, seen);
-    hop::unite_lengths(&mut head.headers, seen);
-    let body = ResponseBody::streamed(incoming, upstream.spec().idle_timeout);
-    Ok(Response::from_parts(head, body))
+    let body = ResponseBody::streamed(body, upstream.spec().idle_timeout);
+    Ok(Answer { status: head.status, reason: head.reason, fields, body })
 }
 
 fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
@@ -106,18 +107,19 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
 
 /// Passes the answer to an upgrade on, with the server's side of what follows behind it. `None` where
 /// the server did not wait for the request's end.
-fn switch(answered: Answered, plan: &Plan) -> Option<Response<ResponseBody>> {
-    let (mut head, body) = answered.response.into_parts();
+fn switch(answered: Answered, plan: &Plan) -> Option<Answer> {
+    let Answered { head, body, .. } = answered;
     let server = body.into_upgraded()?;
-    let protocol = head.headers.get(UPGRADE).cloned();
-    let seen = Seen::of(&head.headers);
-    hop::remove_hop_by_hop(&mut head.headers, seen);
-    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Some(protocol) = protocol {
-        head.headers.insert(UPGRADE, protocol);
+    let mut fields = head.fields;
+    let protocol = fields.values(&UPGRADE).next().map(HeaderValue::from_bytes);
+    // Nothing of HTTP follows, however it would be coded.
+    let _ = answer::take_hop_by_hop(&mut fields);
+    fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
+    if let Some(Ok(protocol)) = protocol {
+        fields.append(UPGRADE, protocol);
     }
-    let switched = Switched { server, patience: plan.server.tunnel_timeout };
-    Some(Response::from_parts(head, ResponseBody::switched(switched)))
+    let body = ResponseBody::switched(Switched { server, patience: plan.server.tunnel_timeout });
+    Some(Answer { status: head.status, reason: head.reason, fields, body })
 }
 
 /// The path and query that go upstream; `None` where they go as they came.

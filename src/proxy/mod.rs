@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
-use http::{HeaderMap, Method, Response, StatusCode, Version, request};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
+use http::{HeaderMap, Method, StatusCode, Version, request};
 use http_body::Body as _;
 use tokio::time::Instant;
 
+use self::answer::Answer;
 use self::body::{Access, Ended, ResponseBody};
 use self::date::DateCache;
 use self::forward::Way;
@@ -30,6 +31,7 @@ use self::io::{Phase, Socket};
 use self::refusal::Refusal;
 use self::serve::Slot;
 use crate::clock::Clock;
+use crate::http1::fields::Fields;
 use crate::http1::incoming::Incoming;
 use crate::observe::events;
 use crate::observe::metrics::WorkerMetrics;
@@ -49,8 +51,6 @@ const MOST_DISCARDED: u64 = 64 * 1024;
 /// How long an answer waits for such an upload's end where its length is not announced: until then
 /// nobody knows whether the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_millis(250);
-
-const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// What one worker needs to serve requests.
 pub struct Proxy {
@@ -119,13 +119,13 @@ impl Proxy {
         &self.throttle
     }
 
-    /// Answers one request.
+    /// Answers one request. Returns its headers too, for another use of their memory.
     async fn handle(
         &self,
         parts: request::Parts,
         body: Incoming,
         connection: &Connection,
-    ) -> Response<ResponseBody> {
+    ) -> (Answer, HeaderMap) {
         let began = Instant::now();
         connection.phase.begin(began);
         let active = self.active();
@@ -142,28 +142,29 @@ impl Proxy {
         let body_end = BodyEnd::default();
         let mut exchange = Exchange { parts, body: Some(body), body_end, server: None };
         let passed = self.pass(&active, &mut exchange, connection, &mut ended).await;
-        let mut response = passed.unwrap_or_else(|refusal| {
+        let mut answer = passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, &ended.route);
             }
-            let mut response =
+            let mut answer =
                 answer::respond(&refusal, &exchange.parts.headers, &active.plan.reject);
             if !exchange.body_end.is_reached() {
-                close(&mut response);
+                answer.close();
             }
-            response
+            answer
         });
         if let Some(body) = exchange.body.take()
             && !discard(body, &exchange.parts.headers, connection, &active.plan).await
         {
-            close(&mut response);
+            answer.close();
         }
-        if response.headers().get(CONNECTION).is_some_and(|option| option == CLOSE) {
+        if answer.closes() {
             connection.phase.linger();
         }
-        ended.status = response.status();
+        ended.status = answer.status;
         ended.body_end = exchange.body_end;
-        response.map(|body| body.until(ended))
+        answer.body = answer.body.until(ended);
+        (answer, exchange.parts.headers)
     }
 
     /// What is counted even if the client leaves now.
@@ -187,7 +188,7 @@ impl Proxy {
         exchange: &mut Exchange,
         connection: &Connection,
         ended: &mut Ended,
-    ) -> Result<Response<ResponseBody>, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let plan = &*active.plan;
         let parts = &exchange.parts;
         let host = Host::of(&parts.uri, &parts.headers, parts.version).map_err(Refusal::Host)?;
@@ -231,7 +232,7 @@ impl Proxy {
         };
         let now = self.clock.at(ended.began);
         let quotas = self.throttle.admit(plan, route, &view, now).await?;
-        let mut response = match &route.action {
+        let mut answer = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_ref())?;
@@ -243,8 +244,8 @@ impl Proxy {
         if let Some(access) = &mut ended.access {
             access.upstream = exchange.server.take();
         }
-        finish(&mut response, plan, route, &quotas);
-        Ok(response)
+        finish(&mut answer.fields, plan, route, &quotas);
+        Ok(answer)
     }
 }
 
@@ -265,29 +266,22 @@ fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
 }
 
 /// The answer of a route that has no upstream.
-fn respond(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
+fn respond(status: StatusCode, body: Bytes) -> Answer {
     let typed = !body.is_empty();
-    let mut response = Response::new(ResponseBody::whole(body));
-    *response.status_mut() = status;
+    let mut answer = Answer::new(status, ResponseBody::whole(body));
     if typed {
         let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, kind);
+        answer.fields.append(CONTENT_TYPE, kind);
     }
-    response
+    answer
 }
 
 /// What is the same for every answer that the limits let pass.
-fn finish(response: &mut Response<ResponseBody>, plan: &Plan, route: &RouteSpec, quotas: &Quotas) {
-    let headers = response.headers_mut();
+fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &Quotas) {
     if !quotas.is_empty() {
-        write_quotas(headers, quotas, &plan.reject, None);
+        write_quotas(fields, quotas, &plan.reject, None);
     }
-    headers::change(headers, &route.response_headers);
-}
-
-/// The connection ends with this response.
-fn close(response: &mut Response<ResponseBody>) {
-    response.headers_mut().insert(CONNECTION, CLOSE);
+    headers::answer::change(fields, &route.response_headers);
 }
 
 /// Reads a body that nobody wants, or leaves it where it is long or not asked for yet. Says

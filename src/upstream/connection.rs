@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -87,7 +86,6 @@ impl Connection {
     pub(super) async fn head(
         &mut self,
         upload: &mut Upload,
-        headers: &mut HeaderMap,
         limit: Duration,
     ) -> Result<ResponseHead, NoHead> {
         let sent = Instant::now();
@@ -106,7 +104,7 @@ impl Connection {
             }
             while let Poll::Ready(read) = self.poll_read(cx) {
                 let fault = match read {
-                    Ok(1..) => match reader.next(&mut self.read, upload.method(), headers) {
+                    Ok(1..) => match reader.next(&mut self.read, upload.method()) {
                         Ok(Some(head)) => return Poll::Ready(Ok(head)),
                         Ok(None) => continue,
                         Err(fault) => Fault::Head(fault),

@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
@@ -45,12 +45,24 @@ struct Server {
     pool: Arc<Pool>,
 }
 
+/// A request's head as a server is sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'r> {
+    /// The method.
+    pub method: &'r Method,
+    /// Path and query.
+    pub target: &'r str,
+    /// The fields. What frames the body is taken from the body.
+    pub headers: &'r HeaderMap,
+}
+
 /// A response whose body is still to come.
 #[derive(Debug)]
 pub struct Answered {
-    /// Head and body as the server sends them. Where the server has its own words for the status,
-    /// they are an extension: `http1::response::Reason`.
-    pub response: Response<Incoming>,
+    /// The head as the server sends it.
+    pub head: ResponseHead,
+    /// The body.
+    pub body: Incoming,
     /// The server's URL, for the log.
     pub server: Arc<str>,
 }
@@ -163,14 +175,18 @@ impl Upstream {
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
-    pub async fn send(&self, request: Request<RequestBody>) -> Result<Answered, UpstreamError> {
-        let repeatable = request.body().is_empty() && is_idempotent(request.method());
-        let (mut upload, mut headers) = Upload::new(request);
+    pub async fn send(
+        &self,
+        head: RequestHead<'_>,
+        body: RequestBody,
+    ) -> Result<Answered, UpstreamError> {
+        let repeatable = body.is_empty() && is_idempotent(head.method);
+        let mut upload = Upload::new(head, body);
         let mut retries = self.spec.retries;
         let mut source = Source::Pool;
         loop {
-            let error = match self.attempt(&mut upload, &mut headers, source).await {
-                Ok((head, lease, server)) => return Ok(answered(head, headers, lease, server)),
+            let error = match self.attempt(&mut upload, source).await {
+                Ok(answered) => return Ok(answered),
                 Err(error) => error,
             };
             if retries == 0 || !error.may_pass() || !(repeatable || upload.is_untouched()) {
@@ -188,22 +204,24 @@ impl Upstream {
     async fn attempt(
         &self,
         upload: &mut Upload,
-        headers: &mut HeaderMap,
         source: Source,
-    ) -> Result<(ResponseHead, Lease, Arc<str>), UpstreamError> {
+    ) -> Result<Answered, UpstreamError> {
         loop {
             let (server, mut connection) = self.connection(source).await?;
             let in_flight = server.state.enter();
             let pooled = connection.pooled;
-            headers.clear();
-            let head = connection.head(upload, headers, self.spec.response_timeout).await;
+            let head = connection.head(upload, self.spec.response_timeout).await;
             let name = server.state.url().clone();
             match head {
                 Ok(head) => {
                     let (keeps, pool) = (head.keeps, server.pool.clone());
                     let upload = upload.take_rest().map(Box::new);
                     let lease = Lease { connection, upload, keeps, pool, _in_flight: in_flight };
-                    return Ok((head, lease, name));
+                    let body = match head.status {
+                        StatusCode::SWITCHING_PROTOCOLS => Incoming::switched(lease),
+                        _ => Incoming::new(head.framing, lease),
+                    };
+                    return Ok(Answered { head, body, server: name });
                 }
                 Err(NoHead::TooLate) => {
                     return Err(UpstreamError::ResponseTimeout { server: name });
@@ -278,19 +296,4 @@ fn is_idempotent(method: &Method) -> bool {
         *method,
         Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
     )
-}
-
-fn answered(head: ResponseHead, headers: HeaderMap, lease: Lease, server: Arc<str>) -> Answered {
-    let body = match head.status {
-        StatusCode::SWITCHING_PROTOCOLS => Incoming::switched(lease),
-        _ => Incoming::new(head.framing, lease),
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() = head.status;
-    *response.version_mut() = head.version;
-    *response.headers_mut() = headers;
-    if let Some(reason) = head.reason {
-        response.extensions_mut().insert(reason);
-    }
-    Answered { response, server }
 }

@@ -9,11 +9,12 @@ use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
     HOST, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
 };
-use http::{HeaderMap, HeaderName, Method, Request};
+use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body as _, Frame};
 use smallvec::SmallVec;
 use tokio::io::AsyncWrite;
 
+use super::RequestHead;
 use super::body::{BodyFault, RequestBody};
 use super::fault::Fault;
 
@@ -68,17 +69,15 @@ enum Coding {
 }
 
 impl Upload {
-    /// Encodes a request in origin form. Returns its headers too, emptied, for another use.
-    pub(super) fn new(request: Request<RequestBody>) -> (Self, HeaderMap) {
-        let (parts, body) = request.into_parts();
-        let mut headers = parts.headers;
-        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+    /// Encodes a request in origin form.
+    pub(super) fn new(head: RequestHead<'_>, body: RequestBody) -> Self {
+        let RequestHead { method, target, headers } = head;
         let mut out = Vec::with_capacity(64 + target.len() + 48 * headers.len());
-        for part in [parts.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+        for part in [method.as_str(), " ", target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
         }
         let mut had_length = false;
-        for (name, value) in &headers {
+        for (name, value) in headers {
             if *name == CONTENT_LENGTH {
                 had_length = true;
             } else if *name != TRANSFER_ENCODING {
@@ -87,7 +86,7 @@ impl Upload {
         }
         let coding = match body.size_hint().exact() {
             Some(length) => Coding::Length(length),
-            None => Coding::Chunked(announced(&headers)),
+            None => Coding::Chunked(announced(headers)),
         };
         // The length that is counted is the one to be said; none where there is no body and the
         // client did not say so.
@@ -101,9 +100,8 @@ impl Upload {
             Coding::Chunked(_) => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         }
         out.extend_from_slice(b"\r\n");
-        headers.clear();
-        let upload = Self {
-            method: parts.method,
+        Self {
+            method: method.clone(),
             out,
             written: 0,
             data: Bytes::new(),
@@ -113,8 +111,7 @@ impl Upload {
             in_chunk: false,
             blocked: false,
             untouched: true,
-        };
-        (upload, headers)
+        }
     }
 
     /// The request's method.
@@ -307,21 +304,30 @@ fn announced(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
 mod tests {
     use std::future::poll_fn;
 
+    use http::HeaderValue;
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
 
-    fn get() -> Request<RequestBody> {
-        let request = Request::get("/a?b=c").header("host", "a").header("x", "1").header("x", "2");
-        request.body(RequestBody::empty()).unwrap()
+    /// The upload of a request without a body.
+    fn upload(method: Method, target: &str, fields: &[(&'static str, &'static str)]) -> Upload {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        let head = RequestHead { method: &method, target, headers: &headers };
+        Upload::new(head, RequestBody::empty())
+    }
+
+    fn get() -> Upload {
+        upload(Method::GET, "/a?b=c", &[("host", "a"), ("x", "1"), ("x", "2")])
     }
 
     const HEAD: &str = "GET /a?b=c HTTP/1.1\r\nhost: a\r\nx: 1\r\nx: 2\r\n\r\n";
 
     #[tokio::test]
     async fn a_head_that_is_taken_bit_by_bit_is_sent_whole_and_again() {
-        let (mut upload, headers) = Upload::new(get());
-        assert!(headers.is_empty());
+        let mut upload = get();
         for _ in 0..2 {
             assert!(upload.is_untouched() && !upload.is_done());
             let (mut near, mut far) = tokio::io::duplex(7);
@@ -340,7 +346,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_nobody_takes_is_untouched() {
-        let (mut upload, _) = Upload::new(get());
+        let mut upload = get();
         let (mut near, far) = tokio::io::duplex(64);
         drop(far);
         let written = poll_fn(|cx| upload.poll(cx, &mut near)).await;
@@ -355,11 +361,9 @@ mod tests {
             (Some("0"), "content-length: 0\r\n"),
             (Some("00"), "content-length: 0\r\n"),
         ] {
-            let mut request = Request::post("/").header("host", "a");
-            if let Some(length) = said {
-                request = request.header("content-length", length);
-            }
-            let (upload, _) = Upload::new(request.body(RequestBody::empty()).unwrap());
+            let mut fields = vec![("host", "a")];
+            fields.extend(said.map(|length| ("content-length", length)));
+            let upload = upload(Method::POST, "/", &fields);
             let head = format!("POST / HTTP/1.1\r\nhost: a\r\n{sent}\r\n");
             assert_eq!(String::from_utf8(upload.out).unwrap(), head);
         }

@@ -7,7 +7,7 @@ use http::header::{
 use smallvec::SmallVec;
 
 use super::forwarded::is_claim;
-use super::{Seen, listed};
+use super::{Seen, listed, tokens};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -54,16 +54,21 @@ pub(in crate::proxy) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> b
 
 /// Takes out the fields that `connection` names.
 pub(super) fn remove_named(headers: &mut HeaderMap, seen: Seen) {
-    if !seen.has(Seen::CONNECTION) || names_nothing(headers) {
+    let lines = || headers.get_all(CONNECTION).into_iter().map(HeaderValue::as_bytes);
+    if !seen.has(Seen::CONNECTION) || names_nothing(lines()) {
         return;
     }
-    let named: SmallVec<[HeaderName; 4]> = listed(headers, &CONNECTION)
-        .filter_map(|token| HeaderName::from_bytes(token).ok())
-        .filter(|name| !KEPT.contains(name) && !is_claim(name))
-        .collect();
+    let named: SmallVec<[HeaderName; 4]> = named(lines()).collect();
     for name in named {
         headers.remove(name);
     }
+}
+
+/// The fields that `connection` takes out.
+pub(super) fn named<'h>(lines: impl Iterator<Item = &'h [u8]>) -> impl Iterator<Item = HeaderName> {
+    tokens(lines)
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .filter(|name| !KEPT.contains(name) && !is_claim(name))
 }
 
 /// Takes out what concerns the connection alone, and what this proxy answers by itself.
@@ -98,12 +103,9 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
 }
 
 /// Whether `connection` is what it mostly is: one line with one option that is no field.
-fn names_nothing(headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(CONNECTION).iter();
-    let option = |option: &HeaderValue| {
-        [&b"keep-alive"[..], b"close"]
-            .iter()
-            .any(|plain| option.as_bytes().eq_ignore_ascii_case(plain))
+pub(super) fn names_nothing<'h>(mut lines: impl Iterator<Item = &'h [u8]>) -> bool {
+    let option = |option: &[u8]| {
+        [&b"keep-alive"[..], b"close"].iter().any(|plain| option.eq_ignore_ascii_case(plain))
     };
     lines.next().is_some_and(option) && lines.next().is_none()
 }
@@ -125,30 +127,5 @@ pub(in crate::proxy) fn write_connection(
     headers.insert(CONNECTION, HeaderValue::from_static(option));
     if let Some(protocol) = upgrade {
         headers.insert(UPGRADE, protocol.clone());
-    }
-}
-
-/// Says a response's length once, as a number: servers may repeat it (RFC 9110, 8.6), and not every
-/// client reads that. Lengths that differ frame no body here, so they go.
-pub(in crate::proxy) fn unite_lengths(headers: &mut HeaderMap, seen: Seen) {
-    if !seen.has(Seen::LENGTH) {
-        return;
-    }
-    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
-    match (lines.next(), lines.next()) {
-        (None, _) => return,
-        (Some(line), None) if !line.as_bytes().contains(&b',') => return,
-        _ => {}
-    }
-    let number = |text| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
-    let lengths: SmallVec<[_; 4]> = listed(headers, &CONTENT_LENGTH).map(number).collect();
-    match lengths.first() {
-        Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
-            let length = HeaderValue::from(*length);
-            headers.insert(CONTENT_LENGTH, length);
-        }
-        _ => {
-            headers.remove(CONTENT_LENGTH);
-        }
     }
 }

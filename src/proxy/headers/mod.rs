@@ -1,5 +1,6 @@
 //! What changes in a message's headers on its way through.
 
+pub(super) mod answer;
 pub(super) mod forwarded;
 pub(super) mod hop;
 pub(super) mod quotas;
@@ -81,7 +82,7 @@ pub(super) fn leave_sent(parts: &mut Parts, seen: Seen, client: &Client, trust: 
     }
 }
 
-/// Makes a route's changes.
+/// Makes a route's changes to a request.
 pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     for name in &changes.remove {
         headers.remove(name);
@@ -97,10 +98,13 @@ pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
 /// The members of a field that holds a list, over all its lines. Bytes, since one that is no text
 /// must not hide those beside it.
 fn listed<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
-    headers
-        .get_all(name)
-        .into_iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+    tokens(headers.get_all(name).into_iter().map(HeaderValue::as_bytes))
+}
+
+/// The same of lines.
+fn tokens<'h>(lines: impl Iterator<Item = &'h [u8]>) -> impl Iterator<Item = &'h [u8]> {
+    lines
+        .flat_map(|line| line.split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
         .filter(|token| !token.is_empty())
 }

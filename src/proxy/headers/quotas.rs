@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 
+use crate::http1::fields::Fields;
 use crate::limit::decision::Outcome;
 use crate::plan::AnswerSpec;
 use crate::throttle::Quota;
@@ -19,7 +20,7 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// older `x-ratelimit-*`, each for the limits whose answer asks for it; `default` is the answer of
 /// those that have none of their own. `retry_after` is what a rejected client is told to wait.
 pub(in crate::proxy) fn write_quotas(
-    headers: &mut HeaderMap,
+    fields: &mut Fields,
     quotas: &[Quota],
     default: &AnswerSpec,
     retry_after: Option<Duration>,
@@ -42,25 +43,25 @@ pub(in crate::proxy) fn write_quotas(
     }
     if state > 0 {
         let text = Bytes::from(text.0);
-        insert(headers, RATELIMIT_POLICY, text.slice(..state));
-        insert(headers, RATELIMIT, text.slice(state..));
+        insert(fields, RATELIMIT_POLICY, text.slice(..state));
+        insert(fields, RATELIMIT, text.slice(state..));
     }
     let asks = |quota: &&Quota| quota.limit.reject.as_deref().unwrap_or(default).x_ratelimit;
     let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota>, quota| {
         tightest.filter(|other| !is_tighter(quota, other)).or(Some(quota))
     });
     if let Some(quota) = tightest {
-        headers.insert(X_RATELIMIT_LIMIT, quota.burst.into());
-        headers.insert(X_RATELIMIT_REMAINING, quota.remaining.into());
+        fields.insert(X_RATELIMIT_LIMIT, quota.burst.into());
+        fields.insert(X_RATELIMIT_REMAINING, quota.remaining.into());
         if let Some(seconds) = reset(quota, retry_after) {
-            headers.insert(X_RATELIMIT_RESET, seconds.into());
+            fields.insert(X_RATELIMIT_RESET, seconds.into());
         }
     }
 }
 
 /// `retry-after` in whole seconds, rounded up, at least 1.
-pub(in crate::proxy) fn write_retry_after(headers: &mut HeaderMap, wait: Duration) {
-    headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+pub(in crate::proxy) fn write_retry_after(fields: &mut Fields, wait: Duration) {
+    fields.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
 }
 
 /// Fields' values in the making: the formatting machinery would cost ten times as much.
@@ -82,10 +83,10 @@ impl Text {
     }
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, text: Bytes) {
+fn insert(fields: &mut Fields, name: HeaderName, text: Bytes) {
     // Names and numbers are always a value.
     if let Ok(value) = HeaderValue::from_maybe_shared(text) {
-        headers.insert(name, value);
+        fields.insert(name, value);
     }
 }
 

@@ -1,0 +1,110 @@
+//! What changes in an answer's fields on their way to the client.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use smallvec::SmallVec;
+
+use super::{hop, tokens};
+use crate::http1::fields::Fields;
+use crate::plan::HeaderChanges;
+
+/// The body is coded in a way that this proxy would pass on wrongly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) struct UnknownCoding;
+
+/// Takes out what concerns the server's connection alone (RFC 9110, 7.6.1), and says the length once.
+///
+/// # Errors
+/// Where the body is coded in another way than chunked alone.
+pub(in crate::proxy) fn take_hop_by_hop(fields: &mut Fields) -> Result<(), UnknownCoding> {
+    let mut seen = Seen::default();
+    for (name, value) in fields.iter() {
+        seen.note(name, value);
+    }
+    if seen.codings > 0 && !is_chunked_alone(fields) {
+        return Err(UnknownCoding);
+    }
+    if seen.hop {
+        let lines = || fields.values(&CONNECTION);
+        let named: SmallVec<[HeaderName; 4]> = match hop::names_nothing(lines()) {
+            true => SmallVec::new(),
+            false => hop::named(lines()).collect(),
+        };
+        fields.retain(|name| {
+            // A length beside chunks is not the length of anything.
+            let framing = seen.codings > 0 && name == b"content-length";
+            !is_hop_by_hop(name)
+                && !framing
+                && !named.iter().any(|named| named.as_str().as_bytes() == name)
+        });
+    }
+    if seen.lengths > 1 {
+        unite_lengths(fields);
+    }
+    Ok(())
+}
+
+/// Which fields an answer has, found in one look at each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    hop: bool,
+    codings: usize,
+    /// More than one also where one line is a list.
+    lengths: usize,
+}
+
+impl Seen {
+    fn note(&mut self, name: &[u8], value: &[u8]) {
+        match name {
+            b"transfer-encoding" => self.codings += 1,
+            b"content-length" => self.lengths += 1 + usize::from(value.contains(&b',')),
+            _ => {}
+        }
+        self.hop |= is_hop_by_hop(name);
+    }
+}
+
+fn is_hop_by_hop(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"connection"
+            | b"keep-alive"
+            | b"proxy-connection"
+            | b"proxy-authenticate"
+            | b"proxy-authorization"
+            | b"upgrade"
+            | b"te"
+            | b"transfer-encoding"
+    )
+}
+
+fn is_chunked_alone(fields: &Fields) -> bool {
+    let mut codings = fields.values(&TRANSFER_ENCODING);
+    let coding = codings.next().unwrap_or_default();
+    coding.trim_ascii().eq_ignore_ascii_case(b"chunked") && codings.next().is_none()
+}
+
+/// Servers may repeat the length (RFC 9110, 8.6), and not every client reads that: it is said once, as
+/// a number. Lengths that differ frame no body here, so they go.
+fn unite_lengths(fields: &mut Fields) {
+    let number = |text| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+    let lengths: SmallVec<[_; 4]> = tokens(fields.values(&CONTENT_LENGTH)).map(number).collect();
+    match lengths.first() {
+        Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
+            fields.insert(CONTENT_LENGTH, HeaderValue::from(*length));
+        }
+        _ => fields.remove(&CONTENT_LENGTH),
+    }
+}
+
+/// Makes a route's changes to an answer.
+pub(in crate::proxy) fn change(fields: &mut Fields, changes: &HeaderChanges) {
+    for name in &changes.remove {
+        fields.remove(name);
+    }
+    for (name, value) in &changes.set {
+        fields.insert(name.clone(), value.clone());
+    }
+    for (name, value) in &changes.add {
+        fields.append(name.clone(), value.clone());
+    }
+}
