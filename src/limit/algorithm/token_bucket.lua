@@ -48,9 +48,8 @@ end
 -- refill
 local ahead, moved = 0, false
 if at > now then
-  -- STALE
   ahead = at - now
-  if ahead > 1000000 then
+  if ahead > 1000000 then -- STALE
     ahead, moved, at = 0, true, now
   end
 elseif at < now then

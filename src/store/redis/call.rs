@@ -12,7 +12,7 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 
 /// More requests than this go into the next call: Redis does nothing else while it runs one.
-const MOST_REQUESTS: usize = 32;
+const MOST_REQUESTS: usize = 64;
 
 /// The same for asks. A request with more has a call to itself.
 const MOST_ASKS: usize = 64;
