@@ -67,24 +67,38 @@ async fn measure(server: &Server) {
         "at once", "", "checks/s", "here", "ratio", "redis", "ratio"
     );
     for at_once in [1, 16, 64, 256] {
-        let mut rounds: [Vec<Spent>; 3] = Default::default();
+        let ways = [
+            ("plain", How::Plain),
+            ("one, new", How::Ours(Buckets::New, 1)),
+            ("one, used", How::Ours(Buckets::Used, 1)),
+            ("three, new", How::Ours(Buckets::New, 3)),
+            ("three, used", How::Ours(Buckets::Used, 3)),
+        ];
+        let mut rounds = ways.map(|_| Vec::new());
         for _ in 0..ROUNDS {
-            for (how, rounds) in [How::Plain, How::One, How::Three].into_iter().zip(&mut rounds) {
+            for ((_, how), rounds) in ways.into_iter().zip(&mut rounds) {
                 rounds.push(bench.round(how, at_once).await);
             }
         }
-        let [plain, one, three] = rounds;
-        report(at_once, "plain", &plain, &plain);
-        report(at_once, "one limit", &one, &plain);
-        report(at_once, "three limits", &three, &plain);
+        for ((name, _), of_one) in ways.into_iter().zip(&rounds) {
+            report(at_once, name, of_one, &rounds[0]);
+        }
     }
 }
 
 #[derive(Clone, Copy)]
 enum How {
     Plain,
-    One,
-    Three,
+    /// With so many limits.
+    Ours(Buckets, usize),
+}
+
+#[derive(Clone, Copy)]
+enum Buckets {
+    /// Full again before their client comes back.
+    New,
+    /// Something is missing whenever their client comes back.
+    Used,
 }
 
 /// Of one check.
@@ -127,7 +141,8 @@ struct Plain {
 
 struct Ours {
     store: Store,
-    specs: [LimitSpec; 3],
+    new: [LimitSpec; 3],
+    used: [LimitSpec; 3],
     keys: Vec<Key>,
 }
 
@@ -148,11 +163,12 @@ impl Bench {
         let keys = (0..KEYS)
             .map(|n| Key::of([Some(format!("203.0.{}.{}", n / 250, n % 250).as_bytes())]))
             .collect();
-        let specs = ["per-client", "per-second", "per-day"].map(limit);
+        let new = ["per-client", "per-second", "per-day"].map(limit);
+        let used = ["of-client", "of-second", "of-day"].map(limit);
         Self {
             server_pid: server.process.id(),
             plain: Rc::new(Plain { connection, hash }),
-            ours: Rc::new(Ours { store, specs, keys }),
+            ours: Rc::new(Ours { store, new, used, keys }),
         }
     }
 
@@ -170,8 +186,7 @@ impl Bench {
                         let place = next.replace((next.get() + 1) % KEYS);
                         match how {
                             How::Plain => plain.check(&ours.keys[place]).await,
-                            How::One => ours.check(place, 1).await,
-                            How::Three => ours.check(place, 3).await,
+                            How::Ours(buckets, limits) => ours.check(place, buckets, limits).await,
                         }
                         checks.set(checks.get() + 1);
                     }
@@ -200,13 +215,17 @@ impl Plain {
 }
 
 impl Ours {
-    async fn check(&self, place: usize, limits: usize) {
-        let params = Params { rate: "100/s".parse().unwrap(), burst: Burst::new(1_000).unwrap() };
+    async fn check(&self, place: usize, buckets: Buckets, limits: usize) {
+        let (specs, rate) = match buckets {
+            Buckets::New => (&self.new, "100/s"),
+            Buckets::Used => (&self.used, "1/s"),
+        };
+        let params = Params { rate: rate.parse().unwrap(), burst: Burst::new(1_000).unwrap() };
         let ask =
             Ask { algorithm: Algorithm::TokenBucket(params), cost: Cost::ONE, mode: Mode::Enforce };
         let key = &self.keys[place];
         let asks: Vec<_> =
-            self.specs.iter().take(limits).map(|spec| BucketAsk { spec, key, ask }).collect();
+            specs.iter().take(limits).map(|spec| BucketAsk { spec, key, ask }).collect();
         let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
         self.store.decide(&asks, now).await.unwrap();
     }

@@ -19,6 +19,7 @@ use super::time::Timestamp;
 /// stepped back; and, where it is allowed, the bytes after it was taken (nothing for a new bucket)
 /// and the time at which those are indistinguishable from a new bucket.
 pub const LUA: &str = concat!(
+    "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
     "local function decide(algorithm, figures, cost, bytes, now)\n",
     "if algorithm == 'token-bucket' then\n",
     include_str!("token_bucket.lua"),

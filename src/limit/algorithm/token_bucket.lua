@@ -17,8 +17,6 @@
 -- So the first byte tells the format: 16 to 31 is a short one, 32 the long one. Up to 12 bytes fit
 -- into the smallest block in which Redis keeps a string.
 
-local EXACT, HALF = 9007199254740992, 4503599627370496 -- 2^53, 2^52
-local STALE = 1000000
 local tokens, period, burst = figures[1], figures[2], figures[3]
 
 -- Decoded. What is none of these forms is a new bucket.
@@ -26,16 +24,16 @@ local missing, rest, at, counted_under = 0, 0, now, period
 if bytes then
   local size, time = #bytes, -1
   if size == 11 then
-    time, missing = struct.unpack('>I7I4', bytes)
-    time = time - HALF
+    time, missing = struct_unpack('>I7I4', bytes)
+    time = time - 2^52
   elseif size == 12 then
-    time, missing, rest, counted_under = struct.unpack('>I7I1I1I3', bytes)
-    time = time - HALF
+    time, missing, rest, counted_under = struct_unpack('>I7I1I1I3', bytes)
+    time = time - 2^52
   elseif size == 27 and string.byte(bytes) == 32 then
-    time, missing, rest, counted_under = struct.unpack('>xI7I5I7I7', bytes)
+    time, missing, rest, counted_under = struct_unpack('>xI7I5I7I7', bytes)
   end
   -- A time from 2^53 on may have lost its last digits, a short one from 2^52 on is another format.
-  if time >= 0 and time < (size == 27 and EXACT or HALF) and rest < counted_under then
+  if time >= 0 and time < (size == 27 and 2^53 or 2^52) and rest < counted_under then
     at = time
   else
     missing, rest, counted_under = 0, 0, period
@@ -51,7 +49,7 @@ end
 local ahead, moved = 0, false
 if at > now then
   ahead = at - now
-  if ahead > STALE then
+  if ahead > 1000000 then -- STALE
     ahead, moved, at = 0, true, now
   end
 elseif at < now then
@@ -102,16 +100,16 @@ if over > 0 then
 end
 if not allowed then
   time = time + ahead
-  if time >= EXACT then
-    time = EXACT - 1
+  if time >= 2^53 then
+    time = 2^53 - 1
   end
   return time, untouched, moved
 end
 
 -- fresh_at
 local fresh_at = at + time
-if fresh_at >= EXACT then
-  fresh_at = EXACT - 1
+if fresh_at >= 2^53 then
+  fresh_at = 2^53 - 1
 end
 
 -- Encoded.
@@ -127,11 +125,11 @@ if rest > 0 and tokens < period then
   end
 end
 local taken
-if at < HALF and rest == 0 and whole < 4294967296 then
-  taken = struct.pack('>I7I4', at + HALF, whole)
-elseif at < HALF and rest < 256 and whole < 256 and period < 16777216 then
-  taken = struct.pack('>I7I1I1I3', at + HALF, whole, rest, period)
+if at < 2^52 and rest == 0 and whole < 2^32 then
+  taken = struct_pack('>I7I4', at + 2^52, whole)
+elseif at < 2^52 and rest < 2^8 and whole < 2^8 and period < 2^24 then
+  taken = struct_pack('>I7I1I1I3', at + 2^52, whole, rest, period)
 else
-  taken = struct.pack('>I1I7I5I7I7', 32, at, whole, rest, period)
+  taken = struct_pack('>I1I7I5I7I7', 32, at, whole, rest, period)
 end
 return 0, untouched - cost, moved, taken, fresh_at

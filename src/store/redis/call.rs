@@ -12,13 +12,13 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 
 /// More requests than this go into the next call: Redis does nothing else while it runs one.
-const MOST_REQUESTS: usize = 32;
+const MOST_REQUESTS: usize = 64;
 
 /// The same for asks. A request with more has a call to itself.
 const MOST_ASKS: usize = 64;
 
-/// What is said of an ask: two numbers of 8 bytes.
-const SAID: usize = 16;
+/// What is said consists of numbers of 8 bytes.
+const NUMBER: usize = 8;
 
 const NEVER: i64 = -1;
 const WRONG_TYPE: i64 = -2;
@@ -64,9 +64,10 @@ pub(super) struct Call {
     keys: Vec<u8>,
     /// Where each of them ends.
     ends: Vec<usize>,
+    /// For each request its number of asks, for each ask the places of its bucket and its terms.
     plan: Vec<u8>,
-    /// Different figures, costs and modes, each once.
-    terms: Vec<Ask>,
+    /// Different figures, costs and modes, and what is wanted by them, each once.
+    terms: Vec<(Verb, Ask)>,
     /// For each request the number of its asks.
     requests: Vec<usize>,
 }
@@ -80,28 +81,23 @@ impl Call {
     }
 
     /// Begins a request, whose asks are to follow.
-    pub(super) fn request(&mut self, verb: Verb, asks: usize) {
-        self.plan.push(match verb {
-            Verb::Take => 1,
-            Verb::Look => 2,
-            Verb::GiveBack => 3,
-        });
-        self.number(asks);
+    pub(super) fn request(&mut self, asks: usize) {
+        pack_place(asks, &mut self.plan);
         self.requests.push(asks);
     }
 
     /// Adds an ask about the bucket whose name `write_key` appends.
-    pub(super) fn ask(&mut self, ask: &Ask, write_key: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn ask(&mut self, verb: Verb, ask: &Ask, write_key: impl FnOnce(&mut Vec<u8>)) {
         let begin = self.keys.len();
         write_key(&mut self.keys);
         let bucket = self.bucket(begin);
-        self.number(bucket);
-        let known = self.terms.iter().position(|terms| terms == ask);
+        pack_place(bucket, &mut self.plan);
+        let known = self.terms.iter().position(|terms| *terms == (verb, *ask));
         let terms = known.unwrap_or_else(|| {
-            self.terms.push(*ask);
+            self.terms.push((verb, *ask));
             self.terms.len() - 1
         });
-        self.number(terms + 1);
+        pack_place(terms + 1, &mut self.plan);
     }
 
     /// The place, from 1 on, of the bucket whose name begins here and is the last one written.
@@ -119,16 +115,10 @@ impl Call {
         self.ends.len()
     }
 
-    /// Two bytes of the plan. What does not fit gives a call that Redis refuses.
-    fn number(&mut self, number: usize) {
-        let number = u16::try_from(number).unwrap_or(u16::MAX);
-        self.plan.extend_from_slice(&number.to_be_bytes());
-    }
-
     /// The call as it is sent.
     pub(super) fn command(&self) -> Cmd {
         let mut terms = Vec::with_capacity(64);
-        let size = self.keys.len() + self.plan.len() + 64 * (1 + self.terms.len());
+        let size = self.keys.len() + self.plan.len() + 80 * (1 + self.terms.len());
         let mut call = Cmd::with_capacity(4 + self.ends.len() + self.terms.len(), size);
         call.arg("EVALSHA").arg(&SCRIPT.hash).arg(self.ends.len());
         let mut from = 0;
@@ -137,9 +127,9 @@ impl Call {
             from = *end;
         }
         call.arg(&self.plan);
-        for ask in &self.terms {
+        for (verb, ask) in &self.terms {
             terms.clear();
-            pack_terms(ask, &mut terms);
+            pack_terms(*verb, ask, &mut terms);
             call.arg(&terms);
         }
         call
@@ -151,45 +141,81 @@ impl Call {
         answer: &'a Value,
     ) -> Option<impl Iterator<Item = PerAsk<Said>> + 'a> {
         let Value::BulkString(bytes) = answer else { return None };
-        let (said, odd) = bytes.as_chunks::<SAID>();
+        let (numbers, odd) = bytes.as_chunks::<NUMBER>();
+        let mut checked = numbers.iter();
         let all = self.requests.iter().sum::<usize>();
-        if said.len() != all || !odd.is_empty() || said.iter().any(|said| read(said).is_none()) {
+        let understood = (0..all).all(|_| read(&mut checked).is_some());
+        if !understood || !checked.as_slice().is_empty() || !odd.is_empty() {
             return None;
         }
-        let mut said = said.iter().filter_map(read);
+        let mut said = std::iter::from_fn({
+            let mut numbers = numbers.iter();
+            move || read(&mut numbers)
+        });
         Some(self.requests.iter().map(move |asks| said.by_ref().take(*asks).collect()))
     }
 }
 
-fn pack_terms(ask: &Ask, into: &mut Vec<u8>) {
-    for number in ask.algorithm.figures().into_iter().chain([ask.cost.get()]) {
-        // MessagePack's unsigned whole number of 64 bits.
-        into.push(0xCF);
-        into.extend_from_slice(&number.to_be_bytes());
+/// A whole number from 0 on, as MessagePack has it.
+fn pack_place(place: usize, into: &mut Vec<u8>) {
+    match u16::try_from(place) {
+        Ok(place @ ..=0x7F) => into.extend(place.to_be_bytes().last()),
+        Ok(place) => {
+            into.push(0xCD);
+            into.extend_from_slice(&place.to_be_bytes());
+        }
+        // Nothing has so many: nil, with which the script fails.
+        Err(_) => into.push(0xC0),
     }
-    into.push(match ask.mode {
-        Mode::Enforce => 0xC3,
-        Mode::Shadow => 0xC2,
-    });
-    // A text of up to 255 bytes.
-    let name = ask.algorithm.name();
-    into.extend([0xD9, u8::try_from(name.len()).unwrap_or(u8::MAX)]);
-    into.extend_from_slice(name.as_bytes());
 }
 
-fn read(said: &[u8; SAID]) -> Option<Said> {
-    let (wait, remaining) = said.split_first_chunk::<8>()?;
-    let wait = i64::from_be_bytes(*wait);
-    let remaining = u64::try_from(i64::from_be_bytes(*remaining.first_chunk::<8>()?)).ok()?;
-    let outcome = match wait {
-        0 => Outcome::Allow,
-        NEVER => Outcome::Reject { retry_after: None },
+/// A text of up to 255 bytes.
+fn pack_text(text: &str, into: &mut Vec<u8>) {
+    into.extend([0xD9, u8::try_from(text.len()).unwrap_or(u8::MAX)]);
+    into.extend_from_slice(text.as_bytes());
+}
+
+/// A whole number of 64 bits.
+fn pack_number(number: i64, into: &mut Vec<u8>) {
+    into.push(0xD3);
+    into.extend_from_slice(&number.to_be_bytes());
+}
+
+fn pack_terms(verb: Verb, ask: &Ask, into: &mut Vec<u8>) {
+    pack_text(ask.algorithm.name(), into);
+    // Costs and figures are below 2^53.
+    let cost = ask.cost.get().cast_signed();
+    pack_number(if verb == Verb::GiveBack { -cost } else { cost }, into);
+    pack_text(
+        match (verb, ask.mode) {
+            (Verb::Look, _) => "look",
+            (_, Mode::Enforce) => "enforce",
+            (_, Mode::Shadow) => "shadow",
+        },
+        into,
+    );
+    let figures = ask.algorithm.figures();
+    // A list of up to 15.
+    into.push(0x90 | u8::try_from(figures.len()).unwrap_or(0));
+    for figure in figures {
+        pack_number(figure.cast_signed(), into);
+    }
+}
+
+/// What the next number or two say of an ask.
+fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Said> {
+    let mut next = || numbers.next().map(|number| i64::from_be_bytes(*number));
+    let first = next()?;
+    if let Ok(remaining) = u64::try_from(first) {
+        return Some(Said::Decided(Decision { outcome: Outcome::Allow, remaining }));
+    }
+    let remaining = u64::try_from(next()?).ok()?;
+    let retry_after = match first {
         WRONG_TYPE => return Some(Said::WrongType),
-        _ => {
-            Outcome::Reject { retry_after: Some(Duration::from_micros(u64::try_from(wait).ok()?)) }
-        }
+        NEVER => None,
+        wait => Some(Duration::from_micros(WRONG_TYPE.abs_diff(wait))),
     };
-    Some(Said::Decided(Decision { outcome, remaining }))
+    Some(Said::Decided(Decision { outcome: Outcome::Reject { retry_after }, remaining }))
 }
 
 #[cfg(test)]
@@ -209,9 +235,9 @@ mod tests {
     fn call(requests: &[&[(&str, u64)]]) -> Call {
         let mut call = Call::default();
         for asks in requests {
-            call.request(Verb::Take, asks.len());
+            call.request(asks.len());
             for (name, cost) in *asks {
-                call.ask(&ask(*cost), |key| key.extend_from_slice(name.as_bytes()));
+                call.ask(Verb::Take, &ask(*cost), |key| key.extend_from_slice(name.as_bytes()));
             }
         }
         call
@@ -225,16 +251,8 @@ mod tests {
     fn buckets_and_terms_are_sent_once() {
         let call = call(&[&[("a", 1), ("bb", 1)], &[("bb", 2)], &[("a", 1)]]);
         assert_eq!((call.keys.as_slice(), call.ends.as_slice()), (&b"abb"[..], &[1, 3][..]));
-        assert_eq!(call.terms, [ask(1), ask(2)]);
-        assert_eq!(
-            call.plan,
-            [
-                [1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1].as_slice(),
-                &[1, 0, 1, 0, 2, 0, 2],
-                &[1, 0, 1, 0, 1, 0, 1]
-            ]
-            .concat()
-        );
+        assert_eq!(call.terms, [(Verb::Take, ask(1)), (Verb::Take, ask(2))]);
+        assert_eq!(call.plan, [2, 1, 1, 2, 1, 1, 2, 2, 1, 1, 1]);
         let arguments = call.command().args_iter().count();
         assert_eq!(arguments, 3 + 2 + 1 + 2);
     }
@@ -245,7 +263,7 @@ mod tests {
         assert!(full.has_room(10_000));
         for _ in 0..MOST_REQUESTS {
             assert!(full.has_room(1));
-            full.request(Verb::Take, 1);
+            full.request(1);
         }
         assert!(!full.has_room(1));
         let large = call(&[&[("a", 1); MOST_ASKS - 1]]);
@@ -255,7 +273,7 @@ mod tests {
     #[test]
     fn each_request_has_its_own_answers() {
         let call = call(&[&[("a", 1)], &[("a", 1), ("b", 1)]]);
-        let answer = answer(&[0, 7, -1, 3, -2, 0]);
+        let answer = answer(&[7, -1, 3, -2, 0]);
         let said: Vec<_> = call.read(&answer).unwrap().map(PerAsk::into_vec).collect();
         let decided = |outcome, remaining| Said::Decided(Decision { outcome, remaining });
         assert_eq!(
@@ -270,15 +288,15 @@ mod tests {
     #[test]
     fn only_an_answer_to_the_question_is_a_decision() {
         let call = call(&[&[("a", 1)]]);
-        assert!(call.read(&answer(&[5, 0])).is_some());
+        assert!(call.read(&answer(&[5])).is_some() && call.read(&answer(&[-7, 0])).is_some());
         for (name, answer) in [
             ("no text", Value::Okay),
-            ("too short", Value::BulkString(vec![0; SAID - 1])),
-            ("too long", Value::BulkString(vec![0; SAID + 1])),
-            ("of two asks", answer(&[0, 7, 0, 7])),
+            ("too short", Value::BulkString(vec![0; NUMBER - 1])),
+            ("too long", Value::BulkString(vec![0; NUMBER + 1])),
+            ("of two asks", answer(&[7, 7])),
             ("nothing", answer(&[])),
-            ("an unknown word", answer(&[-3, 7])),
-            ("negative tokens", answer(&[0, -1])),
+            ("half a refusal", answer(&[-3])),
+            ("negative tokens", answer(&[-3, -1])),
         ] {
             assert!(call.read(&answer).is_none(), "{name}");
         }

@@ -56,10 +56,10 @@ impl Redis {
     ) -> Result<PerAsk<Said>, StoreError> {
         let add = |call: &mut Call| {
             for ask in asks {
-                call.ask(&ask.ask, |name| self.write_name(ask, name));
+                call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
             }
         };
-        self.queue.join(verb, asks.len(), self.deadline(), add).await
+        self.queue.join(asks.len(), self.deadline(), add).await
     }
 
     /// What one ask would be told.
@@ -112,9 +112,11 @@ fn probe(prefix: &str) -> Option<Call> {
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
     let ask = Ask { algorithm, cost: Cost::ONE, mode: Mode::Enforce };
     let mut call = Call::default();
-    call.request(Verb::Take, 1);
+    call.request(1);
     // No limit's key looks like this: a name is never empty.
-    call.ask(&ask, |name| name.extend_from_slice(format!("{prefix}::probe").as_bytes()));
+    call.ask(Verb::Take, &ask, |name| {
+        name.extend_from_slice(format!("{prefix}::probe").as_bytes())
+    });
     Some(call)
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::call::{Call, Said, Verb};
+use super::call::{Call, Said};
 use super::connection::Connection;
 use crate::limit::decide::PerAsk;
 use crate::store::StoreError;
@@ -50,14 +50,13 @@ impl Queue {
     /// them: at most until `deadline`, or until that of whoever began the call.
     pub(super) async fn join(
         &self,
-        verb: Verb,
         asks: usize,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Answer {
         let (sender, answer) = oneshot::channel();
         self.gathered.join(deadline, sender, asks, |call| {
-            call.request(verb, asks);
+            call.request(asks);
             ask(call);
         });
         // An error means that the worker ends.
