@@ -15,17 +15,14 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Version, request};
-use http_body::{Body, Frame};
+use http_body::Body;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
 use self::download::{Download, Pushed, push};
 use self::upload::{Fed, Upload};
 use crate::http1::decode::{BodyFault, Decoder, Framing, Piece};
-use crate::http1::encode::{
-    Asked, BodyFrame, CHUNK_END, CONTINUE, LAST_CHUNK_END, Persistence, ResponseHead,
-    write_chunk_size, write_head, write_last_chunk,
-};
-use crate::http1::incoming::{Demand, Incoming, Reader, Slot};
+use crate::http1::encode::{Asked, CONTINUE, Persistence, ResponseHead, write_head};
+use crate::http1::incoming::{Demand, Incoming, Reader};
 use crate::http1::output::Output;
 use crate::http1::request::{Head, HeadFault, HeadReader};
 
@@ -346,11 +343,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Waits for the end of the request's body, once it is answered.
     pub fn poll_settle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.upload.is_some() {
-            match self.poll_tend(cx) {
-                Poll::Ready(Tended::Fed) => {}
-                Poll::Ready(Tended::Left) => self.end_input(),
-                Poll::Pending if self.upload.is_some() => return Poll::Pending,
-                Poll::Pending => {}
+            // A body whose end was just found leaves nothing to wait for.
+            if self.poll_tend(cx).is_pending() && self.upload.is_some() {
+                return Poll::Pending;
             }
         }
         Poll::Ready(())
