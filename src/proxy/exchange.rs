@@ -77,7 +77,9 @@ pub(super) async fn exchange(
             }
             Ok(Next::End) | Err(Stop::Close) => return Served::Ended,
             Err(Stop::Park) => {
+                // Without its buffer, which is empty but for what came this very moment.
                 let (_, early) = wire.into_parts();
+                let early = if early.is_empty() { BytesMut::new() } else { early };
                 return Served::Idle { early };
             }
         };

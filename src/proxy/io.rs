@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// After this time without a request a connection is served no longer, only watched: it then holds
 /// no buffers.
-const PARK: Duration = Duration::from_millis(250);
+const PARK: Duration = Duration::from_millis(50);
 
 /// What a connection is doing and since when; shared by its socket, its requests and its timer.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::config::value::{NETWORK, NetworkError, network};
 use crate::plan::ServerSpec;
 use crate::request::client::{ClientHeader, Trust};
 
-/// hyper refuses to read heads into less than 8 KiB.
+/// Heads of less than 8 KiB are nothing unusual.
 const HEADER_SIZES: std::ops::RangeInclusive<u64> = 8 << 10..=16 << 20;
 
 /// What an address looks like.

@@ -3,6 +3,11 @@
 //! All of it is polled by one task, which owns the [`Connection`], the future that answers a request
 //! and the response's body, and polls them in turn. Nothing here waits for a clock.
 
+mod download;
+#[cfg(test)]
+mod tests;
+mod upload;
+
 use std::future::Future as _;
 use std::io;
 use std::pin::{Pin, pin};
@@ -10,21 +15,20 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Version, request};
-use http_body::{Body, Frame};
+use http_body::Body;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
-use super::decode::{BodyFault, Decoder, Framing, Piece};
-use super::encode::{
-    Asked, BodyFrame, CHUNK_END, CONTINUE, LAST_CHUNK_END, Persistence, ResponseHead,
-    write_chunk_size, write_head, write_last_chunk,
-};
-use super::incoming::{Demand, Incoming, Reader, Slot};
-use super::output::Output;
-use super::request::{Head, HeadFault, HeadReader};
+use self::download::{Download, Pushed, push};
+use self::upload::{Fed, Upload};
+use crate::http1::decode::{BodyFault, Decoder, Framing, Piece};
+use crate::http1::encode::{Asked, CONTINUE, Persistence, ResponseHead, write_head};
+use crate::http1::incoming::{Demand, Incoming, Reader};
+use crate::http1::output::Output;
+use crate::http1::request::{Head, HeadFault, HeadReader};
 
 /// The least and the most bytes that one read asks for. It asks for more where the last one was
 /// filled.
-const LEAST_READ: usize = 8 * 1024;
+const LEAST_READ: usize = 4 * 1024;
 const MOST_READ: usize = 64 * 1024;
 
 /// A connection to a client.
@@ -47,25 +51,6 @@ pub struct Connection<S> {
     last: bool,
     download: Download,
     output: Output,
-}
-
-/// A request's body on its way in.
-#[derive(Debug)]
-struct Upload {
-    slot: Slot,
-    decoder: Decoder,
-    awaits_continue: bool,
-}
-
-/// A response on its way out.
-#[derive(Debug)]
-enum Download {
-    /// Its head was not written yet.
-    Awaited,
-    /// This much of its body is still to come, where that is known.
-    Body { frame: BodyFrame, left: u64 },
-    /// Only what is in the output is left.
-    Ending,
 }
 
 /// What a client says next.
@@ -358,9 +343,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Waits for the end of the request's body, once it is answered.
     pub fn poll_settle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.upload.is_some() {
-            if ready!(self.poll_tend(cx)) == Tended::Left {
-                self.end_input();
-                break;
+            // A body whose end was just found leaves nothing to wait for.
+            if self.poll_tend(cx).is_pending() && self.upload.is_some() {
+                return Poll::Pending;
             }
         }
         Poll::Ready(())
@@ -395,75 +380,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.read = (2 * self.read).min(MOST_READ);
         }
         Poll::Ready(Ok(read))
-    }
-}
-
-/// What was found for the reader of a request's body.
-enum Fed {
-    /// More has to be read from the socket first.
-    Nothing,
-    Some(Reader),
-    Last(Reader),
-    /// Its framing is broken.
-    Faulty(Reader),
-}
-
-impl Upload {
-    /// Hands over what was read.
-    fn feed(&mut self, input: &mut BytesMut, waker: &Waker) -> Fed {
-        let frame = match self.decoder.next(input) {
-            Ok(Piece::More) => return Fed::Nothing,
-            Ok(Piece::Data(data)) => Some(Ok(Frame::data(data))),
-            Ok(Piece::Trailers(trailers)) => Some(Ok(Frame::trailers(trailers))),
-            Ok(Piece::End) => None,
-            Err(fault) => return Fed::Faulty(self.slot.put(Some(Err(fault)), true, waker)),
-        };
-        let is_last = self.decoder.is_done();
-        let reader = self.slot.put(frame, is_last, waker);
-        if is_last { Fed::Last(reader) } else { Fed::Some(reader) }
-    }
-}
-
-/// How far a response's body is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pushed {
-    More,
-    /// All of it is in the output.
-    End,
-    /// It has ended before its announced length.
-    Short,
-}
-
-/// Puts a body's next frame into the output, and the body's end where it is the last.
-fn push(
-    output: &mut Output,
-    body: &BodyFrame,
-    left: &mut u64,
-    (next, is_last): (Option<Frame<Bytes>>, bool),
-) -> Pushed {
-    let (mut data, trailers) = match next.map(Frame::into_data) {
-        None => (Bytes::new(), None),
-        Some(Ok(data)) => (data, None),
-        Some(Err(frame)) => (Bytes::new(), frame.into_trailers().ok()),
-    };
-    let is_last = is_last || trailers.is_some();
-    if body.framing == Framing::Chunked {
-        if !data.is_empty() {
-            write_chunk_size(output.buffer(), data.len());
-            output.push(data, if is_last { LAST_CHUNK_END } else { CHUNK_END });
-        } else if is_last {
-            write_last_chunk(output.buffer(), body, trailers.as_ref());
-        }
-        return if is_last { Pushed::End } else { Pushed::More };
-    }
-    // No more than was announced, whatever the body says.
-    data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-    *left -= data.len() as u64;
-    output.push(data, b"");
-    match is_last {
-        _ if *left == 0 => Pushed::End,
-        true if body.framing == Framing::UntilClose => Pushed::End,
-        true => Pushed::Short,
-        false => Pushed::More,
     }
 }
