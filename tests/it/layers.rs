@@ -35,7 +35,7 @@ const FORBIDDEN: [(&str, &[&str]); 6] = [
 const LIMIT_FOR_REQUEST: &str = "limit::key";
 
 /// Files of the pure modules that are not pure: a connection, and what it is made of.
-const BESIDE_THE_CORE: [&str; 3] = ["http1/server.rs", "http1/incoming.rs", "http1/output.rs"];
+const BESIDE_THE_CORE: [&str; 3] = ["http1/server/", "http1/incoming.rs", "http1/output.rs"];
 
 fn rank(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
@@ -125,7 +125,7 @@ fn the_core_neither_waits_nor_locks_nor_logs() {
     for module in ["limit", "request", "http1"] {
         walk(&Path::new(source).join(module), &mut files);
     }
-    files.retain(|(file, _)| !BESIDE_THE_CORE.iter().any(|other| file.ends_with(other)));
+    files.retain(|(file, _)| !BESIDE_THE_CORE.iter().any(|other| file.contains(other)));
     for (file, text) in files {
         for word in ["async fn", "tokio", "hyper::", "redis::", "Mutex", "tracing", "Instant"] {
             assert!(!imports_word(&text, word), "{file} has `{word}`");
