@@ -3,12 +3,13 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use http_body_util::{BodyExt as _, Full};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
 use crate::http1::encode::Size;
+use crate::http1::fields::Fields;
 
 const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
@@ -49,8 +50,8 @@ async fn answer(server: &mut Connection<DuplexStream>, body: &'static [u8]) {
     let mut body = Some(Full::new(Bytes::from_static(body)));
     let size = Size::Known(body.as_ref().map_or(0, |body| body.size_hint().exact().unwrap()));
     poll_fn(|cx| {
-        let headers = &HeaderMap::new();
-        let head = ResponseHead { status: StatusCode::OK, reason: None, headers, size, date: DATE };
+        let fields = &Fields::default();
+        let head = ResponseHead { status: StatusCode::OK, reason: None, fields, size, date: DATE };
         server.begin_response(&head, cx);
         Poll::Ready(())
     })
@@ -176,13 +177,13 @@ async fn a_body_that_is_shorter_than_announced_is_a_fault() {
     let (mut client, mut server) = pair(1024);
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let _body = request(&mut server).await;
-    let (status, headers) = (StatusCode::OK, HeaderMap::new());
+    let (status, fields) = (StatusCode::OK, Fields::default());
     let mut body = Some(Full::new(Bytes::from_static(b"short")));
     let sent = poll_fn(|cx| {
         let head = ResponseHead {
             status,
             reason: None,
-            headers: &headers,
+            fields: &fields,
             size: Size::Known(6),
             date: DATE,
         };
