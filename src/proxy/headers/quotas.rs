@@ -94,7 +94,7 @@ fn insert(fields: &mut Fields, name: HeaderName, text: Bytes) {
 /// of them together: an earlier try would be in vain.
 fn reset(quota: &Quota, retry_after: Option<Duration>) -> Option<u64> {
     match quota.outcome {
-        Outcome::Allow => quota.window,
+        Outcome::Allow | Outcome::Delay(_) => quota.window,
         Outcome::Reject { .. } => retry_after.map(whole_seconds),
     }
 }
@@ -104,7 +104,7 @@ fn whole_seconds(wait: Duration) -> u64 {
 }
 
 fn is_tighter(quota: &Quota, other: &Quota) -> bool {
-    let refuses = |quota: &Quota| quota.outcome != Outcome::Allow;
+    let refuses = |quota: &Quota| !quota.outcome.passes();
     (refuses(quota) && !refuses(other))
         || (refuses(quota) == refuses(other) && quota.remaining < other.remaining)
 }
