@@ -248,6 +248,7 @@ fn limit(name: &str) -> LimitSpec {
         scope: Scope::Cluster,
         on_store_error: OnStoreError::Reject,
         reject: None,
+        limiter: None,
     }
 }
 

@@ -142,6 +142,9 @@ pub struct LimitSpec {
     pub on_store_error: OnStoreError,
     /// Its own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
+    /// The Redisson limiter that it shares, or what the names of its limiters begin with where it has a
+    /// key. There where its algorithm is [`Algorithm::Redisson`].
+    pub limiter: Option<String>,
 }
 
 /// How much passes.

@@ -17,7 +17,7 @@ use crate::request::host::Host;
 use crate::request::key::{Keyed, View};
 use crate::request::path::NormalPath;
 use crate::request::route::{HostPattern, Match, NoRoute};
-use crate::store::BucketName;
+use crate::store::{BucketName, LimiterKeys, limiter_name};
 use crate::throttle::{self, Refused};
 
 /// Say which route and limits a request meets, and why. Nothing is sent and nothing is counted.
@@ -322,6 +322,10 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     }
     describe_key(plan, spec, &key, text);
     let name = BucketName { prefix: &plan.store.prefix, spec, key: &key };
+    if let Some(begin) = &spec.limiter {
+        let key = Some(&key).filter(|_| !spec.key.sources.is_empty());
+        return describe_limiter(&limiter_name(begin, key), text);
+    }
     match (&plan.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
             text.more(format_args!("in Redis as {}", name.text(algorithm, plan.log.keys)));
@@ -329,6 +333,13 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
         (StoreLocation::Redis(_), Scope::Node) => text.more("in each process by itself"),
         (StoreLocation::Memory, _) => {}
     }
+}
+
+fn describe_limiter(name: &[u8], text: &mut Text) {
+    let keys = LimiterKeys::new(name, "CLIENT");
+    let [name, value, permits] =
+        [&keys.hash, &keys.value, &keys.permits].map(|key| String::from_utf8_lossy(key));
+    text.more(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
 }
 
 fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Text) {

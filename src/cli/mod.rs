@@ -4,6 +4,7 @@ mod check;
 mod demo;
 mod explain;
 mod health;
+mod redisson;
 mod run;
 
 use std::error::Error;
@@ -58,6 +59,8 @@ enum Command {
     Schema,
     /// Ask a running proxy's admin endpoint whether it lives
     Health(health::Health),
+    /// Read and write a Redisson limiter that Java services use
+    Redisson(redisson::Redisson),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -106,6 +109,7 @@ pub fn main() -> ExitCode {
             Ok(())
         }
         Some(Command::Health(health)) => health::health(&health),
+        Some(Command::Redisson(redisson)) => redisson::redisson(&redisson),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -122,6 +122,11 @@ impl Changes {
         if old.scope != new.scope {
             anew.push("scope");
         }
+        if old.limiter.is_some() != new.limiter.is_some() {
+            anew.push("algorithm");
+        } else if old.limiter != new.limiter {
+            anew.push("name");
+        }
         if !anew.is_empty() {
             self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
         }

@@ -96,6 +96,15 @@ impl<'c> Section<'c> {
         self.entries.iter().any(|entry| entry.name == name)
     }
 
+    /// Refuses a field that stands there and means nothing: `name` `title`, and what to do.
+    pub(super) fn refuse_field(&mut self, name: &str, title: &str, expected: &str) {
+        if let Some(place) = self.entries.iter().position(|entry| entry.name == name) {
+            let entry = self.entries.remove(place);
+            let title = format!("`{name}` {title}");
+            self.cx.note(Problem::error(entry.name_span, title, expected));
+        }
+    }
+
     pub(super) fn duration(&mut self, name: &str, zero: Zero, default: Duration) -> Duration {
         self.take(name).and_then(|item| item.duration(zero)).unwrap_or(default)
     }

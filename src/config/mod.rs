@@ -22,6 +22,7 @@ use toml::de::DeTable;
 
 pub use self::diff::{Changes, diff};
 pub use self::problem::{Colour, Problem, Problems, Severity};
+pub use self::value::{duration, duration_text};
 use crate::plan::Plan;
 
 /// Larger files are refused unread: 10,000 routes take about a tenth of it.

@@ -33,7 +33,7 @@ const SIZE_UNITS: [(&str, u64); 7] = [
 ];
 
 /// `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"`; whole numbers, at most 3650 days.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let duration = Duration::from_millis(counted(text, &DURATION_UNITS)?);
     (duration <= MAX_DURATION).then_some(duration)
 }
@@ -44,7 +44,7 @@ pub(super) fn size(text: &str) -> Option<u64> {
 }
 
 /// The largest unit in which a duration is whole.
-pub(super) fn duration_text(duration: Duration) -> String {
+pub fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
     let unit = DURATION_UNITS.iter().rev().find(|(_, length)| {
         millis >= u128::from(*length) && millis.is_multiple_of((*length).into())

@@ -1,14 +1,16 @@
 //! Puts Redis and this process's buckets together.
 //!
 //! A limit of scope `node` is always decided here in the process, before Redis is asked about the
-//! others, and what it took is given back unless Redis lets the request pass. Where Redis does not
-//! decide, each limit follows its `on_store_error`: those that then decide locally do so with the
-//! whole limit, for this process alone, in buckets that live on between outages.
+//! others, and what it took is given back unless Redis lets the request pass. A limiter of Redisson's
+//! has a call of its own, before the others: what it took is known exactly, and is given back in the
+//! same way. Where Redis does not decide, each limit follows its `on_store_error`: those that then
+//! decide locally do so with the whole limit, for this process alone, in buckets that live on between
+//! outages.
 
 use tokio::time::{Instant, timeout_at};
 
-use super::redis::{Redis, Said, Verb};
-use super::{Answer, BucketAsk, Shared, StoreError, Unavailable};
+use super::redis::{Entry, Heard, Redis, Said, Verb, is_limiter};
+use super::{Answer, BucketAsk, Shared, StoreError, Told, Unavailable};
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
@@ -21,6 +23,8 @@ use crate::plan::OnStoreError;
 enum By {
     Process,
     Redis,
+    /// Redis, by a limiter of Redisson's.
+    Limiter,
     /// Redis should have, and cannot for this ask's key alone.
     Nobody,
 }
@@ -37,6 +41,7 @@ pub(super) async fn decide(
         .iter()
         .map(|ask| match ask.spec.scope {
             Scope::Node => By::Process,
+            Scope::Cluster if is_limiter(ask) => By::Limiter,
             Scope::Cluster => By::Redis,
         })
         .collect();
@@ -58,7 +63,7 @@ pub(super) async fn decide(
         }
     }
     for (place, by) in by.iter_mut().enumerate() {
-        if *by == By::Redis {
+        if matches!(by, By::Redis | By::Limiter) {
             *by = request.without_redis(place)?;
         }
     }
@@ -101,21 +106,29 @@ impl<'q> Request<'q> {
         for (place, decision) in here_places.iter().zip(&decided.decisions) {
             decisions[*place] = Some(*decision);
         }
-        if there.is_empty() {
-            taken.keep();
-            return Ok(Asked::Decided(Answer::new(self.asks, decisions)));
+        let limiters = self.ask_limiters(by, passed_here).await?;
+        for (place, decision) in &limiters.decisions {
+            decisions[*place] = Some(*decision);
+        }
+        if !limiters.wrong.is_empty() {
+            return Ok(Asked::WrongType(limiters.wrong));
         }
 
-        let verb = if passed_here { Verb::Take } else { Verb::Look };
-        let asking = self.redis.ask(&there, verb);
-        let said = match turn {
-            // It ends in time by itself.
-            Turn::First => asking.await?,
-            Turn::Second => timeout_at(self.began + self.shared.timeout(), asking)
-                .await
-                .unwrap_or(Err(StoreError::TimedOut))?,
-        };
         let mut wrong = PerAsk::new();
+        let said = match there.is_empty() {
+            true => PerAsk::new(),
+            false => {
+                let verb = if limiters.pass { Verb::Take } else { Verb::Look };
+                let asking = self.redis.ask(&there, verb);
+                match turn {
+                    // It ends in time by itself.
+                    Turn::First if limiters.decisions.is_empty() => asking.await?,
+                    Turn::First | Turn::Second => timeout_at(self.deadline(), asking)
+                        .await
+                        .unwrap_or(Err(StoreError::TimedOut))?,
+                }
+            }
+        };
         for (place, said) in there_places.iter().zip(&said) {
             match said {
                 Said::Decided(decision) => decisions[*place] = Some(*decision),
@@ -126,19 +139,50 @@ impl<'q> Request<'q> {
             return Ok(Asked::WrongType(wrong));
         }
         let mut answer = Answer::new(self.asks, decisions);
+        answer.told = limiters.told;
         if answer.verdict.passes() {
             taken.keep();
-        } else if passed_here {
+            limiters.entries.into_iter().for_each(|(_, entry)| entry.keep());
+        } else {
             // What remains after it is given back.
-            for (place, ask) in here_places.iter().zip(&here) {
-                if let Some(Some(decision)) = answer.decisions.get_mut(*place)
+            let here_places = here_places.into_iter().filter(|_| passed_here);
+            let entries = limiters.entries.iter().map(|(place, _)| *place);
+            for place in here_places.chain(entries) {
+                if let Some(Some(decision)) = answer.decisions.get_mut(place)
                     && decision.outcome == Outcome::Allow
                 {
-                    decision.remaining += ask.ask.cost.get();
+                    decision.remaining += self.asks[place].ask.cost.get();
                 }
             }
         }
         Ok(Asked::Decided(answer))
+    }
+
+    /// Asks each limiter of Redisson's, one after the other. Once the request cannot pass any more, the
+    /// rest is only asked what it would say.
+    async fn ask_limiters(&self, by: &[By], passed: bool) -> Result<Limiters, StoreError> {
+        let mut limiters = Limiters { pass: passed, ..Limiters::default() };
+        let (places, asks) = self.of(by, By::Limiter);
+        for (place, ask) in places.into_iter().zip(asks) {
+            let verb = if limiters.pass { Verb::Take } else { Verb::Look };
+            match self.redis.ask_limiter(ask, verb, self.deadline()).await? {
+                Heard::Said(said) => {
+                    let refused = !said.decision.outcome.passes();
+                    limiters.pass &= !refused || ask.ask.mode == Mode::Shadow;
+                    limiters.decisions.push((place, said.decision));
+                    let (capacity, window_seconds) = (said.count, said.window_seconds);
+                    limiters.told.push(Told { place, capacity, window_seconds });
+                    limiters.entries.extend(said.entry.map(|entry| (place, entry)));
+                }
+                Heard::Unset | Heard::WrongType => limiters.wrong.push(place),
+            }
+        }
+        Ok(limiters)
+    }
+
+    /// By when Redis must have said all that it is asked.
+    fn deadline(&self) -> Instant {
+        self.began + self.shared.timeout()
     }
 
     /// Decides in the process alone.
@@ -172,6 +216,19 @@ impl<'q> Request<'q> {
     fn now(&self) -> Timestamp {
         self.now.plus(self.began.elapsed())
     }
+}
+
+/// What the limiters of Redisson's said, those of a request together.
+#[derive(Default)]
+struct Limiters {
+    /// Whether the request may still pass.
+    pass: bool,
+    decisions: Vec<(usize, Decision)>,
+    told: Vec<Told>,
+    /// What was taken, which goes back unless it is kept.
+    entries: Vec<(usize, Entry)>,
+    /// Those that cannot decide.
+    wrong: PerAsk<usize>,
 }
 
 /// Tokens taken in the process for a request that Redis has not let pass yet. They go back when

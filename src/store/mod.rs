@@ -20,8 +20,10 @@ use ::redis::RedisError;
 
 use self::health::Health;
 use self::memory::Memory;
-pub use self::redis::BucketName;
-use self::redis::Redis;
+pub use self::redis::{
+    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
+};
+use self::redis::{Notices, Redis};
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
@@ -52,6 +54,19 @@ pub struct Answer {
     pub decisions: PerAsk<Option<Decision>>,
     /// What the enforcing limits mean together; its `by` is a place among the asks.
     pub verdict: Verdict,
+    /// The figures of those limits that have them in Redis.
+    pub told: Vec<Told>,
+}
+
+/// The figures of a limit that only its store knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The limit's place among the asks.
+    pub place: usize,
+    /// The most tokens that a request can ever take.
+    pub capacity: u64,
+    /// The whole seconds in which they come back, rounded up.
+    pub window_seconds: u64,
 }
 
 impl Answer {
@@ -63,14 +78,14 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        Self { decisions, verdict }
+        Self { decisions, verdict, told: Vec::new() }
     }
 }
 
 impl From<Decided> for Answer {
     fn from(decided: Decided) -> Self {
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, verdict: decided.verdict }
+        Self { decisions, verdict: decided.verdict, told: Vec::new() }
     }
 }
 
@@ -104,6 +119,8 @@ pub enum StoreError {
     Nonsense,
     /// The key holds something that is no string.
     WrongType,
+    /// The limiter has no figures, neither there nor in the file.
+    Unset,
 }
 
 impl fmt::Display for StoreError {
@@ -115,6 +132,7 @@ impl fmt::Display for StoreError {
             Self::Redis(error) => return error.fmt(f),
             Self::Nonsense => "an answer that is no decision",
             Self::WrongType => "the key holds a value of another type",
+            Self::Unset => "the limiter has no figures",
         })
     }
 }
@@ -133,6 +151,9 @@ pub struct Shared {
     memory: Memory,
     health: Option<Health>,
     timeout: AtomicU64,
+    /// By which Redisson's limiters know this process where each client counts for itself.
+    client_id: String,
+    notices: Notices,
 }
 
 /// Numbers for metrics.
@@ -153,8 +174,13 @@ impl Shared {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
         };
-        let shared =
-            Self { memory: Memory::new(spec.max_keys), health, timeout: AtomicU64::new(0) };
+        let shared = Self {
+            memory: Memory::new(spec.max_keys),
+            health,
+            timeout: AtomicU64::new(0),
+            client_id: redis::client_id(),
+            notices: Notices::default(),
+        };
         shared.adjust(spec);
         Arc::new(shared)
     }

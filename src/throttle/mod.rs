@@ -19,7 +19,7 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, Keyed, View};
-use crate::store::{BucketAsk, Store};
+use crate::store::{BucketAsk, Store, Told};
 
 /// One worker's way to the limits.
 pub struct Throttle {
@@ -121,7 +121,7 @@ impl Throttle {
                 .decision(limit.spec.name.as_str(), kind(limit.spec.mode, decision.as_ref()));
         }
         self.tell_shadows(&applying, &decided.decisions, request, now);
-        let quotas = quotas(&applying, &decided.decisions);
+        let quotas = quotas(&applying, &decided);
         match decided.verdict {
             Verdict::Pass { .. } => Ok(quotas),
             Verdict::Refuse { by, retry_after } => {
@@ -156,7 +156,7 @@ impl Throttle {
                 Some(by) => Verdict::Refuse { by, retry_after: None },
                 None => Verdict::PASS,
             };
-            return Ok(Decided { decisions, verdict });
+            return Ok(Decided { decisions, verdict, told: Vec::new() });
         }
         let began = Instant::now();
         let answer = self.store.decide(&asks, now).await;
@@ -167,6 +167,8 @@ impl Throttle {
             }
             Refused::StoreUnavailable
         })?;
+        let told = answer.told.into_iter();
+        let told = told.map(|told| Told { place: places[told.place], ..told }).collect();
         for (place, decision) in places.iter().zip(answer.decisions) {
             decisions[*place] = decision;
         }
@@ -174,7 +176,7 @@ impl Throttle {
             Verdict::Refuse { by, retry_after } => Verdict::Refuse { by: places[by], retry_after },
             pass @ Verdict::Pass { .. } => pass,
         };
-        Ok(Decided { decisions, verdict })
+        Ok(Decided { decisions, verdict, told })
     }
 
     fn tell_shadows(
@@ -212,6 +214,7 @@ impl Throttle {
 struct Decided {
     decisions: PerAsk<Option<Decision>>,
     verdict: Verdict,
+    told: Vec<Told>,
 }
 
 /// A key as the log may show it.
@@ -302,18 +305,21 @@ fn kind(mode: Mode, decision: Option<&Decision>) -> DecisionKind {
     }
 }
 
-fn quotas(applying: &[Applying<'_>], decisions: &[Option<Decision>]) -> Quotas {
+fn quotas(applying: &[Applying<'_>], decided: &Decided) -> Quotas {
     applying
         .iter()
-        .zip(decisions)
-        .filter(|(limit, _)| limit.spec.mode == Mode::Enforce)
-        .filter_map(|(limit, decision)| {
+        .zip(&decided.decisions)
+        .enumerate()
+        .filter(|(_, (limit, _))| limit.spec.mode == Mode::Enforce)
+        .filter_map(|(place, (limit, decision))| {
             let decision = (*decision)?;
-            let (burst, window) = match limit.figures {
-                Figures::Limited(algorithm) => {
+            let told = decided.told.iter().find(|told| told.place == place);
+            let (burst, window) = match (told, limit.figures) {
+                (Some(told), _) => (told.capacity, Some(told.window_seconds)),
+                (None, Figures::Limited(algorithm)) => {
                     (algorithm.capacity(), Some(algorithm.window_seconds()))
                 }
-                Figures::Unlimited | Figures::Nothing => (0, None),
+                (None, Figures::Unlimited | Figures::Nothing) => (0, None),
             };
             Some(Quota {
                 limit: limit.spec.clone(),

@@ -45,6 +45,8 @@ fn help_and_version_are_what_was_asked_for() {
         &["demo", "--help"],
         &["schema", "--help"],
         &["health", "--help"],
+        &["redisson", "--help"],
+        &["redisson", "try-set", "--help"],
     ] {
         let (code, out, errors) = told(folder.path(), arguments);
         assert_eq!((code, errors.as_str()), (0, ""), "{arguments:?}");

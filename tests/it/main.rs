@@ -22,6 +22,7 @@ mod parking;
 mod readme;
 mod real_input;
 mod redis_store;
+mod redisson;
 mod regression;
 mod rejected;
 mod reload;

@@ -126,14 +126,16 @@ fn what_the_shipped_file_shows_is_the_default_and_its_examples_are_right() {
             .unwrap_or_else(|problems| panic!("{}\nin\n{text}", problems.render(Colour::Never)))
             .plan
     };
-    // A `#` without a space behind it switches off a setting; a whole route is always an example.
+    // A `#` without a space behind it switches off a setting; a whole route is always an example, and
+    // what is only of another algorithm stays off.
     let switched_on = |examples: bool| {
         let mut in_example = false;
         let lines = text.lines().map(|line| {
             in_example = line.starts_with("#[[") || (in_example && line.starts_with('#'));
             let is_example = in_example || line.contains("# example");
+            let fits = !line.contains("# only of algorithm");
             match line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])) {
-                Some(rest) if examples || !is_example => rest,
+                Some(rest) if fits && (examples || !is_example) => rest,
                 _ => line,
             }
         });

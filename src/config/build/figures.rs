@@ -9,7 +9,7 @@ use crate::limit::algorithm::{Algorithm, token_bucket};
 use crate::limit::rate::{Burst, Cost, Rate, RateError};
 use crate::plan::{CostSpec, Figures};
 
-const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
+pub(super) const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
 /// `rate` and `burst` of a limit or of an override.
@@ -33,6 +33,8 @@ pub(super) fn build(section: &mut Section<'_>) -> Option<Figures> {
 /// The bucket's size, where there is a bucket.
 pub(super) fn burst(figures: &Figures) -> Option<u64> {
     match figures {
+        // What Redis has is not known here.
+        Figures::Limited(Algorithm::Redisson(params)) => params.rate().map(Rate::count),
         Figures::Limited(algorithm) => Some(algorithm.capacity()),
         Figures::Unlimited | Figures::Nothing => None,
     }
@@ -65,7 +67,8 @@ fn parse(item: &Item<'_>) -> Option<Written> {
     None
 }
 
-fn problem(text: &Text<'_>, error: RateError) -> Problem {
+/// Why a text is no rate.
+pub(super) fn problem(text: &Text<'_>, error: RateError) -> Problem {
     match error {
         RateError::Syntax if text.text.ends_with("/month") => Problem::error(
             text.item.span.clone(),

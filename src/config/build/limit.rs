@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::figures::{self, Bursts};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides};
+use super::{Named, answer, headers, key, name, named, overrides, redisson};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
 use crate::limit::{Mode, Scope};
-use crate::plan::{AnswerSpec, LimitSpec, OnStoreError};
+use crate::plan::{AnswerSpec, LimitSpec, OnStoreError, StoreLocation};
 use crate::request::exempt::Exempt;
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::overrides::Overrides;
@@ -20,6 +20,7 @@ pub(super) struct Inherited<'i> {
     pub(super) ipv6_prefix: u8,
     pub(super) on_store_error: OnStoreError,
     pub(super) reject: &'i AnswerSpec,
+    pub(super) store: &'i StoreLocation,
 }
 
 /// A limit, and what is only known of its place in the file.
@@ -60,10 +61,19 @@ fn one(
         &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
         Missing::Shared,
     );
-    if let Some(item) = section.take("algorithm") {
-        item.word(&[("token-bucket", ())], LATER_ALGORITHMS);
-    }
-    let figures = figures::build(&mut section);
+    let algorithm =
+        section.take("algorithm").and_then(|item| item.word(ALGORITHMS, LATER_ALGORITHMS));
+    let limiter = match algorithm {
+        Some(Algorithm::Redisson) => Some(redisson::build(&mut section, inherited)),
+        Some(Algorithm::TokenBucket) | None => {
+            redisson::refuse_fields(&mut section);
+            None
+        }
+    };
+    let figures = match &limiter {
+        Some(limiter) => limiter.figures,
+        None => figures::build(&mut section),
+    };
     let overrides = overrides::build(&mut section, sources.as_deref(), inherited.ipv6_prefix);
     let bursts: Vec<_> =
         overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
@@ -84,7 +94,10 @@ fn one(
         ],
         Written::On(Mode::Enforce),
     );
-    let on_store_error = section.word("on_store_error", STORE_ERRORS, inherited.on_store_error);
+    let on_store_error = match &limiter {
+        Some(limiter) => limiter.on_store_error,
+        None => section.word("on_store_error", STORE_ERRORS, inherited.on_store_error),
+    };
     let reject = section
         .take("reject")
         .and_then(|item| item.section(&REJECT, "reject"))
@@ -92,6 +105,10 @@ fn one(
     section.finish();
 
     let (name, sources) = (name?, sources?);
+    let limiter = match limiter {
+        Some(limiter) => Some(limiter.name?),
+        None => None,
+    };
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
     let spec = LimitSpec {
         name,
@@ -111,12 +128,23 @@ fn one(
         scope,
         on_store_error,
         reject,
+        limiter,
     };
     Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
 }
 
+/// How a limit counts, as it is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Algorithm {
+    TokenBucket,
+    Redisson,
+}
+
+const ALGORITHMS: &[(&str, Algorithm)] =
+    &[("token-bucket", Algorithm::TokenBucket), ("redisson", Algorithm::Redisson)];
+
 const LATER_ALGORITHMS: &[&str] =
-    &["leaky-bucket", "fixed-window", "sliding-log", "sliding-window", "concurrency", "redisson"];
+    &["leaky-bucket", "fixed-window", "sliding-log", "sliding-window", "concurrency"];
 
 fn exempt(section: &mut Section<'_>) -> Exempt {
     let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));

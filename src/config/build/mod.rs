@@ -7,6 +7,7 @@ mod key;
 mod limit;
 mod log;
 mod overrides;
+mod redisson;
 mod route;
 mod sanity;
 mod server;
@@ -48,7 +49,12 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let upstreams = upstream::build(&mut root, overrides);
     let limits = limit::build(
         &mut root,
-        &limit::Inherited { ipv6_prefix: server.ipv6_prefix, on_store_error, reject: &reject },
+        &limit::Inherited {
+            ipv6_prefix: server.ipv6_prefix,
+            on_store_error,
+            reject: &reject,
+            store: &store.location,
+        },
     );
     let routes = root.take("routes");
     root.finish();

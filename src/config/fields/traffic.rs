@@ -62,14 +62,14 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field(
             "algorithm",
-            Kind::Word(&["token-bucket"]),
+            Kind::Word(&["token-bucket", "redisson"]),
             Value("\"token-bucket\""),
             "how it counts",
         ),
         field(
             "rate",
             Kind::Rate,
-            Required,
+            Words("required, but for `redisson`"),
             "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`",
         ),
         field(
@@ -115,6 +115,18 @@ pub(in crate::config) static LIMIT: Shape = Shape {
             "other figures for some keys",
         ),
         field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
+        field(
+            "name",
+            Kind::Text,
+            Words("required for `redisson`"),
+            "of `redisson`: the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons",
+        ),
+        field(
+            "type",
+            Kind::Word(&["overall", "per-client"]),
+            Value("\"overall\""),
+            "of `redisson`: one budget for all who use the limiter, or for each process its own; where Redis has none yet",
+        ),
     ],
     later: &[
         "wait",
@@ -126,8 +138,6 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         "timezone",
         "limit",
         "lease",
-        "type",
-        "name",
     ],
 };
 

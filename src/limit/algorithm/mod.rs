@@ -1,6 +1,7 @@
 //! The family of algorithms: one file for each, dispatched here.
 
 pub mod leaky_bucket;
+pub mod redisson;
 pub mod token_bucket;
 
 use std::fmt;
@@ -9,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::decision::Decision;
 use super::patience::Patience;
-use super::rate::Cost;
+use super::rate::{Cost, Rate};
 use super::time::Timestamp;
 
 /// The same algorithms in Lua, for a script that runs in Redis: one function `decide`, each branch
@@ -38,6 +39,8 @@ pub enum Algorithm {
     TokenBucket(token_bucket::Params),
     /// Lets requests go at even spacing, and holds some of them for it.
     LeakyBucket(leaky_bucket::Params),
+    /// Shares a limiter of Redisson's, which stands in Redis.
+    Redisson(redisson::Params),
 }
 
 /// What a request wants of a bucket.
@@ -65,6 +68,8 @@ pub enum State {
     TokenBucket(token_bucket::State),
     /// Of [`Algorithm::LeakyBucket`].
     LeakyBucket(token_bucket::State),
+    /// Of [`Algorithm::Redisson`], where the process decides alone.
+    Redisson(token_bucket::State),
 }
 
 /// What one algorithm would do with one request. Nothing has been taken yet: whether it is, is
@@ -96,6 +101,10 @@ impl Algorithm {
                 leaky_bucket::decide(params, Some(state), want, now)
             }
             (Self::LeakyBucket(params), _) => leaky_bucket::decide(params, None, want, now),
+            (Self::Redisson(params), Some(State::Redisson(state))) => {
+                redisson::decide(params, Some(state), want, now)
+            }
+            (Self::Redisson(params), _) => redisson::decide(params, None, want, now),
         }
     }
 
@@ -116,6 +125,14 @@ impl Algorithm {
             (Self::LeakyBucket(params), _) => {
                 token_bucket::settle(&params.bucket(), None, used, now).map(State::LeakyBucket)
             }
+            (Self::Redisson(params), state) => {
+                let state = match state {
+                    Some(State::Redisson(state)) => Some(state),
+                    _ => None,
+                };
+                let bucket = params.stand_in()?;
+                token_bucket::settle(&bucket, state, used, now).map(State::Redisson)
+            }
         }
     }
 
@@ -129,6 +146,9 @@ impl Algorithm {
             (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
                 token_bucket::fresh_at(&params.bucket(), state)
             }
+            (Self::Redisson(params), State::Redisson(state)) => params
+                .stand_in()
+                .map_or(Timestamp::MIN, |bucket| token_bucket::fresh_at(&bucket, state)),
             _ => Timestamp::MIN,
         }
     }
@@ -141,6 +161,9 @@ impl Algorithm {
             }
             (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
                 token_bucket::in_debt(&params.bucket(), state)
+            }
+            (Self::Redisson(params), State::Redisson(state)) => {
+                params.stand_in().is_some_and(|bucket| token_bucket::in_debt(&bucket, state))
             }
             _ => false,
         }
@@ -156,6 +179,8 @@ impl Algorithm {
                 let bucket = params.bucket();
                 smallvec![bucket.rate.tokens(), bucket.rate.period(), bucket.burst.get()]
             }
+            // It has no twin: its script is its own.
+            Self::Redisson(_) => SmallVec::new(),
         }
     }
 
@@ -164,6 +189,8 @@ impl Algorithm {
         match self {
             Self::TokenBucket(params) => params.burst.get(),
             Self::LeakyBucket(params) => params.bucket().burst.get(),
+            // What Redis has is not known here.
+            Self::Redisson(params) => params.rate().map_or(u64::MAX, Rate::count),
         }
     }
 
@@ -172,6 +199,9 @@ impl Algorithm {
         match self {
             Self::TokenBucket(params) => params.refill_seconds(),
             Self::LeakyBucket(params) => params.bucket().refill_seconds(),
+            Self::Redisson(params) => {
+                params.rate().map_or(0, |rate| rate.interval().div_ceil(1_000_000))
+            }
         }
     }
 
@@ -185,6 +215,7 @@ impl Algorithm {
         match self {
             Self::TokenBucket(_) => "token-bucket",
             Self::LeakyBucket(_) => "leaky-bucket",
+            Self::Redisson(_) => "redisson",
         }
     }
 }
@@ -197,6 +228,7 @@ impl fmt::Display for Algorithm {
             Self::LeakyBucket(params) => {
                 write!(f, "{} at even spacing, queue {}", params.rate, params.queue())
             }
+            Self::Redisson(params) => params.fmt(f),
         }
     }
 }

@@ -25,6 +25,7 @@ fn limit(name: &str) -> LimitSpec {
         scope: Scope::Cluster,
         on_store_error: OnStoreError::Local,
         reject: None,
+        limiter: None,
     }
 }
 

@@ -28,15 +28,19 @@ const HELD: i64 = -1;
 const SHELL: &str = include_str!("../shell.lua");
 
 /// The script, and the hash by which Redis knows it.
-pub(super) static SCRIPT: LazyLock<Code> = LazyLock::new(|| {
-    let text = format!("{}{SHELL}", algorithm::LUA);
-    let hash = Script::new(&text).get_hash().to_owned();
-    Code { text, hash }
-});
+pub(super) static SCRIPT: LazyLock<Code> =
+    LazyLock::new(|| Code::new(format!("{}{SHELL}", algorithm::LUA)));
 
 pub(super) struct Code {
     pub(super) text: String,
-    hash: String,
+    pub(super) hash: String,
+}
+
+impl Code {
+    pub(super) fn new(text: String) -> Self {
+        let hash = Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
 }
 
 /// What a request wants of its buckets.

@@ -8,6 +8,7 @@ mod call;
 mod connection;
 mod name;
 mod queue;
+mod redisson;
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ use crate::plan::KeyDisplay;
 
 pub(super) use self::call::{Said, Verb};
 pub use self::name::BucketName;
+pub(super) use self::redisson::{Entry, Heard, Notices, client_id};
+pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
 
 /// One worker's way to Redis.
 pub(super) struct Redis {
@@ -65,6 +68,13 @@ impl Redis {
 
     /// What one ask would be told.
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
+        if is_limiter(ask) {
+            return match self.ask_limiter(ask, Verb::Look, self.deadline()).await? {
+                Heard::Said(limiter) => Ok(limiter.decision),
+                Heard::Unset => Err(StoreError::Unset),
+                Heard::WrongType => Err(StoreError::WrongType),
+            };
+        }
         match self.ask(&[ask], Verb::Look).await?.first() {
             Some(Said::Decided(decision)) => Ok(*decision),
             Some(Said::WrongType) => Err(StoreError::WrongType),
@@ -78,6 +88,13 @@ impl Redis {
         ask: &BucketAsk<'_>,
         used: Difference,
     ) -> Result<(), StoreError> {
+        if is_limiter(ask) {
+            return match self.ask_limiter(ask, Verb::Settle(used), self.deadline()).await? {
+                Heard::Said(_) => Ok(()),
+                Heard::Unset => Err(StoreError::Unset),
+                Heard::WrongType => Err(StoreError::WrongType),
+            };
+        }
         match self.ask(&[ask], Verb::Settle(used)).await?.first() {
             Some(Said::Decided(_)) => Ok(()),
             Some(Said::WrongType) => Err(StoreError::WrongType),
@@ -86,6 +103,9 @@ impl Redis {
     }
 
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
+        if is_limiter(ask) {
+            return self.forget_limiter(ask).await;
+        }
         let mut name = Vec::new();
         self.write_name(ask, &mut name);
         let mut call = redis::cmd("DEL");
@@ -103,6 +123,11 @@ impl Redis {
         let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
         name.write(&ask.ask.algorithm, self.display, into);
     }
+}
+
+/// Whether the ask is about a limiter of Redisson's, which has a script of its own.
+pub(super) fn is_limiter(ask: &BucketAsk<'_>) -> bool {
+    matches!(ask.ask.algorithm, Algorithm::Redisson(_))
 }
 
 /// Host and port, or the socket's path, without what is secret in the URL.
@@ -126,16 +151,18 @@ fn probe(prefix: &str) -> Option<Call> {
     Some(call)
 }
 
-/// Runs a command, and loads the script where Redis does not have it (any more).
+/// Runs a command, and loads the scripts where Redis does not have them (any more).
 async fn run(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value, RedisError> {
     let answer = send(connection, call).await;
     let lost = ErrorKind::Server(ServerErrorKind::NoScript);
     if !answer.as_ref().is_err_and(|error| error.kind() == lost) {
         return answer;
     }
-    let mut load = redis::cmd("SCRIPT");
-    load.arg("LOAD").arg(&SCRIPT.text);
-    send(connection, &load).await?;
+    for script in [&*SCRIPT, &*redisson::SCRIPT] {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(&script.text);
+        send(connection, &load).await?;
+    }
     send(connection, call).await
 }
 

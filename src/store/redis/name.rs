@@ -68,6 +68,8 @@ impl Suffix {
         match algorithm {
             Algorithm::TokenBucket(_) => Self(""),
             Algorithm::LeakyBucket(_) => Self(":leaky-bucket"),
+            // Its keys have names of Redisson's.
+            Algorithm::Redisson(_) => Self(":redisson"),
         }
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn limit(name: &str) -> LimitSpec {
         scope: Scope::Cluster,
         on_store_error: OnStoreError::Local,
         reject: None,
+        limiter: None,
     }
 }
 

@@ -1,0 +1,223 @@
+//! `tidegate redisson`: reads and writes the limiters that Java services use.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{Ended, Failure, print};
+use crate::config;
+use crate::limit::algorithm::redisson::{Params, Sharing};
+use crate::limit::rate::Rate;
+use crate::plan::StoreLocation;
+use crate::store::{LimiterConfig, LimiterError, Limiters};
+
+/// Read and write a Redisson limiter (`RRateLimiter`), which Java services and the proxy share.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "For example:\n  \
+    tidegate redisson get orders\n  \
+    tidegate redisson try-set orders 100/s\n  \
+    tidegate redisson set orders 1000/10m --type per-client --keep-alive 1h --url redis://cache:6379\n  \
+    tidegate redisson expire orders 1d")]
+pub(super) struct Redisson {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Verb {
+    /// Print its figures (getConfig)
+    Get(Get),
+    /// Give it other figures and forget what was used (setRate)
+    Set(Set),
+    /// Give it figures if it has none; prints `set` or `kept` (trySetRate)
+    TrySet(Set),
+    /// Let its keys go after a time (expire)
+    Expire(Expire),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Get {
+    #[command(flatten)]
+    limiter: Limiter,
+    /// Print JSON, with the names and units of Redis's hash
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Set {
+    #[command(flatten)]
+    limiter: Limiter,
+    /// Permits in an interval, as in 100/s or 1000/10m
+    rate: String,
+    /// One budget for all who use it, or for each client its own
+    #[arg(long = "type", value_name = "TYPE", default_value = "overall")]
+    sharing: Type,
+    /// How long its keys stay after each use, as in 1h; without it, for ever
+    #[arg(long, value_name = "DURATION")]
+    keep_alive: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Expire {
+    #[command(flatten)]
+    limiter: Limiter,
+    /// From now on, as in 1h
+    after: String,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Limiter {
+    /// Its name, as Java gives it to getRateLimiter
+    name: String,
+    /// The Redis server; by default the file's store.url
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    url: Option<String>,
+    /// The configuration's file
+    #[arg(long, short, value_name = "FILE", default_value = "proxy.toml")]
+    config: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Type {
+    Overall,
+    PerClient,
+}
+
+pub(super) fn redisson(redisson: &Redisson) -> Ended {
+    match &redisson.verb {
+        Verb::Get(get) => {
+            let limiter = &get.limiter;
+            let config = limiter.connect()?.get(&limiter.name);
+            let config = config.map_err(|error| limiter.failed(error))?;
+            print(if get.json { json(&config) } else { plain(&config) });
+        }
+        Verb::Set(set) => {
+            let (limiter, config) = (&set.limiter, set.figures()?);
+            let done = limiter.connect()?.set(&limiter.name, &config);
+            done.map_err(|error| limiter.failed(error))?;
+            print("set");
+        }
+        Verb::TrySet(set) => {
+            let (limiter, config) = (&set.limiter, set.figures()?);
+            let new = limiter.connect()?.try_set(&limiter.name, &config);
+            let new = new.map_err(|error| limiter.failed(error))?;
+            print(if new { "set" } else { "kept" });
+        }
+        Verb::Expire(expire) => {
+            let limiter = &expire.limiter;
+            let after = milliseconds(&expire.after)?;
+            let done = limiter.connect()?.expire(&limiter.name, after);
+            done.map_err(|error| limiter.failed(error))?;
+            print(format_args!("expires in {}", expire.after));
+        }
+    }
+    Ok(())
+}
+
+impl Limiter {
+    fn connect(&self) -> Result<Limiters, Failure> {
+        let url = match &self.url {
+            Some(url) => url.clone(),
+            None => self.configured()?,
+        };
+        Limiters::connect(&url).map_err(|error| match error {
+            LimiterError::Redis(error) if error.kind() == redis::ErrorKind::InvalidClientConfig => {
+                Failure::usage("the URL is none as in redis://cache.internal:6379/0")
+            }
+            error => Failure::run(error),
+        })
+    }
+
+    fn configured(&self) -> Result<String, Failure> {
+        let none = config::Overrides::default();
+        let loaded = config::load(&self.config, &config::process_environment, &none)
+            .map_err(Failure::Config)?;
+        match loaded.plan.store.location {
+            StoreLocation::Redis(url) => Ok(url),
+            StoreLocation::Memory => {
+                let file = self.config.display();
+                Err(Failure::usage(format!(
+                    "{file} has no Redis in store.url; name one with --url"
+                )))
+            }
+        }
+    }
+
+    fn failed(&self, error: LimiterError) -> Failure {
+        let name = &self.name;
+        match error {
+            LimiterError::Unset => Failure::run(format!(
+                "the limiter \"{name}\" is not configured; `tidegate redisson try-set` gives it a rate"
+            )),
+            LimiterError::Foreign => {
+                Failure::run(format!("the key \"{name}\" holds something that is no limiter"))
+            }
+            error @ LimiterError::Redis(_) => Failure::run(error),
+        }
+    }
+}
+
+impl Set {
+    fn figures(&self) -> Result<LimiterConfig, Failure> {
+        let text = &self.rate;
+        let rate: Rate = text
+            .parse()
+            .map_err(|error| Failure::usage(format!("`{text}` is no rate: {error}")))?;
+        let sharing = match self.sharing {
+            Type::Overall => Sharing::Overall,
+            Type::PerClient => Sharing::PerClient,
+        };
+        if Params::new(Some(rate), sharing).is_none() {
+            return Err(Failure::usage(format!(
+                "`{text}` is no rate of a limiter: its interval is in whole milliseconds, its count \
+                 at most 1000000000"
+            )));
+        }
+        let keep_alive_ms = self.keep_alive.as_deref().map(milliseconds).transpose()?;
+        let interval_ms = rate.interval() / 1_000;
+        if keep_alive_ms.is_some_and(|keep| keep < interval_ms) {
+            return Err(Failure::usage("--keep-alive must be at least the rate's interval"));
+        }
+        Ok(LimiterConfig {
+            rate: rate.count(),
+            interval_ms,
+            sharing,
+            keep_alive_ms,
+            expires_in_ms: None,
+        })
+    }
+}
+
+fn milliseconds(text: &str) -> Result<u64, Failure> {
+    let duration = config::duration(text).filter(|duration| !duration.is_zero());
+    duration.and_then(|duration| u64::try_from(duration.as_millis()).ok()).ok_or_else(|| {
+        Failure::usage(format!("`{text}` is no time as in \"250ms\", \"10s\" or \"1h\""))
+    })
+}
+
+fn plain(config: &LimiterConfig) -> String {
+    let time = |ms: Option<u64>, none: &str| match ms {
+        Some(ms) => config::duration_text(Duration::from_millis(ms)),
+        None => none.to_owned(),
+    };
+    let lines = [
+        ("rate", config.rate_text()),
+        ("type", config.type_text().to_owned()),
+        ("keep-alive", time(config.keep_alive_ms, "none")),
+        ("expires in", time(config.expires_in_ms, "never")),
+    ];
+    lines.map(|(title, value)| format!("{title:<11} {value}")).join("\n")
+}
+
+fn json(config: &LimiterConfig) -> String {
+    serde_json::json!({
+        "rate": config.rate,
+        "interval": config.interval_ms,
+        "type": config.type_text(),
+        "keepAliveTime": config.keep_alive_ms.unwrap_or(0),
+        "expiresIn": config.expires_in_ms,
+    })
+    .to_string()
+}

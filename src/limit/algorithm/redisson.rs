@@ -1,0 +1,137 @@
+//! A limiter of Redisson's (`RRateLimiter`), which stands in Redis and belongs to Java services as well.
+//!
+//! There it is counted by its own figures, in `store/redis/redisson.lua`. Here is what is known of it
+//! without Redis: the rate that the file gives it, if it does, and by that a token bucket with which a
+//! process decides alone while Redis is away.
+
+use std::fmt;
+
+use super::token_bucket::{self, State};
+use super::{State as AnyState, Step, Want};
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::rate::{Burst, Rate};
+use crate::limit::time::Timestamp;
+
+/// What a file says of a limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// The figures where Redis has none yet, its interval in whole milliseconds; with `None` only those
+    /// in Redis count.
+    rate: Option<Rate>,
+    /// Whose budget it is, where Redis does not say yet.
+    pub sharing: Sharing,
+}
+
+/// Who shares a limiter's permits. Redisson's `RateType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// All who use it.
+    Overall,
+    /// Each process has all of them for itself.
+    PerClient,
+}
+
+impl Params {
+    /// `None` where the rate's count is more than a bucket can hold, or its interval no whole number of
+    /// milliseconds.
+    pub fn new(rate: Option<Rate>, sharing: Sharing) -> Option<Self> {
+        let fits = |rate: Rate| {
+            Burst::new(rate.count()).is_some() && rate.interval().is_multiple_of(1_000)
+        };
+        rate.is_none_or(fits).then_some(Self { rate, sharing })
+    }
+
+    /// The figures where Redis has none yet.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// The bucket of a process that decides alone.
+    pub fn stand_in(&self) -> Option<token_bucket::Params> {
+        let rate = self.rate?;
+        Some(token_bucket::Params { rate, burst: Burst::new(rate.count())? })
+    }
+}
+
+/// The figures in a few words.
+impl fmt::Display for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(rate) = self.rate else {
+            return f.write_str("a Redisson limiter, with the figures that Redis has");
+        };
+        let each = match self.sharing {
+            Sharing::Overall => "",
+            Sharing::PerClient => " for each client",
+        };
+        write!(f, "a Redisson limiter, {rate}{each} where Redis has no figures")
+    }
+}
+
+/// What a request means to the bucket that stands in. Where the file has no rate there is none, and
+/// everything passes.
+pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
+    let Some(bucket) = params.stand_in() else {
+        let decision = Decision { outcome: Outcome::Allow, remaining: 0 };
+        return Step { decision, untouched: 0, taken: None, kept: None };
+    };
+    let step = token_bucket::decide(&bucket, state, want, now);
+    Step { taken: step.taken.map(own), kept: step.kept.map(own), ..step }
+}
+
+fn own(state: AnyState) -> AnyState {
+    match state {
+        AnyState::TokenBucket(state) => AnyState::Redisson(state),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::algorithm::Algorithm;
+    use crate::limit::patience::Patience;
+    use crate::limit::rate::Cost;
+
+    const WANT: Want = Want { cost: Cost::ONE, patience: Patience::NONE };
+
+    fn params(rate: &str) -> Option<Params> {
+        Params::new(Some(rate.parse().unwrap()), Sharing::Overall)
+    }
+
+    #[test]
+    fn only_what_redisson_can_hold_is_a_limiter() {
+        for (rate, fits) in [
+            ("100/s", true),
+            ("1000000000/d", true),
+            ("5/1ms", true),
+            ("1000000001/s", false),
+            ("5/1500us", false),
+        ] {
+            assert_eq!(params(rate).is_some(), fits, "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_process_alone_decides_by_the_rate_of_the_file() {
+        let limiter = Algorithm::Redisson(params("2/h").unwrap());
+        let now = Timestamp::MIN;
+        let (mut state, mut outcomes) = (None, Vec::new());
+        for _ in 0..3 {
+            let step = limiter.decide(state, WANT, now);
+            outcomes.push(step.decision.outcome);
+            state = step.taken.or(state);
+        }
+        let retry_after = Some(Duration::from_secs(1_800));
+        assert_eq!(outcomes, [Outcome::Allow, Outcome::Allow, Outcome::Reject { retry_after }]);
+        assert!(limiter.fresh_at(state.unwrap()) > now);
+    }
+
+    #[test]
+    fn without_a_rate_there_is_nothing_to_decide_by() {
+        let limiter = Algorithm::Redisson(Params::new(None, Sharing::Overall).unwrap());
+        let step = limiter.decide(None, WANT, Timestamp::MIN);
+        assert_eq!((step.decision.outcome, step.taken), (Outcome::Allow, None));
+    }
+}

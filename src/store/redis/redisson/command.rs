@@ -1,0 +1,213 @@
+//! What operators do with a limiter: Redisson's `getConfig`, `setRate`, `trySetRate` and `expire`.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::{Client, Connection, FromRedisValue, IntoConnectionInfo, RedisError, Script};
+
+use super::{LimiterKeys, client_id, type_number};
+use crate::limit::algorithm::redisson::Sharing;
+use crate::limit::rate::Rate;
+
+/// For each step: somebody waits at a terminal.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A limiter's figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimiterConfig {
+    /// Permits in an interval.
+    pub rate: u64,
+    /// The interval in milliseconds.
+    pub interval_ms: u64,
+    /// Whose budget it is.
+    pub sharing: Sharing,
+    /// How long its keys stay after each use, in milliseconds; `None` is for ever.
+    pub keep_alive_ms: Option<u64>,
+    /// When its hash goes by itself, in milliseconds from now; `None` is never.
+    pub expires_in_ms: Option<u64>,
+}
+
+impl LimiterConfig {
+    /// The rate as `proxy.toml` has it.
+    pub fn rate_text(&self) -> String {
+        let micros = self.interval_ms.checked_mul(1_000);
+        match micros.and_then(|micros| Rate::new(self.rate, micros).ok()) {
+            Some(rate) => rate.to_string(),
+            None => format!("{}/{}ms", self.rate, self.interval_ms),
+        }
+    }
+
+    /// The type as `proxy.toml` has it.
+    pub fn type_text(&self) -> &'static str {
+        match self.sharing {
+            Sharing::Overall => "overall",
+            Sharing::PerClient => "per-client",
+        }
+    }
+}
+
+/// Why a limiter could not be read or written.
+#[derive(Debug)]
+pub enum LimiterError {
+    /// The server or the way to it.
+    Redis(RedisError),
+    /// The limiter has no figures.
+    Unset,
+    /// The key of its name holds something else.
+    Foreign,
+}
+
+impl fmt::Display for LimiterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Redis(_) => "redis",
+            Self::Unset => "it is not configured",
+            Self::Foreign => "the key of that name holds no limiter",
+        })
+    }
+}
+
+impl std::error::Error for LimiterError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Redis(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<RedisError> for LimiterError {
+    fn from(error: RedisError) -> Self {
+        // A pipeline and older servers' scripts have codes of their own around it.
+        match error.to_string().contains("WRONGTYPE") {
+            true => Self::Foreign,
+            false => Self::Redis(error),
+        }
+    }
+}
+
+/// A connection for an operator's commands.
+pub struct Limiters {
+    connection: Connection,
+    client: String,
+}
+
+/// Writes the figures over whatever is there, and forgets what was used.
+const SET: &str = "\
+redis.call('HSET', KEYS[1], 'rate', ARGV[1], 'interval', ARGV[2], 'type', ARGV[3], 'keepAliveTime', ARGV[4])
+if ARGV[4] ~= '0' then
+  redis.call('PEXPIRE', KEYS[1], ARGV[4])
+end
+if ARGV[3] == '1' then
+  redis.call('DEL', KEYS[4], KEYS[5])
+else
+  redis.call('DEL', KEYS[2], KEYS[3])
+end
+return 1";
+
+/// Writes those figures that are not there. The type tells whether it had any.
+const TRY_SET: &str = "\
+redis.call('HSETNX', KEYS[1], 'rate', ARGV[1])
+redis.call('HSETNX', KEYS[1], 'interval', ARGV[2])
+redis.call('HSETNX', KEYS[1], 'keepAliveTime', ARGV[4])
+local new = redis.call('HSETNX', KEYS[1], 'type', ARGV[3])
+if new == 1 and ARGV[4] ~= '0' then
+  redis.call('PEXPIRE', KEYS[1], ARGV[4])
+end
+return new";
+
+const EXPIRE: &str = "\
+local any = 0
+for _, key in ipairs(KEYS) do
+  any = math.max(any, redis.call('PEXPIRE', key, ARGV[1]))
+end
+return any";
+
+impl Limiters {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// Where the URL is none or the server does not answer within a few seconds.
+    pub fn connect(url: &str) -> Result<Self, LimiterError> {
+        let info = url.into_connection_info()?;
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let client = Client::open(info.set_redis_settings(settings))?;
+        let connection = client.get_connection_with_timeout(PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { connection, client: client_id() })
+    }
+
+    /// The figures of a limiter.
+    ///
+    /// # Errors
+    /// Where it has none, or Redis does not answer.
+    pub fn get(&mut self, name: &str) -> Result<LimiterConfig, LimiterError> {
+        let fields = ["rate", "interval", "type", "keepAliveTime"];
+        let mut pipe = redis::pipe();
+        pipe.cmd("HMGET").arg(name).arg(&fields[..]).cmd("PTTL").arg(name);
+        let (fields, expires): (Vec<Option<String>>, i64) = pipe.query(&mut self.connection)?;
+        let number = |place: usize| fields.get(place)?.as_ref()?.parse::<u64>().ok();
+        let (Some(rate), Some(interval_ms), Some(kind)) = (number(0), number(1), number(2)) else {
+            return Err(LimiterError::Unset);
+        };
+        Ok(LimiterConfig {
+            rate,
+            interval_ms,
+            sharing: if kind == 1 { Sharing::PerClient } else { Sharing::Overall },
+            keep_alive_ms: number(3).filter(|keep| *keep > 0),
+            expires_in_ms: u64::try_from(expires).ok(),
+        })
+    }
+
+    /// Gives a limiter these figures, and forgets what was used of it: of the type per client, only
+    /// what this client used, which is nothing.
+    ///
+    /// # Errors
+    /// Where Redis does not answer.
+    pub fn set(&mut self, name: &str, config: &LimiterConfig) -> Result<(), LimiterError> {
+        self.run::<i64>(SET, name, &figures(config)).map(|_| ())
+    }
+
+    /// Gives a limiter these figures if it has none; whether it had none.
+    ///
+    /// # Errors
+    /// Where Redis does not answer.
+    pub fn try_set(&mut self, name: &str, config: &LimiterConfig) -> Result<bool, LimiterError> {
+        self.run::<i64>(TRY_SET, name, &figures(config)).map(|new| new == 1)
+    }
+
+    /// Lets a limiter's keys go after this time, in milliseconds.
+    ///
+    /// # Errors
+    /// Where there is none, or Redis does not answer.
+    pub fn expire(&mut self, name: &str, after_ms: u64) -> Result<(), LimiterError> {
+        match self.run::<i64>(EXPIRE, name, &[after_ms])? {
+            0 => Err(LimiterError::Unset),
+            _ => Ok(()),
+        }
+    }
+
+    fn run<T: FromRedisValue>(
+        &mut self,
+        script: &str,
+        name: &str,
+        arguments: &[u64],
+    ) -> Result<T, LimiterError> {
+        let keys = LimiterKeys::new(name.as_bytes(), &self.client);
+        let script = Script::new(script);
+        let mut call = script.prepare_invoke();
+        for key in keys.all() {
+            call.key(key);
+        }
+        for argument in arguments {
+            call.arg(*argument);
+        }
+        Ok(call.invoke(&mut self.connection)?)
+    }
+}
+
+fn figures(config: &LimiterConfig) -> [u64; 4] {
+    let kind = u64::from(type_number(config.sharing));
+    [config.rate, config.interval_ms, kind, config.keep_alive_ms.unwrap_or(0)]
+}

@@ -1,0 +1,403 @@
+//! Asks a limiter of Redisson's: one script call for each limiter, whose keys and bytes are Redisson's.
+//!
+//! The other side is `redisson.lua`, whose head says what stands in Redis. `command` does what operators
+//! ask for, `names` knows what the keys are called.
+
+mod command;
+mod names;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+pub use self::command::{LimiterConfig, LimiterError, Limiters};
+pub use self::names::{LimiterKeys, limiter_name};
+use super::call::{Code, Verb};
+use super::connection::Connection;
+use super::{BucketAsk, Redis, StoreError};
+use crate::limit::algorithm::redisson::Sharing;
+use crate::limit::algorithm::{Algorithm, Difference};
+use crate::limit::decision::{Decision, Outcome};
+use crate::plan::LimitSpec;
+
+/// The script, and the hash by which Redis knows it.
+pub(super) static SCRIPT: LazyLock<Code> =
+    LazyLock::new(|| Code::new(include_str!("redisson.lua").to_owned()));
+
+/// A clock that is ahead of Redis's by less is nobody's fault.
+const AHEAD: Duration = Duration::from_millis(100);
+
+/// What is said of a limit is not said again for so long.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// What Redis says about a limiter.
+pub(in crate::store) enum Heard {
+    /// What the limiter says.
+    Said(Box<Limiter>),
+    /// It has no figures, and the file gives it none.
+    Unset,
+    /// One of its keys holds a value of another type.
+    WrongType,
+}
+
+/// What a limiter says to one request.
+pub(in crate::store) struct Limiter {
+    pub(in crate::store) decision: Decision,
+    /// Its rate's count.
+    pub(in crate::store) count: u64,
+    /// Its rate's interval in whole seconds, rounded up.
+    pub(in crate::store) window_seconds: u64,
+    /// What was taken, where something was.
+    pub(in crate::store) entry: Option<Entry>,
+}
+
+/// Permits that were taken for a request of which it is not known yet whether it passes. Dropped, they
+/// go back: where another limit refuses, and where the client leaves.
+pub(in crate::store) struct Entry {
+    connection: Arc<Connection>,
+    give_back: Option<Taken>,
+    timeout: Duration,
+}
+
+/// What an entry is known by.
+struct Taken {
+    keys: LimiterKeys,
+    permits: i64,
+    id: [u8; 16],
+}
+
+impl Entry {
+    /// The request passes.
+    pub(in crate::store) fn keep(mut self) {
+        self.give_back = None;
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // Without a runtime the process ends, and the entry leaves the interval by itself.
+        let (Some(taken), Ok(runtime)) = (self.give_back.take(), Handle::try_current()) else {
+            return;
+        };
+        let (connection, timeout) = (Arc::clone(&self.connection), self.timeout);
+        runtime.spawn(async move {
+            let Taken { keys, permits, id } = &taken;
+            let call = command(keys, ("return", *permits), id, None);
+            let understood = |value| matches!(value, Value::Array(_)).then_some(());
+            // Where it fails the permits come back when the interval is over.
+            let _ = connection.call(&call, understood, Instant::now() + timeout).await;
+        });
+    }
+}
+
+impl Redis {
+    /// Asks a limiter for what the request takes.
+    pub(in crate::store) async fn ask_limiter(
+        &self,
+        ask: &BucketAsk<'_>,
+        verb: Verb,
+        deadline: Instant,
+    ) -> Result<Heard, StoreError> {
+        let id = fastrand::u128(..).to_be_bytes();
+        let keys = self.limiter_keys(ask);
+        let permits = ask.ask.cost.get().cast_signed();
+        let wanted = match verb {
+            Verb::Take => ("take", permits),
+            Verb::Look => ("look", permits),
+            Verb::Settle(Difference::More(more)) => ("settle", more.cast_signed()),
+            Verb::Settle(Difference::Less(less)) => ("settle", -less.cast_signed()),
+        };
+        let call = command(&keys, wanted, &id, written(ask));
+        // From here on it may have been taken, also where no answer comes.
+        let entry = (verb == Verb::Take).then(|| Entry {
+            connection: Arc::clone(&self.connection),
+            give_back: Some(Taken { keys, permits, id }),
+            timeout: self.shared.timeout(),
+        });
+        let answer = self.connection.call(&call, read, deadline).await;
+        let (answer, entry) = match (answer, entry) {
+            (Err(error @ (StoreError::Away | StoreError::NotConnected)), Some(entry)) => {
+                // It was never sent.
+                entry.keep();
+                return Err(error);
+            }
+            (answer, entry) => (answer?, entry),
+        };
+        let (said, figures) = match answer {
+            Answer::Said(decision, figures) => (decision, figures),
+            Answer::Unset => {
+                forget(entry);
+                self.shared.notices.unset(ask.spec);
+                return Ok(Heard::Unset);
+            }
+            Answer::WrongType => {
+                forget(entry);
+                return Ok(Heard::WrongType);
+            }
+        };
+        self.tell(ask, &figures);
+        let entry = match said.outcome {
+            Outcome::Allow => entry,
+            Outcome::Delay(_) | Outcome::Reject { .. } => {
+                forget(entry);
+                None
+            }
+        };
+        Ok(Heard::Said(Box::new(Limiter {
+            decision: said,
+            count: figures.rate,
+            window_seconds: figures.interval_ms.div_ceil(1_000),
+            entry,
+        })))
+    }
+
+    /// Forgets what was used of the ask's limiter, not its figures.
+    pub(super) async fn forget_limiter(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
+        let keys = self.limiter_keys(ask);
+        let mut call = redis::cmd("DEL");
+        call.arg(keys.all().get(1..).unwrap_or_default());
+        let read = |value| matches!(value, Value::Int(_)).then_some(());
+        self.connection.call(&call, read, self.deadline()).await
+    }
+
+    fn limiter_keys(&self, ask: &BucketAsk<'_>) -> LimiterKeys {
+        let begin = ask.spec.limiter.as_deref().unwrap_or_default();
+        let key = Some(ask.key).filter(|_| !ask.spec.key.sources.is_empty());
+        LimiterKeys::new(&limiter_name(begin, key), &self.shared.client_id)
+    }
+
+    /// Tells the operator what is odd about a limiter.
+    fn tell(&self, ask: &BucketAsk<'_>, figures: &Figures) {
+        if figures.ahead > AHEAD {
+            self.shared.notices.ahead(ask.spec, figures.ahead);
+        }
+        if let Some((rate, interval_ms, sharing)) = written(ask)
+            && (rate, interval_ms, sharing) != (figures.rate, figures.interval_ms, figures.sharing)
+        {
+            self.shared.notices.other_figures(ask.spec, figures);
+        }
+    }
+}
+
+fn forget(entry: Option<Entry>) {
+    if let Some(entry) = entry {
+        entry.keep();
+    }
+}
+
+/// What the file gives a limiter that has no figures: count, interval in milliseconds, type.
+fn written(ask: &BucketAsk<'_>) -> Option<(u64, u64, Sharing)> {
+    let Algorithm::Redisson(params) = ask.ask.algorithm else { return None };
+    let rate = params.rate()?;
+    Some((rate.count(), rate.interval() / 1_000, params.sharing))
+}
+
+/// Redisson's `RateType`, by its place in that enum.
+fn type_number(sharing: Sharing) -> u8 {
+    match sharing {
+        Sharing::Overall => 0,
+        Sharing::PerClient => 1,
+    }
+}
+
+/// A call of the script: what is wanted, and of how many permits; for an entry with this id; and the
+/// figures for a limiter that has none.
+fn command(
+    keys: &LimiterKeys,
+    (verb, permits): (&str, i64),
+    id: &[u8; 16],
+    figures: Option<(u64, u64, Sharing)>,
+) -> Cmd {
+    let mut call = redis::cmd("EVALSHA");
+    call.arg(&SCRIPT.hash).arg(keys.all().len()).arg(&keys.all()[..]);
+    call.arg(verb).arg(permits).arg(&id[..]);
+    match figures {
+        Some((rate, interval_ms, sharing)) => {
+            call.arg(rate).arg(interval_ms).arg(type_number(sharing))
+        }
+        None => call.arg("").arg("").arg(""),
+    };
+    call
+}
+
+enum Answer {
+    Said(Decision, Figures),
+    Unset,
+    WrongType,
+}
+
+/// What a limiter is, by its hash.
+#[derive(Clone, Copy)]
+struct Figures {
+    rate: u64,
+    interval_ms: u64,
+    sharing: Sharing,
+    /// By how much its newest entry is ahead of Redis's clock.
+    ahead: Duration,
+}
+
+fn read(answer: Value) -> Option<Answer> {
+    let Value::Array(values) = answer else { return None };
+    let number = |value: &Value| match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    };
+    let numbers: Option<Vec<i64>> = values.iter().map(number).collect();
+    match numbers?.as_slice() {
+        [1] => Some(Answer::Unset),
+        [2] => Some(Answer::WrongType),
+        [0, wait, left, rate, interval_ms, kind, ahead] => {
+            let outcome = match u64::try_from(*wait) {
+                Ok(0) => Outcome::Allow,
+                Ok(micros) => Outcome::Reject { retry_after: Some(Duration::from_micros(micros)) },
+                Err(_) => Outcome::Reject { retry_after: None },
+            };
+            let remaining = u64::try_from(*left).unwrap_or(0);
+            let figures = Figures {
+                rate: u64::try_from(*rate).ok()?,
+                interval_ms: u64::try_from(*interval_ms).ok()?,
+                sharing: match kind {
+                    0 => Sharing::Overall,
+                    _ => Sharing::PerClient,
+                },
+                ahead: Duration::from_millis(u64::try_from(*ahead).ok()?),
+            };
+            Some(Answer::Said(Decision { outcome, remaining }, figures))
+        }
+        _ => None,
+    }
+}
+
+/// What a process has told of its limiters: each thing once in a while, for each limit.
+#[derive(Default)]
+pub(in crate::store) struct Notices {
+    told: Mutex<HashMap<(String, Kind), Instant>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Unset,
+    Ahead,
+    OtherFigures,
+}
+
+impl Notices {
+    fn unset(&self, limit: &LimitSpec) {
+        if self.is_news(limit, Kind::Unset) {
+            tracing::warn!(
+                limit = %limit.name,
+                limiter = shown(limit),
+                "help" = "set its rate in Java or with `tidegate redisson set`, or write `rate` in the limit",
+                "limiter not configured"
+            );
+        }
+    }
+
+    fn ahead(&self, limit: &LimitSpec, ahead: Duration) {
+        if self.is_news(limit, Kind::Ahead) {
+            tracing::warn!(
+                limit = %limit.name,
+                limiter = shown(limit),
+                ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
+                "limiter used by a clock that is ahead"
+            );
+        }
+    }
+
+    fn other_figures(&self, limit: &LimitSpec, figures: &Figures) {
+        if self.is_news(limit, Kind::OtherFigures) {
+            let config = LimiterConfig {
+                rate: figures.rate,
+                interval_ms: figures.interval_ms,
+                sharing: figures.sharing,
+                keep_alive_ms: None,
+                expires_in_ms: None,
+            };
+            tracing::warn!(
+                limit = %limit.name,
+                limiter = shown(limit),
+                in_force = config.rate_text(),
+                "type" = config.type_text(),
+                "limiter has other figures in redis"
+            );
+        }
+    }
+
+    fn is_news(&self, limit: &LimitSpec, kind: Kind) -> bool {
+        let now = Instant::now();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = told.get(&(limit.name.as_str().to_owned(), kind));
+        if last.is_some_and(|last| now.duration_since(*last) < SILENCE) {
+            return false;
+        }
+        told.insert((limit.name.as_str().to_owned(), kind), now);
+        true
+    }
+}
+
+/// A limiter's name as a log may hold it: without the values of a key, which may be secret.
+fn shown(limit: &LimitSpec) -> String {
+    let name = limit.limiter.as_deref().unwrap_or_default();
+    match limit.key.sources.is_empty() {
+        true => name.to_owned(),
+        false => format!("{name}:…"),
+    }
+}
+
+/// A client's id, as Redisson makes one: a random UUID (RFC 9562, version 4).
+pub(in crate::store) fn client_id() -> String {
+    let random = fastrand::u128(..);
+    let bits = random & !(0xF << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    let parts =
+        [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex.get(range).unwrap_or_default());
+    parts.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(numbers: &[i64]) -> Value {
+        Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect())
+    }
+
+    #[test]
+    fn each_process_is_a_client_of_its_own() {
+        let (one, two) = (client_id(), client_id());
+        assert_ne!(one, two);
+        assert_eq!(one.len(), 36);
+        assert!(one.chars().all(|c| c == '-' || c.is_ascii_hexdigit()), "{one}");
+        assert_eq!(one.as_bytes()[14], b'4', "{one}");
+        assert!(b"89ab".contains(&one.as_bytes()[19]), "{one}");
+    }
+
+    #[test]
+    fn only_an_answer_to_the_question_is_a_decision() {
+        for (name, answer) in [
+            ("no list", Value::Okay),
+            ("nothing", answer(&[])),
+            ("too short", answer(&[0, 0, 5, 10, 1_000, 0])),
+            ("too long", answer(&[0, 0, 5, 10, 1_000, 0, 0, 0])),
+            ("another end", answer(&[3])),
+            ("a rate below zero", answer(&[0, 0, 5, -1, 1_000, 0, 0])),
+            ("a text", Value::Array(vec![Value::SimpleString("0".into())])),
+        ] {
+            assert!(read(answer).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_owed_is_no_permit() {
+        let Some(Answer::Said(decision, _)) = read(answer(&[0, 7, -3, 10, 1_000, 0, 0])) else {
+            panic!("not understood");
+        };
+        assert_eq!(decision.remaining, 0);
+        let retry_after = Some(Duration::from_micros(7));
+        assert_eq!(decision.outcome, Outcome::Reject { retry_after });
+    }
+}

@@ -1,0 +1,104 @@
+//! What a limiter's keys are called.
+
+use crate::limit::key::Key;
+
+/// The keys of one Redisson limiter, for one client of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimiterKeys {
+    /// The limiter's name, which is its hash's key.
+    pub hash: Vec<u8>,
+    /// What is left, for all clients together.
+    pub value: Vec<u8>,
+    /// What was taken, for all clients together.
+    pub permits: Vec<u8>,
+    /// What is left for this client, where each has its own.
+    pub own_value: Vec<u8>,
+    /// What was taken by this client, where each has its own.
+    pub own_permits: Vec<u8>,
+}
+
+impl LimiterKeys {
+    /// The keys of the limiter of this name; `client` is its user's id.
+    pub fn new(name: &[u8], client: &str) -> Self {
+        let value = suffixed(name, b"value");
+        let permits = suffixed(name, b"permits");
+        Self {
+            hash: name.to_vec(),
+            own_value: suffixed(&value, client.as_bytes()),
+            own_permits: suffixed(&permits, client.as_bytes()),
+            value,
+            permits,
+        }
+    }
+
+    /// In the order in which scripts take them.
+    pub fn all(&self) -> [&[u8]; 5] {
+        [&self.hash, &self.value, &self.permits, &self.own_value, &self.own_permits]
+    }
+}
+
+/// A name with a hash tag keeps it; any other becomes one.
+fn suffixed(name: &[u8], suffix: &[u8]) -> Vec<u8> {
+    match name.contains(&b'{') {
+        true => [name, b":", suffix].concat(),
+        false => [b"{", name, b"}:", suffix].concat(),
+    }
+}
+
+/// The name of the limiter of a key: what the names of all begin with, and the plain values behind it,
+/// with colons in between. A value that is not there counts as an empty one.
+pub fn limiter_name(begin: &str, key: Option<&Key>) -> Vec<u8> {
+    let mut name = begin.as_bytes().to_vec();
+    for value in key.iter().flat_map(|key| key.values()) {
+        name.push(b':');
+        name.extend(value.unwrap_or_default());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_redissons() {
+        for (name, expected) in [
+            (
+                "orders",
+                [
+                    "orders",
+                    "{orders}:value",
+                    "{orders}:permits",
+                    "{orders}:value:id",
+                    "{orders}:permits:id",
+                ],
+            ),
+            (
+                "a:{b}:c",
+                [
+                    "a:{b}:c",
+                    "a:{b}:c:value",
+                    "a:{b}:c:permits",
+                    "a:{b}:c:value:id",
+                    "a:{b}:c:permits:id",
+                ],
+            ),
+            ("x{", ["x{", "x{:value", "x{:permits", "x{:value:id", "x{:permits:id"]),
+            ("x}", ["x}", "{x}}:value", "{x}}:permits", "{x}}:value:id", "{x}}:permits:id"]),
+        ] {
+            let keys = LimiterKeys::new(name.as_bytes(), "id");
+            assert_eq!(keys.all(), expected.map(str::as_bytes), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_limiter_of_a_key_is_named_by_its_plain_values() {
+        let name = |values: &[Option<&str>]| {
+            let key = Key::of(values.iter().map(|value| value.map(str::as_bytes)));
+            String::from_utf8(limiter_name("orders", Some(&key))).unwrap()
+        };
+        assert_eq!(limiter_name("orders", None), b"orders");
+        assert_eq!(name(&[Some("203.0.113.7")]), "orders:203.0.113.7");
+        assert_eq!(name(&[Some("a|{b}%"), None, Some("ü")]), "orders:a|{b}%::ü");
+    }
+}

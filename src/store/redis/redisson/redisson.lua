@@ -1,0 +1,213 @@
+-- A limiter of Redisson's, read and written as Redisson does it (3.17 and later), but by Redis's clock.
+--
+-- What is there: a hash with the figures; `value`, how many permits are left; `permits`, a sorted set
+-- with an entry for each acquisition, its score the millisecond of it. An entry is the length of an id
+-- (a byte), the id, and how many permits were taken (four bytes, the lowest first). It holds at every
+-- time that the value and the entries that are still inside the interval make up the rate. Who takes
+-- more than there is when the figures were lowered makes the value negative: Redisson reads that, too.
+--
+-- KEYS: the hash; value and permits of all clients together; value and permits of this one client.
+-- ARGV[1]: what is wanted:
+--   take    permits, where there are so many
+--   look    only to know whether there are
+--   settle  to take further permits whatever is left, or to give back where it is below zero
+--   return  the one entry with this id back
+-- ARGV[2]: how many permits. ARGV[3]: the id of a new entry.
+-- ARGV[4], [5], [6]: rate, interval and type for a limiter that has none; empty where there are none.
+-- Answer: a number for how it went (0, or 1 that the limiter has no figures, or 2 that one of its keys
+--   holds a value of another type), then the microseconds until there are so many permits (0 where
+--   there are, -1 where there never will be), what is left, the rate, the interval in milliseconds, the
+--   type, and by how many milliseconds the newest entry is ahead of Redis's clock.
+
+local UNSET, WRONG_TYPE = { 1 }, { 2 }
+local EXACT = 9007199254740992
+-- A set of up to so many entries is held against the value at every call.
+local SMALL = 50
+local PAGE = 100
+
+local call = redis.call
+local verb, wanted, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+
+local function whole(text)
+  local number = tonumber(text or nil)
+  if number and number % 1 == 0 and number > -EXACT and number < EXACT then
+    return number
+  end
+end
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function entry(bytes, permits)
+  return struct.pack('B', #bytes) .. bytes .. struct.pack('<I4', permits)
+end
+
+-- One that nobody can read counts for one permit, or the limiter would be stuck.
+local function permits_of(member)
+  local length = string.byte(member, 1)
+  if length and #member == length + 5 then
+    return (struct.unpack('<I4', member, length + 2))
+  end
+  return 1
+end
+
+local function sum(members)
+  local permits = 0
+  for _, member in ipairs(members) do
+    permits = permits + permits_of(member)
+  end
+  return permits
+end
+
+if verb == 'return' then
+  -- The type may be another one by now.
+  for pair = 2, 4, 2 do
+    local removed = redis.pcall('ZREM', KEYS[pair + 1], entry(id, wanted))
+    if removed == 1 and call('EXISTS', KEYS[pair]) == 1 then
+      redis.pcall('INCRBY', KEYS[pair], ARGV[2])
+    end
+  end
+  return { 0 }
+end
+
+local figures = redis.pcall('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime')
+if figures.err then
+  return WRONG_TYPE
+end
+if ARGV[4] ~= '' and not (figures[1] and figures[2] and figures[3]) then
+  for place, field in ipairs({ 'rate', 'interval', 'type' }) do
+    if not figures[place] then
+      figures[place] = ARGV[3 + place]
+      if verb == 'take' then
+        call('HSET', KEYS[1], field, figures[place])
+      end
+    end
+  end
+  if verb == 'take' then
+    call('HSETNX', KEYS[1], 'keepAliveTime', '0')
+  end
+end
+local rate, interval = whole(figures[1]), whole(figures[2])
+if not rate or not interval or interval < 0 or not figures[3] then
+  return UNSET
+end
+local kind = 0
+local value_key, permits_key = KEYS[2], KEYS[3]
+if figures[3] == '1' then
+  kind, value_key, permits_key = 1, KEYS[4], KEYS[5]
+end
+
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local now_ms = math.floor(now / 1000)
+
+local written, entries = redis.pcall('GET', value_key), redis.pcall('ZCARD', permits_key)
+if type(written) == 'table' or type(entries) == 'table' then
+  return WRONG_TYPE
+end
+local known = whole(written)
+local left = known
+
+-- The permits of entries that have left the interval are there again.
+local ended = text(now_ms - interval)
+local gone = entries > 0 and call('ZCOUNT', permits_key, '-inf', ended) or 0
+if gone > 0 then
+  -- Where more have left than stay, those that stay are added up below.
+  if left and gone <= entries - gone then
+    left = left + sum(call('ZRANGEBYSCORE', permits_key, '-inf', ended))
+  else
+    left = nil
+  end
+  call('ZREMRANGEBYSCORE', permits_key, '-inf', ended)
+  entries = entries - gone
+end
+
+-- Where value and entries disagree the entries are right. To add up a large set each time would cost
+-- more than the limiter: it is trusted where the value fits as many entries of one permit each, and
+-- else added up at once where the value must be too high, and now and then in any case.
+if entries == 0 then
+  left = rate
+elseif
+  entries <= SMALL
+  or not left
+  or left + entries > rate
+  or (left + entries < rate and time[2] % math.ceil(entries / SMALL) == 0)
+then
+  left = rate - sum(call('ZRANGE', permits_key, 0, -1))
+end
+
+local ahead = 0
+if entries > 0 then
+  local newest = call('ZRANGE', permits_key, -1, -1, 'WITHSCORES')
+  ahead = math.max(0, tonumber(newest[2]) - now_ms)
+end
+
+local wait = 0
+if verb == 'settle' then
+  if wanted < 0 then
+    -- The oldest entries go first, as in Redisson's `release`: those that stay, stay longest.
+    local back = -wanted
+    while back > 0 do
+      local oldest = call('ZRANGE', permits_key, 0, 0, 'WITHSCORES')
+      local member, score = oldest[1], oldest[2]
+      if not member then
+        break
+      end
+      local permits = permits_of(member)
+      local taken_back = math.min(back, permits)
+      call('ZREM', permits_key, member)
+      if taken_back < permits then
+        local bytes = string.sub(member, 2, #member - 4)
+        call('ZADD', permits_key, score, entry(bytes, permits - taken_back))
+      end
+      back, left = back - taken_back, left + taken_back
+    end
+  elseif wanted > 0 then
+    call('ZADD', permits_key, text(now_ms), entry(id, wanted))
+    left = left - wanted
+  end
+elseif wanted > rate then
+  wait = -1
+elseif left < wanted then
+  -- The entry with which enough of the oldest will have left the interval.
+  local missing, from, score = wanted - left, 0, now_ms
+  while missing > 0 do
+    local page = call('ZRANGE', permits_key, from, from + PAGE - 1, 'WITHSCORES')
+    if #page == 0 then
+      break
+    end
+    for place = 1, #page, 2 do
+      if missing > 0 then
+        missing, score = missing - permits_of(page[place]), tonumber(page[place + 1])
+      end
+    end
+    from = from + PAGE
+  end
+  wait = math.max(1, math.ceil((score + interval) * 1000 - now))
+elseif verb == 'take' then
+  call('ZADD', permits_key, text(now_ms), entry(id, wanted))
+  left = left - wanted
+end
+
+local changed = left ~= known and (written or entries > 0 or left ~= rate)
+if changed then
+  call('SET', value_key, text(left), 'KEEPTTL')
+end
+
+-- As Redisson keeps it: each use begins the time anew, or value and permits end with the hash.
+if verb ~= 'look' or changed then
+  local keep = whole(figures[4])
+  if keep and keep > 0 then
+    for _, key in ipairs({ KEYS[1], value_key, permits_key }) do
+      call('PEXPIRE', key, text(keep))
+    end
+  else
+    local ends = call('PTTL', KEYS[1])
+    if ends > 0 then
+      call('PEXPIRE', value_key, ends)
+      call('PEXPIRE', permits_key, ends)
+    end
+  end
+end
+return { 0, wait, left, rate, interval, kind, ahead }

@@ -1,0 +1,573 @@
+//! A limiter that a proxy shares with services that use Redisson.
+
+mod java;
+mod proxies;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate::limit::Mode;
+use tidegate::limit::algorithm::redisson::{Params, Sharing};
+use tidegate::limit::algorithm::{Algorithm, Difference};
+use tidegate::limit::decide::Ask;
+use tidegate::limit::decision::{Outcome, Verdict};
+use tidegate::limit::key::Key;
+use tidegate::limit::patience::Patience;
+use tidegate::limit::rate::Cost;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::store::{Answer, BucketAsk, Shared, Store, Told, Unavailable};
+
+use self::java::Java;
+use crate::support::limits::{ask as bucket_ask, limit};
+use crate::support::redis::RedisServer;
+
+const HOUR_MS: u64 = 3_600_000;
+
+struct Bench {
+    server: RedisServer,
+    store: Store,
+}
+
+impl Bench {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let store = store(&server);
+        Self { server, store }
+    }
+
+    async fn decide(&self, asks: &[BucketAsk<'_>]) -> Answer {
+        self.try_decide(asks).await.unwrap()
+    }
+
+    async fn try_decide(&self, asks: &[BucketAsk<'_>]) -> Result<Answer, Unavailable> {
+        self.store.decide(asks, now()).await
+    }
+
+    /// What remains after a request of this cost, or when it may come again.
+    async fn take(&self, spec: &LimitSpec, cost: u64) -> Result<u64, Option<Duration>> {
+        let answer = self.decide(&[ask(spec, &Key::empty(), cost)]).await;
+        let decision = answer.decisions[0].unwrap();
+        match decision.outcome {
+            Outcome::Allow => Ok(decision.remaining),
+            Outcome::Reject { retry_after } => Err(retry_after),
+            Outcome::Delay(_) => panic!("a limiter holds nobody"),
+        }
+    }
+
+    fn value(&self, name: &str) -> Option<i64> {
+        self.server.run(&["GET", &format!("{{{name}}}:value")])
+    }
+
+    fn entries(&self, name: &str) -> Vec<(Vec<u8>, u64)> {
+        self.server.run(&["ZRANGE", &format!("{{{name}}}:permits"), "0", "-1", "WITHSCORES"])
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.server.run(&["KEYS", "*"]);
+        keys.retain(|key| key != "tidegate::probe");
+        keys.sort();
+        keys
+    }
+}
+
+fn store(server: &RedisServer) -> Store {
+    let spec = StoreSpec {
+        location: StoreLocation::Redis(server.url()),
+        prefix: "tidegate".into(),
+        timeout: Duration::from_secs(20),
+        max_keys: 1_000,
+    };
+    Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain)
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(5_000_000_000).unwrap()
+}
+
+/// A limit that shares the limiter of this name, and rejects where it has no figures.
+fn limiter(name: &str) -> LimitSpec {
+    let mut spec = limit("shared");
+    spec.key.sources.clear();
+    spec.limiter = Some(name.to_owned());
+    spec.on_store_error = OnStoreError::Reject;
+    spec
+}
+
+fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64) -> BucketAsk<'r> {
+    ask_with(spec, key, cost, Params::new(None, Sharing::Overall).unwrap())
+}
+
+fn ask_with<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64, params: Params) -> BucketAsk<'r> {
+    let algorithm = Algorithm::Redisson(params);
+    let cost = Cost::new(cost).unwrap();
+    BucketAsk { spec, key, ask: Ask { algorithm, cost, patience: Patience::NONE, mode: spec.mode } }
+}
+
+/// The permits of an entry.
+fn permits(member: &[u8]) -> u64 {
+    let length = usize::from(member[0]);
+    assert_eq!(member.len(), length + 5, "{member:?}");
+    u32::from_le_bytes(member[length + 1..].try_into().unwrap()).into()
+}
+
+#[tokio::test]
+async fn what_a_proxy_takes_stands_there_as_if_java_had_taken_it() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let before = java.redis_ms();
+    assert_eq!(bench.take(&limiter("orders"), 3).await, Ok(7));
+    let after = java.redis_ms();
+    assert_eq!(bench.keys(), ["orders", "{orders}:permits", "{orders}:value"]);
+    assert_eq!(bench.value("orders"), Some(7));
+    let entries = bench.entries("orders");
+    let (member, score) = &entries[0];
+    assert_eq!((entries.len(), member.len(), member[0]), (1, 21, 16));
+    assert_eq!(&member[17..], [3, 0, 0, 0]);
+    assert!((before..=after).contains(score), "{before} {score} {after}");
+    assert_eq!(java.try_acquire(5), Some(2), "Java goes on from there");
+    assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(1));
+    assert_eq!(java.try_acquire(2), None);
+    for key in bench.keys() {
+        assert_eq!(bench.server.run::<i64>(&["PTTL", &key]), -1, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn what_java_took_is_there_again_when_its_interval_is_over() {
+    for bytes in [8, 16, 255] {
+        let bench = Bench::start();
+        let mut java = Java::with_ids_of(&bench.server, "orders", bytes);
+        java.try_set_rate(10, HOUR_MS);
+        let now = java.redis_ms();
+        java.try_acquire_at(4, now - HOUR_MS - 1);
+        java.try_acquire_at(3, now - HOUR_MS / 2);
+        assert_eq!(bench.value("orders"), Some(3));
+        assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(6), "ids of {bytes} bytes");
+        assert_eq!(bench.entries("orders").len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_name_with_braces_gets_no_more_of_them() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "a:{tenant}:b");
+    java.try_set_rate(2, HOUR_MS);
+    assert_eq!(bench.take(&limiter("a:{tenant}:b"), 1).await, Ok(1));
+    assert_eq!(bench.keys(), ["a:{tenant}:b", "a:{tenant}:b:permits", "a:{tenant}:b:value"]);
+    assert_eq!(java.try_acquire(1), Some(0));
+}
+
+#[tokio::test]
+async fn the_wait_is_true_for_more_than_one_permit() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let now = java.redis_ms();
+    let minute = 60_000;
+    for (permits, minutes_ago) in [(2, 50), (3, 40), (4, 30), (1, 20)] {
+        assert!(java.try_acquire_at(permits, now - minutes_ago * minute).is_some());
+    }
+    for (cost, minutes) in [(1, 10), (2, 10), (3, 20), (5, 20), (6, 30), (9, 30), (10, 40)] {
+        let wait = bench.take(&limiter("orders"), cost).await.unwrap_err().unwrap();
+        let exact = Duration::from_secs(60 * minutes);
+        let late = exact.saturating_sub(wait);
+        assert!(wait <= exact && late < Duration::from_secs(30), "{cost}: {wait:?} of {exact:?}");
+    }
+    assert_eq!(bench.take(&limiter("orders"), 11).await, Err(None), "more than it ever has");
+    let told = bench.decide(&[ask(&limiter("orders"), &Key::empty(), 1)]).await.told;
+    assert_eq!(told, [Told { place: 0, capacity: 10, window_seconds: 3_600 }]);
+}
+
+#[tokio::test]
+async fn the_wait_reaches_over_many_entries() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(350, HOUR_MS);
+    let now = java.redis_ms();
+    for entry in 0..350 {
+        assert!(java.try_acquire_at(1, now - HOUR_MS + 10_000_000 / 100 * 10 + entry).is_some());
+    }
+    let wait = bench.take(&limiter("orders"), 300).await.unwrap_err().unwrap();
+    let exact = Duration::from_millis(1_000_000 + 299);
+    assert!(wait <= exact && wait > exact - Duration::from_secs(30), "{wait:?}");
+}
+
+#[tokio::test]
+async fn value_and_entries_that_disagree_are_repaired() {
+    let rate = 10;
+    for (name, value, taken, expected) in [
+        ("value gone", None, &[3, 2][..], 4),
+        ("entries gone: an error for ever in Java", Some("0"), &[], 9),
+        ("too much", Some("9"), &[5], 4),
+        ("too little", Some("1"), &[2], 7),
+        ("more than the rate", Some("55"), &[1], 8),
+        ("no number", Some("many"), &[4], 5),
+        ("a fraction", Some("3.5"), &[4], 5),
+    ] {
+        let bench = Bench::start();
+        let mut java = Java::new(&bench.server, "orders");
+        java.try_set_rate(rate, HOUR_MS);
+        for permits in taken {
+            java.try_acquire(*permits);
+        }
+        match value {
+            Some(value) => bench.server.run::<()>(&["SET", "{orders}:value", value]),
+            None => bench.server.run::<()>(&["DEL", "{orders}:value"]),
+        }
+        assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(expected), "{name}");
+        let used: u64 = bench.entries("orders").iter().map(|(member, _)| permits(member)).sum();
+        assert_eq!(bench.value("orders"), Some((rate - used).cast_signed()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_set_is_repaired_too() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(1_000, HOUR_MS);
+    for _ in 0..100 {
+        java.try_acquire(2);
+    }
+    bench.server.run::<()>(&["SET", "{orders}:value", "950"]);
+    assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(799), "the value was too high");
+    bench.server.run::<()>(&["SET", "{orders}:value", "0"]);
+    // One that is too low is found out now and then.
+    let mut tries = 0;
+    while bench.take(&limiter("orders"), 1).await.is_err() {
+        tries += 1;
+        assert!(tries < 10_000, "never repaired");
+    }
+}
+
+#[tokio::test]
+async fn a_rate_that_java_sets_counts_from_the_next_request_on() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(2, HOUR_MS);
+    let spec = limiter("orders");
+    assert_eq!(bench.take(&spec, 2).await, Ok(0));
+    java.set_rate(5, HOUR_MS);
+    assert_eq!(bench.take(&spec, 1).await, Ok(4), "it forgets what was used");
+    // An update that keeps what was used.
+    bench.server.run::<()>(&["HSET", "orders", "rate", "3"]);
+    assert_eq!(bench.take(&spec, 1).await, Ok(1));
+    bench.server.run::<()>(&["HSET", "orders", "rate", "1"]);
+    assert!(bench.take(&spec, 1).await.is_err());
+    assert_eq!(
+        bench.value("orders"),
+        Some(-1),
+        "one more than there is, and Java counts on from there"
+    );
+    assert_eq!(java.try_acquire(1), None);
+}
+
+#[tokio::test]
+async fn with_a_rate_figures_are_set_only_where_there_are_none() {
+    let bench = Bench::start();
+    let params = |rate: &str| Params::new(Some(rate.parse().unwrap()), Sharing::Overall).unwrap();
+    let (spec, none) = (limiter("orders"), Key::empty());
+    bench.store.peek(&ask_with(&spec, &none, 1, params("7/10m")), now()).await.unwrap();
+    assert!(bench.keys().is_empty(), "a look writes nothing");
+    bench.decide(&[ask_with(&spec, &none, 1, params("7/10m"))]).await;
+    bench.decide(&[ask_with(&spec, &none, 1, params("9/s"))]).await;
+    let mut hash: Vec<(String, String)> = bench.server.run(&["HGETALL", "orders"]);
+    hash.sort();
+    let hash: Vec<_> = hash.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(
+        hash,
+        [("interval", "600000"), ("keepAliveTime", "0"), ("rate", "7"), ("type", "0")]
+    );
+    assert_eq!(bench.value("orders"), Some(5));
+}
+
+#[tokio::test]
+async fn keys_expire_as_redissons_do() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, 1_000);
+    let spec = limiter("orders");
+    let ttl = |key: &str| bench.server.run::<i64>(&["PTTL", key]);
+    let all = ["orders", "{orders}:value", "{orders}:permits"];
+    // `expire`: value and permits end with the hash.
+    bench.server.run::<()>(&["PEXPIRE", "orders", "500000"]);
+    bench.take(&spec, 1).await.unwrap();
+    for key in all {
+        assert!((450_000..=500_000).contains(&ttl(key)), "{key}: {}", ttl(key));
+    }
+    // `keepAliveTime`: each use begins it anew, a refused one too.
+    bench.server.run::<()>(&["HSET", "orders", "keepAliveTime", "900000"]);
+    assert!(bench.take(&spec, 11).await.is_err());
+    for key in all {
+        assert!((850_000..=900_000).contains(&ttl(key)), "{key}: {}", ttl(key));
+    }
+}
+
+#[tokio::test]
+async fn per_client_each_process_has_its_own_permits() {
+    let bench = Bench::start();
+    let other = store(&bench.server);
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let params = Params::new(Some("2/h".parse().unwrap()), Sharing::PerClient).unwrap();
+    let ask = ask_with(&spec, &none, 1, params);
+    for (store, left) in [(&bench.store, 1), (&bench.store, 0), (&other, 1)] {
+        let answer = store.decide(&[ask], now()).await.unwrap();
+        assert_eq!(answer.decisions[0].unwrap().remaining, left);
+    }
+    assert_eq!(bench.server.run::<String>(&["HGET", "orders", "type"]), "1");
+    let keys = bench.keys();
+    assert_eq!(keys.len(), 5, "{keys:?}");
+    for begin in ["{orders}:value:", "{orders}:permits:"] {
+        let ids: Vec<_> = keys.iter().filter_map(|key| key.strip_prefix(begin)).collect();
+        assert_eq!(ids.len(), 2, "{keys:?}");
+        assert!(ids.iter().all(|id| id.len() == 36), "{ids:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_of_a_key_is_called_by_its_values() {
+    let bench = Bench::start();
+    let mut spec = limiter("orders");
+    spec.key.sources = limit("shared").key.sources;
+    let key = Key::of([Some(&b"a|b%"[..])]);
+    let mut java = Java::new(&bench.server, "orders:a|b%");
+    java.try_set_rate(3, HOUR_MS);
+    let answer = bench.decide(&[ask(&spec, &key, 1)]).await;
+    assert_eq!(answer.verdict, Verdict::PASS);
+    assert_eq!(java.try_acquire(1), Some(1));
+}
+
+#[tokio::test]
+async fn nothing_is_taken_where_another_limit_refuses() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let (shared, bucket) = (limiter("orders"), limit("bucket"));
+    let mut node = limit("node");
+    node.scope = tidegate::limit::Scope::Node;
+    let key = Key::of([Some(&b"x"[..])]);
+    let asks = [bucket_ask(&node, &key, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
+    let remaining = |answer: &Answer| -> Vec<u64> {
+        answer.decisions.iter().map(|decision| decision.unwrap().remaining).collect()
+    };
+    for expected in [[8, 8, 1], [7, 6, 0]] {
+        let answer = bench.decide(&asks).await;
+        assert_eq!((answer.verdict, remaining(&answer)), (Verdict::PASS, expected.to_vec()));
+    }
+    let refused = bench.decide(&asks).await;
+    assert!(matches!(refused.verdict, Verdict::Refuse { by: 2, .. }));
+    assert_eq!(remaining(&refused), [7, 6, 0], "what there is once it is given back");
+    let patience = crate::support::now() + crate::support::PATIENCE;
+    while bench.value("orders") != Some(6) || bench.entries("orders").len() != 2 {
+        assert!(crate::support::now() < patience, "never given back");
+        tokio::task::yield_now().await;
+    }
+    // And the other way round: the limiter refuses.
+    assert_eq!(java.try_acquire(6), Some(0));
+    let fresh = Key::of([Some(&b"y"[..])]);
+    let asks =
+        [bucket_ask(&node, &fresh, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &fresh, 2)];
+    let refused = bench.decide(&asks).await;
+    assert!(matches!(refused.verdict, Verdict::Refuse { by: 1, .. }));
+    assert_eq!(remaining(&refused), [9, 0, 2]);
+    for (limit, expected) in [(&asks[0], 9), (&asks[2], 2)] {
+        assert_eq!(bench.store.peek(limit, now()).await.unwrap().remaining, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_leaves_gives_back_what_it_took() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let (shared, bucket) = (limiter("orders"), limit("bucket"));
+    let key = Key::of([Some(&b"x"[..])]);
+    // A limit that is decided first, so that the connection is there.
+    bench.take(&shared, 1).await.unwrap();
+    let asks = [ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
+    let mut entries = 1;
+    let patience = crate::support::now() + crate::support::PATIENCE;
+    {
+        let leaving = bench.store.decide(&asks, now());
+        tokio::pin!(leaving);
+        // Until its entry is there it has asked nobody else.
+        while entries < 2 {
+            tokio::select! {
+                biased;
+                _ = &mut leaving => break,
+                () = tokio::task::yield_now() => entries = bench.entries("orders").len(),
+            }
+            assert!(crate::support::now() < patience, "never asked");
+        }
+    }
+    while bench.entries("orders").len() > 1 && entries == 2 {
+        assert!(crate::support::now() < patience, "never given back");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_shadow_takes_where_it_allows_and_never_refuses() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(1, HOUR_MS);
+    let mut shadow = limiter("orders");
+    shadow.mode = Mode::Shadow;
+    let (bucket, key) = (limit("bucket"), Key::of([Some(&b"x"[..])]));
+    for (remaining, outcome) in [(9, true), (8, false)] {
+        let asks = [ask(&shadow, &key, 1), bucket_ask(&bucket, &key, 10)];
+        let answer = bench.decide(&asks).await;
+        assert_eq!(answer.verdict, Verdict::PASS);
+        assert_eq!(answer.decisions[1].unwrap().remaining, remaining);
+        assert_eq!(answer.decisions[0].unwrap().outcome.passes(), outcome);
+    }
+}
+
+#[tokio::test]
+async fn what_a_request_used_more_or_less_is_settled() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let now_ms = java.redis_ms();
+    java.try_acquire_at(4, now_ms - 60_000);
+    let settle = async |used| bench.store.settle(&ask(&spec, &none, 1), used, now()).await.unwrap();
+    settle(Difference::More(8)).await;
+    assert_eq!(bench.value("orders"), Some(-2));
+    settle(Difference::Less(5)).await;
+    assert_eq!(bench.value("orders"), Some(3));
+    let taken: Vec<_> = bench.entries("orders").iter().map(|(member, _)| permits(member)).collect();
+    assert_eq!(taken, [7], "the oldest go first");
+    settle(Difference::Less(100)).await;
+    assert_eq!((bench.value("orders"), bench.entries("orders").len()), (Some(10), 0));
+}
+
+#[tokio::test]
+async fn what_is_not_a_limiter_is_that_limits_error_alone() {
+    for (name, set_up) in [
+        ("not configured", &[][..]),
+        ("another type", &["SET", "orders", "x"][..]),
+        ("half a configuration", &["HSET", "orders", "rate", "5"][..]),
+        ("nonsense", &["HSET", "orders", "rate", "x", "interval", "1", "type", "0"][..]),
+    ] {
+        let bench = Bench::start();
+        if !set_up.is_empty() {
+            bench.server.run::<redis::Value>(set_up);
+        }
+        let mut spec = limiter("orders");
+        let (bucket, key) = (limit("bucket"), Key::of([Some(&b"x"[..])]));
+        for _ in 0..10 {
+            let asks = [bucket_ask(&bucket, &key, 10), ask(&spec, &key, 1)];
+            assert_eq!(bench.try_decide(&asks).await, Err(Unavailable { by: 1 }), "{name}");
+        }
+        spec.on_store_error = OnStoreError::Allow;
+        let asks = [bucket_ask(&bucket, &key, 10), ask(&spec, &key, 1)];
+        let answer = bench.decide(&asks).await;
+        assert_eq!((answer.verdict, answer.decisions[1]), (Verdict::PASS, None), "{name}");
+        assert_eq!(answer.decisions[0].unwrap().remaining, 9, "{name}: the others go on, in Redis");
+    }
+}
+
+#[tokio::test]
+async fn one_limiter_alone_is_one_call() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(1_000, HOUR_MS);
+    let calls = || {
+        let stats: String = bench.server.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.unwrap().split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    bench.take(&limiter("orders"), 1).await.unwrap();
+    let before = calls();
+    for _ in 0..50 {
+        bench.take(&limiter("orders"), 1).await.unwrap();
+    }
+    let calls = calls() - before;
+    assert!((50..55).contains(&calls), "{calls} calls for 50 requests");
+}
+
+/// Every entry that is added to a limiter's set, as a server's monitor tells it: score and permits.
+struct Watch {
+    lines: BufReader<TcpStream>,
+}
+
+impl Watch {
+    fn on(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+        stream.write_all(b"MONITOR\r\n").unwrap();
+        let mut lines = BufReader::new(stream);
+        let mut ok = String::new();
+        lines.read_line(&mut ok).unwrap();
+        assert_eq!(ok, "+OK\r\n");
+        Self { lines }
+    }
+
+    fn entries(self) -> Vec<(u64, u64)> {
+        let lines = self.lines.lines().map_while(Result::ok);
+        let lines = lines.take_while(|line| !line.contains("the end"));
+        let added = lines.filter(|line| line.contains(" lua] \"ZADD\""));
+        added
+            .map(|line| {
+                let score = line.split('"').nth(5).unwrap().parse().unwrap();
+                // Permits below seven, as the last four bytes are written.
+                let end = line.strip_suffix("\\x00\\x00\\x00\"").unwrap();
+                (score, end[end.len() - 2..].parse().unwrap())
+            })
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn both_sides_together_never_take_more_than_the_rate() {
+    const RATE: u64 = 12;
+    const INTERVAL_MS: u64 = 40;
+    const ENOUGH: u64 = 400;
+    let bench = Bench::start();
+    let server = Arc::new(bench.server);
+    Java::new(&server, "orders").try_set_rate(RATE, INTERVAL_MS);
+    let watch = Watch::on(&server);
+    let (taken, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let threads: Vec<_> = [1, 2, 3]
+        .into_iter()
+        .map(|permits| {
+            let (server, taken, stop) = (server.clone(), taken.clone(), stop.clone());
+            std::thread::spawn(move || {
+                let mut java = Java::new(&server, "orders");
+                while !stop.load(Ordering::Relaxed) {
+                    if java.try_acquire(permits).is_some() {
+                        taken.fetch_add(permits, Ordering::Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let other = store(&server);
+    let mut proxies = 0;
+    let mut turn = 0;
+    while proxies < ENOUGH || taken.load(Ordering::Relaxed) < ENOUGH {
+        turn += 1;
+        let store = if turn % 2 == 0 { &bench.store } else { &other };
+        let cost = 1 + turn % 3;
+        let answer = store.decide(&[ask(&spec, &none, cost)], now()).await.unwrap();
+        proxies += if answer.verdict.passes() { cost } else { 0 };
+    }
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    server.run::<()>(&["SET", "the end", ""]);
+    let mut entries = watch.entries();
+    entries.sort_unstable();
+    let sum: u64 = entries.iter().map(|(_, permits)| permits).sum();
+    assert_eq!(sum, proxies + taken.load(Ordering::Relaxed), "every entry is an acquisition");
+    for (place, (begin, _)) in entries.iter().enumerate() {
+        let inside = entries[place..].iter().take_while(|(score, _)| score - begin < INTERVAL_MS);
+        let inside: u64 = inside.map(|(_, permits)| permits).sum();
+        assert!(inside <= RATE, "{inside} in the interval from {begin} on");
+    }
+}
