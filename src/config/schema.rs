@@ -157,7 +157,9 @@ mod tests {
         let header_timeout = &schema["properties"]["server"]["properties"]["header_timeout"];
         assert_eq!(header_timeout["default"], "10s");
         let limit = &schema["properties"]["limits"]["additionalProperties"];
-        assert_eq!(limit["required"], json!(["rate"]));
+        let upstream = &schema["properties"]["upstreams"]["additionalProperties"];
+        assert_eq!(upstream["required"], json!(["servers"]));
+        assert!(limit.get("required").is_none(), "a Redisson limiter needs no rate");
         assert_eq!(limit["additionalProperties"], false);
         assert!(limit["properties"].get("candidate").is_none());
     }

@@ -124,7 +124,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         field(
             "type",
             Kind::Word(&["overall", "per-client"]),
-            Value("\"overall\""),
+            Words("`\"overall\"`"),
             "of `redisson`: one budget for all who use the limiter, or for each process its own; where Redis has none yet",
         ),
     ],

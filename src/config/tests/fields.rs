@@ -24,6 +24,11 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         _ => Vec::new(),
     };
     fields.retain(|field| line.is_empty() || !field.starts_with(name));
+    let limiter = shape.title == "[limits.NAME]" && matches!(name, "name" | "type");
+    if limiter {
+        fields.push("algorithm = \"redisson\"".to_owned());
+        fields.extend((name != "name").then(|| "name = \"orders\"".to_owned()));
+    }
     if name == "respond" {
         fields.retain(|field| !field.starts_with("upstream"));
     }
@@ -40,7 +45,12 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
     );
     match shape.title {
         "[upstreams.NAME]" => upstream = lines,
-        "[limits.NAME]" => limit = lines,
+        "[limits.NAME]" => {
+            limit = lines;
+            if limiter {
+                rest = "[store]\nurl = \"redis://localhost\"".to_owned();
+            }
+        }
         "[[routes]]" => route = lines,
         "cost" => limit.push_str(&format!("\ncost = {table}")),
         "exempt" => limit.push_str(&format!("\nexempt = {table}")),

@@ -66,6 +66,7 @@ fn every_setting_that_the_default_file_shows_works() {
     let env = |_: &str| Some("secret".to_owned());
     let is_setting = |line: &str| {
         line.strip_prefix('#')
+            .filter(|line| !line.contains("# only of algorithm"))
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
     };
     let all: Vec<String> = text
@@ -88,6 +89,7 @@ fn every_setting_that_the_default_file_shows_works() {
             shape.fields.iter().filter(|field| !matches!(field.name, "lease" | "algorithm"))
         {
             let shown = all.iter().any(|line| {
+                let line = line.strip_prefix('#').unwrap_or(line);
                 line.strip_prefix(field.name).is_some_and(|rest| rest.trim_start().starts_with('='))
             });
             assert!(shown, "the default file does not show {} {}", shape.title, field.name);
