@@ -28,7 +28,8 @@ pub(super) struct Redisson {
 enum Verb {
     /// Print its figures (getConfig)
     Get(Get),
-    /// Give it other figures and forget what was used (setRate)
+    /// Give it other figures and forget what was used (setRate); of type per-client, each client goes on
+    /// with what it used
     Set(Set),
     /// Give it figures if it has none; prints `set` or `kept` (trySetRate)
     TrySet(Set),

@@ -343,6 +343,12 @@ limits = ["per-client", "total"]
             ("100/s\"", "unlimited\"", "limits.per-client rate 100/s -> unlimited"),
             ("[\"ip\"]", "[\"path\"]", "limits.per-client begins anew: key changed"),
             ("1000/s\"", "1000/s\"\nscope = \"node\"", "limits.total begins anew: scope changed"),
+            (
+                "1000/s\"",
+                "1000/s\"\nalgorithm = \"redisson\"\nname = \"orders\"",
+                "limits.total begins anew: algorithm changed|limits.total rate 1000/s -> a Redisson \
+                 limiter, 1000/s where Redis has no figures",
+            ),
             ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
             (
                 "1000/s\"",

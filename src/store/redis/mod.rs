@@ -1,7 +1,8 @@
 //! Asks Redis: one script call for the asks of all requests that come together.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers
-//! requests, `call` packs them and reads the answer, `connection` sends it. Whatever is not the
+//! requests, `call` packs them and reads the answer, `connection` sends it. `redisson` asks limiters of
+//! Redisson's, by a script and calls of its own. Whatever is not the
 //! answer to what was asked is an error, and what that means is not decided here.
 
 mod call;
