@@ -173,7 +173,9 @@ elseif left < wanted then
   -- The entry with which enough of the oldest will have left the interval.
   local missing, from, score = wanted - left, 0, now_ms
   while missing > 0 do
-    local page = call('ZRANGE', permits_key, from, from + PAGE - 1, 'WITHSCORES')
+    -- No more entries than there are permits missing.
+    local size = math.min(missing, PAGE)
+    local page = call('ZRANGE', permits_key, from, from + size - 1, 'WITHSCORES')
     if #page == 0 then
       break
     end
@@ -182,7 +184,7 @@ elseif left < wanted then
         missing, score = missing - permits_of(page[place]), tonumber(page[place + 1])
       end
     end
-    from = from + PAGE
+    from = from + size
   end
   wait = math.max(1, math.ceil((score + interval) * 1000 - now))
 elseif verb == 'take' then
