@@ -87,21 +87,21 @@ pub(super) async fn exchange(
             let mut answering = pin!(proxy.handle(&mut request, connection));
             let answered = watch.during(&mut wire, |wire, cx| {
                 loop {
-                    if let Poll::Ready(answer) = answering.as_mut().poll(cx) {
-                        return Poll::Ready(Some(answer));
+                    if answering.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(());
                     }
                     match ready!(wire.poll_tend(cx)) {
                         Tended::Fed => {}
-                        Tended::Left => return Poll::Ready(None),
+                        Tended::Left => return Poll::Ready(()),
                     }
                 }
             });
             answered.await
         };
-        let Ok(Some(mut answer)) = answered else { return Served::Ended };
+        let (Ok(()), Some(answer)) = (answered, &mut request.answer) else { return Served::Ended };
         wire.reuse(request.parts.headers);
         let switched = answer.body.as_mut().and_then(ResponseBody::take_switched);
-        let sent = send(&mut wire, proxy, &mut answer, &mut watch).await;
+        let sent = send(&mut wire, proxy, answer, &mut watch).await;
         match sent {
             Ok(()) => {}
             Err(Broken::Body) if phase.resets() => {

@@ -89,11 +89,12 @@ struct Exchange {
     body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
+    answer: Option<Answer>,
 }
 
 impl Exchange {
     fn new(parts: request::Parts, body: Incoming) -> Self {
-        Self { parts, body: Some(body), body_end: BodyEnd::default(), server: None }
+        Self { parts, body: Some(body), body_end: BodyEnd::default(), server: None, answer: None }
     }
 }
 
@@ -125,8 +126,8 @@ impl Proxy {
         &self.throttle
     }
 
-    /// Answers one request.
-    async fn handle(&self, exchange: &mut Exchange, connection: &Connection) -> Answer {
+    /// Answers one request: the answer is in the exchange then, where it need not be moved.
+    async fn handle(&self, exchange: &mut Exchange, connection: &Connection) {
         let began = Instant::now();
         connection.phase.begin(began);
         let active = self.active();
@@ -142,7 +143,7 @@ impl Proxy {
             })
         });
         let passed = self.pass(&active, exchange, connection, &mut ended).await;
-        let mut answer = passed.unwrap_or_else(|refusal| {
+        let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, &ended.route);
             }
@@ -152,7 +153,7 @@ impl Proxy {
                 answer.close();
             }
             answer
-        });
+        }));
         if let Some(body) = exchange.body.take()
             && !discard(body, &exchange.parts.headers, connection, &active.plan).await
         {
@@ -166,7 +167,6 @@ impl Proxy {
         if let Some(body) = &mut answer.body {
             body.until(ended);
         }
-        answer
     }
 
     /// What is counted even if the client leaves now.
