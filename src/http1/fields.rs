@@ -68,17 +68,17 @@ impl Kind {
     fn of(name: &[u8]) -> Self {
         // The length says of most names that they are none of these.
         match (name.len(), name) {
-            (2, b"te") => Self::Hop,
             (4, b"date") => Self::Date,
             (7, b"trailer") => Self::Trailer,
-            (7, b"upgrade") => Self::Hop,
             (10, b"connection") => Self::Connection,
-            (10, b"keep-alive") => Self::Hop,
             (14, b"content-length") => Self::Length,
-            (16, b"proxy-connection") => Self::Hop,
             (17, b"transfer-encoding") => Self::Coding,
-            (18, b"proxy-authenticate") => Self::Hop,
-            (19, b"proxy-authorization") => Self::Hop,
+            (2, b"te")
+            | (7, b"upgrade")
+            | (10, b"keep-alive")
+            | (16, b"proxy-connection")
+            | (18, b"proxy-authenticate")
+            | (19, b"proxy-authorization") => Self::Hop,
             _ => Self::Other,
         }
     }
