@@ -72,10 +72,9 @@ impl ResponseBody {
         }
     }
 
-    /// This body, with what is to be done at its end.
-    pub(super) fn until(mut self, ended: Ended) -> Self {
+    /// Says what is to be done at its end.
+    pub(super) fn until(&mut self, ended: Ended) {
         self.ended = Some(ended);
-        self
     }
 }
 
@@ -163,8 +162,9 @@ pub(super) struct Access {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let duration = self.began.elapsed();
-        self.phase.end();
+        let now = Instant::now();
+        let duration = now.saturating_duration_since(self.began);
+        self.phase.end(now);
         if !self.body_end.is_reached() {
             self.phase.unsettle();
             self.phase.linger();

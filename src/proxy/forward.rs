@@ -79,7 +79,7 @@ pub(super) async fn send(
     if answer::take_hop_by_hop(&mut fields).is_err() {
         return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }
-    let body = ResponseBody::streamed(body, upstream.spec().idle_timeout);
+    let body = Some(ResponseBody::streamed(body, upstream.spec().idle_timeout));
     Ok(Answer { status: head.status, reason: head.reason, fields, body })
 }
 
@@ -114,11 +114,12 @@ fn switch(answered: Answered, plan: &Plan) -> Option<Answer> {
     let protocol = fields.values(&UPGRADE).next().map(HeaderValue::from_bytes);
     // Nothing of HTTP follows, however it would be coded.
     let _ = answer::take_hop_by_hop(&mut fields);
-    fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.append(&CONNECTION, &HeaderValue::from_static("upgrade"));
     if let Some(Ok(protocol)) = protocol {
-        fields.append(UPGRADE, protocol);
+        fields.append(&UPGRADE, &protocol);
     }
-    let body = ResponseBody::switched(Switched { server, patience: plan.server.tunnel_timeout });
+    let patience = plan.server.tunnel_timeout;
+    let body = Some(ResponseBody::switched(Switched { server, patience }));
     Some(Answer { status: head.status, reason: head.reason, fields, body })
 }
 
