@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
+use smallvec::SmallVec;
 
 use self::filter::LogFilter;
 use crate::limit::algorithm::Algorithm;
@@ -223,11 +224,11 @@ pub struct RouteSpec {
     pub action: Action,
     /// The places of its limits in [`Plan::limits`], in the file's order, without those that are
     /// off.
-    pub limits: Vec<usize>,
-    /// Changes to what goes upstream.
-    pub request_headers: HeaderChanges,
+    pub limits: SmallVec<[usize; 3]>,
+    /// Changes to what goes upstream; mostly there are none.
+    pub request_headers: Option<Box<HeaderChanges>>,
     /// Changes to what goes to the client.
-    pub response_headers: HeaderChanges,
+    pub response_headers: Option<Box<HeaderChanges>>,
 }
 
 /// What becomes of a route's requests.

@@ -56,7 +56,9 @@ pub(super) async fn send(
     let origin = Origin { client, peer: &connection.peer, host };
     write_forwarded(sent, seen, origin);
     hop::write_connection(sent, seen, switching.as_ref());
-    headers::change(sent, &route.request_headers);
+    if let Some(changes) = &route.request_headers {
+        headers::change(sent, changes);
+    }
     let asked = target.as_ref().unwrap_or(&parts.uri).path_and_query();
     let head = RequestHead {
         method: &parts.method,

@@ -283,7 +283,9 @@ fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &Quotas) 
     if !quotas.is_empty() {
         write_quotas(fields, quotas, &plan.reject, None);
     }
-    headers::answer::change(fields, &route.response_headers);
+    if let Some(changes) = &route.response_headers {
+        headers::answer::change(fields, changes);
+    }
 }
 
 /// Reads a body that nobody wants, or leaves it where it is long or not asked for yet. Says

@@ -48,7 +48,7 @@ fn the_smallest_file_works() {
     assert_eq!(plan.server.trust.header, ClientHeader::XForwardedFor);
     assert_eq!(plan.store.location, StoreLocation::Memory);
     assert_eq!(&*plan.routes[0].name, "/{*rest}");
-    assert_eq!(plan.routes[0].limits, [0]);
+    assert_eq!(plan.routes[0].limits.as_slice(), [0]);
     assert!(matches!(plan.limits[0].figures, Figures::Limited(_)));
 }
 
@@ -223,7 +223,7 @@ fn variables_stand_in_strings_everywhere() {
         .replace("\"per-client\"]", "\"${LIMIT:-per-client}\"]");
     let plan = parse("proxy.toml", &text, &env, &Overrides::default()).unwrap().plan;
     assert_eq!(plan.upstreams[0].servers[0].port, 81);
-    assert_eq!(plan.routes[0].limits, [0]);
+    assert_eq!(plan.routes[0].limits.as_slice(), [0]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use http::StatusCode;
+use smallvec::{SmallVec, smallvec};
 
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
 use self::text::{Kind, Page};
@@ -113,14 +114,14 @@ impl Metrics {
 impl WorkerMetrics {
     /// Counts a request that is over. `route` is a route's name, or [`NO_ROUTE`]; `duration` is
     /// from the request's head to the response's end.
-    pub fn request(&self, route: &str, status: StatusCode, duration: Duration) {
+    pub fn request(&self, route: &Arc<str>, status: StatusCode, duration: Duration) {
         let mut counts = self.counts();
         counts.request_seconds.observe(duration);
         let status = status.as_u16();
         match counts.requests.get_mut(route) {
             Some(statuses) => increment(statuses, status),
             None => {
-                counts.requests.insert(route.into(), vec![(status, 1)]);
+                counts.requests.insert(route.clone(), smallvec![(status, 1)]);
             }
         }
     }
@@ -152,7 +153,7 @@ impl WorkerMetrics {
 #[derive(Debug)]
 struct Counts {
     /// A route answers with few different statuses: a list is searched faster than a table.
-    requests: HashMap<Box<str>, Vec<(u16, u64)>>,
+    requests: HashMap<Arc<str>, Statuses>,
     decisions: HashMap<Box<str>, Decisions>,
     store_seconds: Histogram,
     request_seconds: Histogram,
@@ -169,7 +170,10 @@ impl Default for Counts {
     }
 }
 
-fn increment(statuses: &mut Vec<(u16, u64)>, status: u16) {
+/// How often each status was answered.
+type Statuses = SmallVec<[(u16, u64); 2]>;
+
+fn increment(statuses: &mut Statuses, status: u16) {
     match statuses.iter_mut().find(|(known, _)| *known == status) {
         Some((_, count)) => *count += 1,
         None => statuses.push((status, 1)),
@@ -198,7 +202,7 @@ impl Decisions {
 /// All workers' counts, in the order in which they are shown.
 #[derive(Default)]
 struct Total {
-    requests: BTreeMap<(Box<str>, u16), u64>,
+    requests: BTreeMap<(Arc<str>, u16), u64>,
     decisions: BTreeMap<Box<str>, Decisions>,
     seconds: Counts,
 }
