@@ -17,6 +17,7 @@ use tidegate::config::{self, Overrides};
 use tidegate::limit::Mode;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
+use tidegate::limit::patience::Patience;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
 use tidegate::request::key::{Keyed, View};
@@ -172,7 +173,7 @@ mod decide {
     fn ask(spec: &LimitSpec) -> Ask {
         match (spec.figures, &spec.cost) {
             (Figures::Limited(algorithm), CostSpec::Fixed(cost)) => {
-                Ask { algorithm, cost: *cost, mode: Mode::Enforce }
+                Ask { algorithm, cost: *cost, patience: Patience::NONE, mode: Mode::Enforce }
             }
             _ => unreachable!("the plan above has neither"),
         }

@@ -19,6 +19,7 @@ use tidegate::limit::algorithm::token_bucket::Params;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
+use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::{Mode, Scope};
@@ -221,8 +222,12 @@ impl Ours {
             Buckets::Used => (&self.used, "1/s"),
         };
         let params = Params { rate: rate.parse().unwrap(), burst: Burst::new(1_000).unwrap() };
-        let ask =
-            Ask { algorithm: Algorithm::TokenBucket(params), cost: Cost::ONE, mode: Mode::Enforce };
+        let ask = Ask {
+            algorithm: Algorithm::TokenBucket(params),
+            cost: Cost::ONE,
+            patience: Patience::NONE,
+            mode: Mode::Enforce,
+        };
         let key = &self.keys[place];
         let asks: Vec<_> =
             specs.iter().take(limits).map(|spec| BucketAsk { spec, key, ask }).collect();

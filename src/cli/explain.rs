@@ -8,7 +8,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
 use super::{ConfigFile, Ended, Failure, print};
 use crate::config;
-use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::limit::{Mode, Scope};
 use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation};
@@ -315,10 +314,8 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
         }
         Figures::Limited(algorithm) => algorithm,
     };
-    let Algorithm::TokenBucket(params) = algorithm;
-    let figures = format_args!("{}, burst {}{source}", params.rate, params.burst);
-    text.line("limit", format_args!("{name}{shadow}: {figures}"));
-    if cost.get() > params.burst.get() {
+    text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}"));
+    if cost.get() > algorithm.capacity() {
         text.more(format_args!("costs {cost}, which never passes"));
     } else if cost.get() > 1 {
         text.more(format_args!("costs {cost}"));

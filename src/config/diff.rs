@@ -238,6 +238,7 @@ fn figures(figures: &Figures) -> (String, Option<u64>) {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
             (params.rate.to_string(), Some(params.burst.get()))
         }
+        Figures::Limited(algorithm) => (algorithm.to_string(), None),
         Figures::Unlimited => ("unlimited".to_owned(), None),
         Figures::Nothing => ("0/s".to_owned(), None),
     }

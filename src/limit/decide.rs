@@ -3,8 +3,9 @@
 use smallvec::SmallVec;
 
 use super::Mode;
-use super::algorithm::{Algorithm, State};
+use super::algorithm::{Algorithm, State, Want};
 use super::decision::{Decision, Verdict};
+use super::patience::Patience;
 use super::rate::Cost;
 use super::time::Timestamp;
 
@@ -18,8 +19,17 @@ pub struct Ask {
     pub algorithm: Algorithm,
     /// What the request takes.
     pub cost: Cost,
+    /// How long it may be held where that makes a refusal a pass.
+    pub patience: Patience,
     /// Whether its refusal counts.
     pub mode: Mode,
+}
+
+impl Ask {
+    /// What it wants of its bucket.
+    pub fn want(&self) -> Want {
+        Want { cost: self.cost, patience: self.patience }
+    }
 }
 
 /// The answer to all of a route's asks at one moment.
@@ -42,7 +52,7 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided
     let steps: PerAsk<_> = asks
         .iter()
         .zip(states.iter().copied().chain(std::iter::repeat(None)))
-        .map(|(ask, state)| ask.algorithm.decide(state, ask.cost, now))
+        .map(|(ask, state)| ask.algorithm.decide(state, ask.want(), now))
         .collect();
     let enforcing = asks
         .iter()
@@ -51,7 +61,7 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided
         .filter(|(_, (ask, _))| ask.mode == Mode::Enforce)
         .map(|(place, (_, step))| (place, step.decision.outcome));
     let verdict = Verdict::over(enforcing);
-    let pass = verdict == Verdict::Pass;
+    let pass = verdict.passes();
     let decisions = steps
         .iter()
         .map(|step| {
@@ -79,11 +89,18 @@ mod tests {
     fn ask(count: u64, burst: u64, cost: u64, mode: Mode) -> Ask {
         let rate = Rate::new(count, HOUR).unwrap();
         let algorithm = Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() });
-        Ask { algorithm, cost: Cost::new(cost).unwrap(), mode }
+        Ask { algorithm, cost: Cost::new(cost).unwrap(), patience: Patience::NONE, mode }
     }
 
     fn at(micros: u64) -> Timestamp {
         Timestamp::from_micros(micros).unwrap()
+    }
+
+    fn missing_of(state: Option<State>) -> u64 {
+        match state {
+            Some(State::TokenBucket(state)) => state.missing,
+            _ => 0,
+        }
     }
 
     /// What is missing in each bucket after these asks were decided on one after the other.
@@ -95,7 +112,7 @@ mod tests {
                 *state = write.or(*state);
             }
         }
-        states.iter().map(|state| state.map_or(0, |State::TokenBucket(s)| s.missing)).collect()
+        states.iter().map(|state| missing_of(*state)).collect()
     }
 
     #[test]
@@ -116,7 +133,7 @@ mod tests {
     #[test]
     fn nobody_asked_means_pass() {
         let decided = decide(&[], &[], at(0));
-        assert_eq!(decided.verdict, Verdict::Pass);
+        assert_eq!(decided.verdict, Verdict::PASS);
     }
 
     #[test]
@@ -133,7 +150,7 @@ mod tests {
         (1_u64..5_000, 1_u64..20, 1_u64..22, mode, prop::option::of((0_u64..40, 0..HOUR))).prop_map(
             |(count, burst, cost, mode, state)| {
                 let ask = ask(count, burst, cost, mode);
-                let Algorithm::TokenBucket(params) = ask.algorithm;
+                let Algorithm::TokenBucket(params) = ask.algorithm else { unreachable!() };
                 let period = params.rate.period();
                 let state = state.map(|(missing, rest)| {
                     let rest = rest % period;
@@ -162,14 +179,14 @@ mod tests {
             match retry_after {
                 Some(wait) => {
                     let then = decide(&asks, &states, now.plus(wait));
-                    prop_assert_eq!(then.verdict, Verdict::Pass);
+                    prop_assert_eq!(then.verdict, Verdict::PASS);
                     let before = now.plus(wait - Duration::from_micros(1));
                     let early = decide(&asks, &states, before);
-                    prop_assert_ne!(early.verdict, Verdict::Pass);
+                    prop_assert_ne!(early.verdict, Verdict::PASS);
                 }
                 None => {
                     let late = decide(&asks, &states, Timestamp::MAX);
-                    prop_assert_ne!(late.verdict, Verdict::Pass);
+                    prop_assert_ne!(late.verdict, Verdict::PASS);
                 }
             }
         }
@@ -185,8 +202,8 @@ mod tests {
                 asks.iter().zip(&states).zip(decided.decisions.iter().zip(&decided.writes))
             {
                 let allowed = decision.outcome == Outcome::Allow;
-                let before = state.map_or(0, |State::TokenBucket(state)| state.missing);
-                let takes = allowed && decided.verdict == Verdict::Pass;
+                let before = missing_of(*state);
+                let takes = allowed && decided.verdict == Verdict::PASS;
                 prop_assert!(write.is_some() || !takes);
                 if let (Some(State::TokenBucket(write)), false) = (write, takes) {
                     prop_assert_eq!(write.missing, before, "{:?}", ask);

@@ -16,6 +16,9 @@ pub struct Decision {
 pub enum Outcome {
     /// It may go now.
     Allow,
+    /// It may go after this time, and its place is reserved: the request is to be held until then, and
+    /// need not ask again.
+    Delay(Duration),
     /// It may not.
     Reject {
         /// The same request, alone, is allowed after this time and not a microsecond before;
@@ -30,11 +33,21 @@ impl Decision {
     pub const NEVER: Self = Self { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
 }
 
+impl Outcome {
+    /// Whether the request passes, be it after a wait.
+    pub fn passes(self) -> bool {
+        !matches!(self, Self::Reject { .. })
+    }
+}
+
 /// What a route's enforcing limits mean together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of them allow.
-    Pass,
+    /// All of them let it pass, after the longest of their waits; zero is at once.
+    Pass {
+        /// How long the request is to be held.
+        wait: Duration,
+    },
     /// At least one refuses.
     Refuse {
         /// The place, among the limits asked, of the one that takes longest to clear.
@@ -45,12 +58,28 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them allow it now.
+    pub const PASS: Self = Self::Pass { wait: Duration::ZERO };
+
     /// The verdict over the limits that enforce, each with its place.
     pub fn over(outcomes: impl IntoIterator<Item = (usize, Outcome)>) -> Self {
-        outcomes.into_iter().fold(Self::Pass, |verdict, (place, outcome)| match outcome {
+        outcomes.into_iter().fold(Self::PASS, |verdict, (place, outcome)| match outcome {
             Outcome::Allow => verdict,
+            Outcome::Delay(delay) => verdict.and_delayed(delay),
             Outcome::Reject { retry_after } => verdict.and_refused(place, retry_after),
         })
+    }
+
+    /// Whether the request may go, be it after a wait.
+    pub fn passes(self) -> bool {
+        matches!(self, Self::Pass { .. })
+    }
+
+    fn and_delayed(self, delay: Duration) -> Self {
+        match self {
+            Self::Pass { wait } => Self::Pass { wait: wait.max(delay) },
+            Self::Refuse { .. } => self,
+        }
     }
 
     fn and_refused(self, place: usize, wait: Option<Duration>) -> Self {
@@ -77,8 +106,15 @@ mod tests {
     #[test]
     fn the_limit_that_takes_longest_decides() {
         let over = |outcomes: &[Outcome]| Verdict::over(outcomes.iter().copied().enumerate());
-        assert_eq!(over(&[]), Verdict::Pass);
-        assert_eq!(over(&[Outcome::Allow, Outcome::Allow]), Verdict::Pass);
+        assert_eq!(over(&[]), Verdict::PASS);
+        assert_eq!(over(&[Outcome::Allow, Outcome::Allow]), Verdict::PASS);
+        let delay = |seconds| Outcome::Delay(Duration::from_secs(seconds));
+        let wait = Duration::from_secs(3);
+        assert_eq!(over(&[delay(1), Outcome::Allow, delay(3), delay(2)]), Verdict::Pass { wait });
+        assert_eq!(
+            over(&[delay(9), reject(Some(1)), delay(7)]),
+            Verdict::Refuse { by: 1, retry_after: Some(Duration::from_secs(1)) }
+        );
         assert_eq!(
             over(&[reject(Some(1)), Outcome::Allow, reject(Some(3)), reject(Some(2))]),
             Verdict::Refuse { by: 2, retry_after: Some(Duration::from_secs(3)) }

@@ -8,6 +8,7 @@ pub mod decide;
 pub mod decision;
 pub mod key;
 pub mod name;
+pub mod patience;
 pub mod rate;
 pub mod time;
 

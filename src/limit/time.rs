@@ -10,6 +10,9 @@ use std::time::Duration;
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// The earliest time that can be said.
+    pub const MIN: Self = Self(0);
+
     /// The latest time that can be said.
     pub const MAX: Self = Self((1 << 53) - 1);
 

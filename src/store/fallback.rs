@@ -9,8 +9,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::redis::{Redis, Said, Verb};
 use super::{Answer, BucketAsk, Shared, StoreError, Unavailable};
+use crate::limit::algorithm::Difference;
 use crate::limit::decide::PerAsk;
-use crate::limit::decision::{Decision, Outcome, Verdict};
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
@@ -90,11 +91,10 @@ impl<'q> Request<'q> {
         let (here_places, here) = self.of(by, By::Process);
         let (there_places, there) = self.of(by, By::Redis);
         let decided = self.shared.memory.decide(&here, self.now());
-        let passed_here = decided.verdict == Verdict::Pass;
+        let passed_here = decided.verdict.passes();
         let mut taken = Taken { request: self, taken: PerAsk::new() };
         if passed_here {
-            let allowed = |decision: &&Decision| decision.outcome == Outcome::Allow;
-            let takers = here.iter().zip(&decided.decisions).filter(|(_, d)| allowed(d));
+            let takers = here.iter().zip(&decided.decisions).filter(|(_, d)| d.outcome.passes());
             taken.taken = takers.map(|(ask, _)| *ask).collect();
         }
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
@@ -126,7 +126,7 @@ impl<'q> Request<'q> {
             return Ok(Asked::WrongType(wrong));
         }
         let mut answer = Answer::new(self.asks, decisions);
-        if answer.verdict == Verdict::Pass {
+        if answer.verdict.passes() {
             taken.keep();
         } else if passed_here {
             // What remains after it is given back.
@@ -190,7 +190,8 @@ impl Taken<'_, '_> {
 impl Drop for Taken<'_, '_> {
     fn drop(&mut self) {
         for ask in &self.taken {
-            self.request.shared.memory.give_back(ask, self.request.now());
+            let used = Difference::Less(ask.ask.cost.get());
+            self.request.shared.memory.settle(ask, used, self.request.now());
         }
     }
 }

@@ -22,6 +22,7 @@ use self::health::Health;
 use self::memory::Memory;
 pub use self::redis::BucketName;
 use self::redis::Redis;
+use crate::limit::algorithm::Difference;
 use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
@@ -240,17 +241,22 @@ impl Store {
         }
     }
 
-    /// Gives the ask's cost, which it had taken, back to its bucket.
+    /// Tells the ask's bucket how much more or less than it had taken the request used.
     ///
     /// # Errors
     /// Where Redis does not answer.
-    pub async fn settle(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn settle(
+        &self,
+        ask: &BucketAsk<'_>,
+        used: Difference,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         match self.redis_of(ask) {
             None => {
-                self.shared.memory.give_back(ask, now);
+                self.shared.memory.settle(ask, used, now);
                 Ok(())
             }
-            Some(redis) => redis.give_back(ask).await,
+            Some(redis) => redis.settle(ask, used).await,
         }
     }
 

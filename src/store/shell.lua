@@ -9,14 +9,17 @@
 -- ARGV[1]: numbers in MessagePack: for each request how many asks it has, then for each ask its bucket
 --          and its terms, by their places.
 -- ARGV[2] and so on: terms, in MessagePack: the algorithm's name, the cost, the way in which it is
---          asked, a list of the algorithm's figures. Below zero the cost is given back. The ways:
---   enforce  take where every enforcing ask of the request allows
+--          asked, a list of the algorithm's figures, how many microseconds the request may be held. The
+--          ways:
+--   enforce  take where every enforcing ask of the request lets it pass
 --   shadow   the same, but a refusal of this one does not count
 --   look     take for no ask of the request
+--   settle   take the cost in any case, or give it back where it is below zero
 -- Answer: numbers of 8 bytes. For an ask that would be allowed one, the tokens that remain. For any
 --   other two: -1 is never, -2 that the key holds something that is no string, and below that the
---   microseconds until it would be allowed, less by 2 and negative; then the tokens that remain. A
---   request with a key of another type takes nothing.
+--   microseconds until it would be allowed, less by 2 and negative; then the tokens that remain, less
+--   by 1 and negative where the request is to be held for that time. A request with a key of another
+--   type takes nothing.
 --
 -- Everything between the calls of Redis is written for an interpreter that runs it once: loops
 -- rather than functions, few tables, and few reads from them.
@@ -66,24 +69,28 @@ while place < ends do
     local state, cost, way = states[bucket], ask[2], ask[3]
     local wait, remaining, moved, taken, fresh_at = 0, 0
     place = place + 2
-    if state then
-      wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, state, now)
-      if cost < 0 then
+    if way == 'settle' and state ~= nil then
+      -- What is full has nothing to be given back.
+      if state or cost > 0 then
+        wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, -1, state, now)
         states[bucket], written[bucket] = taken or false, fresh_at or now
-        remaining, taken = 0, nil
-      elseif moved then
+        wait, remaining, taken = 0, 0, nil
+      end
+    elseif state then
+      wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, ask[5], state, now)
+      if moved then
         -- The bucket goes back with the clock whatever becomes of the request.
-        local _, _, _, kept, kept_fresh_at = decide(ask[1], ask[4], 0, state, now)
+        local _, _, _, kept, kept_fresh_at = decide(ask[1], ask[4], 0, 0, state, now)
         states[bucket], written[bucket] = kept, kept_fresh_at
       end
     elseif state == nil then
       wait = WRONG_TYPE
-    elseif cost > 0 then
+    else
       -- All new buckets say the same to the same terms.
-      wait, remaining, taken, fresh_at = ask[5], ask[6], ask[7], ask[8]
+      wait, remaining, taken, fresh_at = ask[6], ask[7], ask[8], ask[9]
       if not wait then
-        wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, nil, now)
-        ask[5], ask[6], ask[7], ask[8] = wait, remaining, taken, fresh_at
+        wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, ask[5], nil, now)
+        ask[6], ask[7], ask[8], ask[9] = wait, remaining, taken, fresh_at
         if taken then
           expiries[fresh_at] = format('%d', fresh_at / 1000 + 1)
         end
@@ -95,12 +102,14 @@ while place < ends do
     if way == 'look' then
       pass = false
     end
+    if taken and pass then
+      states[bucket], written[bucket] = taken, fresh_at
+    end
     if wait == 0 then
-      if taken and pass then
-        states[bucket], written[bucket] = taken, fresh_at
-      end
       said = said + 1
       answer[said] = remaining
+    elseif taken then
+      answer[said + 1], answer[said + 2], said = -2 - wait, -1 - remaining, said + 2
     else
       pass = pass and way == 'shadow' and wait ~= WRONG_TYPE
       answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
@@ -116,11 +125,10 @@ while place < ends do
     said = said_before
     for n = 1, count do
       said = said + 1
-      local cost = terms[plan[first + 2 * n]][2]
       if answer[said] < 0 then
         said = said + 1
-      elseif cost > 0 then
-        answer[said] = answer[said] + cost
+      else
+        answer[said] = answer[said] + terms[plan[first + 2 * n]][2]
       end
     end
   end

@@ -8,11 +8,11 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use crate::limit::Mode;
-use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
+use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
@@ -123,7 +123,7 @@ impl Throttle {
         self.tell_shadows(&applying, &decided.decisions, request, now);
         let quotas = quotas(&applying, &decided.decisions);
         match decided.verdict {
-            Verdict::Pass => Ok(quotas),
+            Verdict::Pass { .. } => Ok(quotas),
             Verdict::Refuse { by, retry_after } => {
                 let limit = &applying[by];
                 self.tell(limit, request, Shown::Rejected { retry_after }, now);
@@ -139,7 +139,11 @@ impl Throttle {
         let mut asks: PerAsk<BucketAsk<'_>> = PerAsk::new();
         for (place, limit) in applying.iter().enumerate() {
             if let Figures::Limited(algorithm) = limit.figures {
-                let ask = Ask { algorithm, cost: limit.cost, mode: limit.spec.mode };
+                let patience = match algorithm.holds() {
+                    true => Patience::ENDLESS,
+                    false => Patience::NONE,
+                };
+                let ask = Ask { algorithm, cost: limit.cost, patience, mode: limit.spec.mode };
                 places.push(place);
                 asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask });
             }
@@ -150,7 +154,7 @@ impl Throttle {
             let closed = applying.iter().position(|limit| limit.spec.mode == Mode::Enforce);
             let verdict = match closed {
                 Some(by) => Verdict::Refuse { by, retry_after: None },
-                None => Verdict::Pass,
+                None => Verdict::PASS,
             };
             return Ok(Decided { decisions, verdict });
         }
@@ -168,7 +172,7 @@ impl Throttle {
         }
         let verdict = match answer.verdict {
             Verdict::Refuse { by, retry_after } => Verdict::Refuse { by: places[by], retry_after },
-            Verdict::Pass => Verdict::Pass,
+            pass @ Verdict::Pass { .. } => pass,
         };
         Ok(Decided { decisions, verdict })
     }
@@ -292,6 +296,7 @@ fn kind(mode: Mode, decision: Option<&Decision>) -> DecisionKind {
     match (decision.map(|decision| decision.outcome), mode) {
         (None, _) => DecisionKind::Error,
         (Some(Outcome::Allow), _) => DecisionKind::Allowed,
+        (Some(Outcome::Delay(_)), _) => DecisionKind::Delayed,
         (Some(Outcome::Reject { .. }), Mode::Enforce) => DecisionKind::Rejected,
         (Some(Outcome::Reject { .. }), Mode::Shadow) => DecisionKind::Shadow,
     }
@@ -305,8 +310,8 @@ fn quotas(applying: &[Applying<'_>], decisions: &[Option<Decision>]) -> Quotas {
         .filter_map(|(limit, decision)| {
             let decision = (*decision)?;
             let (burst, window) = match limit.figures {
-                Figures::Limited(Algorithm::TokenBucket(params)) => {
-                    (params.burst.get(), Some(params.refill_seconds()))
+                Figures::Limited(algorithm) => {
+                    (algorithm.capacity(), Some(algorithm.window_seconds()))
                 }
                 Figures::Unlimited | Figures::Nothing => (0, None),
             };
@@ -324,9 +329,6 @@ fn quotas(applying: &[Applying<'_>], decisions: &[Option<Decision>]) -> Quotas {
 impl Refusing {
     /// The names of the limits that refuse, in the route's order.
     pub fn violated(&self) -> impl Iterator<Item = &Name> {
-        self.quotas
-            .iter()
-            .filter(|quota| quota.outcome != Outcome::Allow)
-            .map(|quota| &quota.limit.name)
+        self.quotas.iter().filter(|quota| !quota.outcome.passes()).map(|quota| &quota.limit.name)
     }
 }

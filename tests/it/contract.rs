@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::State;
+use tidegate::limit::algorithm::{Difference, State};
 use tidegate::limit::decide::decide;
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
@@ -92,7 +92,7 @@ impl Bench {
     async fn take(&self, ask: BucketAsk<'_>) -> Option<u64> {
         let answer = self.decide(&[ask]).await;
         let decision = answer.decisions[0].unwrap();
-        (answer.verdict == Verdict::Pass).then_some(decision.remaining)
+        (answer.verdict == Verdict::PASS).then_some(decision.remaining)
     }
 
     async fn left(&self, ask: BucketAsk<'_>) -> u64 {
@@ -139,7 +139,7 @@ async fn all_limits_take_or_none(bench: &Bench) {
     let asks = [ask(&wide, &key, 10), ask(&narrow, &key, 2)];
     for left in [[9, 1], [8, 0]] {
         let answer = bench.decide(&asks).await;
-        assert_eq!(answer.verdict, Verdict::Pass);
+        assert_eq!(answer.verdict, Verdict::PASS);
         let remaining: Vec<_> = answer.decisions.iter().map(|d| d.unwrap().remaining).collect();
         assert_eq!(remaining, left);
     }
@@ -161,7 +161,7 @@ async fn a_shadow_never_stops_a_request(bench: &Bench) {
     let asks = [ask(&shadow, &key, 1), ask(&enforced, &key, 3)];
     for (turn, shadow_allows) in [true, false, false].into_iter().enumerate() {
         let answer = bench.decide(&asks).await;
-        assert_eq!(answer.verdict, Verdict::Pass, "request {turn}");
+        assert_eq!(answer.verdict, Verdict::PASS, "request {turn}");
         let outcome = answer.decisions[0].unwrap().outcome;
         assert_eq!(outcome == Outcome::Allow, shadow_allows, "request {turn}");
     }
@@ -209,7 +209,7 @@ async fn what_is_given_back_can_be_taken_again(bench: &Bench) {
     bench.take(one).await;
     assert_eq!(bench.take(one).await, None);
     for left in [1, 2, 2] {
-        bench.store.settle(&one, Bench::now()).await.unwrap();
+        bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
         assert_eq!(bench.left(one).await, left);
     }
 }
@@ -247,7 +247,7 @@ async fn two_workers_share_their_buckets(bench: &Bench) {
             other.decide(&asks, Bench::now())
         );
         for answer in [here.unwrap(), there.unwrap()] {
-            passed += usize::from(answer.verdict == Verdict::Pass);
+            passed += usize::from(answer.verdict == Verdict::PASS);
         }
     }
     assert_eq!(passed, 50);
@@ -280,12 +280,11 @@ async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
             .collect();
         let names: Vec<_> = parts.iter().enumerate().map(|(spec, part)| (spec, part.0)).collect();
         if give_back {
-            bench.store.settle(&asks[0], Bench::now()).await.unwrap();
-            if let Some(state) = states.remove(&names[0]) {
-                let cost = asks[0].ask.cost.get();
-                let back = asks[0].ask.algorithm.give_back(state, cost, Bench::now());
-                states.extend(back.map(|state| (names[0], state)));
-            }
+            let used = Difference::Less(asks[0].ask.cost.get());
+            bench.store.settle(&asks[0], used, Bench::now()).await.unwrap();
+            let state = states.remove(&names[0]);
+            let left = asks[0].ask.algorithm.settle(state, used, Bench::now());
+            states.extend(left.map(|state| (names[0], state)));
             continue;
         }
         let figures: Vec<_> = asks.iter().map(|ask| ask.ask).collect();
@@ -307,6 +306,6 @@ async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
                 (outcome, expected) => assert_eq!(outcome, expected, "request {number}"),
             }
         }
-        assert_eq!(answer.verdict == Verdict::Pass, expected.verdict == Verdict::Pass);
+        assert_eq!(answer.verdict == Verdict::PASS, expected.verdict == Verdict::PASS);
     }
 }

@@ -88,7 +88,7 @@ impl Bench {
         let mut passed = 0;
         for _ in 0..MANY {
             let answer = self.decide(&[ask(&spec, &key, 10)]).await.unwrap();
-            passed += u64::from(answer.verdict == Verdict::Pass);
+            passed += u64::from(answer.verdict == Verdict::PASS);
         }
         assert_eq!(passed, 10, "{name}: the whole limit, for this process");
         assert!(began.elapsed() < PATIENCE, "{name}: {MANY} took {:?}", began.elapsed());
@@ -307,7 +307,7 @@ async fn each_limit_follows_its_own_word() {
     let asks = [ask(&allow, &key, 1), ask(&local, &key, 2), ask(&shadow, &key, 1)];
     for left in [1, 0] {
         let answer = bench.decide(&asks).await.unwrap();
-        assert_eq!(answer.verdict, Verdict::Pass);
+        assert_eq!(answer.verdict, Verdict::PASS);
         assert_eq!((answer.decisions[0], answer.decisions[2]), (None, None));
         assert_eq!(answer.decisions[1].unwrap().remaining, left);
     }
@@ -328,7 +328,7 @@ async fn a_node_limit_gives_back_what_redis_refuses() {
     let (node, cluster, key) = (node("node"), limit("cluster"), key("192.0.2.1"));
     let asks = [ask(&node, &key, 10), ask(&cluster, &key, 1)];
     let answer = bench.decide(&asks).await.unwrap();
-    assert_eq!(answer.verdict, Verdict::Pass);
+    assert_eq!(answer.verdict, Verdict::PASS);
     for _ in 0..3 {
         let answer = bench.decide(&asks).await.unwrap();
         assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));

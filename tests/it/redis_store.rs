@@ -103,7 +103,7 @@ async fn every_key_expires_when_its_bucket_is_full() {
         let other = key(&n.to_string());
         let mut one = ask(&fast, &other, 10);
         one.ask.algorithm = bucket("10000000/s", 1_000);
-        assert_eq!(bench.decide(&[one]).await.verdict, Verdict::Pass);
+        assert_eq!(bench.decide(&[one]).await.verdict, Verdict::PASS);
     }
     for key in bench.server.run::<Vec<String>>(&["KEYS", "*"]) {
         let left: i64 = bench.server.run(&["PTTL", &key]);
@@ -185,7 +185,7 @@ async fn a_key_of_another_type_is_its_limits_error_alone() {
 
     odd.on_store_error = OnStoreError::Allow;
     let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
-    assert_eq!((answer.decisions[0], answer.verdict), (None, Verdict::Pass));
+    assert_eq!((answer.decisions[0], answer.verdict), (None, Verdict::PASS));
 
     odd.on_store_error = OnStoreError::Reject;
     let answer = bench.try_decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
@@ -250,7 +250,7 @@ async fn requests_of_one_call_are_decided_one_after_the_other() {
         .iter()
         .map(|answer| {
             let left = answer.decisions.iter().map(|decision| decision.unwrap().remaining);
-            (answer.verdict == Verdict::Pass, left.collect())
+            (answer.verdict == Verdict::PASS, left.collect())
         })
         .collect();
     assert_eq!(
@@ -345,7 +345,7 @@ async fn a_request_with_very_many_limits_is_one_call() {
     let asks: Vec<_> = (2..).zip(&specs).map(|(burst, spec)| ask(spec, &ip, burst)).collect();
     for taken in 1..=2 {
         let answer = bench.decide(&asks).await;
-        assert_eq!(answer.verdict, Verdict::Pass);
+        assert_eq!(answer.verdict, Verdict::PASS);
         for (burst, decision) in (2..).zip(&answer.decisions) {
             assert_eq!(decision.unwrap().remaining, burst - taken);
         }
@@ -362,7 +362,7 @@ async fn a_clients_secret_stands_in_redis_only_as_its_hash() {
     let (mut spec, header) = (limit("per-token"), "x-api-key".parse().unwrap());
     spec.key.sources = vec![KeySource::Ip, KeySource::Header(header)];
     let key = Key::of([Some(&b"203.0.113.7"[..]), Some(b"secret")]);
-    assert_eq!(bench.decide(&[ask(&spec, &key, 10)]).await.verdict, Verdict::Pass);
+    assert_eq!(bench.decide(&[ask(&spec, &key, 10)]).await.verdict, Verdict::PASS);
     let mut keys: Vec<String> = bench.server.run(&["KEYS", "*"]);
     keys.retain(|key| key != "tidegate::probe");
     // The first 128 bits of the SHA-256 of `secret`, base64url.

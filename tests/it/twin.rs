@@ -1,12 +1,16 @@
 //! The algorithms in Rust and their Lua twins decide the same and keep the same bytes.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate::limit::Mode;
 use tidegate::limit::algorithm::token_bucket::{self, Params, STALE};
-use tidegate::limit::algorithm::{Algorithm, LUA, State};
+use tidegate::limit::algorithm::{Algorithm, Difference, LUA, State, Want, leaky_bucket};
 use tidegate::limit::decide::{Ask, decide};
 use tidegate::limit::decision::Outcome;
+use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
 use tidegate::limit::time::Timestamp;
 
@@ -26,8 +30,8 @@ const BUCKETS: usize = 3;
 enum Step {
     /// A request with an ask for each of the first buckets.
     Request { clock: Clock, asks: Vec<Ask> },
-    /// The cost of this ask is given back to a bucket.
-    Back { clock: Clock, bucket: usize, ask: Ask },
+    /// A bucket is told that a request of this ask used its cost less, or more.
+    Settle { clock: Clock, bucket: usize, ask: Ask, more: bool },
 }
 
 /// How the clock moves before a step.
@@ -69,19 +73,35 @@ fn any_algorithm() -> impl Strategy<Value = Algorithm> {
         (1_u64..10_000_000, 1_u64..DAY),
     ];
     let burst = prop_oneof![1_u64..5, 1_u64..1_000, Just(1_000_000_000)];
-    (rate, burst).prop_filter_map("a rate that fits", |((count, interval), burst)| {
-        let (rate, burst) = (Rate::new(count, interval).ok()?, Burst::new(burst)?);
-        Some(Algorithm::TokenBucket(Params { rate, burst }))
+    let figures = (rate, burst)
+        .prop_filter_map("a rate that fits", |((count, interval), burst)| {
+            Some((Rate::new(count, interval).ok()?, burst))
+        });
+    (figures, any::<bool>()).prop_map(|((rate, size), even)| match even {
+        true => Algorithm::LeakyBucket(leaky_bucket::Params::new(rate, size - 1).unwrap()),
+        false => Algorithm::TokenBucket(Params { rate, burst: Burst::new(size).unwrap() }),
     })
+}
+
+/// The rate of an algorithm that has one.
+fn rate(algorithm: &Algorithm) -> Rate {
+    match algorithm {
+        Algorithm::TokenBucket(params) => params.rate,
+        Algorithm::LeakyBucket(params) => params.rate,
+    }
 }
 
 fn any_ask() -> impl Strategy<Value = Ask> {
     let cost = prop_oneof![4 => Just(1), 2 => 1_u64..6, 1 => 1_u64..=1_000_000_000];
     let mode = prop_oneof![3 => Just(Mode::Enforce), 1 => Just(Mode::Shadow)];
-    (any_algorithm(), cost, mode).prop_map(|(algorithm, cost, mode)| Ask {
-        algorithm,
-        cost: Cost::new(cost).unwrap(),
-        mode,
+    let patience = prop_oneof![
+        2 => Just(Patience::NONE),
+        2 => (0..10 * SECOND).prop_map(|micros| Patience::of(Duration::from_micros(micros))),
+        1 => Just(Patience::ENDLESS),
+    ];
+    (any_algorithm(), cost, patience, mode).prop_map(|(algorithm, cost, patience, mode)| {
+        let cost = Cost::new(cost).unwrap();
+        Ask { algorithm, cost, patience, mode }
     })
 }
 
@@ -101,12 +121,13 @@ fn any_history() -> impl Strategy<Value = (u64, Vec<Step>)> {
                 Step::Request { clock, asks }
             },
         );
-        let back = (any_clock(), 0..BUCKETS, asks).prop_map(|(clock, bucket, asks)| Step::Back {
-            clock,
-            bucket,
-            ask: asks[bucket],
-        });
-        (Just(start), prop::collection::vec(prop_oneof![6 => request, 1 => back], 1..40))
+        let settle = (any_clock(), 0..BUCKETS, asks, any::<bool>()).prop_map(
+            |(clock, bucket, asks, more)| {
+                let ask = asks[bucket];
+                Step::Settle { clock, bucket, ask, more }
+            },
+        );
+        (Just(start), prop::collection::vec(prop_oneof![6 => request, 1 => settle], 1..40))
     })
 }
 
@@ -115,81 +136,114 @@ type Said = (String, Vec<u8>);
 
 /// The history in Rust: what the other side is to be asked, and what it should answer.
 fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
-    let mut states: [Option<State>; BUCKETS] = [None; BUCKETS];
+    let mut states: HashMap<String, State> = HashMap::new();
     let (mut now, mut promised) = (start, None);
     let (mut script, mut answers) = (Vec::new(), Vec::new());
     for step in steps {
         let (clock, first) = match step {
             Step::Request { clock, asks } => (*clock, asks[0]),
-            Step::Back { clock, ask, .. } => (*clock, *ask),
+            Step::Settle { clock, ask, .. } => (*clock, *ask),
         };
-        let Algorithm::TokenBucket(params) = first.algorithm;
         now = match clock {
             Clock::Forward(micros) => now + micros,
             Clock::Back(micros) => now.saturating_sub(micros),
             Clock::Promised(early) => promised.map_or(now, |then: u64| then.saturating_sub(early)),
-            Clock::Periods(periods, micros) => now + periods * params.rate.period() + micros,
+            Clock::Periods(periods, micros) => {
+                now + periods * rate(&first.algorithm).period() + micros
+            }
         }
         .min(EXACT - 1);
         let time = Timestamp::from_micros(now).unwrap();
         match step {
             Step::Request { asks, .. } => {
                 let told = (0..).zip(asks).map(|(bucket, ask)| in_json(bucket, ask));
+                let names: Vec<_> =
+                    (0..).zip(asks).map(|(bucket, ask)| name(bucket, ask)).collect();
+                let known: Vec<_> = names.iter().map(|name| states.get(name).copied()).collect();
                 script.push(json!({ "now": now, "asks": told.collect::<Vec<_>>() }));
-                let decided = decide(asks, &states, time);
+                let decided = decide(asks, &known, time);
                 for (place, decision) in decided.decisions.iter().enumerate() {
                     let write = decided.writes[place].map(|s| kept(s, &asks[place].algorithm));
-                    states[place] = write.or(states[place]);
+                    states.extend(write.map(|state| (names[place].clone(), state)));
                     let (said, wait) = match decision.outcome {
                         Outcome::Allow => (0, 0),
+                        Outcome::Delay(wait) => (3, wait.as_micros()),
                         Outcome::Reject { retry_after: Some(wait) } => (1, wait.as_micros()),
                         Outcome::Reject { retry_after: None } => (2, 0),
                     };
-                    if said == 1 {
+                    if said == 1 || said == 3 {
                         promised = Some(now + u64::try_from(wait).unwrap());
                     }
                     let said = format!("{said} {wait} {}", decision.remaining);
-                    answers.push((said, states[place].map_or(Vec::new(), bytes)));
+                    answers
+                        .push((said, states.get(&names[place]).map_or(Vec::new(), |s| bytes(*s))));
                 }
             }
-            Step::Back { bucket, ask, .. } => {
-                script.push(json!({ "now": now, "back": in_json(*bucket, ask) }));
-                let given =
-                    states[*bucket].map(|s| ask.algorithm.give_back(s, ask.cost.get(), time));
-                states[*bucket] = given.flatten().map(|state| kept(state, &ask.algorithm));
-                answers.push(("0 0 0".into(), states[*bucket].map_or(Vec::new(), bytes)));
+            Step::Settle { bucket, ask, more, .. } => {
+                let mut told = in_json(*bucket, ask);
+                let tokens = ask.cost.get();
+                let (used, cost) = match more {
+                    true => (Difference::More(tokens), json!(tokens)),
+                    false => (Difference::Less(tokens), json!(-tokens.cast_signed())),
+                };
+                told["cost"] = cost;
+                script.push(json!({ "now": now, "settle": told }));
+                let name = name(*bucket, ask);
+                let settled = ask.algorithm.settle(states.remove(&name), used, time);
+                let settled = settled.map(|state| kept(state, &ask.algorithm));
+                states.extend(settled.map(|state| (name, state)));
+                answers.push(("0 0 0".into(), settled.map_or(Vec::new(), bytes)));
             }
         }
     }
     (Value::Array(script), answers)
 }
 
+/// A bucket's name: as in a store, algorithms never meet in one.
+fn name(bucket: usize, ask: &Ask) -> String {
+    format!("{bucket} {}", ask.algorithm.name())
+}
+
 fn in_json(bucket: usize, ask: &Ask) -> Value {
     json!({
-        "bucket": bucket + 1,
+        "bucket": name(bucket, ask),
         "algorithm": ask.algorithm.name(),
         "enforces": ask.mode == Mode::Enforce,
         "cost": ask.cost.get(),
         "figures": ask.algorithm.figures().to_vec(),
+        "patience": ask.patience.as_micros(),
     })
 }
 
-/// A state as Redis keeps it: as of the last microsecond at which it was less than a microsecond's
-/// gain above whole tokens. From then on it is the same state.
-fn kept(State::TokenBucket(state): State, algorithm: &Algorithm) -> State {
-    let Algorithm::TokenBucket(Params { rate, .. }) = algorithm;
+/// A state as Redis keeps it.
+fn kept(state: State, algorithm: &Algorithm) -> State {
+    match state {
+        State::TokenBucket(state) => State::TokenBucket(kept_bucket(state, rate(algorithm))),
+        State::LeakyBucket(state) => State::LeakyBucket(kept_bucket(state, rate(algorithm))),
+    }
+}
+
+/// As of the last microsecond at which it was less than a microsecond's gain above whole tokens. From
+/// then on it is the same state.
+fn kept_bucket(state: token_bucket::State, rate: Rate) -> token_bucket::State {
     let (tokens, period, at) = (rate.tokens(), rate.period(), state.at.as_micros());
     let back = (period - state.rest).div_ceil(tokens);
     if state.rest == 0 || tokens >= period || back > at {
-        return State::TokenBucket(state);
+        return state;
     }
     let rest = state.rest + back * tokens - period;
     let at = Timestamp::from_micros(at - back).unwrap();
-    State::TokenBucket(token_bucket::State { missing: state.missing + 1, rest, period, at })
+    token_bucket::State { missing: state.missing + 1, rest, period, at }
 }
 
 /// The bytes of a state that is kept.
-fn bytes(State::TokenBucket(state): State) -> Vec<u8> {
+fn bytes(state: State) -> Vec<u8> {
+    match state {
+        State::TokenBucket(state) | State::LeakyBucket(state) => bucket_bytes(state),
+    }
+}
+
+fn bucket_bytes(state: token_bucket::State) -> Vec<u8> {
     let (missing, at) = (state.missing.to_be_bytes(), state.at.as_micros());
     let (rest, period) = (state.rest.to_be_bytes(), state.period.to_be_bytes());
     let marked = (at + HALF).to_be_bytes();
@@ -233,16 +287,20 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
         at in prop_oneof![Just(0), Just(1_700_000_000 * SECOND)],
         (cost, later) in (1_u64..2_000, 0_u64..DAY),
     )| {
-        let Algorithm::TokenBucket(Params { rate, .. }) = algorithm;
-        let period = rate.period();
+        let period = rate(&algorithm).period();
         let rest = u64::try_from(rest.index(usize::MAX)).unwrap() % period;
         let at = Timestamp::from_micros(at).unwrap();
-        let state = State::TokenBucket(token_bucket::State { missing, rest, period, at });
+        let state = token_bucket::State { missing, rest, period, at };
+        let state = match algorithm {
+            Algorithm::TokenBucket(_) => State::TokenBucket(state),
+            Algorithm::LeakyBucket(_) => State::LeakyBucket(state),
+        };
         let kept = kept(state, &algorithm);
-        let (cost, now) = (Cost::new(cost).unwrap(), at.plus_micros(later));
+        let want = Want { cost: Cost::new(cost).unwrap(), patience: Patience::NONE };
+        let now = at.plus_micros(later);
         prop_assert_eq!(
-            algorithm.decide(Some(kept), cost, now),
-            algorithm.decide(Some(state), cost, now)
+            algorithm.decide(Some(kept), want, now),
+            algorithm.decide(Some(state), want, now)
         );
         prop_assert_eq!(algorithm.fresh_at(kept), algorithm.fresh_at(state));
     });
@@ -254,12 +312,12 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     let now = 1_700_000_000 * SECOND;
     // A bucket of ten: what is missing shows in what remains.
     let script = format!(
-        "{LUA} local _, left = decide('token-bucket', {{ 7, 1000000, 10 }}, 1, ARGV[1], {now})
+        "{LUA} local _, left = decide('token-bucket', {{ 7, 1000000, 10 }}, 1, 0, ARGV[1], {now})
          return left"
     );
     let state = |missing, rest, period| {
         let at = Timestamp::from_micros(now).unwrap();
-        bytes(State::TokenBucket(token_bucket::State { missing, rest, period, at }))
+        bucket_bytes(token_bucket::State { missing, rest, period, at })
     };
     let with = |bytes: &[u8], place: usize, byte: u8| {
         let mut bytes = bytes.to_vec();

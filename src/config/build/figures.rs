@@ -33,7 +33,7 @@ pub(super) fn build(section: &mut Section<'_>) -> Option<Figures> {
 /// The bucket's size, where there is a bucket.
 pub(super) fn burst(figures: &Figures) -> Option<u64> {
     match figures {
-        Figures::Limited(Algorithm::TokenBucket(params)) => Some(params.burst.get()),
+        Figures::Limited(algorithm) => Some(algorithm.capacity()),
         Figures::Unlimited | Figures::Nothing => None,
     }
 }

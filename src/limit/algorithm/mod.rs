@@ -1,10 +1,14 @@
 //! The family of algorithms: one file for each, dispatched here.
 
+pub mod leaky_bucket;
 pub mod token_bucket;
+
+use std::fmt;
 
 use smallvec::{SmallVec, smallvec};
 
 use super::decision::Decision;
+use super::patience::Patience;
 use super::rate::Cost;
 use super::time::Timestamp;
 
@@ -13,15 +17,16 @@ use super::time::Timestamp;
 ///
 /// It takes the algorithm's [name](Algorithm::name), its [figures](Algorithm::figures) as the first
 /// of a list, the cost (below zero what is given back, at zero the state is only brought up to
-/// now), the state's bytes (nothing for a new bucket) and the time. It returns the microseconds
-/// until the cost would be allowed (0 where it is, -1 where it never will be); the tokens that
-/// remain, once the cost is taken where it is allowed; whether the state had to follow a clock that
-/// stepped back; and, where it is allowed, the bytes after it was taken (nothing for a new bucket)
-/// and the time at which those are indistinguishable from a new bucket.
+/// now), how many microseconds the request may be held, the state's bytes (nothing for a new bucket)
+/// and the time. It returns the microseconds until the cost would be allowed (0 where it is, -1 where
+/// it never will be); the tokens that remain, once the cost is taken where it is; whether the state
+/// had to follow a clock that stepped back; and, where the request passes now or after those
+/// microseconds, the bytes after its cost was taken (nothing for a new bucket) and the time at which
+/// those are indistinguishable from a new bucket.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
-    "local function decide(algorithm, figures, cost, bytes, now)\n",
-    "if algorithm == 'token-bucket' then\n",
+    "local function decide(algorithm, figures, cost, patience, bytes, now)\n",
+    "if algorithm == 'token-bucket' or algorithm == 'leaky-bucket' then\n",
     include_str!("token_bucket.lua"),
     "end\nend\n\n",
 );
@@ -31,6 +36,26 @@ pub const LUA: &str = concat!(
 pub enum Algorithm {
     /// Takes from a bucket that refills continuously.
     TokenBucket(token_bucket::Params),
+    /// Lets requests go at even spacing, and holds some of them for it.
+    LeakyBucket(leaky_bucket::Params),
+}
+
+/// What a request wants of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// What it takes.
+    pub cost: Cost,
+    /// How long it may be held.
+    pub patience: Patience,
+}
+
+/// How much more, or less, a request used than it had taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// So many tokens more: the bucket may go below zero.
+    More(u64),
+    /// So many tokens less.
+    Less(u64),
 }
 
 /// What a bucket remembers between two requests. That there is none means a new bucket.
@@ -38,6 +63,8 @@ pub enum Algorithm {
 pub enum State {
     /// Of [`Algorithm::TokenBucket`].
     TokenBucket(token_bucket::State),
+    /// Of [`Algorithm::LeakyBucket`].
+    LeakyBucket(token_bucket::State),
 }
 
 /// What one algorithm would do with one request. Nothing has been taken yet: whether it is, is
@@ -46,7 +73,8 @@ pub enum State {
 pub struct Step {
     /// The answer if the request's cost is taken where it is allowed.
     pub decision: Decision,
-    /// What remains if nothing is taken, rounded down.
+    /// What remains if nothing is taken, rounded down; where the request would be held, the same as if
+    /// it was.
     pub untouched: u64,
     /// The state after taking; `None` where the request is refused.
     pub taken: Option<State>,
@@ -56,33 +84,52 @@ pub struct Step {
 }
 
 impl Algorithm {
-    /// What this algorithm would do with a request of `cost` at `now`. A state of another
-    /// algorithm reads as a new bucket.
-    pub fn decide(&self, state: Option<State>, cost: Cost, now: Timestamp) -> Step {
-        match self {
-            Self::TokenBucket(params) => {
-                let state = state.map(|State::TokenBucket(state)| state);
-                token_bucket::decide(params, state, cost, now)
-            }
-        }
-    }
-
-    /// The state after `tokens` that were taken are given back at `now`; `None` where that is a
+    /// What this algorithm would do with a request at `now`. A state of another algorithm reads as a
     /// new bucket.
-    pub fn give_back(&self, state: State, tokens: u64, now: Timestamp) -> Option<State> {
+    pub fn decide(&self, state: Option<State>, want: Want, now: Timestamp) -> Step {
         match (self, state) {
-            (Self::TokenBucket(params), State::TokenBucket(state)) => {
-                token_bucket::give_back(params, state, tokens, now).map(State::TokenBucket)
+            (Self::TokenBucket(params), Some(State::TokenBucket(state))) => {
+                token_bucket::decide(params, Some(state), want, now)
+            }
+            (Self::TokenBucket(params), _) => token_bucket::decide(params, None, want, now),
+            (Self::LeakyBucket(params), Some(State::LeakyBucket(state))) => {
+                leaky_bucket::decide(params, Some(state), want, now)
+            }
+            (Self::LeakyBucket(params), _) => leaky_bucket::decide(params, None, want, now),
+        }
+    }
+
+    /// The state once the use of a request, which had taken before, is known at `now`; `None` where that
+    /// is a new bucket. A state of another algorithm reads as one.
+    pub fn settle(&self, state: Option<State>, used: Difference, now: Timestamp) -> Option<State> {
+        match (self, state) {
+            (Self::TokenBucket(params), Some(State::TokenBucket(state))) => {
+                token_bucket::settle(params, Some(state), used, now).map(State::TokenBucket)
+            }
+            (Self::TokenBucket(params), _) => {
+                token_bucket::settle(params, None, used, now).map(State::TokenBucket)
+            }
+            (Self::LeakyBucket(params), Some(State::LeakyBucket(state))) => {
+                token_bucket::settle(&params.bucket(), Some(state), used, now)
+                    .map(State::LeakyBucket)
+            }
+            (Self::LeakyBucket(params), _) => {
+                token_bucket::settle(&params.bucket(), None, used, now).map(State::LeakyBucket)
             }
         }
     }
 
-    /// From this time on the state is indistinguishable from a new bucket's.
+    /// From this time on the state is indistinguishable from a new bucket's. One of another algorithm
+    /// is so at once.
     pub fn fresh_at(&self, state: State) -> Timestamp {
         match (self, state) {
             (Self::TokenBucket(params), State::TokenBucket(state)) => {
                 token_bucket::fresh_at(params, state)
             }
+            (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
+                token_bucket::fresh_at(&params.bucket(), state)
+            }
+            _ => Timestamp::MIN,
         }
     }
 
@@ -92,6 +139,10 @@ impl Algorithm {
             (Self::TokenBucket(params), State::TokenBucket(state)) => {
                 token_bucket::in_debt(params, state)
             }
+            (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
+                token_bucket::in_debt(&params.bucket(), state)
+            }
+            _ => false,
         }
     }
 
@@ -101,13 +152,51 @@ impl Algorithm {
             Self::TokenBucket(params) => {
                 smallvec![params.rate.tokens(), params.rate.period(), params.burst.get()]
             }
+            Self::LeakyBucket(params) => {
+                let bucket = params.bucket();
+                smallvec![bucket.rate.tokens(), bucket.rate.period(), bucket.burst.get()]
+            }
         }
+    }
+
+    /// The most tokens that a request can ever take: what clients are told as the quota.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::TokenBucket(params) => params.burst.get(),
+            Self::LeakyBucket(params) => params.bucket().burst.get(),
+        }
+    }
+
+    /// The whole seconds after which a bucket of which everything was taken is as new, rounded up.
+    pub fn window_seconds(&self) -> u64 {
+        match self {
+            Self::TokenBucket(params) => params.refill_seconds(),
+            Self::LeakyBucket(params) => params.bucket().refill_seconds(),
+        }
+    }
+
+    /// Whether a request may have to be held whatever is configured: that is how it works.
+    pub fn holds(&self) -> bool {
+        matches!(self, Self::LeakyBucket(_))
     }
 
     /// The word for this algorithm in `proxy.toml`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::TokenBucket(_) => "token-bucket",
+            Self::LeakyBucket(_) => "leaky-bucket",
+        }
+    }
+}
+
+/// The figures in a few words.
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TokenBucket(params) => write!(f, "{}, burst {}", params.rate, params.burst),
+            Self::LeakyBucket(params) => {
+                write!(f, "{} at even spacing, queue {}", params.rate, params.queue())
+            }
         }
     }
 }

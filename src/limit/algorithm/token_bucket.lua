@@ -1,9 +1,10 @@
--- The twin of token_bucket.rs, in Lua's doubles: every whole number below 2^53 is exact in them,
+-- The twin of token_bucket.rs and leaky_bucket.rs, in Lua's doubles: every whole number below 2^53 is exact in them,
 -- and no step leaves that range. Only arithmetic stands here; keys, Redis's clock and expiries are
 -- the shell's business.
 --
 -- This is a branch of the function `decide` (see mod.rs). `figures` are tokens, period, burst.
--- `cost` is what to take: below zero it is given back, at zero the state is only brought up to now.
+-- `cost` is what to take: below zero it is given back, at zero the state is only brought up to now, and
+-- with a patience below zero it is taken in any case.
 -- It is one piece for the sake of Redis, which runs all of a script anew for each call: to make a
 -- function or a table there costs as much as a good part of this arithmetic. Each step bears the
 -- name of the Rust function that it is.
@@ -75,19 +76,45 @@ local untouched = burst - missing
 if rest > 0 then
   untouched = untouched - 1
 end
-local allowed = untouched >= cost or cost <= 0
-local whole = missing + cost
-if not allowed then
+local wait = 0
+if cost > 0 and patience >= 0 and (untouched < cost or algorithm == 'leaky-bucket' and missing + rest > 0) then
+  local function time_to_gain(whole)
+    local left = whole % tokens
+    local units = left * period + rest
+    local over = units % tokens
+    local time = (whole - left) / tokens * period + (units - over) / tokens + ahead
+    if over > 0 then
+      time = time + 1
+    end
+    return time < 2^53 and time or 2^53 - 1
+  end
   if untouched < 0 then
     untouched = 0
   end
   if cost > burst then
     return -1, untouched, moved
   end
-  whole = whole - burst
-elseif cost < 0 and (whole < 0 or whole + rest == 0) then
-  -- give_back: full
+  local room = untouched < cost and time_to_gain(missing + cost - burst) or 0
+  if algorithm == 'leaky-bucket' then
+    wait = time_to_gain(missing)
+    if room > 0 or wait > patience then
+      return math.max(room, wait - patience), untouched, moved
+    end
+  else
+    wait = room
+    if wait > patience then
+      return wait, untouched, moved
+    end
+    untouched = cost
+  end
+end
+
+-- settle
+local whole = missing + cost
+if whole + rest == 0 or whole < 0 then
   return 0, burst, moved
+elseif whole >= 2^40 then -- MOST_MISSING
+  whole = 2^40 - 1
 end
 
 -- time_to_gain. The product or the sum may pass 2^53 and be rounded: both are cut to one below.
@@ -97,13 +124,6 @@ local over = units % tokens
 local time = (whole - left) / tokens * period + (units - over) / tokens
 if over > 0 then
   time = time + 1
-end
-if not allowed then
-  time = time + ahead
-  if time >= 2^53 then
-    time = 2^53 - 1
-  end
-  return time, untouched, moved
 end
 
 -- fresh_at
@@ -132,4 +152,4 @@ elseif at < 2^52 and rest < 2^8 and whole < 2^8 and period < 2^24 then
 else
   taken = struct_pack('>I1I7I5I7I7', 32, at, whole, rest, period)
 end
-return 0, untouched - cost, moved, taken, fresh_at
+return wait, untouched - cost, moved, taken, fresh_at

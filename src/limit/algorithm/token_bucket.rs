@@ -12,14 +12,17 @@
 
 use std::time::Duration;
 
-use super::{State as AnyState, Step};
+use super::{Difference, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::rate::{Burst, Cost, EXACT, Rate};
+use crate::limit::rate::{Burst, EXACT, Rate};
 use crate::limit::time::Timestamp;
 
 /// A clock that is behind a state by up to this many microseconds is taken as equal to it: workers
 /// and pipelines are a little stale. One that is further behind has stepped back.
 pub const STALE: u64 = 1_000_000;
+
+/// No more tokens than this can be missing from a bucket.
+const MOST_MISSING: u64 = (1 << 40) - 1;
 
 /// The figures of one token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,40 +53,78 @@ pub struct State {
     pub at: Timestamp,
 }
 
-/// What a request of `cost` at `now` means to the bucket.
-pub fn decide(params: &Params, state: Option<State>, cost: Cost, now: Timestamp) -> Step {
-    let Refilled { state, moved, ahead } = refill(params, state, now);
-    let burst = params.burst.get();
-    let used = state.missing + u64::from(state.rest > 0);
-    let untouched = burst.saturating_sub(used);
-    let kept = moved.then_some(AnyState::TokenBucket(state));
+/// What a request at `now` means to the bucket. One that may be held long enough takes its tokens at
+/// once, and the bucket goes below zero: whoever comes later finds that place taken.
+pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
+    let Asked { state, ahead, untouched, kept } = ask(params, state, now);
+    let (burst, cost) = (params.burst.get(), want.cost.get());
+    let taken = || AnyState::TokenBucket(State { missing: state.missing + cost, ..state });
 
-    if used + cost.get() <= burst {
-        let taken = State { missing: state.missing + cost.get(), ..state };
-        let remaining = burst - used - cost.get();
+    if untouched >= cost {
+        let decision = Decision { outcome: Outcome::Allow, remaining: untouched - cost };
         return Step {
-            decision: Decision { outcome: Outcome::Allow, remaining },
+            decision,
             untouched,
-            taken: Some(AnyState::TokenBucket(taken)),
-            kept,
+            taken: Some(taken()),
+            kept: kept.map(AnyState::TokenBucket),
         };
     }
-    let retry_after = (cost.get() <= burst).then(|| {
-        let excess = state.missing + cost.get() - burst;
-        Duration::from_micros((time_to_gain(params, excess, state.rest) + ahead).min(EXACT - 1))
+    let wait = (cost <= burst).then(|| {
+        let excess = state.missing + cost - burst;
+        (time_to_gain(params, excess, state.rest) + ahead).min(EXACT - 1)
     });
-    Step {
-        decision: Decision { outcome: Outcome::Reject { retry_after }, remaining: untouched },
-        untouched,
-        taken: None,
-        kept,
+    let retry_after = wait.map(Duration::from_micros);
+    match wait {
+        Some(wait) if want.patience.bears(wait) => Step {
+            decision: Decision {
+                outcome: Outcome::Delay(Duration::from_micros(wait)),
+                remaining: 0,
+            },
+            untouched: 0,
+            taken: Some(taken()),
+            kept: kept.map(AnyState::TokenBucket),
+        },
+        _ => Step {
+            decision: Decision { outcome: Outcome::Reject { retry_after }, remaining: untouched },
+            untouched,
+            taken: None,
+            kept: kept.map(AnyState::TokenBucket),
+        },
     }
 }
 
-/// The state after `tokens` that were taken are given back; `None` where the bucket is then full.
-pub fn give_back(params: &Params, state: State, tokens: u64, now: Timestamp) -> Option<State> {
-    let state = refill(params, Some(state), now).state;
-    let missing = state.missing.checked_sub(tokens)?;
+/// A bucket as a request finds it.
+pub(super) struct Asked {
+    /// As of the request's time.
+    pub(super) state: State,
+    /// Microseconds by which the state is ahead of that.
+    pub(super) ahead: u64,
+    /// Whole tokens that are there.
+    pub(super) untouched: u64,
+    /// What is to be kept in any case.
+    pub(super) kept: Option<State>,
+}
+
+pub(super) fn ask(params: &Params, state: Option<State>, now: Timestamp) -> Asked {
+    let Refilled { state, moved, ahead } = refill(params, state, now);
+    let used = state.missing + u64::from(state.rest > 0);
+    let untouched = params.burst.get().saturating_sub(used);
+    Asked { state, ahead, untouched, kept: moved.then_some(state) }
+}
+
+/// The state once a request's use is known; `None` where the bucket is then full.
+pub fn settle(
+    params: &Params,
+    state: Option<State>,
+    used: Difference,
+    now: Timestamp,
+) -> Option<State> {
+    let state = refill(params, state, now).state;
+    let missing = match used {
+        // Far from what could not be counted any more: costs are below 2^53, and so is this.
+        Difference::More(tokens) => (state.missing + tokens).min(MOST_MISSING),
+        Difference::Less(tokens) => state.missing.checked_sub(tokens)?,
+    };
     (missing > 0 || state.rest > 0).then_some(State { missing, ..state })
 }
 
@@ -157,7 +198,7 @@ fn gain(params: &Params, missing: u64, rest: u64, elapsed: u64) -> (u64, u64) {
 }
 
 /// Microseconds until `whole` tokens and `rest` units are gained, at most 2^53 - 1.
-fn time_to_gain(params: &Params, whole: u64, rest: u64) -> u64 {
+pub(super) fn time_to_gain(params: &Params, whole: u64, rest: u64) -> u64 {
     let (tokens, period) = (params.rate.tokens(), params.rate.period());
     let periods = (whole / tokens).saturating_mul(period);
     let units = (whole % tokens) * period + rest;

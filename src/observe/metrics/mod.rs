@@ -41,6 +41,8 @@ pub struct WorkerMetrics {
 pub enum DecisionKind {
     /// It may go.
     Allowed,
+    /// It may go after a wait.
+    Delayed,
     /// It was rejected.
     Rejected,
     /// It would have been rejected.
@@ -183,6 +185,7 @@ fn increment(statuses: &mut Statuses, status: u16) {
 #[derive(Clone, Copy, Debug, Default)]
 struct Decisions {
     allowed: u64,
+    delayed: u64,
     rejected: u64,
     shadow: u64,
     error: u64,
@@ -192,6 +195,7 @@ impl Decisions {
     fn add(&mut self, kind: DecisionKind) {
         match kind {
             DecisionKind::Allowed => self.allowed += 1,
+            DecisionKind::Delayed => self.delayed += 1,
             DecisionKind::Rejected => self.rejected += 1,
             DecisionKind::Shadow => self.shadow += 1,
             DecisionKind::Error => self.error += 1,
@@ -217,6 +221,7 @@ impl Total {
         for (limit, decisions) in &counts.decisions {
             let total = self.decisions.entry(limit.clone()).or_default();
             total.allowed += decisions.allowed;
+            total.delayed += decisions.delayed;
             total.rejected += decisions.rejected;
             total.shadow += decisions.shadow;
             total.error += decisions.error;
@@ -235,6 +240,7 @@ impl Total {
         for (limit, decisions) in &self.decisions {
             for (decision, count) in [
                 ("allowed", decisions.allowed),
+                ("delayed", decisions.delayed),
                 ("error", decisions.error),
                 ("rejected", decisions.rejected),
                 ("shadow", decisions.shadow),

@@ -81,7 +81,7 @@ fn write_parameter(out: &mut Vec<u8>, name: &[u8; 3], number: u64) {
 /// of them together: an earlier try would be in vain.
 fn reset(quota: &Quota, retry_after: Option<Duration>) -> Option<u64> {
     match quota.outcome {
-        Outcome::Allow => quota.window,
+        Outcome::Allow | Outcome::Delay(_) => quota.window,
         Outcome::Reject { .. } => retry_after.map(whole_seconds),
     }
 }
@@ -91,7 +91,7 @@ fn whole_seconds(wait: Duration) -> u64 {
 }
 
 fn is_tighter(quota: &Quota, other: &Quota) -> bool {
-    let refuses = |quota: &Quota| quota.outcome != Outcome::Allow;
+    let refuses = |quota: &Quota| !quota.outcome.passes();
     (refuses(quota) && !refuses(other))
         || (refuses(quota) == refuses(other) && quota.remaining < other.remaining)
 }

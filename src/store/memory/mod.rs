@@ -15,9 +15,10 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use self::shard::{Due, Identity, Shard};
 use super::BucketAsk;
-use crate::limit::algorithm::{Algorithm, State};
+use crate::limit::algorithm::{Algorithm, Difference, State, Want};
 use crate::limit::decide::{Ask, Decided, PerAsk, decide};
 use crate::limit::decision::Decision;
+use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 
 /// Buckets to a shard, about: few enough that a pass over all of them is short, and a little less
@@ -184,32 +185,38 @@ impl Memory {
     pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
         let id = self.identity(ask);
         let state = self.lock(&[id]).of(id).state(id);
-        let step = ask.ask.algorithm.decide(state, ask.ask.cost, now);
+        let want = Want { cost: ask.ask.cost, patience: Patience::NONE };
+        let step = ask.ask.algorithm.decide(state, want, now);
         Decision { remaining: step.untouched, ..step.decision }
     }
 
-    /// Gives an ask's cost back to its bucket.
-    pub(super) fn give_back(&self, ask: &BucketAsk<'_>, now: Timestamp) {
-        let (algorithm, tokens) = (ask.ask.algorithm, ask.ask.cost.get());
+    /// Tells an ask's bucket how much more or less than it had taken the request used.
+    pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, now: Timestamp) {
+        let algorithm = ask.ask.algorithm;
         let id = self.identity(ask);
         let mut shards = self.lock(&[id]);
         let shard = shards.of(id);
-        if let Some(state) = shard.state(id) {
-            match algorithm.give_back(state, tokens, now) {
-                Some(state) => shard.put(id, state, due(&algorithm, state)),
-                None => self.removed(usize::from(shard.remove(id))),
+        let state = shard.state(id);
+        // One that is not there was full and forgotten, or the tokens came from the shared bucket.
+        let known = state.is_some();
+        if known || !unpoisoned(self.shared.lock()).contains_key(&self.shared_identity(ask)) {
+            match algorithm.settle(state, used, now) {
+                Some(state) if known || self.make_room(shard, &[id], now) => {
+                    shard.put(id, state, due(&algorithm, state));
+                    return;
+                }
+                // Without room it goes to the shared one.
+                Some(_) => {}
+                None => return self.removed(usize::from(shard.remove(id))),
             }
-            return;
         }
-        // Taken from the shared bucket, or full and forgotten since then.
         let mut shared = unpoisoned(self.shared.lock());
         let id = self.shared_identity(ask);
-        if let Some((state, _)) = shared.get(&id).copied() {
-            match algorithm.give_back(state, tokens, now) {
-                Some(state) => shared.insert(id, (state, algorithm.fresh_at(state))),
-                None => shared.remove(&id),
-            };
-        }
+        let before = shared.get(&id).map(|(state, _)| *state);
+        match algorithm.settle(before, used, now) {
+            Some(state) => shared.insert(id, (state, algorithm.fresh_at(state))),
+            None => shared.remove(&id),
+        };
     }
 
     /// Makes the bucket a new one.

@@ -3,6 +3,7 @@ use crate::limit::algorithm::token_bucket::Params;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
+use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
@@ -43,7 +44,7 @@ fn ask(cost: u64) -> Ask {
 fn ask_of(burst: u64, cost: u64) -> Ask {
     let rate = Rate::new(1, HOUR).unwrap();
     let algorithm = Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() });
-    Ask { algorithm, cost: Cost::new(cost).unwrap(), mode: Mode::Enforce }
+    Ask { algorithm, cost: Cost::new(cost).unwrap(), patience: Patience::NONE, mode: Mode::Enforce }
 }
 
 struct Table {
@@ -59,7 +60,7 @@ impl Table {
     fn take(&self, name: &str, ask: Ask, now: u64) -> bool {
         let key = key(name);
         let ask = BucketAsk { spec: &self.spec, key: &key, ask };
-        self.memory.decide(&[&ask], at(now)).verdict == Verdict::Pass
+        self.memory.decide(&[&ask], at(now)).verdict == Verdict::PASS
     }
 
     fn left(&self, name: &str, now: u64) -> u64 {
@@ -153,7 +154,7 @@ fn a_request_never_evicts_its_own_buckets() {
         let remaining: Vec<_> = decided.decisions.iter().map(|d| d.remaining).collect();
         assert_eq!(remaining, [left; 3]);
     }
-    assert_ne!(memory.decide(&asks, at(0)).verdict, Verdict::Pass);
+    assert_ne!(memory.decide(&asks, at(0)).verdict, Verdict::PASS);
     assert!(memory.keys() <= 2);
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, Script, Value};
 
 use crate::limit::Mode;
-use crate::limit::algorithm;
+use crate::limit::algorithm::{self, Difference};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 
@@ -22,6 +22,8 @@ const NUMBER: usize = 8;
 
 const NEVER: i64 = -1;
 const WRONG_TYPE: i64 = -2;
+/// So much less, and negative, is what remains where a request is to be held.
+const HELD: i64 = -1;
 
 const SHELL: &str = include_str!("../shell.lua");
 
@@ -44,8 +46,8 @@ pub(crate) enum Verb {
     Take,
     /// To know what would be said, and to take in no case.
     Look,
-    /// To return what it had taken.
-    GiveBack,
+    /// To have its use counted, which was another than it had taken.
+    Settle(Difference),
 }
 
 /// What the script says about one ask.
@@ -183,12 +185,17 @@ fn pack_number(number: i64, into: &mut Vec<u8>) {
 
 fn pack_terms(verb: Verb, ask: &Ask, into: &mut Vec<u8>) {
     pack_text(ask.algorithm.name(), into);
-    // Costs and figures are below 2^53.
-    let cost = ask.cost.get().cast_signed();
-    pack_number(if verb == Verb::GiveBack { -cost } else { cost }, into);
+    // Costs, differences and figures are below 2^53.
+    let cost = match verb {
+        Verb::Take | Verb::Look => ask.cost.get().cast_signed(),
+        Verb::Settle(Difference::More(tokens)) => tokens.cast_signed(),
+        Verb::Settle(Difference::Less(tokens)) => -tokens.cast_signed(),
+    };
+    pack_number(cost, into);
     pack_text(
         match (verb, ask.mode) {
             (Verb::Look, _) => "look",
+            (Verb::Settle(_), _) => "settle",
             (_, Mode::Enforce) => "enforce",
             (_, Mode::Shadow) => "shadow",
         },
@@ -200,6 +207,7 @@ fn pack_terms(verb: Verb, ask: &Ask, into: &mut Vec<u8>) {
     for figure in figures {
         pack_number(figure.cast_signed(), into);
     }
+    pack_number(ask.patience.as_micros().cast_signed(), into);
 }
 
 /// What the next number or two say of an ask.
@@ -209,11 +217,18 @@ fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Said
     if let Ok(remaining) = u64::try_from(first) {
         return Some(Said::Decided(Decision { outcome: Outcome::Allow, remaining }));
     }
-    let remaining = u64::try_from(next()?).ok()?;
+    let second = next()?;
+    let wait = Duration::from_micros(WRONG_TYPE.abs_diff(first));
+    let Ok(remaining) = u64::try_from(second) else {
+        let remaining = u64::try_from(HELD.checked_sub(second)?).ok()?;
+        let held = first < WRONG_TYPE;
+        return held
+            .then_some(Said::Decided(Decision { outcome: Outcome::Delay(wait), remaining }));
+    };
     let retry_after = match first {
         WRONG_TYPE => return Some(Said::WrongType),
         NEVER => None,
-        wait => Some(Duration::from_micros(WRONG_TYPE.abs_diff(wait))),
+        _ => Some(wait),
     };
     Some(Said::Decided(Decision { outcome: Outcome::Reject { retry_after }, remaining }))
 }
@@ -223,12 +238,14 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::Params;
+    use crate::limit::patience::Patience;
     use crate::limit::rate::{Burst, Cost};
 
     fn ask(cost: u64) -> Ask {
         let params = Params { rate: "1/s".parse().unwrap(), burst: Burst::new(5).unwrap() };
         let algorithm = Algorithm::TokenBucket(params);
-        Ask { algorithm, cost: Cost::new(cost).unwrap(), mode: Mode::Enforce }
+        let cost = Cost::new(cost).unwrap();
+        Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce }
     }
 
     /// A call of requests that each ask about these buckets.
@@ -286,6 +303,14 @@ mod tests {
     }
 
     #[test]
+    fn a_request_is_held_where_what_remains_is_negative() {
+        let call = call(&[&[("a", 1)]]);
+        let said: Vec<_> = call.read(&answer(&[-12, -4])).unwrap().map(PerAsk::into_vec).collect();
+        let outcome = Outcome::Delay(Duration::from_micros(10));
+        assert_eq!(said, [vec![Said::Decided(Decision { outcome, remaining: 3 })]]);
+    }
+
+    #[test]
     fn only_an_answer_to_the_question_is_a_decision() {
         let call = call(&[&[("a", 1)]]);
         assert!(call.read(&answer(&[5])).is_some() && call.read(&answer(&[-7, 0])).is_some());
@@ -296,7 +321,7 @@ mod tests {
             ("of two asks", answer(&[7, 7])),
             ("nothing", answer(&[])),
             ("half a refusal", answer(&[-3])),
-            ("negative tokens", answer(&[-3, -1])),
+            ("tokens of never", answer(&[-1, -1])),
         ] {
             assert!(call.read(&answer).is_none(), "{name}");
         }

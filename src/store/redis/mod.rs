@@ -20,9 +20,10 @@ use self::connection::{Connection, Server};
 use self::queue::Queue;
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
-use crate::limit::algorithm::{Algorithm, token_bucket};
+use crate::limit::algorithm::{Algorithm, Difference, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
+use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
 
@@ -71,8 +72,13 @@ impl Redis {
         }
     }
 
-    pub(super) async fn give_back(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
-        match self.ask(&[ask], Verb::GiveBack).await?.first() {
+    /// Counts what a request used more, whatever its bucket says to it, or less.
+    pub(super) async fn settle(
+        &self,
+        ask: &BucketAsk<'_>,
+        used: Difference,
+    ) -> Result<(), StoreError> {
+        match self.ask(&[ask], Verb::Settle(used)).await?.first() {
             Some(Said::Decided(_)) => Ok(()),
             Some(Said::WrongType) => Err(StoreError::WrongType),
             None => Err(StoreError::Nonsense),
@@ -110,7 +116,7 @@ fn probe(prefix: &str) -> Option<Call> {
     let rate = Rate::new(1, 1_000).ok()?;
     let burst = Burst::new(1_000_000)?;
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
-    let ask = Ask { algorithm, cost: Cost::ONE, mode: Mode::Enforce };
+    let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
     let mut call = Call::default();
     call.request(1);
     // No limit's key looks like this: a name is never empty.

@@ -67,6 +67,7 @@ impl Suffix {
     fn of(algorithm: &Algorithm) -> Self {
         match algorithm {
             Algorithm::TokenBucket(_) => Self(""),
+            Algorithm::LeakyBucket(_) => Self(":leaky-bucket"),
         }
     }
 }

@@ -5,6 +5,7 @@ use tidegate::limit::algorithm::token_bucket::Params;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
+use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Rate};
 use tidegate::limit::{Mode, Scope};
 use tidegate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
@@ -41,5 +42,9 @@ pub(crate) fn key(value: &str) -> Key {
 /// The ask of a limit whose bucket holds so many tokens and gains one an hour.
 pub(crate) fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, burst: u64) -> BucketAsk<'r> {
     let algorithm = bucket("1/h", burst);
-    BucketAsk { spec, key, ask: Ask { algorithm, cost: Cost::ONE, mode: spec.mode } }
+    BucketAsk {
+        spec,
+        key,
+        ask: Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: spec.mode },
+    }
 }

@@ -1,4 +1,6 @@
 use super::*;
+use crate::limit::patience::Patience;
+use crate::limit::rate::Cost;
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000;
@@ -16,8 +18,20 @@ fn cost(tokens: u64) -> Cost {
     Cost::new(tokens).unwrap()
 }
 
+/// A request that is not held.
+fn want(cost: Cost) -> Want {
+    Want { cost, patience: Patience::NONE }
+}
+
 fn bucket(step: &Step) -> Option<State> {
-    step.taken.or(step.kept).map(|AnyState::TokenBucket(state)| state)
+    step.taken.or(step.kept).map(own)
+}
+
+fn own(state: AnyState) -> State {
+    match state {
+        AnyState::TokenBucket(state) => state,
+        other => panic!("another algorithm's: {other:?}"),
+    }
 }
 
 fn wait(step: &Step) -> Option<u64> {
@@ -25,12 +39,12 @@ fn wait(step: &Step) -> Option<u64> {
         Outcome::Reject { retry_after } => {
             retry_after.map(|wait| u64::try_from(wait.as_micros()).unwrap())
         }
-        Outcome::Allow => panic!("allowed"),
+        passes => panic!("{passes:?}"),
     }
 }
 
 fn passes(params: &Params, state: Option<State>, tokens: u64, now: Timestamp) -> bool {
-    decide(params, state, cost(tokens), now).decision.outcome == Outcome::Allow
+    decide(params, state, want(cost(tokens)), now).decision.outcome == Outcome::Allow
 }
 
 /// Figures of every size, the extreme ones often.
@@ -98,25 +112,25 @@ fn a_new_bucket_is_full_and_refills_at_the_rate() {
     let figures = params(10, SECOND, 10);
     let mut state = None;
     for left in (0..10).rev() {
-        let step = decide(&figures, state, Cost::ONE, at(0));
+        let step = decide(&figures, state, want(Cost::ONE), at(0));
         let allow = Decision { outcome: Outcome::Allow, remaining: left };
         assert_eq!(step.decision, allow);
         state = bucket(&step);
     }
-    assert_eq!(wait(&decide(&figures, state, Cost::ONE, at(0))), Some(100_000));
-    assert_eq!(wait(&decide(&figures, state, cost(3), at(50_000))), Some(250_000));
-    assert_eq!(wait(&decide(&figures, state, cost(11), at(0))), None);
+    assert_eq!(wait(&decide(&figures, state, want(Cost::ONE), at(0))), Some(100_000));
+    assert_eq!(wait(&decide(&figures, state, want(cost(3)), at(50_000))), Some(250_000));
+    assert_eq!(wait(&decide(&figures, state, want(cost(11)), at(0))), None);
     assert!(passes(&figures, state, 1, at(100_000)));
 }
 
 #[test]
 fn a_burst_after_idle_time_is_no_larger_than_the_bucket() {
     let figures = params(10, SECOND, 10);
-    let mut state = bucket(&decide(&figures, None, Cost::ONE, at(0)));
+    let mut state = bucket(&decide(&figures, None, want(Cost::ONE), at(0)));
     let now = at(1_700_000);
     let mut passed = 0;
     while passes(&figures, state, 1, now) {
-        state = bucket(&decide(&figures, state, Cost::ONE, now));
+        state = bucket(&decide(&figures, state, want(Cost::ONE), now));
         passed += 1;
     }
     assert_eq!(passed, 10);
@@ -125,25 +139,25 @@ fn a_burst_after_idle_time_is_no_larger_than_the_bucket() {
 #[test]
 fn changed_figures_go_on_from_what_was_used() {
     let before = params(10, SECOND, 10);
-    let state = bucket(&decide(&before, None, cost(4), at(0)));
+    let state = bucket(&decide(&before, None, want(cost(4)), at(0)));
     for (name, after, remaining) in [
         ("a larger burst", params(10, SECOND, 100), 95),
         ("a smaller burst", params(10, SECOND, 5), 0),
         ("another rate", params(1, DAY, 10), 5),
     ] {
-        let step = decide(&after, state, Cost::ONE, at(0));
+        let step = decide(&after, state, want(Cost::ONE), at(0));
         assert_eq!(step.decision.remaining, remaining, "{name}");
     }
     let smaller = params(10, SECOND, 3);
     assert!(in_debt(&smaller, state.unwrap()));
-    assert_eq!(wait(&decide(&smaller, state, Cost::ONE, at(0))), Some(200_000));
+    assert_eq!(wait(&decide(&smaller, state, want(Cost::ONE), at(0))), Some(200_000));
 }
 
 #[test]
 fn a_clock_that_is_a_little_behind_waits_for_the_state() {
     let figures = params(1, SECOND, 1);
-    let state = bucket(&decide(&figures, None, Cost::ONE, at(10 * SECOND)));
-    let step = decide(&figures, state, Cost::ONE, at(9 * SECOND));
+    let state = bucket(&decide(&figures, None, want(Cost::ONE), at(10 * SECOND)));
+    let step = decide(&figures, state, want(Cost::ONE), at(9 * SECOND));
     assert_eq!(wait(&step), Some(2 * SECOND));
     assert_eq!(step.kept, None);
 }
@@ -151,8 +165,8 @@ fn a_clock_that_is_a_little_behind_waits_for_the_state() {
 #[test]
 fn a_clock_that_stepped_back_takes_the_state_with_it() {
     let figures = params(1, SECOND, 1);
-    let state = bucket(&decide(&figures, None, Cost::ONE, at(3_600 * SECOND)));
-    let step = decide(&figures, state, Cost::ONE, at(SECOND));
+    let state = bucket(&decide(&figures, None, want(Cost::ONE), at(3_600 * SECOND)));
+    let step = decide(&figures, state, want(Cost::ONE), at(SECOND));
     assert_eq!(wait(&step), Some(SECOND));
     assert!(passes(&figures, bucket(&step), 1, at(2 * SECOND)));
 }
@@ -180,7 +194,7 @@ proptest! {
                 reached = now;
             }
             let tokens = tokens.min(figures.burst.get());
-            let step = decide(&figures, state, cost(tokens), at(now));
+            let step = decide(&figures, state, want(cost(tokens)), at(now));
             state = bucket(&step).or(state);
             if step.decision.outcome == Outcome::Allow {
                 passed.push((time, tokens));
@@ -205,7 +219,7 @@ proptest! {
     ) {
         let tokens = tokens.min(figures.burst.get());
         let now = at(state.at.as_micros().saturating_add_signed(off));
-        let step = decide(&figures, Some(state), cost(tokens), now);
+        let step = decide(&figures, Some(state), want(cost(tokens)), now);
         if step.decision.outcome == Outcome::Allow {
             return Ok(());
         }
@@ -229,8 +243,8 @@ proptest! {
         if fresh < Timestamp::MAX {
             let now = fresh.plus_micros(later);
             prop_assert_eq!(
-                decide(&figures, Some(state), cost(tokens), now),
-                decide(&figures, None, cost(tokens), now)
+                decide(&figures, Some(state), want(cost(tokens)), now),
+                decide(&figures, None, want(cost(tokens)), now)
             );
             if state.missing > 0 || state.rest > 0 {
                 let before = at(fresh.as_micros() - 1);
@@ -246,13 +260,10 @@ proptest! {
         back in 1_u64..(1 << 52),
     ) {
         let now = at(state.at.as_micros() - back);
-        let before = decide(&figures, Some(state), Cost::ONE, state.at);
-        let step = decide(&figures, Some(state), Cost::ONE, now);
+        let before = decide(&figures, Some(state), want(Cost::ONE), state.at);
+        let step = decide(&figures, Some(state), want(Cost::ONE), now);
         prop_assert!(step.untouched <= before.untouched);
-        let kept = match step.kept {
-            Some(AnyState::TokenBucket(kept)) => kept,
-            None => state,
-        };
+        let kept = step.kept.map_or(state, own);
         prop_assert!(kept.at.micros_since(now) <= STALE);
         let to_fill = time_to_gain(&figures, state.missing, state.rest);
         prop_assert!(fresh_at(&figures, kept) <= now.plus_micros(STALE).plus_micros(to_fill));
@@ -265,10 +276,10 @@ proptest! {
         later in 0_u64..DAY,
     ) {
         let now = state.at.plus_micros(later);
-        let step = decide(&figures, Some(state), cost(tokens), now);
+        let step = decide(&figures, Some(state), want(cost(tokens)), now);
         if let Some(AnyState::TokenBucket(taken)) = step.taken {
-            let back = give_back(&figures, taken, tokens, now);
-            let again = decide(&figures, back, cost(tokens), now);
+            let back = settle(&figures, Some(taken), Difference::Less(tokens), now);
+            let again = decide(&figures, back, want(cost(tokens)), now);
             prop_assert_eq!(again.decision, step.decision);
             prop_assert_eq!(again.untouched, step.untouched);
         }
@@ -279,7 +290,7 @@ proptest! {
         (figures, state) in any_bucket(),
         other in any_params(),
     ) {
-        let step = decide(&other, Some(state), Cost::ONE, state.at);
+        let step = decide(&other, Some(state), want(Cost::ONE), state.at);
         let used = state.missing + u64::from(state.rest > 0);
         prop_assert_eq!(step.untouched, other.burst.get().saturating_sub(used));
         prop_assert!(fresh_at(&figures, state) >= state.at);

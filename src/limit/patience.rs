@@ -1,0 +1,32 @@
+//! How long a request may be held.
+
+use std::time::Duration;
+
+use super::rate::EXACT;
+
+/// A time for which a request may be held instead of refused, in whole microseconds below 2^53.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Patience(u64);
+
+impl Patience {
+    /// It is not held.
+    pub const NONE: Self = Self(0);
+
+    /// As long as need be.
+    pub const ENDLESS: Self = Self(EXACT - 1);
+
+    /// Up to this long; a time that is beyond what can be counted is [`Patience::ENDLESS`].
+    pub fn of(time: Duration) -> Self {
+        Self(u64::try_from(time.as_micros()).map_or(EXACT - 1, |micros| micros.min(EXACT - 1)))
+    }
+
+    /// In microseconds.
+    pub fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// Whether a request may be held for so many microseconds.
+    pub fn bears(self, micros: u64) -> bool {
+        micros <= self.0
+    }
+}
