@@ -14,6 +14,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use self::filter::LogFilter;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
+use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::{Mode, Scope};
 use crate::request::client::Trust;
@@ -132,6 +133,14 @@ pub struct LimitSpec {
     pub overrides: Overrides<Figures>,
     /// What a request takes.
     pub cost: CostSpec,
+    /// How long a request is held that would then pass; [`Patience::ENDLESS`] where the figures bound
+    /// it.
+    pub wait: Patience,
+    /// Requests that this process holds for it at once.
+    pub max_waiting: usize,
+    /// Other figures, tried in shadow on what its own figures decide: a limit whose name, figures and
+    /// mode are its own and all else this one's.
+    pub candidate: Option<Arc<Self>>,
     /// What it never looks at.
     pub exempt: Exempt,
     /// Whether its refusal counts. A limit that is off is in no route.

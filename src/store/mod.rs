@@ -52,10 +52,25 @@ pub struct Answer {
     pub decisions: PerAsk<Option<Decision>>,
     /// What the enforcing limits mean together; its `by` is a place among the asks.
     pub verdict: Verdict,
+    /// In the asks' order, whose bucket it was that decided; of no meaning where none did.
+    pub keepers: PerAsk<Keeper>,
+}
+
+/// Who keeps a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// This process.
+    Process,
+    /// Redis.
+    Redis,
 }
 
 impl Answer {
-    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>) -> Self {
+    fn new(
+        asks: &[BucketAsk<'_>],
+        decisions: PerAsk<Option<Decision>>,
+        keepers: PerAsk<Keeper>,
+    ) -> Self {
         let enforcing = asks
             .iter()
             .zip(&decisions)
@@ -63,14 +78,15 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        Self { decisions, verdict }
+        Self { decisions, verdict, keepers }
     }
 }
 
 impl From<Decided> for Answer {
     fn from(decided: Decided) -> Self {
+        let keepers = decided.decisions.iter().map(|_| Keeper::Process).collect();
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, verdict: decided.verdict }
+        Self { decisions, verdict: decided.verdict, keepers }
     }
 }
 
@@ -260,6 +276,26 @@ impl Store {
         }
     }
 
+    /// Gives back what was taken for an ask, where the bucket is that decided on it. What this process
+    /// keeps is given back before this returns, and for Redis a task is left behind: whoever gives
+    /// back is about to end.
+    pub fn give_back(self: &Arc<Self>, taken: Taken, now: Timestamp) {
+        let used = Difference::Less(taken.ask.cost.get());
+        if taken.keeper == Keeper::Process {
+            return self.shared.memory.settle(&taken.bucket(), used, now);
+        }
+        // Without a runtime the worker has ended, and with it its connection.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let store = Arc::clone(self);
+            runtime.spawn(async move {
+                if let Some(redis) = &store.redis {
+                    // Where Redis does not answer the tokens are gone, as after any lost call.
+                    let _ = redis.settle(&taken.bucket(), used).await;
+                }
+            });
+        }
+    }
+
     /// Makes the ask's bucket a new one, in this process too.
     ///
     /// # Errors
@@ -275,6 +311,25 @@ impl Store {
     /// Redis, where it holds the ask's bucket.
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
+    }
+}
+
+/// What was taken for an ask, to be given back perhaps.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The limit.
+    pub spec: Arc<LimitSpec>,
+    /// The request's key, plain.
+    pub key: Key,
+    /// What was asked.
+    pub ask: Ask,
+    /// Who keeps the bucket.
+    pub keeper: Keeper,
+}
+
+impl Taken {
+    fn bucket(&self) -> BucketAsk<'_> {
+        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
     }
 }
 
