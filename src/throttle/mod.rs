@@ -1,5 +1,6 @@
 //! Where a request meets its limits: keys, one question to the store, one verdict, and perhaps a wait.
 
+mod candidate;
 mod queue;
 
 use std::fmt;
@@ -21,10 +22,10 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, Keyed, View};
-use crate::store::{BucketAsk, Keeper, Store, Taken};
+use crate::store::{BucketAsk, Keeper, Store};
 
 pub use self::queue::Waiting;
-use self::queue::{NoTurn, Place, Reserved};
+use self::queue::{NoTurn, Place};
 
 /// One worker's way to the limits.
 pub struct Throttle {
@@ -126,7 +127,7 @@ impl Throttle {
         now: Timestamp,
     ) -> Result<Quotas, Refused> {
         let mut applying = applying(plan, route, request)?;
-        leave_closed(&mut applying);
+        candidate::leave_closed(&mut applying);
         if applying.is_empty() {
             return Ok(Quotas::new());
         }
@@ -147,7 +148,7 @@ impl Throttle {
         match decided.verdict {
             Verdict::Pass { wait } if wait.is_zero() => Ok(quotas),
             Verdict::Pass { wait } => {
-                let by = slowest(&applying, &decided.decisions, wait);
+                let by = queue::slowest(&applying, &decided.decisions, wait);
                 self.tell(&applying[by], request, Shown::Delayed { delay: wait }, now);
                 // Few requests wait, and none of the others is to make room for it.
                 let held = Box::pin(self.hold(wait, &applying, places, decided, now));
@@ -156,7 +157,7 @@ impl Throttle {
                     Err(NoTurn { left }) => {
                         let limit = &applying[by];
                         self.metrics.decision(limit.spec.name.as_str(), DecisionKind::Rejected);
-                        let quotas = without_turn(quotas, left);
+                        let quotas = queue::without_turn(quotas, left);
                         let retry_after = Some(left);
                         Err(self.refuse(plan, limit, request, (retry_after, quotas), now))
                     }
@@ -179,38 +180,6 @@ impl Throttle {
         self.tell(limit, request, Shown::Rejected { retry_after }, now);
         let answer = limit.spec.reject.as_ref().unwrap_or(&plan.reject).clone();
         Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer }))
-    }
-
-    /// Holds a request that passes after this wait. The limits that do not delay it give their places
-    /// back at once.
-    async fn hold(
-        &self,
-        wait: Duration,
-        applying: &[Applying<'_>],
-        mut places: PerAsk<Option<Place>>,
-        decided: Decided,
-        now: Timestamp,
-    ) -> Result<(), NoTurn> {
-        let due = Instant::now() + wait;
-        let Decided { decisions, keepers, .. } = decided;
-        let mut taken = PerAsk::new();
-        for (at, (limit, decision)) in applying.iter().zip(decisions).enumerate() {
-            let Some(Decision { outcome, .. }) = decision else { continue };
-            if !matches!(outcome, Outcome::Delay(_)) {
-                places[at] = None;
-            }
-            // The verdict is to pass, so whoever let it pass has taken.
-            if let (true, Figures::Limited(algorithm)) = (outcome.passes(), limit.figures) {
-                let ask =
-                    Ask { algorithm, cost: limit.cost, patience: Patience::NONE, mode: limit.mode };
-                let (spec, key) = (Arc::clone(limit.spec), limit.key.clone());
-                taken.push(Taken { spec, key, ask, keeper: keepers[at] });
-            }
-        }
-        let reserved = Reserved::new(&self.store, taken, now);
-        self.waiting.hold(due).await?;
-        reserved.keep();
-        Ok(())
     }
 
     /// Asks the store about the limits that need one, and joins what needs none.
@@ -371,64 +340,14 @@ fn apply<'p>(
     if figures == Figures::Unlimited && candidate.is_none() {
         return Ok(());
     }
-    let cost = cost(&spec.cost, request.headers)?;
-    let candidate = candidate.map(|candidate| Applying {
-        spec: candidate,
-        key: key.clone(),
-        figures: candidate.figures,
-        cost,
-        mode: match (figures, spec.mode) {
-            // What does not refuse needs nobody to stand in for it.
-            (Figures::Unlimited, _) | (_, Mode::Shadow) => Mode::Shadow,
-            _ => Mode::Candidate,
-        },
-    });
+    let limit =
+        Applying { spec, key, figures, cost: cost(&spec.cost, request.headers)?, mode: spec.mode };
+    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit));
     if figures != Figures::Unlimited {
-        applying.push(Applying { spec, key, figures, cost, mode: spec.mode });
+        applying.push(limit);
     }
     applying.extend(candidate);
     Ok(())
-}
-
-/// Where a limit lets nothing pass, ever, the others take nothing and need not be asked: all of them
-/// but its candidate are left out.
-fn leave_closed(applying: &mut PerAsk<Applying<'_>>) {
-    let mut closed = applying
-        .iter()
-        .enumerate()
-        .filter(|(_, limit)| limit.is_closed() && limit.mode == Mode::Enforce)
-        .map(|(place, _)| place);
-    let Some(first) = closed.next() else { return };
-    let is_only_one = closed.next().is_none();
-    let mut place = 0;
-    applying.retain(|limit| {
-        let is_tried = is_only_one && place == first + 1 && limit.mode == Mode::Candidate;
-        place += 1;
-        if is_tried {
-            limit.mode = Mode::Shadow;
-        }
-        is_tried || limit.is_closed()
-    });
-}
-
-/// The place of the limit for which a request waits so long.
-fn slowest(applying: &[Applying<'_>], decisions: &[Option<Decision>], wait: Duration) -> usize {
-    let mut limits = applying.iter().zip(decisions);
-    let slowest = limits.position(|(limit, decision)| {
-        limit.mode == Mode::Enforce
-            && decision.is_some_and(|decision| decision.outcome == Outcome::Delay(wait))
-    });
-    slowest.unwrap_or_default()
-}
-
-/// What the limits say to a request that was to wait for so long and cannot.
-fn without_turn(mut quotas: Quotas, left: Duration) -> Quotas {
-    for quota in &mut quotas {
-        if matches!(quota.outcome, Outcome::Delay(_)) {
-            quota.outcome = Outcome::Reject { retry_after: Some(left) };
-        }
-    }
-    quotas
 }
 
 /// What a request takes from a bucket.

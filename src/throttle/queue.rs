@@ -12,9 +12,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::limit::decide::PerAsk;
+use super::{Applying, Decided, Quotas, Throttle};
+use crate::limit::Mode;
+use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::name::Name;
+use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
+use crate::plan::Figures;
 use crate::store::{Store, Taken};
 
 /// What all workers know of the requests that wait.
@@ -130,6 +135,64 @@ impl Drop for Reserved<'_> {
             self.store.give_back(taken, then.plus(at.elapsed()));
         }
     }
+}
+
+impl Throttle {
+    /// Holds a request that passes after this wait. The limits that do not delay it give their places
+    /// back at once.
+    pub(super) async fn hold(
+        &self,
+        wait: Duration,
+        applying: &[Applying<'_>],
+        mut places: PerAsk<Option<Place>>,
+        decided: Decided,
+        now: Timestamp,
+    ) -> Result<(), NoTurn> {
+        let due = Instant::now() + wait;
+        let Decided { decisions, keepers, .. } = decided;
+        let mut taken = PerAsk::new();
+        for (at, (limit, decision)) in applying.iter().zip(decisions).enumerate() {
+            let Some(Decision { outcome, .. }) = decision else { continue };
+            if !matches!(outcome, Outcome::Delay(_)) {
+                places[at] = None;
+            }
+            // The verdict is to pass, so whoever let it pass has taken.
+            if let (true, Figures::Limited(algorithm)) = (outcome.passes(), limit.figures) {
+                let ask =
+                    Ask { algorithm, cost: limit.cost, patience: Patience::NONE, mode: limit.mode };
+                let (spec, key) = (Arc::clone(limit.spec), limit.key.clone());
+                taken.push(Taken { spec, key, ask, keeper: keepers[at] });
+            }
+        }
+        let reserved = Reserved::new(&self.store, taken, now);
+        self.waiting.hold(due).await?;
+        reserved.keep();
+        Ok(())
+    }
+}
+
+/// The place of the limit for which a request waits so long.
+pub(super) fn slowest(
+    applying: &[Applying<'_>],
+    decisions: &[Option<Decision>],
+    wait: Duration,
+) -> usize {
+    let mut limits = applying.iter().zip(decisions);
+    let slowest = limits.position(|(limit, decision)| {
+        limit.mode == Mode::Enforce
+            && decision.is_some_and(|decision| decision.outcome == Outcome::Delay(wait))
+    });
+    slowest.unwrap_or_default()
+}
+
+/// What the limits say to a request that was to wait for so long and cannot.
+pub(super) fn without_turn(mut quotas: Quotas, left: Duration) -> Quotas {
+    for quota in &mut quotas {
+        if matches!(quota.outcome, Outcome::Delay(_)) {
+            quota.outcome = Outcome::Reject { retry_after: Some(left) };
+        }
+    }
+    quotas
 }
 
 #[cfg(test)]
