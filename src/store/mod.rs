@@ -276,23 +276,27 @@ impl Store {
         }
     }
 
-    /// Gives back what was taken for an ask, where the bucket is that decided on it. What this process
-    /// keeps is given back before this returns, and for Redis a task is left behind: whoever gives
-    /// back is about to end.
-    pub fn give_back(self: &Arc<Self>, taken: Taken, now: Timestamp) {
-        let used = Difference::Less(taken.ask.cost.get());
+    /// Gives back what was taken for an ask, where the bucket is that decided on it. Where Redis does
+    /// not answer it is gone, as after any lost call.
+    pub async fn give_back(&self, taken: &Taken, now: Timestamp) {
+        let (bucket, used) = (taken.bucket(), Difference::Less(taken.ask.cost.get()));
+        match (taken.keeper, &self.redis) {
+            (Keeper::Redis, Some(redis)) => drop(redis.settle(&bucket, used).await),
+            _ => self.shared.memory.settle(&bucket, used, now),
+        }
+    }
+
+    /// The same for those who cannot wait: what this process keeps is back when this returns, and for
+    /// Redis a task is left behind.
+    pub fn give_back_soon(self: &Arc<Self>, taken: Taken, now: Timestamp) {
         if taken.keeper == Keeper::Process {
+            let used = Difference::Less(taken.ask.cost.get());
             return self.shared.memory.settle(&taken.bucket(), used, now);
         }
         // Without a runtime the worker has ended, and with it its connection.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let store = Arc::clone(self);
-            runtime.spawn(async move {
-                if let Some(redis) = &store.redis {
-                    // Where Redis does not answer the tokens are gone, as after any lost call.
-                    let _ = redis.settle(&taken.bucket(), used).await;
-                }
-            });
+            runtime.spawn(async move { store.give_back(&taken, now).await });
         }
     }
 

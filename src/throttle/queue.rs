@@ -126,13 +126,25 @@ impl<'s> Reserved<'s> {
     pub(super) fn keep(mut self) {
         self.taken.clear();
     }
+
+    /// It does not, and there is time to say so.
+    async fn give_back(mut self) {
+        while let Some(taken) = self.taken.pop() {
+            self.store.give_back(&taken, self.now()).await;
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        let (then, at) = self.known;
+        then.plus(at.elapsed())
+    }
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        let (then, at) = self.known;
+        let now = self.now();
         for taken in self.taken.drain(..) {
-            self.store.give_back(taken, then.plus(at.elapsed()));
+            self.store.give_back_soon(taken, now);
         }
     }
 }
@@ -165,9 +177,13 @@ impl Throttle {
             }
         }
         let reserved = Reserved::new(&self.store, taken, now);
-        self.waiting.hold(due).await?;
-        reserved.keep();
-        Ok(())
+        let went = self.waiting.hold(due).await;
+        match went {
+            Ok(()) => reserved.keep(),
+            // The process is about to end, and must not do so before.
+            Err(_) => reserved.give_back().await,
+        }
+        went
     }
 }
 

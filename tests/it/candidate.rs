@@ -191,6 +191,21 @@ fn without_redis_a_candidate_is_tried_in_the_process() {
 }
 
 #[test]
+fn a_candidate_goes_where_its_limit_goes() {
+    let redis = RedisServer::start();
+    let store = format!("url = \"{}\"\ntimeout = \"10s\"\n", redis.url());
+    // The limit's own key cannot be asked, and another's in front of it can.
+    let limits = "[limits.other]\nrate = \"9/h\"\n\
+                  [limits.client]\nrate = \"2/h\"\ncandidate = { rate = \"3/h\" }\n";
+    let _: i64 = redis.run(&["LPUSH", "tidegate:client", "x"]);
+    let proxy = Tidegate::start(&config(&store, limits));
+    assert_eq!(passed(&ask(&proxy, 5)), 2);
+    assert_eq!(counts(&proxy, "client:candidate"), [3, 0, 2]);
+    let there: i64 = redis.run(&["EXISTS", "tidegate:client:candidate"]);
+    assert_eq!(there, 0);
+}
+
+#[test]
 fn a_candidate_whose_key_is_of_another_type_stops_nobody() {
     let redis = RedisServer::start();
     let store = format!("url = \"{}\"\ntimeout = \"10s\"\n", redis.url());

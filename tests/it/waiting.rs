@@ -343,6 +343,26 @@ fn a_drain_rejects_them_whose_turn_does_not_come() {
         let lines = proxy.log.with("throttled");
         let decisions: Vec<_> = lines.iter().map(|line| line["decision"].clone()).collect();
         assert_eq!(decisions, ["delayed", "rejected"]);
+        if !store.is_empty() {
+            let other = Tidegate::start(&file);
+            let _next = hold(&other, "a");
+            assert!(is_hours(delays(&other)[0], 1), "its place was given back");
+        }
+    });
+}
+
+#[test]
+fn whoever_waits_does_not_keep_a_process_that_is_told_twice() {
+    in_both_stores(|store| {
+        let file = config("drain_timeout = \"9h\"", store, &format!("{LEAKY}queue = 5\n"), None);
+        let mut proxy = Tidegate::start(&file);
+        assert_eq!(user(proxy.address, "a").status, 200);
+        let mut client = hold(&proxy, "a");
+        proxy.signal("TERM");
+        proxy.log.wait("draining", |_| true);
+        proxy.signal("TERM");
+        assert_eq!(proxy.wait().code(), Some(0));
+        assert!(client.is_closed());
     });
 }
 
