@@ -58,7 +58,7 @@ fn a_candidate_is_told_and_has_no_effect() {
         assert_eq!(counts(&proxy, "client"), [5, 0, 0]);
         assert_eq!(counts(&proxy, "client:candidate"), [2, 0, 3]);
         if let Some(redis) = redis {
-            let mut keys: Vec<String> = redis.run(&["KEYS", "tidegate:*"]);
+            let mut keys: Vec<String> = redis.run(&["KEYS", "tidegate:{*"]);
             keys.sort();
             let own = "tidegate:{127.0.0.1}:client";
             assert_eq!(keys, [own.to_owned(), format!("{own}:candidate")]);

@@ -16,27 +16,22 @@ use crate::support::limits::bucket;
 use crate::support::metrics::Metrics;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
 use crate::support::wait_until;
 
 /// Bounds of an hour in milliseconds, for what began less than the first of them ago.
 const HOUR: u64 = 3_600_000;
 const WHILE: u64 = 600_000;
 
-/// A file with these limits on one route to `api`, or on one that answers by itself.
-fn config(server: &str, store: &str, limits: &str, api: Option<&Upstream>) -> String {
+/// A file with these limits on one route, which answers by itself.
+fn config(server: &str, store: &str, limits: &str) -> String {
     let names: Vec<_> = limits
         .lines()
         .filter_map(|line| line.strip_prefix("[limits.")?.strip_suffix(']'))
         .collect();
-    let (upstream, target) = match api {
-        Some(api) => (section(&[api]), "upstream = \"api\""),
-        None => (String::new(), "respond = { status = 200 }"),
-    };
     format!(
         "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{server}\n[admin]\nlisten = \"LISTEN\"\n\
-         [log]\nthrottle = \"each\"\naccess = true\n[store]\n{store}\n{upstream}{limits}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\n{target}\nlimits = {names:?}\n"
+         [log]\nthrottle = \"each\"\naccess = true\n[store]\n{store}\n{limits}\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = {names:?}\n"
     )
 }
 
@@ -69,9 +64,9 @@ fn ask(address: SocketAddr, user: &str) -> Connection {
 
 /// A request of a user, once it is held.
 fn hold(proxy: &Tidegate, user: &str) -> Connection {
-    let before = held(proxy);
+    let before = (held(proxy), delays(proxy).len());
     let client = ask(proxy.address, user);
-    wait_until("a request is held", || held(proxy) > before);
+    wait_until("a request is held", || held(proxy) > before.0 && delays(proxy).len() > before.1);
     client
 }
 
@@ -94,7 +89,7 @@ fn is_hours(millis: u64, hours: u64) -> bool {
 fn a_leaky_bucket_holds_its_queue_and_rejects_one_more() {
     in_both_stores(|store| {
         let limits = format!("{LEAKY}queue = 5\n");
-        let proxy = Tidegate::start(&config("", store, &limits, None));
+        let proxy = Tidegate::start(&config("", store, &limits));
         let first = user(proxy.address, "a");
         assert_eq!(first.status, 200);
         assert_eq!(first.header("ratelimit-policy").unwrap(), "\"user\";q=6;w=21600");
@@ -120,9 +115,8 @@ fn a_leaky_bucket_holds_its_queue_and_rejects_one_more() {
 #[test]
 fn requests_of_a_key_leave_in_the_order_in_which_they_came() {
     in_both_stores(|store| {
-        let api = Upstream::echoing();
         let limits = "[limits.all]\nalgorithm = \"leaky-bucket\"\nrate = \"20/s\"\nqueue = 9\n";
-        let proxy = Tidegate::start(&config("", store, limits, Some(&api)));
+        let mut proxy = Tidegate::start(&config("", store, limits));
         let clients = (0..10).map(|n| {
             let client = ask(proxy.address, &n.to_string());
             // Decided on, be it that it has gone already.
@@ -134,9 +128,11 @@ fn requests_of_a_key_leave_in_the_order_in_which_they_came() {
         for mut client in clients.collect::<Vec<_>>() {
             assert_eq!(client.reply("GET").status, 200);
         }
-        let order: Vec<_> = api.requests().iter().map(|got| got.path().to_owned()).collect();
-        assert_eq!(order, (0..10).map(|n| format!("/{n}")).collect::<Vec<_>>());
         assert_eq!(said(&proxy, "all", "rejected"), 0.0);
+        assert!(proxy.stop().success());
+        // Each was answered in the turn in which it went on.
+        let order = proxy.log.with("request").into_iter().map(|line| line["path"].clone());
+        assert_eq!(order.collect::<Vec<_>>(), (0..10).map(|n| format!("/{n}")).collect::<Vec<_>>());
     });
 }
 
@@ -144,7 +140,7 @@ fn requests_of_a_key_leave_in_the_order_in_which_they_came() {
 fn a_token_bucket_holds_for_as_long_as_it_is_told() {
     in_both_stores(|store| {
         let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\nwait = \"2h\"\n";
-        let proxy = Tidegate::start(&config("", store, limits, None));
+        let proxy = Tidegate::start(&config("", store, limits));
         assert_eq!(user(proxy.address, "a").status, 200);
         let _held = [hold(&proxy, "a"), hold(&proxy, "a")];
         let delays = delays(&proxy);
@@ -161,7 +157,7 @@ fn a_token_bucket_holds_for_as_long_as_it_is_told() {
 fn a_request_that_was_held_is_answered_like_any_other() {
     in_both_stores(|store| {
         let limits = "[limits.all]\nrate = \"5/s\"\nburst = 1\nwait = \"10s\"\n";
-        let mut proxy = Tidegate::start(&config("", store, limits, None));
+        let mut proxy = Tidegate::start(&config("", store, limits));
         let mut client = Connection::open(proxy.address);
         wait_until("a request was held", || {
             let reply = client.get("/there", &[]);
@@ -193,7 +189,7 @@ fn the_longest_wait_counts_and_a_limit_that_refuses_spares_all_of_them() {
     let limits = "[limits.short]\nrate = \"1/m\"\nwait = \"9h\"\n\
                   [limits.long]\nrate = \"1/h\"\nwait = \"9h\"\n\
                   [limits.hard]\nrate = \"2/d\"\n";
-    let proxy = Tidegate::start(&config("", "", limits, None));
+    let proxy = Tidegate::start(&config("", "", limits));
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
     let waits = hold(&proxy, "a");
     let line = proxy.log.wait("throttled", |_| true);
@@ -217,7 +213,7 @@ fn a_client_that_leaves_gives_its_place_back() {
         let limits = format!(
             "{LEAKY}queue = 5\n[limits.try]\nkey = [\"header:x-user\"]\nrate = \"2/d\"\nmode = \"shadow\"\n"
         );
-        let proxy = Tidegate::start(&config("", store, &limits, None));
+        let proxy = Tidegate::start(&config("", store, &limits));
         for (user_name, head, rest) in [
             ("plain", "GET /", ""),
             ("uploading", "POST /", "content-length: 10\r\n\r\nhalf"),
@@ -228,7 +224,7 @@ fn a_client_that_leaves_gives_its_place_back() {
             let before = delays(&proxy).len();
             let mut client = Connection::open(proxy.address);
             client.send(format!("{head} HTTP/1.1\r\nhost: a\r\nx-user: {user_name}\r\n{rest}"));
-            wait_until("it is held", || held(&proxy) == 1.0);
+            wait_until("it is held", || held(&proxy) == 1.0 && delays(&proxy).len() > before);
             drop(client);
             wait_until("it is not held any more", || held(&proxy) == 0.0);
             let next = hold(&proxy, user_name);
@@ -246,7 +242,7 @@ fn a_client_that_leaves_gives_its_place_back() {
 fn what_the_process_decided_without_redis_is_given_back_there() {
     let mut redis = RedisServer::start();
     let store = format!("url = \"{}\"\ntimeout = \"10s\"\n", redis.url());
-    let proxy = Tidegate::start(&config("", &store, &format!("{LEAKY}queue = 5\n"), None));
+    let proxy = Tidegate::start(&config("", &store, &format!("{LEAKY}queue = 5\n")));
     redis.kill();
     // The process's own buckets decide.
     assert_eq!(user(proxy.address, "a").status, 200);
@@ -268,7 +264,7 @@ fn what_the_process_decided_without_redis_is_given_back_there() {
 fn only_so_many_wait() {
     in_both_stores(|store| {
         let limits = format!("{LEAKY}queue = 50\nmax_waiting = 2\n");
-        let file = config("", store, &limits, None).replace("workers = 1", "workers = 3");
+        let file = config("", store, &limits).replace("workers = 1", "workers = 3");
         let proxy = Tidegate::start(&file);
         for name in ["a", "b"] {
             assert_eq!(user(proxy.address, name).status, 200);
@@ -290,13 +286,13 @@ fn only_so_many_wait() {
 
 #[test]
 fn where_nobody_may_wait_a_leaky_bucket_only_spaces() {
-    let proxy = Tidegate::start(&config("", "", &format!("{LEAKY}max_waiting = 0\n"), None));
+    let proxy = Tidegate::start(&config("", "", &format!("{LEAKY}max_waiting = 0\n")));
     assert_eq!((user(proxy.address, "a").status, user(proxy.address, "a").status), (200, 429));
 }
 
 #[test]
 fn a_reload_changes_nothing_for_those_who_wait() {
-    let file = |rest: &str| config("", "", &format!("{LEAKY}queue = 5\n{rest}"), None);
+    let file = |rest: &str| config("", "", &format!("{LEAKY}queue = 5\n{rest}"));
     let proxy = Tidegate::start(&file(""));
     assert_eq!(user(proxy.address, "a").status, 200);
     let mut client = hold(&proxy, "a");
@@ -313,7 +309,7 @@ fn a_reload_changes_nothing_for_those_who_wait() {
 #[test]
 fn a_drain_lets_them_finish_whose_turn_comes_in_time() {
     let limits = "[limits.all]\nalgorithm = \"leaky-bucket\"\nrate = \"4/s\"\nqueue = 9\n";
-    let mut proxy = Tidegate::start(&config("drain_timeout = \"1h\"", "", limits, None));
+    let mut proxy = Tidegate::start(&config("drain_timeout = \"1h\"", "", limits));
     let mut clients: Vec<_> = (0..4).map(|_| ask(proxy.address, "a")).collect();
     wait_until("all are decided on", || {
         said(&proxy, "all", "allowed") + said(&proxy, "all", "delayed") == 4.0
@@ -328,7 +324,7 @@ fn a_drain_lets_them_finish_whose_turn_comes_in_time() {
 #[test]
 fn a_drain_rejects_them_whose_turn_does_not_come() {
     in_both_stores(|store| {
-        let file = config("drain_timeout = \"30s\"", store, &format!("{LEAKY}queue = 5\n"), None);
+        let file = config("drain_timeout = \"30s\"", store, &format!("{LEAKY}queue = 5\n"));
         let mut proxy = Tidegate::start(&file);
         assert_eq!(user(proxy.address, "a").status, 200);
         let mut client = hold(&proxy, "a");
@@ -354,7 +350,7 @@ fn a_drain_rejects_them_whose_turn_does_not_come() {
 #[test]
 fn whoever_waits_does_not_keep_a_process_that_is_told_twice() {
     in_both_stores(|store| {
-        let file = config("drain_timeout = \"9h\"", store, &format!("{LEAKY}queue = 5\n"), None);
+        let file = config("drain_timeout = \"9h\"", store, &format!("{LEAKY}queue = 5\n"));
         let mut proxy = Tidegate::start(&file);
         assert_eq!(user(proxy.address, "a").status, 200);
         let mut client = hold(&proxy, "a");
@@ -370,7 +366,7 @@ fn whoever_waits_does_not_keep_a_process_that_is_told_twice() {
 fn a_limit_in_shadow_holds_nobody() {
     in_both_stores(|store| {
         let limits = format!("{LEAKY}queue = 1\nmode = \"shadow\"\n");
-        let proxy = Tidegate::start(&config("", store, &limits, None));
+        let proxy = Tidegate::start(&config("", store, &limits));
         for _ in 0..4 {
             assert_eq!(user(proxy.address, "a").status, 200);
         }
