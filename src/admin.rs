@@ -114,7 +114,7 @@ impl Admin {
         let rendered = process.metrics.render(&Snapshot {
             version: env!("CARGO_PKG_VERSION"),
             store_up: store.redis_up.unwrap_or(true),
-            waiting: 0,
+            waiting: process.waiting.held() as u64,
             connections: process.slots.open() as u64,
             memory_keys: store.keys as u64,
             shared_decisions: store.shared_uses,

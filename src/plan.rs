@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use self::filter::LogFilter;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
+use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::{Mode, Scope};
 use crate::request::client::Trust;
@@ -133,6 +134,14 @@ pub struct LimitSpec {
     pub overrides: Overrides<Figures>,
     /// What a request takes.
     pub cost: CostSpec,
+    /// How long a request is held that would then pass; [`Patience::ENDLESS`] where the figures bound
+    /// it.
+    pub wait: Patience,
+    /// Requests that this process holds for it at once.
+    pub max_waiting: usize,
+    /// Other figures, tried in shadow on what its own figures decide: a limit whose name, figures and
+    /// mode are its own and all else this one's.
+    pub candidate: Option<Arc<Self>>,
     /// What it never looks at.
     pub exempt: Exempt,
     /// Whether its refusal counts. A limit that is off is in no route.

@@ -2,13 +2,16 @@
 
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
 use super::{ConfigFile, Ended, Failure, print};
 use crate::config;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
+use crate::limit::patience::Patience;
 use crate::limit::{Mode, Scope};
 use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation};
 use crate::proxy;
@@ -284,7 +287,7 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     // What a limit in shadow cannot count, it lets pass.
     let refused = |error: &dyn fmt::Display| match spec.mode {
         Mode::Enforce => format!("{name} refuses it with 400: {error}"),
-        Mode::Shadow => format!("{name} (shadow) does not count it: {error}"),
+        Mode::Shadow | Mode::Candidate => format!("{name} (shadow) does not count it: {error}"),
     };
     let key = match spec.key.key(view) {
         Ok(Keyed::Key(key)) => key,
@@ -307,10 +310,12 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
     let algorithm = match overridden.unwrap_or(&spec.figures) {
         Figures::Unlimited => {
-            return text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
+            text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
+            return describe_candidate(plan, spec, &key, text);
         }
         Figures::Nothing => {
-            return text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
+            text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
+            return describe_candidate(plan, spec, &key, text);
         }
         Figures::Limited(algorithm) => algorithm,
     };
@@ -320,8 +325,49 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     } else if cost.get() > 1 {
         text.more(format_args!("costs {cost}"));
     }
+    describe_wait(spec, text);
     describe_key(plan, spec, &key, text);
-    let name = BucketName { prefix: &plan.store.prefix, spec, key: &key };
+    describe_bucket(plan, spec, &key, algorithm, text);
+    describe_candidate(plan, spec, &key, text);
+}
+
+fn describe_wait(spec: &LimitSpec, text: &mut Text) {
+    let most = spec.max_waiting;
+    match (spec.mode, spec.wait) {
+        (_, Patience::NONE) => {}
+        (Mode::Shadow | Mode::Candidate, _) => text.more("nobody is held for it"),
+        (Mode::Enforce, Patience::ENDLESS) => {
+            text.more(format_args!("holds requests until their turn comes, {most} at once"));
+        }
+        (Mode::Enforce, wait) => {
+            let wait = Duration::from_micros(wait.as_micros());
+            text.more(format_args!("holds requests for up to {wait:?}, {most} at once"));
+        }
+    }
+}
+
+/// The figures that are tried in place of the limit's own: an override's stay.
+fn describe_candidate(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Text) {
+    let overridden = spec.overrides.find(key).is_some();
+    let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };
+    match &candidate.figures {
+        Figures::Limited(algorithm) => {
+            text.more(format_args!("tries {algorithm} in shadow"));
+            describe_bucket(plan, candidate, key, algorithm, text);
+        }
+        Figures::Unlimited => text.more("tries unlimited in shadow"),
+        Figures::Nothing => text.more("tries in shadow to let nothing pass"),
+    }
+}
+
+fn describe_bucket(
+    plan: &Plan,
+    spec: &LimitSpec,
+    key: &Key,
+    algorithm: &Algorithm,
+    text: &mut Text,
+) {
+    let name = BucketName { prefix: &plan.store.prefix, spec, key };
     match (&plan.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
             text.more(format_args!("in Redis as {}", name.text(algorithm, plan.log.keys)));

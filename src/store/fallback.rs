@@ -8,9 +8,9 @@
 use tokio::time::{Instant, timeout_at};
 
 use super::redis::{Redis, Said, Verb};
-use super::{Answer, BucketAsk, Shared, StoreError, Unavailable};
+use super::{Answer, BucketAsk, Keeper, Shared, StoreError, Unavailable};
 use crate::limit::algorithm::Difference;
-use crate::limit::decide::PerAsk;
+use crate::limit::decide::{PerAsk, Refusers};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
@@ -50,6 +50,7 @@ pub(super) async fn decide(
             Ok(Asked::WrongType(places)) => {
                 for place in places {
                     by[place] = request.without_redis(place)?;
+                    request.keep_together(&mut by, place);
                 }
             }
             // The call may have been carried out all the same, and then its tokens are gone:
@@ -93,17 +94,21 @@ impl<'q> Request<'q> {
         let decided = self.shared.memory.decide(&here, self.now());
         let passed_here = decided.verdict.passes();
         let mut taken = Taken { request: self, taken: PerAsk::new() };
-        if passed_here {
-            let takers = here.iter().zip(&decided.decisions).filter(|(_, d)| d.outcome.passes());
-            taken.taken = takers.map(|(ask, _)| *ask).collect();
-        }
+        let refusers_here = refusers(&here, &decided.decisions);
+        let outcomes = here.iter().zip(&decided.decisions).enumerate();
+        taken.taken = outcomes
+            .filter(|(at, (ask, decision))| {
+                decision.outcome.passes() && refusers_here.let_take(*at, ask.ask.mode)
+            })
+            .map(|(_, (ask, _))| *ask)
+            .collect();
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in here_places.iter().zip(&decided.decisions) {
             decisions[*place] = Some(*decision);
         }
         if there.is_empty() {
             taken.keep();
-            return Ok(Asked::Decided(Answer::new(self.asks, decisions)));
+            return Ok(Asked::Decided(self.answer(decisions, by)));
         }
 
         let verb = if passed_here { Verb::Take } else { Verb::Look };
@@ -125,10 +130,17 @@ impl<'q> Request<'q> {
         if !wrong.is_empty() {
             return Ok(Asked::WrongType(wrong));
         }
-        let mut answer = Answer::new(self.asks, decisions);
-        if answer.verdict.passes() {
+        let mut answer = self.answer(decisions, by);
+        // A candidate here may have taken in place of its limit: Redis's limits have a say in that.
+        let refused_there =
+            answer.decisions.iter().zip(self.asks).zip(by).any(|((decision, ask), by)| {
+                let refuses = decision.is_some_and(|decision| !decision.outcome.passes());
+                *by == By::Redis && ask.ask.mode == Mode::Enforce && refuses
+            });
+        if !refused_there {
             taken.keep();
-        } else if passed_here {
+        }
+        if passed_here && refused_there {
             // What remains after it is given back.
             for (place, ask) in here_places.iter().zip(&here) {
                 if let Some(Some(decision)) = answer.decisions.get_mut(*place)
@@ -149,7 +161,27 @@ impl<'q> Request<'q> {
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
-        Answer::new(self.asks, decisions)
+        self.answer(decisions, by)
+    }
+
+    fn answer(&self, decisions: PerAsk<Option<Decision>>, by: &[By]) -> Answer {
+        let keeper = |by: &By| match by {
+            By::Redis => Keeper::Redis,
+            By::Process | By::Nobody => Keeper::Process,
+        };
+        Answer::new(self.asks, decisions, by.iter().map(keeper).collect())
+    }
+
+    /// A candidate goes where its limit goes, which is asked right before it: apart from it, it would
+    /// stand in for another. Where it is the candidate that cannot be asked, it is not decided on.
+    fn keep_together(&self, by: &mut [By], place: usize) {
+        let is_candidate =
+            |at: usize| self.asks.get(at).is_some_and(|ask| ask.ask.mode == Mode::Candidate);
+        if is_candidate(place) && place.checked_sub(1).is_some_and(|own| by[own] == By::Redis) {
+            by[place] = By::Nobody;
+        } else if is_candidate(place + 1) && by[place + 1] == By::Redis {
+            by[place + 1] = by[place];
+        }
     }
 
     /// Who decides on an ask that Redis does not.
@@ -158,7 +190,9 @@ impl<'q> Request<'q> {
         match (ask.spec.on_store_error, ask.ask.mode) {
             (OnStoreError::Local, _) => Ok(By::Process),
             (OnStoreError::Reject, Mode::Enforce) => Err(Unavailable { by: place }),
-            (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow) => Ok(By::Nobody),
+            (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow | Mode::Candidate) => {
+                Ok(By::Nobody)
+            }
         }
     }
 
@@ -172,6 +206,11 @@ impl<'q> Request<'q> {
     fn now(&self) -> Timestamp {
         self.now.plus(self.began.elapsed())
     }
+}
+
+fn refusers(asks: &[&BucketAsk<'_>], decisions: &[Decision]) -> Refusers {
+    let outcomes = asks.iter().zip(decisions).enumerate();
+    Refusers::of(outcomes.map(|(at, (ask, decision))| (at, ask.ask.mode, decision.outcome)))
 }
 
 /// Tokens taken in the process for a request that Redis has not let pass yet. They go back when

@@ -52,10 +52,25 @@ pub struct Answer {
     pub decisions: PerAsk<Option<Decision>>,
     /// What the enforcing limits mean together; its `by` is a place among the asks.
     pub verdict: Verdict,
+    /// In the asks' order, whose bucket it was that decided; of no meaning where none did.
+    pub keepers: PerAsk<Keeper>,
+}
+
+/// Who keeps a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// This process.
+    Process,
+    /// Redis.
+    Redis,
 }
 
 impl Answer {
-    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>) -> Self {
+    fn new(
+        asks: &[BucketAsk<'_>],
+        decisions: PerAsk<Option<Decision>>,
+        keepers: PerAsk<Keeper>,
+    ) -> Self {
         let enforcing = asks
             .iter()
             .zip(&decisions)
@@ -63,14 +78,15 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        Self { decisions, verdict }
+        Self { decisions, verdict, keepers }
     }
 }
 
 impl From<Decided> for Answer {
     fn from(decided: Decided) -> Self {
+        let keepers = decided.decisions.iter().map(|_| Keeper::Process).collect();
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, verdict: decided.verdict }
+        Self { decisions, verdict: decided.verdict, keepers }
     }
 }
 
@@ -260,6 +276,30 @@ impl Store {
         }
     }
 
+    /// Gives back what was taken for an ask, where the bucket is that decided on it. Where Redis does
+    /// not answer it is gone, as after any lost call.
+    pub async fn give_back(&self, taken: &Taken, now: Timestamp) {
+        let (bucket, used) = (taken.bucket(), Difference::Less(taken.ask.cost.get()));
+        match (taken.keeper, &self.redis) {
+            (Keeper::Redis, Some(redis)) => drop(redis.settle(&bucket, used).await),
+            _ => self.shared.memory.settle(&bucket, used, now),
+        }
+    }
+
+    /// The same for those who cannot wait: what this process keeps is back when this returns, and for
+    /// Redis a task is left behind.
+    pub fn give_back_soon(self: &Arc<Self>, taken: Taken, now: Timestamp) {
+        if taken.keeper == Keeper::Process {
+            let used = Difference::Less(taken.ask.cost.get());
+            return self.shared.memory.settle(&taken.bucket(), used, now);
+        }
+        // Without a runtime the worker has ended, and with it its connection.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let store = Arc::clone(self);
+            runtime.spawn(async move { store.give_back(&taken, now).await });
+        }
+    }
+
     /// Makes the ask's bucket a new one, in this process too.
     ///
     /// # Errors
@@ -275,6 +315,25 @@ impl Store {
     /// Redis, where it holds the ask's bucket.
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
+    }
+}
+
+/// What was taken for an ask, to be given back perhaps.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The limit.
+    pub spec: Arc<LimitSpec>,
+    /// The request's key, plain.
+    pub key: Key,
+    /// What was asked.
+    pub ask: Ask,
+    /// Who keeps the bucket.
+    pub keeper: Keeper,
+}
+
+impl Taken {
+    fn bucket(&self) -> BucketAsk<'_> {
+        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
     }
 }
 

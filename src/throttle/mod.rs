@@ -1,4 +1,7 @@
-//! Where a request meets its limits: keys, one question to the store, one verdict.
+//! Where a request meets its limits: keys, one question to the store, one verdict, and perhaps a wait.
+
+mod candidate;
+mod queue;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,12 +22,17 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, Keyed, View};
-use crate::store::{BucketAsk, Store};
+use crate::store::{BucketAsk, Keeper, Store};
+
+pub use self::queue::Waiting;
+use self::queue::{NoTurn, Place};
 
 /// One worker's way to the limits.
 pub struct Throttle {
     /// Where the buckets are.
-    pub store: Store,
+    pub store: Arc<Store>,
+    /// Who waits.
+    pub waiting: Arc<Waiting>,
     /// What the log says of it.
     pub log: Arc<Throttled>,
     /// What is counted of it.
@@ -81,22 +89,33 @@ pub struct Refusing {
     pub answer: Arc<AnswerSpec>,
 }
 
-/// One limit that applies to a request.
+/// One limit, or the candidate of one, that applies to a request.
 struct Applying<'p> {
     spec: &'p Arc<LimitSpec>,
     key: Key,
     figures: Figures,
     cost: Cost,
+    mode: Mode,
 }
 
 impl Applying<'_> {
     fn is_closed(&self) -> bool {
         self.figures == Figures::Nothing
     }
+
+    /// Whether a request may have to be held for it.
+    fn may_hold(&self) -> bool {
+        self.mode == Mode::Enforce
+            && self.spec.wait > Patience::NONE
+            && matches!(self.figures, Figures::Limited(_))
+    }
 }
 
 impl Throttle {
-    /// Lets a request pass or refuses it, with one question to the store at most.
+    /// Lets a request pass, perhaps after a wait, or refuses it, with one question to the store at most.
+    ///
+    /// Dropped while the request waits, it gives back what was taken for it. Once it has let the request
+    /// pass that is spent, whatever becomes of the request then.
     ///
     /// # Errors
     /// Where it may not pass.
@@ -108,55 +127,90 @@ impl Throttle {
         now: Timestamp,
     ) -> Result<Quotas, Refused> {
         let mut applying = applying(plan, route, request)?;
-        if applying.iter().any(|limit| limit.is_closed() && limit.spec.mode == Mode::Enforce) {
-            // Nothing will ever pass, so the other limits take nothing and need not be asked.
-            applying.retain(|limit| limit.is_closed());
-        }
+        candidate::leave_closed(&mut applying);
         if applying.is_empty() {
             return Ok(Quotas::new());
         }
-        let decided = self.decide(&applying, now).await?;
+        // Before the store is asked, so that nobody has a turn there who may not wait for it.
+        let places: PerAsk<Option<Place>> = applying
+            .iter()
+            .map(|limit| match limit.may_hold() {
+                true => self.waiting.claim(&limit.spec.name, limit.spec.max_waiting),
+                false => None,
+            })
+            .collect();
+        let decided = self.decide(&applying, &places, now).await?;
         for (limit, decision) in applying.iter().zip(&decided.decisions) {
-            self.metrics
-                .decision(limit.spec.name.as_str(), kind(limit.spec.mode, decision.as_ref()));
+            self.metrics.decision(limit.spec.name.as_str(), kind(limit.mode, decision.as_ref()));
         }
         self.tell_shadows(&applying, &decided.decisions, request, now);
         let quotas = quotas(&applying, &decided.decisions);
         match decided.verdict {
-            Verdict::Pass { .. } => Ok(quotas),
+            Verdict::Pass { wait } if wait.is_zero() => Ok(quotas),
+            Verdict::Pass { wait } => {
+                let by = queue::slowest(&applying, &decided.decisions, wait);
+                self.tell(&applying[by], request, Shown::Delayed { delay: wait }, now);
+                // Few requests wait, and none of the others is to make room for it.
+                let held = Box::pin(self.hold(wait, &applying, places, decided, now));
+                match held.await {
+                    Ok(()) => Ok(quotas),
+                    Err(NoTurn { left }) => {
+                        let limit = &applying[by];
+                        self.metrics.decision(limit.spec.name.as_str(), DecisionKind::Rejected);
+                        let quotas = queue::without_turn(quotas, left);
+                        let retry_after = Some(left);
+                        Err(self.refuse(plan, limit, request, (retry_after, quotas), now))
+                    }
+                }
+            }
             Verdict::Refuse { by, retry_after } => {
-                let limit = &applying[by];
-                self.tell(limit, request, Shown::Rejected { retry_after }, now);
-                let answer = limit.spec.reject.as_ref().unwrap_or(&plan.reject).clone();
-                Err(Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer })))
+                Err(self.refuse(plan, &applying[by], request, (retry_after, quotas), now))
             }
         }
     }
 
+    fn refuse(
+        &self,
+        plan: &Plan,
+        limit: &Applying<'_>,
+        request: &View<'_>,
+        (retry_after, quotas): (Option<Duration>, Quotas),
+        now: Timestamp,
+    ) -> Refused {
+        self.tell(limit, request, Shown::Rejected { retry_after }, now);
+        let answer = limit.spec.reject.as_ref().unwrap_or(&plan.reject).clone();
+        Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer }))
+    }
+
     /// Asks the store about the limits that need one, and joins what needs none.
-    async fn decide(&self, applying: &[Applying<'_>], now: Timestamp) -> Result<Decided, Refused> {
+    async fn decide(
+        &self,
+        applying: &[Applying<'_>],
+        claimed: &[Option<Place>],
+        now: Timestamp,
+    ) -> Result<Decided, Refused> {
         let mut places: PerAsk<usize> = PerAsk::new();
         let mut asks: PerAsk<BucketAsk<'_>> = PerAsk::new();
         for (place, limit) in applying.iter().enumerate() {
             if let Figures::Limited(algorithm) = limit.figures {
-                let patience = match algorithm.holds() {
-                    true => Patience::ENDLESS,
-                    false => Patience::NONE,
+                // Without a place it may not wait. One that is in shadow never does.
+                let patience = match limit.mode == Mode::Enforce && claimed[place].is_none() {
+                    true => Patience::NONE,
+                    false => limit.spec.wait,
                 };
-                let ask = Ask { algorithm, cost: limit.cost, patience, mode: limit.spec.mode };
+                let ask = Ask { algorithm, cost: limit.cost, patience, mode: limit.mode };
                 places.push(place);
                 asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask });
             }
         }
         let mut decisions: PerAsk<_> =
             applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect();
+        let mut keepers: PerAsk<_> = applying.iter().map(|_| Keeper::Process).collect();
+        let closed =
+            applying.iter().position(|limit| limit.is_closed() && limit.mode == Mode::Enforce);
+        let closed = closed.map(|by| Verdict::Refuse { by, retry_after: None });
         if asks.is_empty() {
-            let closed = applying.iter().position(|limit| limit.spec.mode == Mode::Enforce);
-            let verdict = match closed {
-                Some(by) => Verdict::Refuse { by, retry_after: None },
-                None => Verdict::PASS,
-            };
-            return Ok(Decided { decisions, verdict });
+            return Ok(Decided { decisions, verdict: closed.unwrap_or(Verdict::PASS), keepers });
         }
         let began = Instant::now();
         let answer = self.store.decide(&asks, now).await;
@@ -167,14 +221,20 @@ impl Throttle {
             }
             Refused::StoreUnavailable
         })?;
-        for (place, decision) in places.iter().zip(answer.decisions) {
+        for (place, (decision, keeper)) in
+            places.iter().zip(answer.decisions.into_iter().zip(answer.keepers))
+        {
             decisions[*place] = decision;
+            keepers[*place] = keeper;
         }
-        let verdict = match answer.verdict {
-            Verdict::Refuse { by, retry_after } => Verdict::Refuse { by: places[by], retry_after },
-            pass @ Verdict::Pass { .. } => pass,
+        let verdict = match (closed, answer.verdict) {
+            (Some(refuse), _) => refuse,
+            (None, Verdict::Refuse { by, retry_after }) => {
+                Verdict::Refuse { by: places[by], retry_after }
+            }
+            (None, pass @ Verdict::Pass { .. }) => pass,
         };
-        Ok(Decided { decisions, verdict })
+        Ok(Decided { decisions, verdict, keepers })
     }
 
     fn tell_shadows(
@@ -185,10 +245,17 @@ impl Throttle {
         now: Timestamp,
     ) {
         for (limit, decision) in applying.iter().zip(decisions) {
-            if let (Mode::Shadow, Some(Decision { outcome: Outcome::Reject { retry_after }, .. })) =
-                (limit.spec.mode, decision)
-            {
-                self.tell(limit, request, Shown::Shadow { retry_after: *retry_after }, now);
+            if limit.mode == Mode::Enforce {
+                continue;
+            }
+            match decision.map(|decision| decision.outcome) {
+                Some(Outcome::Reject { retry_after }) => {
+                    self.tell(limit, request, Shown::Shadow { retry_after }, now);
+                }
+                Some(Outcome::Delay(delay)) => {
+                    self.tell(limit, request, Shown::ShadowDelayed { delay }, now);
+                }
+                Some(Outcome::Allow) | None => {}
             }
         }
     }
@@ -212,6 +279,7 @@ impl Throttle {
 struct Decided {
     decisions: PerAsk<Option<Decision>>,
     verdict: Verdict,
+    keepers: PerAsk<Keeper>,
 }
 
 /// A key as the log may show it.
@@ -241,9 +309,8 @@ fn applying<'p>(
     let mut applying = PerAsk::new();
     for limit in &route.limits {
         let spec = &plan.limits[*limit];
-        match apply(spec, request) {
-            Ok(Some(limit)) => applying.push(limit),
-            Ok(None) => {}
+        match apply(spec, request, &mut applying) {
+            Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
             Err(refused) => return Err(refused),
@@ -252,23 +319,35 @@ fn applying<'p>(
     Ok(applying)
 }
 
+/// Adds a limit, and its candidate right behind it, if they apply.
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-) -> Result<Option<Applying<'p>>, Refused> {
+    applying: &mut PerAsk<Applying<'p>>,
+) -> Result<(), Refused> {
     if spec.exempt.covers(request) {
-        return Ok(None);
+        return Ok(());
     }
     let key = match spec.key.key(request).map_err(Refused::Key)? {
         Keyed::Key(key) => key,
-        Keyed::Skip => return Ok(None),
+        Keyed::Skip => return Ok(()),
     };
-    let figures = *spec.overrides.find(&key).unwrap_or(&spec.figures);
-    if figures == Figures::Unlimited {
-        return Ok(None);
+    let overridden = spec.overrides.find(&key);
+    let figures = *overridden.unwrap_or(&spec.figures);
+    // It is tried in place of the limit's own figures, which an override's are not.
+    let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
+    let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
+    if figures == Figures::Unlimited && candidate.is_none() {
+        return Ok(());
     }
-    let cost = cost(&spec.cost, request.headers)?;
-    Ok(Some(Applying { spec, key, figures, cost }))
+    let limit =
+        Applying { spec, key, figures, cost: cost(&spec.cost, request.headers)?, mode: spec.mode };
+    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit));
+    if figures != Figures::Unlimited {
+        applying.push(limit);
+    }
+    applying.extend(candidate);
+    Ok(())
 }
 
 /// What a request takes from a bucket.
@@ -298,7 +377,7 @@ fn kind(mode: Mode, decision: Option<&Decision>) -> DecisionKind {
         (Some(Outcome::Allow), _) => DecisionKind::Allowed,
         (Some(Outcome::Delay(_)), _) => DecisionKind::Delayed,
         (Some(Outcome::Reject { .. }), Mode::Enforce) => DecisionKind::Rejected,
-        (Some(Outcome::Reject { .. }), Mode::Shadow) => DecisionKind::Shadow,
+        (Some(Outcome::Reject { .. }), Mode::Shadow | Mode::Candidate) => DecisionKind::Shadow,
     }
 }
 
@@ -306,7 +385,7 @@ fn quotas(applying: &[Applying<'_>], decisions: &[Option<Decision>]) -> Quotas {
     applying
         .iter()
         .zip(decisions)
-        .filter(|(limit, _)| limit.spec.mode == Mode::Enforce)
+        .filter(|(limit, _)| limit.mode == Mode::Enforce)
         .filter_map(|(limit, decision)| {
             let decision = (*decision)?;
             let (burst, window) = match limit.figures {

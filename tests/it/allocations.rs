@@ -101,6 +101,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         config: ConfigState::default(),
         draining: AtomicBool::new(false),
         store: store::Shared::new(&plan.store),
+        waiting: Arc::default(),
         slots: Arc::new(Slots::new(10)),
         keys: plan.log.keys,
     };

@@ -39,6 +39,7 @@ every_store! {
     what_costs_more_than_the_bucket_never_passes
     all_limits_take_or_none
     a_shadow_never_stops_a_request
+    a_candidate_stands_in_for_the_limit_before_it
     every_key_and_limit_has_a_bucket_of_its_own
     a_limit_without_a_key_has_one_bucket
     changed_figures_go_on_from_what_was_used
@@ -173,6 +174,29 @@ async fn a_shadow_never_stops_a_request(bench: &Bench) {
     assert_eq!(bench.left(refused[0]).await, 5, "a shadow takes only what passes");
 }
 
+async fn a_candidate_stands_in_for_the_limit_before_it(bench: &Bench) {
+    let (own, other, key) = (limit("own"), limit("other"), key("192.0.2.1"));
+    let mut candidate = limit("own");
+    candidate.name = candidate.name.of_candidate();
+    let mut tried = ask(&candidate, &key, 4);
+    tried.ask.mode = Mode::Candidate;
+    let asks = |other_burst| [ask(&own, &key, 1), tried, ask(&other, &key, other_burst)];
+    for left in [3, 2, 1] {
+        bench.decide(&asks(2)).await;
+        assert_eq!(bench.left(tried).await, left, "its own limit alone refuses from the second on");
+    }
+    let answer = bench.decide(&asks(1)).await;
+    assert!(matches!(answer.verdict, Verdict::Refuse { .. }));
+    let said = answer.decisions[1].unwrap();
+    assert_eq!(said, Decision { outcome: Outcome::Allow, remaining: 1 }, "another refuses too");
+    assert_eq!(bench.left(tried).await, 1);
+    assert_eq!(
+        bench.left(ask(&other, &key, 2)).await,
+        1,
+        "whoever is refused costs others nothing"
+    );
+}
+
 async fn every_key_and_limit_has_a_bucket_of_its_own(bench: &Bench) {
     let (one, two) = (limit("one"), limit("two"));
     let (a, b, c) = (key("a"), key("b"), Key::of([Some(&b"a"[..]), None]));
@@ -253,13 +277,17 @@ async fn two_workers_share_their_buckets(bench: &Bench) {
     assert_eq!(passed, 50);
 }
 
+fn any_mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![2 => Just(Mode::Enforce), 1 => Just(Mode::Shadow), 1 => Just(Mode::Candidate)]
+}
+
 /// Requests with several limits, modes and costs over a few keys, at a rate that gains nothing
 /// while the test runs, against the pure function at one moment.
 async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
     let specs = ["one", "two", "three"].map(limit);
     let keys = ["a", "b", "c"].map(key);
     let request = (
-        prop::collection::vec((0_usize..3, 1_u64..5, 1_u64..9, any::<bool>()), 1..4),
+        prop::collection::vec((0_usize..3, 1_u64..5, 1_u64..9, any_mode()), 1..4),
         prop::bool::weighted(0.1),
     );
     let history = prop::collection::vec(request, 300);
@@ -271,10 +299,10 @@ async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
         let asks: Vec<BucketAsk<'_>> = parts
             .iter()
             .zip(&specs)
-            .map(|((key, cost, burst, shadow), spec)| {
+            .map(|((key, cost, burst, mode), spec)| {
                 let mut ask = ask(spec, &keys[*key], 4 * burst);
                 ask.ask.cost = Cost::new(*cost).unwrap();
-                ask.ask.mode = if *shadow { Mode::Shadow } else { Mode::Enforce };
+                ask.ask.mode = *mode;
                 ask
             })
             .collect();

@@ -93,7 +93,11 @@ fn rate(algorithm: &Algorithm) -> Rate {
 
 fn any_ask() -> impl Strategy<Value = Ask> {
     let cost = prop_oneof![4 => Just(1), 2 => 1_u64..6, 1 => 1_u64..=1_000_000_000];
-    let mode = prop_oneof![3 => Just(Mode::Enforce), 1 => Just(Mode::Shadow)];
+    let mode = prop_oneof![
+        3 => Just(Mode::Enforce),
+        1 => Just(Mode::Shadow),
+        1 => Just(Mode::Candidate),
+    ];
     let patience = prop_oneof![
         2 => Just(Patience::NONE),
         2 => (0..10 * SECOND).prop_map(|micros| Patience::of(Duration::from_micros(micros))),
@@ -208,7 +212,11 @@ fn in_json(bucket: usize, ask: &Ask) -> Value {
     json!({
         "bucket": name(bucket, ask),
         "algorithm": ask.algorithm.name(),
-        "enforces": ask.mode == Mode::Enforce,
+        "way": match ask.mode {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+            Mode::Candidate => "candidate",
+        },
         "cost": ask.cost.get(),
         "figures": ask.algorithm.figures().to_vec(),
         "patience": ask.patience.as_micros(),

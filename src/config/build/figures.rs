@@ -1,33 +1,98 @@
-//! `rate`, `burst` and `cost`: figures that fit together.
+//! `rate`, `burst`, `queue` and `cost`: figures that fit together.
 
 use http::HeaderName;
 
 use crate::config::fields::{COST, MAX_TOKENS};
 use crate::config::file::{Item, Section, Text};
 use crate::config::problem::{Problem, Span};
-use crate::limit::algorithm::{Algorithm, token_bucket};
+use crate::limit::algorithm::{Algorithm, leaky_bucket, token_bucket};
 use crate::limit::rate::{Burst, Cost, Rate, RateError};
 use crate::plan::{CostSpec, Figures};
 
 const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
-/// `rate` and `burst` of a limit or of an override.
-pub(super) fn build(section: &mut Section<'_>) -> Option<Figures> {
+/// The algorithms by the figures that they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// `rate` and `burst`.
+    TokenBucket,
+    /// `rate` and `queue`.
+    LeakyBucket,
+}
+
+/// What stands beside `rate`, if anything does; `None` within where it is wrong.
+enum Size {
+    Burst(Option<Option<Burst>>),
+    Queue(Option<Option<u64>>),
+}
+
+/// The figures of a limit, of an override or of a candidate; `family` is `None` where the algorithm is
+/// wrong.
+pub(super) fn build(section: &mut Section<'_>, family: Option<Family>) -> Option<Figures> {
     let rate = section.require("rate", "\"100/s\"");
-    let burst_item = section.take("burst");
-    let burst = burst_item.as_ref().map(|item| item.whole(1..=MAX_TOKENS).and_then(Burst::new));
+    let (burst, queue) = (section.take("burst"), section.take("queue"));
+    let size = match family? {
+        Family::TokenBucket => {
+            if let Some(queue) = queue {
+                misplaced(
+                    &queue,
+                    "a token bucket has no `queue`",
+                    "expected `burst`, or `wait` to hold requests, or `algorithm = \"leaky-bucket\"`",
+                );
+            }
+            Size::Burst(burst.map(|item| item.whole(1..=MAX_TOKENS).and_then(Burst::new)))
+        }
+        Family::LeakyBucket => {
+            if let Some(burst) = burst {
+                misplaced(
+                    &burst,
+                    "a leaky bucket has no `burst`",
+                    "expected `queue`: how many requests are held until their turn comes",
+                );
+            }
+            Size::Queue(queue.map(|item| item.whole(0..=MAX_TOKENS - 1)))
+        }
+    };
     let rate_item = rate?;
     let rate = match parse(&rate_item)? {
         Written::Unlimited => return Some(Figures::Unlimited),
         Written::Nothing => return Some(Figures::Nothing),
         Written::Rate(rate) => rate,
     };
-    let burst = match burst {
-        Some(burst) => burst?,
-        None => by_default(&rate_item, rate)?,
+    let algorithm = match size {
+        Size::Burst(burst) => {
+            let burst = match burst {
+                Some(burst) => burst?,
+                None => by_default(&rate_item, rate)?,
+            };
+            Algorithm::TokenBucket(token_bucket::Params { rate, burst })
+        }
+        Size::Queue(queue) => {
+            let queue = match queue {
+                Some(queue) => queue?,
+                None => rate.count(),
+            };
+            Algorithm::LeakyBucket(with_queue(&rate_item, rate, queue)?)
+        }
     };
-    Some(Figures::Limited(Algorithm::TokenBucket(token_bucket::Params { rate, burst })))
+    Some(Figures::Limited(algorithm))
+}
+
+/// A figure that another algorithm has.
+fn misplaced(item: &Item<'_>, what: &str, expected: &str) {
+    item.cx.note(Problem::error(item.span.clone(), what, expected));
+}
+
+fn with_queue(item: &Item<'_>, rate: Rate, queue: u64) -> Option<leaky_bucket::Params> {
+    let params = leaky_bucket::Params::new(rate, queue);
+    if params.is_none() {
+        item.reject(format!(
+            "its count is the queue by default, and that holds at most {}: expected `queue` beside it",
+            MAX_TOKENS - 1
+        ));
+    }
+    params
 }
 
 /// The bucket's size, where there is a bucket.
@@ -182,7 +247,7 @@ fn check(item: &Item<'_>, cost: u64, bursts: &Bursts<'_>) {
     for (burst, span) in bursts.overrides {
         if let Some(burst) = burst.filter(|burst| cost > *burst) {
             let problem = item
-                .refuse(format!("expected at most the burst of every override, here {burst}"))
+                .refuse(format!("expected at most the burst of all figures, here {burst}"))
                 .related(span.clone(), "more can never be paid here");
             item.cx.note(problem);
             return;

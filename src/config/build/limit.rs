@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::figures::{self, Bursts};
+use super::figures::{self, Bursts, Family};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides};
+use super::{Named, answer, headers, key, name, named, overrides, waiting};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -60,13 +60,21 @@ fn one(
         &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
         Missing::Shared,
     );
-    if let Some(item) = section.take("algorithm") {
-        item.word(&[("token-bucket", ())], LATER_ALGORITHMS);
-    }
-    let figures = figures::build(&mut section);
-    let overrides = overrides::build(&mut section, sources.as_deref(), inherited.ipv6_prefix);
-    let bursts: Vec<_> =
-        overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
+    let family = match section.take("algorithm") {
+        Some(item) => item.word(ALGORITHMS, LATER_ALGORITHMS),
+        None => Some(Family::TokenBucket),
+    };
+    let figures = figures::build(&mut section, family);
+    let overrides =
+        overrides::build(&mut section, family, sources.as_deref(), inherited.ipv6_prefix);
+    let wait = waiting::wait(&mut section, family);
+    let max_waiting = waiting::max_waiting(&mut section);
+    let candidate = waiting::candidate(&mut section, family);
+    let bursts: Vec<_> = overrides
+        .iter()
+        .map(|o| (figures::burst(&o.figures), o.span.clone()))
+        .chain(candidate.as_ref().map(|(figures, span)| (figures::burst(figures), span.clone())))
+        .collect();
     let own = figures.as_ref().and_then(figures::burst);
     let cost = figures::cost(&mut section, &Bursts { own, overrides: &bursts });
     let exempt = exempt(&mut section);
@@ -93,7 +101,7 @@ fn one(
 
     let (name, sources) = (name?, sources?);
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
-    let spec = LimitSpec {
+    let mut spec = LimitSpec {
         name,
         key: KeySpec {
             sources: sources.iter().map(|(source, _)| source.clone()).collect(),
@@ -103,6 +111,9 @@ fn one(
         figures: figures?,
         overrides: Overrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect()),
         cost: cost?,
+        wait,
+        max_waiting,
+        candidate: None,
         exempt,
         mode: match mode {
             Written::On(mode) => mode,
@@ -112,11 +123,15 @@ fn one(
         on_store_error,
         reject,
     };
+    spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
     Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
 }
 
+const ALGORITHMS: &[(&str, Family)] =
+    &[("token-bucket", Family::TokenBucket), ("leaky-bucket", Family::LeakyBucket)];
+
 const LATER_ALGORITHMS: &[&str] =
-    &["leaky-bucket", "fixed-window", "sliding-log", "sliding-window", "concurrency", "redisson"];
+    &["fixed-window", "sliding-log", "sliding-window", "concurrency", "redisson"];
 
 fn exempt(section: &mut Section<'_>) -> Exempt {
     let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));

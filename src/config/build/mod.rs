@@ -12,6 +12,7 @@ mod sanity;
 mod server;
 mod store;
 mod upstream;
+mod waiting;
 
 use std::sync::Arc;
 

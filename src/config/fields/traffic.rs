@@ -1,7 +1,9 @@
 //! Upstreams, limits and routes: what happens to a request.
 
 use super::Fallback::{Required, Value, Words};
-use super::{Kind, MAX_RETRIES, MAX_TOKENS, REJECT, STORE_ERRORS, Shape, TEXT_LIST, field};
+use super::{
+    Kind, MAX_RETRIES, MAX_TOKENS, MAX_WAITING, REJECT, STORE_ERRORS, Shape, TEXT_LIST, field,
+};
 
 /// `[upstreams.NAME]`.
 pub(in crate::config) static UPSTREAM: Shape = Shape {
@@ -62,7 +64,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field(
             "algorithm",
-            Kind::Word(&["token-bucket"]),
+            Kind::Word(&["token-bucket", "leaky-bucket"]),
             Value("\"token-bucket\""),
             "how it counts",
         ),
@@ -79,10 +81,28 @@ pub(in crate::config) static LIMIT: Shape = Shape {
             "the bucket's size",
         ),
         field(
+            "queue",
+            Kind::Whole { min: 0, max: MAX_TOKENS - 1 },
+            Words("the rate's count"),
+            "of a leaky bucket: how many requests are held at most; one more is rejected",
+        ),
+        field(
             "cost",
             Kind::Either(&[Kind::Whole { min: 1, max: MAX_TOKENS }, Kind::Table(&COST)]),
             Value("1"),
             "what a request takes: a number, or what a header says",
+        ),
+        field(
+            "wait",
+            Kind::Duration,
+            Value("\"0s\""),
+            "a request that would be allowed within this time is held until then; a leaky bucket holds as long as its queue needs, or at most so long",
+        ),
+        field(
+            "max_waiting",
+            Kind::Whole { min: 0, max: MAX_WAITING },
+            Value("1000"),
+            "requests that this process holds at once for this limit; more are rejected",
         ),
         field(
             "exempt",
@@ -103,6 +123,12 @@ pub(in crate::config) static LIMIT: Shape = Shape {
             "shadow: checked, counted, logged, and never rejects",
         ),
         field(
+            "candidate",
+            Kind::Table(&CANDIDATE),
+            Words("none"),
+            "other figures, tried in shadow in place of the limit's own on the same traffic",
+        ),
+        field(
             "on_store_error",
             Kind::Word(STORE_ERRORS),
             Words("the store's `on_error`"),
@@ -116,19 +142,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     ],
-    later: &[
-        "wait",
-        "max_waiting",
-        "count_when",
-        "candidate",
-        "queue",
-        "align",
-        "timezone",
-        "limit",
-        "lease",
-        "type",
-        "name",
-    ],
+    later: &["count_when", "align", "timezone", "limit", "lease", "type", "name"],
 };
 
 /// A limit's `cost`, written as a table.
@@ -163,6 +177,27 @@ pub(in crate::config) static EXEMPT: Shape = Shape {
     later: &[],
 };
 
+/// A limit's `candidate`.
+pub(in crate::config) static CANDIDATE: Shape = Shape {
+    title: "candidate",
+    fields: &[
+        field("rate", Kind::Rate, Required, "as in the limit"),
+        field(
+            "burst",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("the candidate's own count"),
+            "as in the limit",
+        ),
+        field(
+            "queue",
+            Kind::Whole { min: 0, max: MAX_TOKENS - 1 },
+            Words("the candidate's own count"),
+            "as in the limit",
+        ),
+    ],
+    later: &[],
+};
+
 /// One of a limit's `overrides`.
 pub(in crate::config) static OVERRIDE: Shape = Shape {
     title: "overrides",
@@ -177,6 +212,12 @@ pub(in crate::config) static OVERRIDE: Shape = Shape {
         field(
             "burst",
             Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("the override's own count"),
+            "as in the limit",
+        ),
+        field(
+            "queue",
+            Kind::Whole { min: 0, max: MAX_TOKENS - 1 },
             Words("the override's own count"),
             "as in the limit",
         ),

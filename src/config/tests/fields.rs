@@ -1,8 +1,8 @@
 //! The list of fields and the reader agree.
 
 use super::super::fields::{
-    ADMIN, COST, EXEMPT, Fallback, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT, RESPOND, ROUTE,
-    SERVER, STORE, Shape, UPSTREAM, UPSTREAM_SERVER,
+    ADMIN, CANDIDATE, COST, EXEMPT, Fallback, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT, RESPOND,
+    ROUTE, SERVER, STORE, Shape, UPSTREAM, UPSTREAM_SERVER,
 };
 use super::*;
 
@@ -20,6 +20,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         ],
         "cost" => vec![inline("header = \"x-cost\"")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
+        "candidate" => vec![inline("rate = \"100/s\"")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         _ => Vec::new(),
     };
@@ -44,6 +45,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "[[routes]]" => route = lines,
         "cost" => limit.push_str(&format!("\ncost = {table}")),
         "exempt" => limit.push_str(&format!("\nexempt = {table}")),
+        "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
         "a server" => upstream = format!("servers = [{table}]"),
         "respond" => {
@@ -52,18 +54,22 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "header changes" => route.push_str(&format!("\nrequest_headers = {table}")),
         title => rest = format!("{title}\n{lines}"),
     }
+    if name == "queue" {
+        limit.push_str("\nalgorithm = \"leaky-bucket\"");
+    }
     format!(
         "[upstreams.api]\n{upstream}\n[limits.per-client]\n{limit}\n[[routes]]\n{route}\n{rest}\n"
     )
 }
 
-static SHAPES: [&Shape; 14] = [
+static SHAPES: [&Shape; 15] = [
     &SERVER,
     &UPSTREAM,
     &UPSTREAM_SERVER,
     &LIMIT,
     &COST,
     &EXEMPT,
+    &CANDIDATE,
     &OVERRIDE,
     &ROUTE,
     &RESPOND,
@@ -132,6 +138,7 @@ fn every_field_of_the_list_is_read() {
                 (_, "reject", _) => "{ status = 503 }",
                 (_, "respond", _) => "{ status = 404 }",
                 (_, "exempt", _) => "{ path = [\"/a\"] }",
+                (_, "candidate", _) => "{ rate = \"1/s\" }",
                 (_, "overrides", _) => "[{ key = [\"*\"], rate = \"1/s\" }]",
                 (_, "request_headers" | "response_headers", _) => "{ set = { x-a = \"b\" } }",
                 (_, _, Kind::Flag) => "true",
