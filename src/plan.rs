@@ -3,6 +3,7 @@
 //! Data only. `config` makes it, a reload swaps it, everything on a request's way reads it.
 
 pub mod filter;
+pub mod response;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use self::filter::LogFilter;
+use self::response::{Statuses, UsedSource};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
@@ -132,6 +134,8 @@ pub struct LimitSpec {
     pub overrides: Overrides<Figures>,
     /// What a request takes.
     pub cost: CostSpec,
+    /// The responses that count; what others had taken is given back. `None` is all of them.
+    pub count_when: Option<Statuses>,
     /// What it never looks at.
     pub exempt: Exempt,
     /// Whether its refusal counts. A limit that is off is in no route.
@@ -142,6 +146,13 @@ pub struct LimitSpec {
     pub on_store_error: OnStoreError,
     /// Its own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
+}
+
+impl LimitSpec {
+    /// Whether what a request takes is known only when its response has ended.
+    pub fn is_settled(&self) -> bool {
+        self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
+    }
 }
 
 /// How much passes.
@@ -168,6 +179,15 @@ pub enum CostSpec {
         default: Cost,
         /// The most it may say.
         max: Cost,
+    },
+    /// What the response says; it is settled when that has ended.
+    Response {
+        /// Where it says so.
+        source: UsedSource,
+        /// What is taken before, and in the end where the response does not say.
+        estimate: Cost,
+        /// The most that one request can take; `None` is 100 times the burst.
+        max: Option<u64>,
     },
 }
 

@@ -142,7 +142,7 @@ pub async fn run(
 ) -> io::Result<()> {
     let published = orders.plan.borrow_and_update().clone();
     let metrics = process.metrics.worker(index);
-    let store = Store::new(process.store.clone(), &published.plan.store, process.keys);
+    let store = Arc::new(Store::new(process.store.clone(), &published.plan.store, process.keys));
     let throttle = Throttle {
         store,
         log: process.throttled.clone(),
@@ -173,7 +173,11 @@ pub async fn run(
                     upstream.prune(Instant::now());
                 }
             }
-            _ = orders.stop.wait_for(|stop| *stop) => return Ok(()),
+            () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
+                // What the last responses used.
+                proxy.throttle().store.settled().await;
+                return Ok(());
+            }
         }
     }
 }

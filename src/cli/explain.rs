@@ -10,7 +10,9 @@ use super::{ConfigFile, Ended, Failure, print};
 use crate::config;
 use crate::limit::key::Key;
 use crate::limit::{Mode, Scope};
-use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation};
+use crate::plan::{
+    Action, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation,
+};
 use crate::proxy;
 use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::host::Host;
@@ -317,8 +319,16 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}"));
     if cost.get() > algorithm.capacity() {
         text.more(format_args!("costs {cost}, which never passes"));
+    } else if let CostSpec::Response { source, max, .. } = &spec.cost {
+        let most = max.unwrap_or_else(|| throttle::most_of(algorithm));
+        text.more(format_args!(
+            "takes {cost} before, and in the end what {source} says, up to {most}"
+        ));
     } else if cost.get() > 1 {
         text.more(format_args!("costs {cost}"));
+    }
+    if let Some(when) = &spec.count_when {
+        text.more(format_args!("given back unless the response's status is {when}"));
     }
     describe_key(plan, spec, &key, text);
     let name = BucketName { prefix: &plan.store.prefix, spec, key: &key };

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::fields::{
-    ADMIN, COST, EXEMPT, Fallback, Field, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT, RESPOND,
-    ROOT, ROUTE, SERVER, STORE, Shape, UPSTREAM,
+    ADMIN, COST, COUNT_WHEN, EXEMPT, Fallback, Field, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT,
+    RESPOND, RESPONSE_COST, ROOT, ROUTE, SERVER, STORE, Shape, UPSTREAM,
 };
 
 /// A variable may stand anywhere in a string.
@@ -25,8 +25,21 @@ pub fn json() -> String {
 /// A Markdown table for each section of `proxy.toml`, under a heading each.
 pub fn markdown() -> String {
     let sections = [
-        &SERVER, &UPSTREAM, &LIMIT, &COST, &EXEMPT, &OVERRIDE, &ROUTE, &RESPOND, &HEADERS, &STORE,
-        &REJECT, &LOG, &ADMIN,
+        &SERVER,
+        &UPSTREAM,
+        &LIMIT,
+        &COST,
+        &RESPONSE_COST,
+        &COUNT_WHEN,
+        &EXEMPT,
+        &OVERRIDE,
+        &ROUTE,
+        &RESPOND,
+        &HEADERS,
+        &STORE,
+        &REJECT,
+        &LOG,
+        &ADMIN,
     ];
     sections.map(section_table).join("\n")
 }
@@ -52,7 +65,8 @@ fn heading(shape: &Shape) -> String {
     }
     match shape.title {
         "overrides" => "`overrides` of a limit".to_owned(),
-        "cost" | "exempt" => format!("`{}` of a limit", shape.title),
+        "cost by response" => "`cost` of a limit, told by the response".to_owned(),
+        "cost" | "count_when" | "exempt" => format!("`{}` of a limit", shape.title),
         "respond" => "`respond` of a route".to_owned(),
         _ => "`request_headers` and `response_headers` of a route".to_owned(),
     }
@@ -144,9 +158,23 @@ mod tests {
     use super::*;
 
     fn every_field() -> impl Iterator<Item = (&'static Shape, &'static Field)> {
-        let shapes: [&'static Shape; 14] = [
-            &ROOT, &SERVER, &UPSTREAM, &LIMIT, &COST, &EXEMPT, &OVERRIDE, &ROUTE, &RESPOND,
-            &HEADERS, &STORE, &REJECT, &LOG, &ADMIN,
+        let shapes: [&'static Shape; 16] = [
+            &ROOT,
+            &SERVER,
+            &UPSTREAM,
+            &LIMIT,
+            &COST,
+            &RESPONSE_COST,
+            &COUNT_WHEN,
+            &EXEMPT,
+            &OVERRIDE,
+            &ROUTE,
+            &RESPOND,
+            &HEADERS,
+            &STORE,
+            &REJECT,
+            &LOG,
+            &ADMIN,
         ];
         shapes.into_iter().flat_map(|shape| shape.fields.iter().map(move |field| (shape, field)))
     }

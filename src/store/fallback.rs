@@ -18,10 +18,12 @@ use crate::plan::OnStoreError;
 
 /// Who decides on an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub enum By {
+    /// The buckets of this process.
     Process,
+    /// Those in Redis.
     Redis,
-    /// Redis should have, and cannot for this ask's key alone.
+    /// Redis should have, and cannot.
     Nobody,
 }
 
@@ -103,7 +105,7 @@ impl<'q> Request<'q> {
         }
         if there.is_empty() {
             taken.keep();
-            return Ok(Asked::Decided(Answer::new(self.asks, decisions)));
+            return Ok(Asked::Decided(Answer::new(self.asks, decisions, by)));
         }
 
         let verb = if passed_here { Verb::Take } else { Verb::Look };
@@ -125,7 +127,7 @@ impl<'q> Request<'q> {
         if !wrong.is_empty() {
             return Ok(Asked::WrongType(wrong));
         }
-        let mut answer = Answer::new(self.asks, decisions);
+        let mut answer = Answer::new(self.asks, decisions, by);
         if answer.verdict.passes() {
             taken.keep();
         } else if passed_here {
@@ -149,7 +151,7 @@ impl<'q> Request<'q> {
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
-        Answer::new(self.asks, decisions)
+        Answer::new(self.asks, decisions, by)
     }
 
     /// Who decides on an ask that Redis does not.

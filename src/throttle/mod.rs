@@ -1,5 +1,8 @@
 //! Where a request meets its limits: keys, one question to the store, one verdict.
 
+mod permit;
+mod usage;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +10,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::Instant;
 
+use self::permit::{Due, Held};
+pub use self::permit::{Permit, most_of};
 use crate::limit::Mode;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
@@ -19,12 +24,12 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, Keyed, View};
-use crate::store::{BucketAsk, Store};
+use crate::store::{BucketAsk, By, Store};
 
 /// One worker's way to the limits.
 pub struct Throttle {
     /// Where the buckets are.
-    pub store: Store,
+    pub store: Arc<Store>,
     /// What the log says of it.
     pub log: Arc<Throttled>,
     /// What is counted of it.
@@ -51,6 +56,15 @@ pub struct Quota {
 /// What the limits say to a request, one entry for each enforcing limit that was asked, in the
 /// route's order.
 pub type Quotas = PerAsk<Quota>;
+
+/// A request that passed.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// What its client is told.
+    pub quotas: Quotas,
+    /// What it holds until its response has ended.
+    pub permit: Permit,
+}
 
 /// Why the limits do not let a request pass.
 #[derive(Debug)]
@@ -106,14 +120,14 @@ impl Throttle {
         route: &RouteSpec,
         request: &View<'_>,
         now: Timestamp,
-    ) -> Result<Quotas, Refused> {
+    ) -> Result<Passed, Refused> {
         let mut applying = applying(plan, route, request)?;
         if applying.iter().any(|limit| limit.is_closed() && limit.spec.mode == Mode::Enforce) {
             // Nothing will ever pass, so the other limits take nothing and need not be asked.
             applying.retain(|limit| limit.is_closed());
         }
         if applying.is_empty() {
-            return Ok(Quotas::new());
+            return Ok(Passed::default());
         }
         let decided = self.decide(&applying, now).await?;
         for (limit, decision) in applying.iter().zip(&decided.decisions) {
@@ -123,7 +137,9 @@ impl Throttle {
         self.tell_shadows(&applying, &decided.decisions, request, now);
         let quotas = quotas(&applying, &decided.decisions);
         match decided.verdict {
-            Verdict::Pass { .. } => Ok(quotas),
+            Verdict::Pass { .. } => {
+                Ok(Passed { quotas, permit: self.permit(applying, &decided, now) })
+            }
             Verdict::Refuse { by, retry_after } => {
                 let limit = &applying[by];
                 self.tell(limit, request, Shown::Rejected { retry_after }, now);
@@ -131,6 +147,28 @@ impl Throttle {
                 Err(Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer })))
             }
         }
+    }
+
+    /// What is to be settled when the response has ended.
+    fn permit(&self, applying: PerAsk<Applying<'_>>, decided: &Decided, now: Timestamp) -> Permit {
+        // Most limits have nothing to settle, and then nothing is made here.
+        if !applying.iter().any(|limit| limit.spec.is_settled()) {
+            return Permit::default();
+        }
+        let mut dues = Vec::new();
+        let said = decided.decisions.iter().zip(&decided.by);
+        for (limit, (decision, by)) in applying.into_iter().zip(said) {
+            let took = decision.is_some_and(|decision| decision.outcome.passes());
+            if let Figures::Limited(algorithm) = limit.figures
+                && took
+                && limit.spec.is_settled()
+            {
+                let (cost, mode) = (limit.cost, limit.spec.mode);
+                let ask = Ask { algorithm, cost, patience: Patience::NONE, mode };
+                dues.push(Due::new(limit.spec.clone(), limit.key, ask, *by));
+            }
+        }
+        Permit::holding(Held { store: self.store.clone(), now, began: decided.began, dues })
     }
 
     /// Asks the store about the limits that need one, and joins what needs none.
@@ -156,7 +194,8 @@ impl Throttle {
                 Some(by) => Verdict::Refuse { by, retry_after: None },
                 None => Verdict::PASS,
             };
-            return Ok(Decided { decisions, verdict });
+            let (by, began) = (decisions.iter().map(|_| By::Nobody).collect(), Instant::now());
+            return Ok(Decided { decisions, by, verdict, began });
         }
         let began = Instant::now();
         let answer = self.store.decide(&asks, now).await;
@@ -167,14 +206,17 @@ impl Throttle {
             }
             Refused::StoreUnavailable
         })?;
-        for (place, decision) in places.iter().zip(answer.decisions) {
-            decisions[*place] = decision;
+        let mut by: PerAsk<By> = decisions.iter().map(|_| By::Nobody).collect();
+        for (place, (decision, who)) in
+            places.iter().zip(answer.decisions.into_iter().zip(answer.by))
+        {
+            (decisions[*place], by[*place]) = (decision, who);
         }
         let verdict = match answer.verdict {
             Verdict::Refuse { by, retry_after } => Verdict::Refuse { by: places[by], retry_after },
             pass @ Verdict::Pass { .. } => pass,
         };
-        Ok(Decided { decisions, verdict })
+        Ok(Decided { decisions, by, verdict, began })
     }
 
     fn tell_shadows(
@@ -211,7 +253,10 @@ impl Throttle {
 
 struct Decided {
     decisions: PerAsk<Option<Decision>>,
+    by: PerAsk<By>,
     verdict: Verdict,
+    /// When the store was asked, which was told the request's time.
+    began: Instant,
 }
 
 /// A key as the log may show it.
@@ -277,7 +322,7 @@ fn apply<'p>(
 /// Where its header does not say so as it must.
 pub fn cost(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused> {
     match spec {
-        CostSpec::Fixed(cost) => Ok(*cost),
+        CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
             let mut values = headers.get_all(name).iter();
             let Some(value) = values.next() else { return Ok(*default) };

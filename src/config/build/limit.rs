@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::figures::{self, Bursts};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides};
+use super::{Named, answer, headers, key, name, named, overrides, settled};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -69,6 +69,7 @@ fn one(
         overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
     let own = figures.as_ref().and_then(figures::burst);
     let cost = figures::cost(&mut section, &Bursts { own, overrides: &bursts });
+    let count_when = settled::count_when(&mut section);
     let exempt = exempt(&mut section);
     let scope = section.word(
         "scope",
@@ -103,6 +104,7 @@ fn one(
         figures: figures?,
         overrides: Overrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect()),
         cost: cost?,
+        count_when: count_when?,
         exempt,
         mode: match mode {
             Written::On(mode) => mode,

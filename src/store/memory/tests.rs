@@ -20,6 +20,7 @@ fn limit(name: &str) -> LimitSpec {
         figures: Figures::Unlimited,
         overrides: Overrides::default(),
         cost: CostSpec::Fixed(Cost::ONE),
+        count_when: None,
         exempt: Exempt::default(),
         mode: Mode::Enforce,
         scope: Scope::Cluster,

@@ -22,6 +22,7 @@ pub(crate) fn limit(name: &str) -> LimitSpec {
         figures: Figures::Limited(bucket("1/h", 10)),
         overrides: Overrides::default(),
         cost: CostSpec::Fixed(Cost::ONE),
+        count_when: None,
         exempt: Exempt::default(),
         mode: Mode::Enforce,
         scope: Scope::Cluster,
