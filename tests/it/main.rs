@@ -10,6 +10,7 @@ mod basics;
 mod cli;
 mod config;
 mod contract;
+mod costs;
 mod drain;
 mod http1;
 mod keys;
