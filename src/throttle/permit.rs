@@ -167,3 +167,65 @@ impl Used {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+    use crate::config::{Overrides, parse};
+    use crate::limit::Mode;
+    use crate::limit::patience::Patience;
+    use crate::limit::rate::Cost;
+    use crate::plan::Figures;
+
+    /// A limit of burst 10 with these lines, which took 4 of a request.
+    fn due(lines: &str) -> Due {
+        let text = format!(
+            "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nrate = \"10/h\"\n{lines}\n\
+             [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
+        );
+        let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
+        let spec = plan.limits[0].clone();
+        let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
+        let (cost, patience) = (Cost::new(4).unwrap(), Patience::NONE);
+        let ask = Ask { algorithm, cost, patience, mode: Mode::Enforce };
+        Due::new(spec, Key::of([None]), ask, By::Process)
+    }
+
+    #[test]
+    fn the_difference_is_what_the_response_says_within_bounds() {
+        use Difference::{Less, More};
+        const USED: &str = "cost = { response_header = \"x-used\", estimate = 4 }";
+        const BOUNDED: &str = "cost = { response_header = \"x-used\", estimate = 4, max = 20 }";
+        const FAILED: &str = "cost = 4\ncount_when = { status = [\"401\"] }";
+        let both = format!("{BOUNDED}\ncount_when = {{ status = [\"401\"] }}");
+        for (name, lines, status, said, difference) in [
+            ("more", USED, Some(200), Some("9"), Some(More(5))),
+            ("less", USED, Some(200), Some("3"), Some(Less(1))),
+            ("nothing", USED, Some(200), Some("0"), Some(Less(4))),
+            ("as much", USED, Some(200), Some("4"), None),
+            ("unsaid", USED, Some(200), None, None),
+            ("not to be read", USED, Some(200), Some("many"), None),
+            ("most", USED, Some(200), Some("1000"), Some(More(996))),
+            ("100 bursts", USED, Some(200), Some("99999999999999999999"), Some(More(996))),
+            ("`max`", BOUNDED, Some(200), Some("21"), Some(More(16))),
+            ("left", USED, None, None, None),
+            ("counts", FAILED, Some(401), None, None),
+            ("does not count", FAILED, Some(200), Some("9"), Some(Less(4))),
+            ("nobody knows whether", FAILED, None, None, None),
+            ("both", &both, Some(401), Some("5"), Some(More(1))),
+            ("neither", &both, Some(200), Some("5"), Some(Less(4))),
+        ] {
+            let mut due = due(lines);
+            let mut fields = Fields::default();
+            if let Some(said) = said {
+                let name = HeaderName::from_static("x-used");
+                fields.append(name, HeaderValue::from_static(said));
+            }
+            due.used = Used::of(&due.spec.cost, &fields);
+            due.status = status.map(|status| StatusCode::from_u16(status).unwrap());
+            assert_eq!(due.difference(), difference, "{name}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ use crate::support::PATIENCE;
 use crate::support::client::{Connection, Reply, get};
 use crate::support::metrics::Metrics;
 use crate::support::redis::RedisServer;
-use crate::support::tidegate::Tidegate;
+use crate::support::tidegate::{Tidegate, program};
 use crate::support::upstream::{Got, Upstream, nobody, read_request, section};
 use crate::support::wait_until;
 
@@ -579,6 +579,23 @@ fn what_the_last_response_used_is_settled_before_the_end() {
 }
 
 #[test]
+fn a_process_that_ends_waits_for_what_it_settles() {
+    let slow = Slow::answering(|_| answer(200, "x-used: 0\r\n", b""));
+    let place = Place::redis();
+    let config = place.config(&section(&[&slow.api]), &limit("used", HEADER));
+    let mut proxy = Tidegate::start(&config.replace("\"20s\"", "\"500ms\""));
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    slow.wait_for(1);
+    place.server.as_ref().unwrap().pause();
+    slow.go.send(()).unwrap();
+    assert_eq!(client.reply("GET").status, 200);
+    drop(client);
+    assert!(proxy.stop().success());
+    assert_eq!(proxy.log.count("costs not settled"), 1, "it was waited for");
+}
+
+#[test]
 fn all_limits_of_a_request_are_settled_in_one_call() {
     let api = Upstream::answering(|_| answer(200, "x-used: 9\r\n", b""));
     let place = Place::redis();
@@ -607,4 +624,24 @@ fn all_limits_of_a_request_are_settled_in_one_call() {
     let asked = calls() - before;
     // Now and then it is asked whether it still decides.
     assert!((2..=3).contains(&asked), "{asked} calls for a decision and its settlement");
+}
+
+#[test]
+fn explain_says_what_is_settled() {
+    let limits = [
+        limit("used", JSON),
+        limit("bounded", &HEADER.replace("estimate = 2", "estimate = 2, max = 50")),
+        limit("logins", LOGINS),
+    ]
+    .concat();
+    let proxy = Place::memory().before(&statuses(), &limits);
+    let output = program().args(["explain", "/"]).current_dir(proxy.folder()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for said in [
+        "takes 2 before, and in the end what usage.total_tokens in the response's JSON says, up to 10000",
+        "takes 2 before, and in the end what the response's header x-used says, up to 50",
+        "given back unless the response's status is 401, 403",
+    ] {
+        assert!(text.contains(said), "{said} in:\n{text}");
+    }
 }
