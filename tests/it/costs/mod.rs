@@ -5,14 +5,12 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, Reply, get};
-use crate::support::metrics::Metrics;
 use crate::support::redis::RedisServer;
-use crate::support::tidegate::{Tidegate, program};
-use crate::support::upstream::{Got, Upstream, nobody, read_request, section};
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Got, Upstream, read_request, section};
 use crate::support::wait_until;
 
 macro_rules! every_store {
@@ -28,16 +26,15 @@ macro_rules! every_store {
     };
 }
 
+mod counting;
+mod settling;
+
 every_store! {
     a_header_says_what_was_used
     json_says_what_was_used
     a_stream_is_not_held_up
     a_bucket_goes_below_zero_and_comes_back
     ten_at_once_cannot_pass_a_budget_for_one
-    failed_logins_alone_count
-    ten_guesses_at_once_are_not_free
-    every_limit_of_a_route_settles_its_own
-    a_status_of_the_proxy_itself_counts
     a_client_that_leaves_gets_nothing_back
     a_reload_in_between_changes_nothing
     a_limit_of_one_node_settles_there
@@ -297,110 +294,6 @@ fn ten_at_once_cannot_pass_a_budget_for_one(place: &Place) {
     wait_until("the estimate is back", || get(proxy.address, "/", &[]).status == 200);
 }
 
-const LOGINS: &str = "key = [\"ip\", \"query:user\"]\nrate = \"5/h\"\n\
-                      count_when = { status = [\"401\", \"403\"] }";
-
-/// An API that answers with the status that its path says.
-fn statuses() -> Upstream {
-    Upstream::answering(|got| answer(got.path()[1..4].parse().unwrap(), "", b""))
-}
-
-fn failed_logins_alone_count(place: &Place) {
-    let api = statuses();
-    let proxy = place.before(&api, &limit("logins", LOGINS));
-    let mut client = Connection::open(proxy.address);
-    let mut asked = |paths: &[&str]| -> Vec<u16> {
-        paths.iter().map(|path| client.get(path, &[]).status).collect()
-    };
-    for _ in 0..10 {
-        assert_eq!(asked(&["/200?user=a", "/500?user=a"]), [200, 500]);
-    }
-    assert_eq!(asked(&["/401?user=a"; 3]), [401; 3]);
-    assert_eq!(asked(&["/200?user=a"; 3]), [200; 3]);
-    assert_eq!(asked(&["/403?user=a"; 2]), [403; 2]);
-    assert_eq!(asked(&["/200?user=a", "/401?user=a"]), [429; 2], "five have failed");
-    assert_eq!(asked(&["/401?user=b"]), [401], "another user");
-}
-
-fn ten_guesses_at_once_are_not_free(place: &Place) {
-    let slow = Slow::answering(|_| answer(401, "", b""));
-    let proxy = place.before(&slow.api, &limit("logins", LOGINS));
-    let told = at_once(proxy.address, 10, "/login?user=a");
-    for _ in 0..5 {
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(429));
-    }
-    for _ in 0..5 {
-        slow.go.send(()).unwrap();
-    }
-    for _ in 0..5 {
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(401));
-    }
-    slow.wait_for(5);
-    assert_eq!(get(proxy.address, "/login?user=a", &[]).status, 429);
-}
-
-fn every_limit_of_a_route_settles_its_own(place: &Place) {
-    let api =
-        Upstream::answering(|got| answer(got.path()[1..4].parse().unwrap(), "x-used: 10\r\n", b""));
-    let limits = [
-        // Uses and failures in one: only what failed counts, with what it used.
-        limit("both", &format!("{HEADER}\ncount_when = {{ status = [\"4xx\"] }}")),
-        limit("plain", "rate = \"100/h\""),
-        limit(
-            "asked",
-            "rate = \"100/h\"\ncost = { header = \"x-cost\", max = 9 }\n\
-                        count_when = { status = [\"2xx\"] }",
-        ),
-        limit("try", "rate = \"2/h\"\nmode = \"shadow\"\ncount_when = { status = [\"404\"] }"),
-    ]
-    .concat();
-    let proxy = place.before(&api, &limits);
-    let mut client = Connection::open(proxy.address);
-    let mut left = |path: &str| {
-        let reply = client.get(path, &[("x-cost", "5")]);
-        let field = reply.header("ratelimit").unwrap();
-        field
-            .split(";r=")
-            .skip(1)
-            .map(|rest| rest.split(';').next().unwrap().to_owned())
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    assert_eq!(left("/200"), "98 99 95");
-    assert_eq!(left("/404"), "98 98 90", "what was used counts with the one that failed");
-    assert_eq!(left("/404"), "88 97 90");
-    assert_eq!(left("/200"), "78 96 90");
-    assert_eq!(left("/200"), "78 95 85");
-    let page = Metrics::of(proxy.admin());
-    let shadow = |decision: &str| {
-        page.value(&format!("tidegate_decisions_total{{limit=\"try\",decision=\"{decision}\"}}"))
-    };
-    assert_eq!((shadow("allowed"), shadow("shadow")), (3.0, 2.0), "{}", page.0);
-}
-
-fn a_status_of_the_proxy_itself_counts(place: &Place) {
-    let upstream = format!("[upstreams.api]\nservers = [\"{}\"]\n", nobody());
-    let limits = [
-        limit("broken", "rate = \"100/h\"\ncount_when = { status = [\"502\"] }"),
-        limit("failed", "rate = \"100/h\"\ncount_when = { status = [\"401\"] }"),
-        // Nothing was said of its use.
-        limit("used", HEADER),
-    ]
-    .concat();
-    let proxy = Tidegate::start(&place.config(&upstream, &limits));
-    let mut client = Connection::open(proxy.address);
-    for _ in 0..3 {
-        assert_eq!(client.get("/", &[]).status, 502);
-    }
-    let api = statuses();
-    proxy.reload(&place.config(&section(&[&api]), &limits));
-    let reply = client.get("/200", &[]);
-    let field = reply.header("ratelimit").unwrap();
-    assert!(field.contains("\"broken\";r=96;"), "{field}");
-    assert!(field.contains("\"failed\";r=99;"), "{field}");
-    assert!(field.contains("\"used\";r=92;"), "{field}");
-}
-
 fn a_client_that_leaves_gets_nothing_back(place: &Place) {
     let limits = [
         limit("logins", "rate = \"100/h\"\ncount_when = { status = [\"401\"] }"),
@@ -513,135 +406,4 @@ fn a_huge_body_is_not_collected() {
     client.until(b"}}");
     assert!(most < before + (16 << 10), "{before} KiB before, {most} KiB at most");
     assert_eq!(remaining(&client.get("/", &[])), 100 - 9 - 2);
-}
-
-/// What does not reach Redis holds up nobody, and is told once.
-#[test]
-fn redis_is_gone_when_there_is_something_to_settle() {
-    for (name, gone) in [
-        ("killed", (|server: &mut RedisServer| server.kill()) as fn(&mut RedisServer)),
-        ("silent", |server| server.pause()),
-    ] {
-        let slow = Slow::answering(|_| answer(200, "x-used: 9\r\n", b"done"));
-        let mut place = Place::redis();
-        let config = place.config(&section(&[&slow.api]), &limit("used", HEADER));
-        let mut proxy = Tidegate::start(&config.replace("\"20s\"", "\"500ms\""));
-        let told = at_once(proxy.address, 5, "/");
-        slow.wait_for(5);
-        gone(place.server.as_mut().unwrap());
-        for _ in 0..5 {
-            slow.go.send(()).unwrap();
-            assert_eq!(told.recv_timeout(PATIENCE), Ok(200), "{name}");
-        }
-        let lost = || Metrics::of(proxy.admin()).value("tidegate_unsettled_total");
-        wait_until("all of them are counted", || lost() == 5.0);
-        let line = proxy.log.wait("costs not settled", |_| true);
-        assert_eq!((&line["count"], &line["level"]), (&1.into(), &"WARN".into()), "{line}");
-        assert!(proxy.stop().success());
-        assert_eq!(proxy.log.count("costs not settled"), 1, "{name}");
-    }
-}
-
-/// Decided here since Redis was away, settled here though it is back.
-#[test]
-fn what_this_process_decided_is_settled_here() {
-    let slow = Slow::answering(|_| answer(200, "x-used: 9\r\n", b""));
-    let mut place = Place { server: Some(RedisServer::absent()) };
-    let proxy = place.before(&slow.api, &limit("used", HEADER));
-    proxy.log.wait("store unavailable", |_| true);
-    let mut client = Connection::open(proxy.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    slow.wait_for(1);
-    place.server.as_mut().unwrap().restart();
-    proxy.log.wait("store recovered", |_| true);
-    slow.go.send(()).unwrap();
-    assert_eq!(remaining(&client.reply("GET")), 98);
-    slow.go.send(()).unwrap();
-    assert_eq!(remaining(&client.get("/", &[])), 98, "Redis's own bucket was not touched");
-}
-
-#[test]
-fn what_the_last_response_used_is_settled_before_the_end() {
-    let slow = Slow::answering(|_| answer(200, "x-used: 0\r\n", b""));
-    let place = Place::redis();
-    let mut proxy = place.before(&slow.api, &limit("used", HEADER));
-    let mut client = Connection::open(proxy.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    slow.wait_for(1);
-    let server = place.server.as_ref().unwrap();
-    assert!(server.run::<bool>(&["EXISTS", "tidegate:used"]), "reserved");
-    proxy.signal("TERM");
-    proxy.log.wait("draining", |_| true);
-    slow.go.send(()).unwrap();
-    assert_eq!(client.reply("GET").status, 200);
-    assert!(proxy.wait().success());
-    assert!(!server.run::<bool>(&["EXISTS", "tidegate:used"]), "all was given back");
-}
-
-#[test]
-fn a_process_that_ends_waits_for_what_it_settles() {
-    let slow = Slow::answering(|_| answer(200, "x-used: 0\r\n", b""));
-    let place = Place::redis();
-    let config = place.config(&section(&[&slow.api]), &limit("used", HEADER));
-    let mut proxy = Tidegate::start(&config.replace("\"20s\"", "\"500ms\""));
-    let mut client = Connection::open(proxy.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    slow.wait_for(1);
-    place.server.as_ref().unwrap().pause();
-    slow.go.send(()).unwrap();
-    assert_eq!(client.reply("GET").status, 200);
-    drop(client);
-    assert!(proxy.stop().success());
-    assert_eq!(proxy.log.count("costs not settled"), 1, "it was waited for");
-}
-
-#[test]
-fn all_limits_of_a_request_are_settled_in_one_call() {
-    let api = Upstream::answering(|_| answer(200, "x-used: 9\r\n", b""));
-    let place = Place::redis();
-    let three: String = ["a", "b", "c"].map(|name| limit(name, HEADER)).concat();
-    let proxy = place.before(&api, &three);
-    let mut client = Connection::open(proxy.address);
-    let server = place.server.as_ref().unwrap();
-    let calls = || {
-        let text: String = server.run(&["INFO", "commandstats"]);
-        let line = text.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
-        let calls = line.split("calls=").nth(1).unwrap();
-        calls.split(',').next().unwrap().parse::<u64>().unwrap()
-    };
-    client.get("/", &[]);
-    client.get("/", &[]);
-    // The last settlement is there once its tokens are gone.
-    let settled = |times: u64| {
-        let left = Duration::from_millis(server.run::<u64>(&["PTTL", "tidegate:a"]));
-        let used = Duration::from_secs(9 * times * 36);
-        left > used - Duration::from_secs(30)
-    };
-    wait_until("two are settled", || settled(2));
-    let before = calls();
-    client.get("/", &[]);
-    wait_until("three are settled", || settled(3));
-    let asked = calls() - before;
-    // Now and then it is asked whether it still decides.
-    assert!((2..=3).contains(&asked), "{asked} calls for a decision and its settlement");
-}
-
-#[test]
-fn explain_says_what_is_settled() {
-    let limits = [
-        limit("used", JSON),
-        limit("bounded", &HEADER.replace("estimate = 2", "estimate = 2, max = 50")),
-        limit("logins", LOGINS),
-    ]
-    .concat();
-    let proxy = Place::memory().before(&statuses(), &limits);
-    let output = program().args(["explain", "/"]).current_dir(proxy.folder()).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    for said in [
-        "takes 2 before, and in the end what usage.total_tokens in the response's JSON says, up to 10000",
-        "takes 2 before, and in the end what the response's header x-used says, up to 50",
-        "given back unless the response's status is 401, 403",
-    ] {
-        assert!(text.contains(said), "{said} in:\n{text}");
-    }
 }
