@@ -118,6 +118,7 @@ impl Admin {
             connections: process.slots.open() as u64,
             memory_keys: store.keys as u64,
             shared_decisions: store.shared_uses,
+            unsettled: store.unsettled,
             log_dropped: self.dropped.count(),
             config_generation: process.config.generation(),
             config_valid: process.config.is_valid(),

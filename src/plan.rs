@@ -3,6 +3,7 @@
 //! Data only. `config` makes it, a reload swaps it, everything on a request's way reads it.
 
 pub mod filter;
+pub mod response;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 
 use self::filter::LogFilter;
+use self::response::{Statuses, UsedSource};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::patience::Patience;
@@ -142,6 +144,8 @@ pub struct LimitSpec {
     /// Other figures, tried in shadow on what its own figures decide: a limit whose name, figures and
     /// mode are its own and all else this one's.
     pub candidate: Option<Arc<Self>>,
+    /// The responses that count; what others had taken is given back. `None` is all of them.
+    pub count_when: Option<Statuses>,
     /// What it never looks at.
     pub exempt: Exempt,
     /// Whether its refusal counts. A limit that is off is in no route.
@@ -152,6 +156,13 @@ pub struct LimitSpec {
     pub on_store_error: OnStoreError,
     /// Its own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
+}
+
+impl LimitSpec {
+    /// Whether what a request takes is known only when its response has ended.
+    pub fn is_settled(&self) -> bool {
+        self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
+    }
 }
 
 /// How much passes.
@@ -178,6 +189,15 @@ pub enum CostSpec {
         default: Cost,
         /// The most it may say.
         max: Cost,
+    },
+    /// What the response says; it is settled when that has ended.
+    Response {
+        /// Where it says so.
+        source: UsedSource,
+        /// What is taken before, and in the end where the response does not say.
+        estimate: Cost,
+        /// The most that one request can take; `None` is 100 times the burst.
+        max: Option<u64>,
     },
 }
 

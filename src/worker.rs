@@ -177,7 +177,11 @@ pub async fn run(
                     upstream.prune(Instant::now());
                 }
             }
-            _ = orders.stop.wait_for(|stop| *stop) => return Ok(()),
+            () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
+                // What the last responses used.
+                proxy.throttle().store.settled().await;
+                return Ok(());
+            }
         }
     }
 }

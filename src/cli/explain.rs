@@ -13,7 +13,9 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::limit::patience::Patience;
 use crate::limit::{Mode, Scope};
-use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation};
+use crate::plan::{
+    Action, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation,
+};
 use crate::proxy;
 use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::host::Host;
@@ -322,10 +324,18 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}"));
     if cost.get() > algorithm.capacity() {
         text.more(format_args!("costs {cost}, which never passes"));
+    } else if let CostSpec::Response { source, max, .. } = &spec.cost {
+        let most = max.unwrap_or_else(|| throttle::most_of(algorithm));
+        text.more(format_args!(
+            "takes {cost} before, and in the end what {source} says, up to {most}"
+        ));
     } else if cost.get() > 1 {
         text.more(format_args!("costs {cost}"));
     }
     describe_wait(spec, text);
+    if let Some(when) = &spec.count_when {
+        text.more(format_args!("given back unless the response's status is {when}"));
+    }
     describe_key(plan, spec, &key, text);
     describe_bucket(plan, spec, &key, algorithm, text);
     describe_candidate(plan, spec, &key, text);

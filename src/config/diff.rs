@@ -143,6 +143,7 @@ impl Changes {
         self.value(&format!("{title} candidate"), &candidate(old), &candidate(new));
         self.some(&format!("{title} missing"), &old.key.missing, &new.key.missing);
         self.some(&format!("{title} cost"), &old.cost, &new.cost);
+        self.some(&format!("{title} count_when"), &old.count_when, &new.count_when);
         self.some(&format!("{title} exempt"), &old.exempt, &new.exempt);
         self.value(&format!("{title} mode"), &mode(old.mode), &mode(new.mode));
         self.some(&format!("{title} overrides"), &old.overrides, &new.overrides);
@@ -367,6 +368,16 @@ limits = ["per-client", "total"]
             ("[\"ip\"]", "[\"path\"]", "limits.per-client begins anew: key changed"),
             ("1000/s\"", "1000/s\"\nscope = \"node\"", "limits.total begins anew: scope changed"),
             ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
+            (
+                "1000/s\"",
+                "1000/s\"\ncost = { response_header = \"x-used\", estimate = 5 }",
+                "limits.total cost changed",
+            ),
+            (
+                "1000/s\"",
+                "1000/s\"\ncount_when = { status = [\"401\"] }",
+                "limits.total count_when changed",
+            ),
             (
                 "1000/s\"",
                 "1000/s\"\nmode = \"off\"",

@@ -41,7 +41,7 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::{Quotas, Throttle};
+use crate::throttle::{Passed, Permit, Quotas, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -149,6 +149,9 @@ impl Proxy {
             }
             let mut answer =
                 answer::respond(&refusal, &exchange.parts.headers, &active.plan.reject);
+            if !matches!(refusal, Refusal::ClientLeft) {
+                ended.permit.refused(answer.status);
+            }
             if !exchange.body_end.is_reached() {
                 answer.close();
             }
@@ -179,6 +182,7 @@ impl Proxy {
             body_end: BodyEnd::default(),
             route: self.unrouted.clone(),
             status: client_gone(),
+            permit: Permit::default(),
             access: None,
         }
     }
@@ -232,7 +236,8 @@ impl Proxy {
             params: &found.params,
         };
         let now = self.clock.at(ended.began);
-        let quotas = self.throttle.admit(plan, route, &view, now).await?;
+        let Passed { quotas, permit } = self.throttle.admit(plan, route, &view, now).await?;
+        ended.permit = permit;
         let mut answer = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
@@ -245,6 +250,7 @@ impl Proxy {
         if let Some(access) = &mut ended.access {
             access.upstream = exchange.server.take();
         }
+        ended.permit.answered(answer.status, &answer.fields);
         finish(&mut answer.fields, plan, route, &quotas);
         Ok(answer)
     }

@@ -8,7 +8,7 @@
 use tokio::time::{Instant, timeout_at};
 
 use super::redis::{Redis, Said, Verb};
-use super::{Answer, BucketAsk, Keeper, Shared, StoreError, Unavailable};
+use super::{Answer, BucketAsk, Shared, StoreError, Unavailable};
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::{PerAsk, Refusers};
 use crate::limit::decision::{Decision, Outcome};
@@ -18,10 +18,12 @@ use crate::plan::OnStoreError;
 
 /// Who decides on an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub enum By {
+    /// The buckets of this process.
     Process,
+    /// Those in Redis.
     Redis,
-    /// Redis should have, and cannot for this ask's key alone.
+    /// Redis should have, and cannot.
     Nobody,
 }
 
@@ -108,7 +110,7 @@ impl<'q> Request<'q> {
         }
         if there.is_empty() {
             taken.keep();
-            return Ok(Asked::Decided(self.answer(decisions, by)));
+            return Ok(Asked::Decided(Answer::new(self.asks, decisions, by)));
         }
 
         let verb = if passed_here { Verb::Take } else { Verb::Look };
@@ -130,7 +132,7 @@ impl<'q> Request<'q> {
         if !wrong.is_empty() {
             return Ok(Asked::WrongType(wrong));
         }
-        let mut answer = self.answer(decisions, by);
+        let mut answer = Answer::new(self.asks, decisions, by);
         // A candidate here may have taken in place of its limit: Redis's limits have a say in that.
         let refused_there =
             answer.decisions.iter().zip(self.asks).zip(by).any(|((decision, ask), by)| {
@@ -161,15 +163,7 @@ impl<'q> Request<'q> {
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
-        self.answer(decisions, by)
-    }
-
-    fn answer(&self, decisions: PerAsk<Option<Decision>>, by: &[By]) -> Answer {
-        let keeper = |by: &By| match by {
-            By::Redis => Keeper::Redis,
-            By::Process | By::Nobody => Keeper::Process,
-        };
-        Answer::new(self.asks, decisions, by.iter().map(keeper).collect())
+        Answer::new(self.asks, decisions, by)
     }
 
     /// A candidate goes where its limit goes, which is asked right before it: apart from it, it would

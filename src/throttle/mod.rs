@@ -3,6 +3,9 @@
 mod candidate;
 mod queue;
 
+mod permit;
+mod usage;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +13,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::Instant;
 
+use self::permit::{Due, Held};
+pub use self::permit::{Permit, most_of};
 use crate::limit::Mode;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
@@ -22,7 +27,7 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, Keyed, View};
-use crate::store::{BucketAsk, Keeper, Store};
+use crate::store::{BucketAsk, By, Store};
 
 pub use self::queue::Waiting;
 use self::queue::{NoTurn, Place};
@@ -59,6 +64,15 @@ pub struct Quota {
 /// What the limits say to a request, one entry for each enforcing limit that was asked, in the
 /// route's order.
 pub type Quotas = PerAsk<Quota>;
+
+/// A request that passed.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// What its client is told.
+    pub quotas: Quotas,
+    /// What it holds until its response has ended.
+    pub permit: Permit,
+}
 
 /// Why the limits do not let a request pass.
 #[derive(Debug)]
@@ -125,11 +139,11 @@ impl Throttle {
         route: &RouteSpec,
         request: &View<'_>,
         now: Timestamp,
-    ) -> Result<Quotas, Refused> {
+    ) -> Result<Passed, Refused> {
         let mut applying = applying(plan, route, request)?;
         candidate::leave_closed(&mut applying);
         if applying.is_empty() {
-            return Ok(Quotas::new());
+            return Ok(Passed::default());
         }
         // Before the store is asked, so that nobody has a turn there who may not wait for it.
         let places: PerAsk<Option<Place>> = applying
@@ -146,14 +160,16 @@ impl Throttle {
         self.tell_shadows(&applying, &decided.decisions, request, now);
         let quotas = quotas(&applying, &decided.decisions);
         match decided.verdict {
-            Verdict::Pass { wait } if wait.is_zero() => Ok(quotas),
+            Verdict::Pass { wait } if wait.is_zero() => {
+                Ok(Passed { quotas, permit: self.permit(applying, &decided, now) })
+            }
             Verdict::Pass { wait } => {
                 let by = queue::slowest(&applying, &decided.decisions, wait);
                 self.tell(&applying[by], request, Shown::Delayed { delay: wait }, now);
                 // Few requests wait, and none of the others is to make room for it.
-                let held = Box::pin(self.hold(wait, &applying, places, decided, now));
+                let held = Box::pin(self.hold(wait, &applying, places, &decided, now));
                 match held.await {
-                    Ok(()) => Ok(quotas),
+                    Ok(()) => Ok(Passed { quotas, permit: self.permit(applying, &decided, now) }),
                     Err(NoTurn { left }) => {
                         let limit = &applying[by];
                         self.metrics.decision(limit.spec.name.as_str(), DecisionKind::Rejected);
@@ -182,6 +198,28 @@ impl Throttle {
         Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer }))
     }
 
+    /// What is to be settled when the response has ended.
+    fn permit(&self, applying: PerAsk<Applying<'_>>, decided: &Decided, now: Timestamp) -> Permit {
+        // Most limits have nothing to settle, and then nothing is made here.
+        if !applying.iter().any(|limit| limit.spec.is_settled()) {
+            return Permit::default();
+        }
+        let mut dues = Vec::new();
+        let said = decided.decisions.iter().zip(&decided.by);
+        for (limit, (decision, by)) in applying.into_iter().zip(said) {
+            let took = decision.is_some_and(|decision| decision.outcome.passes());
+            if let Figures::Limited(algorithm) = limit.figures
+                && took
+                && limit.spec.is_settled()
+            {
+                let (cost, mode) = (limit.cost, limit.mode);
+                let ask = Ask { algorithm, cost, patience: Patience::NONE, mode };
+                dues.push(Due::new(limit.spec.clone(), limit.key, ask, *by));
+            }
+        }
+        Permit::holding(Held { store: self.store.clone(), now, began: decided.began, dues })
+    }
+
     /// Asks the store about the limits that need one, and joins what needs none.
     async fn decide(
         &self,
@@ -205,12 +243,13 @@ impl Throttle {
         }
         let mut decisions: PerAsk<_> =
             applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect();
-        let mut keepers: PerAsk<_> = applying.iter().map(|_| Keeper::Process).collect();
         let closed =
             applying.iter().position(|limit| limit.is_closed() && limit.mode == Mode::Enforce);
         let closed = closed.map(|by| Verdict::Refuse { by, retry_after: None });
         if asks.is_empty() {
-            return Ok(Decided { decisions, verdict: closed.unwrap_or(Verdict::PASS), keepers });
+            let (by, began) = (decisions.iter().map(|_| By::Nobody).collect(), Instant::now());
+            let verdict = closed.unwrap_or(Verdict::PASS);
+            return Ok(Decided { decisions, by, verdict, began });
         }
         let began = Instant::now();
         let answer = self.store.decide(&asks, now).await;
@@ -221,11 +260,11 @@ impl Throttle {
             }
             Refused::StoreUnavailable
         })?;
-        for (place, (decision, keeper)) in
-            places.iter().zip(answer.decisions.into_iter().zip(answer.keepers))
+        let mut by: PerAsk<By> = decisions.iter().map(|_| By::Nobody).collect();
+        for (place, (decision, who)) in
+            places.iter().zip(answer.decisions.into_iter().zip(answer.by))
         {
-            decisions[*place] = decision;
-            keepers[*place] = keeper;
+            (decisions[*place], by[*place]) = (decision, who);
         }
         let verdict = match (closed, answer.verdict) {
             (Some(refuse), _) => refuse,
@@ -234,7 +273,7 @@ impl Throttle {
             }
             (None, pass @ Verdict::Pass { .. }) => pass,
         };
-        Ok(Decided { decisions, verdict, keepers })
+        Ok(Decided { decisions, by, verdict, began })
     }
 
     fn tell_shadows(
@@ -278,8 +317,10 @@ impl Throttle {
 
 struct Decided {
     decisions: PerAsk<Option<Decision>>,
+    by: PerAsk<By>,
     verdict: Verdict,
-    keepers: PerAsk<Keeper>,
+    /// When the store was asked, which was told the request's time.
+    began: Instant,
 }
 
 /// A key as the log may show it.
@@ -356,7 +397,7 @@ fn apply<'p>(
 /// Where its header does not say so as it must.
 pub fn cost(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused> {
     match spec {
-        CostSpec::Fixed(cost) => Ok(*cost),
+        CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
             let mut values = headers.get_all(name).iter();
             let Some(value) = values.next() else { return Ok(*default) };

@@ -144,7 +144,7 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         let now = self.now();
         for taken in self.taken.drain(..) {
-            self.store.give_back_soon(taken, now);
+            self.store.give_back_soon(&taken, now);
         }
     }
 }
@@ -157,14 +157,13 @@ impl Throttle {
         wait: Duration,
         applying: &[Applying<'_>],
         mut places: PerAsk<Option<Place>>,
-        decided: Decided,
+        decided: &Decided,
         now: Timestamp,
     ) -> Result<(), NoTurn> {
         let due = Instant::now() + wait;
-        let Decided { decisions, keepers, .. } = decided;
         let mut taken = PerAsk::new();
-        for (at, (limit, decision)) in applying.iter().zip(decisions).enumerate() {
-            let Some(Decision { outcome, .. }) = decision else { continue };
+        for (at, (limit, decision)) in applying.iter().zip(&decided.decisions).enumerate() {
+            let Some(Decision { outcome, .. }) = *decision else { continue };
             if !matches!(outcome, Outcome::Delay(_)) {
                 places[at] = None;
             }
@@ -173,7 +172,7 @@ impl Throttle {
                 let ask =
                     Ask { algorithm, cost: limit.cost, patience: Patience::NONE, mode: limit.mode };
                 let (spec, key) = (Arc::clone(limit.spec), limit.key.clone());
-                taken.push(Taken { spec, key, ask, keeper: keepers[at] });
+                taken.push(Taken { spec, key, ask, by: decided.by[at] });
             }
         }
         let reserved = Reserved::new(&self.store, taken, now);

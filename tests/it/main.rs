@@ -11,6 +11,7 @@ mod candidate;
 mod cli;
 mod config;
 mod contract;
+mod costs;
 mod drain;
 mod http1;
 mod keys;

@@ -194,6 +194,7 @@ fn every_metric_in_the_readme_exists() {
         connections: 0,
         memory_keys: 0,
         shared_decisions: 0,
+        unsettled: 0,
         log_dropped: 0,
         config_generation: 1,
         config_valid: true,

@@ -2,7 +2,8 @@
 
 use http::HeaderName;
 
-use crate::config::fields::{COST, MAX_TOKENS};
+use super::settled;
+use crate::config::fields::{COST, MAX_TOKENS, RESPONSE_COST};
 use crate::config::file::{Item, Section, Text};
 use crate::config::problem::{Problem, Span};
 use crate::limit::algorithm::{Algorithm, leaky_bucket, token_bucket};
@@ -194,7 +195,11 @@ pub(super) struct Bursts<'b> {
 pub(super) fn cost(section: &mut Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
     let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
     if item.is_table() {
-        return by_header(item.section(&COST, "cost")?, bursts);
+        let section = item.section(&COST, "cost")?;
+        return match settled::is_by_response(&section) {
+            true => settled::by_response(item.section(&RESPONSE_COST, "cost")?, bursts),
+            false => by_header(section, bursts),
+        };
     }
     if !item.is_number() {
         item.reject("expected a whole number from 1, or a table such as `{ header = \"x-cost\" }`");
@@ -206,15 +211,7 @@ pub(super) fn cost(section: &mut Section<'_>, bursts: &Bursts<'_>) -> Option<Cos
 }
 
 fn by_header(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
-    const EXPECTED: &str = "expected a header's name";
-    if section.later("response_header") || section.later("response_json") {
-        section.finish();
-        return None;
-    }
-    let name = section.require("header", "\"x-cost\"").and_then(|item| {
-        let text = item.text_as(EXPECTED)?;
-        text.parsed(HeaderName::from_bytes(text.text.as_bytes()).ok(), EXPECTED)
-    });
+    let name = section.require("header", "\"x-cost\"").and_then(|item| header_name(&item));
     let largest = bursts.own.unwrap_or(MAX_TOKENS);
     let max_item = section.take("max");
     let max = max_item.as_ref().map_or(Some(largest), |item| item.whole(1..=MAX_TOKENS));
@@ -238,8 +235,15 @@ fn by_header(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> 
     Some(CostSpec::Header { name: name?, default: Cost::new(default?)?, max: Cost::new(max?)? })
 }
 
+/// A header's name.
+pub(super) fn header_name(item: &Item<'_>) -> Option<HeaderName> {
+    const EXPECTED: &str = "expected a header's name";
+    let text = item.text_as(EXPECTED)?;
+    text.parsed(HeaderName::from_bytes(text.text.as_bytes()).ok(), EXPECTED)
+}
+
 /// A cost above a burst can never be paid.
-fn check(item: &Item<'_>, cost: u64, bursts: &Bursts<'_>) {
+pub(super) fn check(item: &Item<'_>, cost: u64, bursts: &Bursts<'_>) {
     if let Some(burst) = bursts.own.filter(|burst| cost > *burst) {
         item.reject(format!("expected at most the burst, {burst}: more can never be paid"));
         return;

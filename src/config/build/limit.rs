@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::figures::{self, Bursts, Family};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides, waiting};
+use super::{Named, answer, headers, key, name, named, overrides, settled, waiting};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -77,6 +77,7 @@ fn one(
         .collect();
     let own = figures.as_ref().and_then(figures::burst);
     let cost = figures::cost(&mut section, &Bursts { own, overrides: &bursts });
+    let count_when = settled::count_when(&mut section);
     let exempt = exempt(&mut section);
     let scope = section.word(
         "scope",
@@ -114,6 +115,7 @@ fn one(
         wait,
         max_waiting,
         candidate: None,
+        count_when: count_when?,
         exempt,
         mode: match mode {
             Written::On(mode) => mode,

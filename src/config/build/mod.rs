@@ -10,6 +10,7 @@ mod overrides;
 mod route;
 mod sanity;
 mod server;
+mod settled;
 mod store;
 mod upstream;
 mod waiting;

@@ -58,6 +58,7 @@ pub(super) fn trying(spec: &LimitSpec, figures: Figures) -> LimitSpec {
         wait: spec.wait,
         max_waiting: spec.max_waiting,
         candidate: None,
+        count_when: spec.count_when.clone(),
         exempt: Exempt::default(),
         mode: Mode::Shadow,
         scope: spec.scope,

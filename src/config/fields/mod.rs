@@ -64,7 +64,8 @@ mod traffic;
 use Fallback::{Value, Words};
 
 pub(super) use self::traffic::{
-    CANDIDATE, COST, EXEMPT, HEADERS, LIMIT, OVERRIDE, RESPOND, ROUTE, UPSTREAM, UPSTREAM_SERVER,
+    CANDIDATE, COST, COUNT_WHEN, EXEMPT, HEADERS, LIMIT, OVERRIDE, RESPOND, RESPONSE_COST, ROUTE,
+    UPSTREAM, UPSTREAM_SERVER,
 };
 
 const fn field(name: &'static str, kind: Kind, default: Fallback, meaning: &'static str) -> Field {

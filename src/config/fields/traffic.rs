@@ -88,9 +88,19 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field(
             "cost",
-            Kind::Either(&[Kind::Whole { min: 1, max: MAX_TOKENS }, Kind::Table(&COST)]),
+            Kind::Either(&[
+                Kind::Whole { min: 1, max: MAX_TOKENS },
+                Kind::Table(&COST),
+                Kind::Table(&RESPONSE_COST),
+            ]),
             Value("1"),
-            "what a request takes: a number, or what a header says",
+            "what a request takes: a number, or what a header or the response says",
+        ),
+        field(
+            "count_when",
+            Kind::Table(&COUNT_WHEN),
+            Words("every request"),
+            "only responses with these statuses count; what others had taken is given back",
         ),
         field(
             "wait",
@@ -142,7 +152,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     ],
-    later: &["count_when", "align", "timezone", "limit", "lease", "type", "name"],
+    later: &["align", "timezone", "limit", "lease", "type", "name"],
 };
 
 /// A limit's `cost`, written as a table.
@@ -163,7 +173,51 @@ pub(in crate::config) static COST: Shape = Shape {
             "the most it may say; more is refused with 400",
         ),
     ],
-    later: &["response_header", "response_json", "estimate"],
+    later: &[],
+};
+
+/// The same, where the response tells.
+pub(in crate::config) static RESPONSE_COST: Shape = Shape {
+    title: "cost by response",
+    fields: &[
+        field(
+            "response_header",
+            Kind::Text,
+            Words("required, or `response_json`"),
+            "the response's header that says what was used",
+        ),
+        field(
+            "response_json",
+            Kind::Text,
+            Words("none"),
+            "keys with dots between them, to the number in a response of JSON or in the last data of server-sent events that has it",
+        ),
+        field(
+            "estimate",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Required,
+            "what is taken before, and in the end where the response does not say",
+        ),
+        field(
+            "max",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("100 bursts"),
+            "the most that one response takes, whatever it says",
+        ),
+    ],
+    later: &[],
+};
+
+/// A limit's `count_when`.
+pub(in crate::config) static COUNT_WHEN: Shape = Shape {
+    title: "count_when",
+    fields: &[field(
+        "status",
+        TEXT_LIST,
+        Required,
+        "statuses as the client gets them: `\"401\"`, `\"5xx\"`",
+    )],
+    later: &[],
 };
 
 /// A limit's `exempt`.

@@ -1,8 +1,8 @@
 //! The list of fields and the reader agree.
 
 use super::super::fields::{
-    ADMIN, CANDIDATE, COST, EXEMPT, Fallback, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT, RESPOND,
-    ROUTE, SERVER, STORE, Shape, UPSTREAM, UPSTREAM_SERVER,
+    ADMIN, CANDIDATE, COST, COUNT_WHEN, EXEMPT, Fallback, HEADERS, Kind, LIMIT, LOG, OVERRIDE,
+    REJECT, RESPOND, RESPONSE_COST, ROUTE, SERVER, STORE, Shape, UPSTREAM, UPSTREAM_SERVER,
 };
 use super::*;
 
@@ -19,12 +19,19 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             inline("limits = [\"per-client\"]"),
         ],
         "cost" => vec![inline("header = \"x-cost\"")],
+        "cost by response" => {
+            vec![inline("response_header = \"x-used\""), inline("estimate = 1")]
+        }
+        "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "candidate" => vec![inline("rate = \"100/s\"")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         _ => Vec::new(),
     };
     fields.retain(|field| line.is_empty() || !field.starts_with(name));
+    if name == "response_json" {
+        fields.retain(|field| !field.starts_with("response_header"));
+    }
     if name == "respond" {
         fields.retain(|field| !field.starts_with("upstream"));
     }
@@ -43,7 +50,8 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "[upstreams.NAME]" => upstream = lines,
         "[limits.NAME]" => limit = lines,
         "[[routes]]" => route = lines,
-        "cost" => limit.push_str(&format!("\ncost = {table}")),
+        "count_when" => limit.push_str(&format!("\ncount_when = {table}")),
+        "cost" | "cost by response" => limit.push_str(&format!("\ncost = {table}")),
         "exempt" => limit.push_str(&format!("\nexempt = {table}")),
         "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
@@ -62,12 +70,14 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
     )
 }
 
-static SHAPES: [&Shape; 15] = [
+static SHAPES: [&Shape; 17] = [
     &SERVER,
     &UPSTREAM,
     &UPSTREAM_SERVER,
     &LIMIT,
     &COST,
+    &RESPONSE_COST,
+    &COUNT_WHEN,
     &EXEMPT,
     &CANDIDATE,
     &OVERRIDE,
@@ -132,6 +142,8 @@ fn every_field_of_the_list_is_read() {
                 (_, "url", _) => "\"http://a\"",
                 (_, "servers", _) => "[\"http://a\"]",
                 (_, "level", _) => "\"debug\"",
+                ("count_when", "status", _) => "[\"401\"]",
+                (_, "count_when", _) => "{ status = [\"401\"] }",
                 (_, "status", _) => "500",
                 ("[reject]", "headers", _) => "[\"ratelimit\"]",
                 (_, "cost", _) => "1",

@@ -66,6 +66,8 @@ pub struct Snapshot<'s> {
     pub memory_keys: u64,
     /// Decisions since the start that a limit's shared bucket made, because no room could be made.
     pub shared_decisions: u64,
+    /// Settlements since the start that did not reach Redis.
+    pub unsettled: u64,
     /// Log lines that were dropped since the start.
     pub log_dropped: u64,
     /// Configurations that came in force since the start, the first included.
@@ -273,6 +275,9 @@ impl Snapshot<'_> {
         let help = "Decisions by a bucket that new keys share, the memory being full.";
         page.family(Counter, "tidegate_shared_decisions_total", help);
         page.sample(&[], &self.shared_decisions);
+        let help = "Settlements of costs that did not reach Redis.";
+        page.family(Counter, "tidegate_unsettled_total", help);
+        page.sample(&[], &self.unsettled);
         page.family(Counter, "tidegate_log_dropped_total", "Log lines that were dropped.");
         page.sample(&[], &self.log_dropped);
         let help = "Configurations that came in force since the start.";

@@ -8,6 +8,7 @@ fn snapshot() -> Snapshot<'static> {
         connections: 2,
         memory_keys: 3,
         shared_decisions: 6,
+        unsettled: 7,
         log_dropped: 4,
         config_generation: 5,
         config_valid: false,
@@ -38,7 +39,7 @@ fn the_whole_page() {
 #[test]
 fn a_scrape_before_the_first_request_has_every_family() {
     let page = Metrics::new(1).render(&Snapshot { servers: Vec::new(), ..snapshot() });
-    assert_eq!(page.matches("# TYPE ").count(), 14);
+    assert_eq!(page.matches("# TYPE ").count(), 15);
     assert!(page.contains("tidegate_request_seconds_count 0\n"));
 }
 

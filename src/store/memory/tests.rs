@@ -23,6 +23,7 @@ fn limit(name: &str) -> LimitSpec {
         wait: Patience::NONE,
         max_waiting: 0,
         candidate: None,
+        count_when: None,
         exempt: Exempt::default(),
         mode: Mode::Enforce,
         scope: Scope::Cluster,

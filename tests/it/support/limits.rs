@@ -25,6 +25,7 @@ pub(crate) fn limit(name: &str) -> LimitSpec {
         wait: Patience::NONE,
         max_waiting: 1_000,
         candidate: None,
+        count_when: None,
         exempt: Exempt::default(),
         mode: Mode::Enforce,
         scope: Scope::Cluster,
