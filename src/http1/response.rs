@@ -131,9 +131,13 @@ fn read(buffer: &mut BytesMut, asked: &Method) -> Result<Option<ResponseHead>, H
     let status = status.ok_or(HeadFault::Malformed(httparse::Error::Status))?;
     let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     let begin = buffer.as_ptr().addr();
-    let place = |bytes: &[u8]| {
-        let from = bytes.as_ptr().addr() - begin;
-        from..from + bytes.len()
+    // What is empty may stand outside the buffer: a reason that was left out is a constant.
+    let place = |bytes: &[u8]| match bytes {
+        [] => 0..0,
+        bytes => {
+            let from = bytes.as_ptr().addr() - begin;
+            from..from + bytes.len()
+        }
     };
     let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     let reason = reason.map(|reason| place(reason.as_bytes()));
@@ -278,6 +282,10 @@ mod tests {
         assert_eq!(rest, b"abc");
         let (head, ..) = read_all(&Method::GET, "HTTP/1.0 200 OK\n\n").unwrap().unwrap();
         assert_eq!((head.version, head.reason), (Version::HTTP_10, None));
+        for line in ["HTTP/1.1 200", "HTTP/1.1 200 ", "HTTP/1.1 200 \u{e9}"] {
+            let (head, ..) = read_all(&Method::GET, &format!("{line}\r\n\r\n")).unwrap().unwrap();
+            assert_eq!(head.reason, Some(Reason(Bytes::new())), "{line}");
+        }
     }
 
     #[test]

@@ -175,3 +175,16 @@ fn idle_clients_do_not_take_the_descriptors_of_those_who_ask() {
     assert_eq!(proxy.log.count("accept failed"), 0);
     assert_eq!(proxy.log.count("server down"), 0);
 }
+
+/// A status line without words for its status, or with bytes beyond ASCII in them, took the
+/// connection's task down: the client was closed without an answer.
+#[test]
+fn an_answer_without_words_for_its_status_does_not_break_the_connection() {
+    for line in ["HTTP/1.1 200", "HTTP/1.1 200 \u{e9}"] {
+        let answer = format!("{line}\r\ncontent-length: 2\r\n\r\nok");
+        let api = Upstream::saying(&[&answer]);
+        let proxy = Tidegate::before(&[&api], "", "");
+        let reply = Connection::open(proxy.address).get("/", &[]);
+        assert_eq!((reply.status, reply.text().as_str()), (200, "ok"), "{line}");
+    }
+}
