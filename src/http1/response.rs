@@ -9,7 +9,7 @@ use http::{Method, StatusCode, Version};
 use super::decode::Framing;
 use super::fields::{Fields, Place};
 
-/// The most bytes of a head.
+/// The most bytes of a head, and of the interim ones before it together.
 pub const MOST_HEAD: usize = 408 * 1024;
 /// The most fields of a head.
 pub const MOST_FIELDS: usize = 100;
@@ -73,6 +73,8 @@ impl std::error::Error for HeadFault {}
 pub struct HeadReader {
     /// As much of the buffer has been looked at in vain.
     looked: usize,
+    /// Bytes of interim responses that were passed over.
+    passed: usize,
 }
 
 impl HeadReader {
@@ -94,9 +96,18 @@ impl HeadReader {
             if news.is_empty() || (self.looked > 0 && !news.contains(&b'\n')) {
                 return self.wait(buffer);
             }
+            let before = buffer.len();
             match read(buffer, asked)? {
                 None => return self.wait(buffer),
-                Some(head) if is_interim(head.status) => self.looked = 0,
+                Some(head) if is_interim(head.status) => {
+                    self.looked = 0;
+                    // Without an end to them nobody would ever look at the time: there is always
+                    // something to read.
+                    self.passed += before - buffer.len();
+                    if self.passed > MOST_HEAD {
+                        return Err(HeadFault::TooLarge);
+                    }
+                }
                 Some(head) => return Ok(Some(head)),
             }
         }
@@ -357,6 +368,8 @@ mod tests {
         let (head, ..) = read_all(&Method::GET, "HTTP/1.1 101 X\r\n\r\n").unwrap().unwrap();
         assert!(head.status == 101 && !head.keeps);
         assert_eq!(read_all(&Method::GET, "HTTP/1.1 100 Continue\r\n\r\n"), Ok(None));
+        let endless = "HTTP/1.1 100 Continue\r\n\r\n".repeat(MOST_HEAD / 25 + 1);
+        assert_eq!(read_all(&Method::GET, &endless), Err(HeadFault::TooLarge));
     }
 
     #[test]

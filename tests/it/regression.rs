@@ -1,5 +1,7 @@
 //! One test for each fault that was found after the fact, named for what went wrong.
 
+use std::io::Write as _;
+
 use super::support::client::{Connection, get};
 use super::support::tidegate::Tidegate;
 use super::support::upstream::{Upstream, section};
@@ -187,4 +189,19 @@ fn an_answer_without_words_for_its_status_does_not_break_the_connection() {
         let reply = Connection::open(proxy.address).get("/", &[]);
         assert_eq!((reply.status, reply.text().as_str()), (200, "ok"), "{line}");
     }
+}
+
+/// Interim answers, and empty lines before a request, were passed over without end: whoever sent
+/// them fast enough was never looked at by a timer.
+#[test]
+fn nothing_goes_on_for_ever_before_a_head() {
+    let api = Upstream::raw(|mut stream| {
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+        while stream.write_all(interim.as_bytes()).is_ok() {}
+    });
+    let proxy = Tidegate::before(&[&api], "", "retries = 0\nresponse_timeout = \"1d\"");
+    assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 502);
+    let mut client = Connection::open(proxy.address);
+    client.send("\r\n".repeat(32 * 1024));
+    assert_eq!(client.reply("GET").status, 431);
 }
