@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use super::support::client::{Connection, get};
 use super::support::tidegate::Tidegate;
-use super::support::upstream::{Upstream, section};
+use super::support::upstream::{Upstream, ok, section};
 
 /// A proxy with one limit of two requests, which further lines say more about.
 fn limited(api: &Upstream, server: &str, limit: &str) -> Tidegate {
@@ -204,4 +204,20 @@ fn nothing_goes_on_for_ever_before_a_head() {
     let mut client = Connection::open(proxy.address);
     client.send("\r\n".repeat(32 * 1024));
     assert_eq!(client.reply("GET").status, 431);
+}
+
+/// A connection that ended with requests unread behind the last one was reset, which destroyed what
+/// its client had not read yet of the answer.
+#[test]
+fn requests_behind_the_last_one_do_not_destroy_its_answer() {
+    let body = "x".repeat(1_000_000);
+    let answer = body.clone();
+    let api = Upstream::answering(move |_| ok(&answer));
+    let proxy = Tidegate::before(&[&api], "", "[log]\naccess = true");
+    let mut client = Connection::open(proxy.address);
+    let last = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    client.send(format!("{last}{}", "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(3000)));
+    // By then all of the answer is in the kernel's hands.
+    proxy.log.wait("request", |_| true);
+    assert_eq!(client.reply("GET").text().len(), body.len());
 }
