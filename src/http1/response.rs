@@ -169,6 +169,7 @@ fn read(buffer: &mut BytesMut, asked: &Method) -> Result<Option<ResponseHead>, H
     let framing = said.framing(status, version, asked)?;
     let reason = reason.map(|place| Reason(head.slice(place)));
     let keeps = said.keeps(version)
+        && !(status == StatusCode::NO_CONTENT && said.announces_body())
         && framing != Framing::UntilClose
         && status != StatusCode::SWITCHING_PROTOCOLS;
     Ok(Some(ResponseHead {
@@ -239,6 +240,12 @@ impl Said {
             (None, Length::Bytes(length)) => Ok(Framing::Length(length)),
             (None, Length::Faulty) => Err(HeadFault::Length),
         }
+    }
+
+    /// Whether a body is to be expected, be one allowed or not. One that comes after all must not be
+    /// taken for the next answer.
+    fn announces_body(&self) -> bool {
+        self.chunked.is_some() || !matches!(self.length, Length::Unsaid | Length::Bytes(0))
     }
 
     fn keeps(&self, version: Version) -> bool {
@@ -356,6 +363,15 @@ mod tests {
             let text = format!("HTTP/{version} 200 OK\r\n{fields}\r\n\r\n");
             let (head, ..) = read_all(&Method::GET, &text).unwrap().unwrap();
             assert_eq!(head.keeps, keeps, "{version} {fields}");
+        }
+        for (fields, keeps) in [
+            ("content-length: 0", true),
+            ("content-length: 5", false),
+            ("transfer-encoding: chunked", false),
+        ] {
+            let text = format!("HTTP/1.1 204 No Content\r\n{fields}\r\n\r\n");
+            let (head, ..) = read_all(&Method::GET, &text).unwrap().unwrap();
+            assert_eq!(head.keeps, keeps, "204 {fields}");
         }
     }
 
