@@ -221,3 +221,22 @@ fn requests_behind_the_last_one_do_not_destroy_its_answer() {
     proxy.log.wait("request", |_| true);
     assert_eq!(client.reply("GET").text().len(), body.len());
 }
+
+/// A stranger announced `x-forwarded-for` as a trailer: it went to the API behind the body.
+#[test]
+fn a_stranger_does_not_say_who_it_is_behind_its_body() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::before(&[&api], "client_ip_header = \"x-real-ip\"", "");
+    let trailers = ["x-forwarded-for", "forwarded", "x_real_ip", "connection", "upgrade", "x-sum"];
+    let lines: String = trailers.iter().map(|name| format!("{name}: 203.0.113.7\r\n")).collect();
+    let mut client = Connection::open(proxy.address);
+    client.send(format!(
+        "POST / HTTP/1.1\r\nhost: a\r\ntrailer: {}\r\ntransfer-encoding: chunked\r\n\r\n\
+         1\r\nx\r\n0\r\n{lines}\r\n",
+        trailers.join(", ")
+    ));
+    assert_eq!(client.reply("POST").status, 200);
+    let got = api.last();
+    assert_eq!(got.trailers, [("x-sum".to_owned(), "203.0.113.7".to_owned())]);
+    assert_eq!(got.header("trailer").as_deref(), Some("x-sum"));
+}
