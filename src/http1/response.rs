@@ -11,7 +11,7 @@ use super::decode::Framing;
 use super::fields::{Fields, Kind, Place};
 use super::usual;
 
-/// The most bytes of a head.
+/// The most bytes of a head, and of the interim ones before it together.
 pub const MOST_HEAD: usize = 408 * 1024;
 /// The most fields of a head.
 pub const MOST_FIELDS: usize = 100;
@@ -75,6 +75,8 @@ impl std::error::Error for HeadFault {}
 pub struct HeadReader {
     /// As much of the buffer has been looked at in vain.
     looked: usize,
+    /// Bytes of interim responses that were passed over.
+    passed: usize,
 }
 
 impl HeadReader {
@@ -96,9 +98,18 @@ impl HeadReader {
             if news.is_empty() || (self.looked > 0 && !news.contains(&b'\n')) {
                 return self.wait(buffer);
             }
+            let before = buffer.len();
             match read(buffer, asked)? {
                 None => return self.wait(buffer),
-                Some(head) if is_interim(head.status) => self.looked = 0,
+                Some(head) if is_interim(head.status) => {
+                    self.looked = 0;
+                    // Without an end to them nobody would ever look at the time: there is always
+                    // something to read.
+                    self.passed += before - buffer.len();
+                    if self.passed > MOST_HEAD {
+                        return Err(HeadFault::TooLarge);
+                    }
+                }
                 Some(head) => return Ok(Some(head)),
             }
         }
@@ -140,6 +151,7 @@ fn read(buffer: &mut BytesMut, asked: &Method) -> Result<Option<ResponseHead>, H
     let said = Said::by(&fields);
     let framing = said.framing(status, version, asked)?;
     let keeps = said.keeps(version)
+        && !(status == StatusCode::NO_CONTENT && said.announces_body())
         && framing != Framing::UntilClose
         && status != StatusCode::SWITCHING_PROTOCOLS;
     Ok(Some(ResponseHead { status, version, reason, framing, keeps, fields }))
@@ -162,9 +174,13 @@ fn parse(buffer: &mut [u8]) -> Result<Option<Parsed>, HeadFault> {
     let status = status.ok_or(HeadFault::Malformed(httparse::Error::Status))?;
     let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     let begin = buffer.as_ptr().addr();
-    let place = |bytes: &[u8]| {
-        let from = bytes.as_ptr().addr() - begin;
-        from..from + bytes.len()
+    // What is empty may stand outside the buffer: a reason that was left out is a constant.
+    let place = |bytes: &[u8]| match bytes {
+        [] => 0..0,
+        bytes => {
+            let from = bytes.as_ptr().addr() - begin;
+            from..from + bytes.len()
+        }
     };
     let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     let reason = reason.map(|reason| place(reason.as_bytes()));
@@ -254,6 +270,12 @@ impl Said {
         }
     }
 
+    /// Whether a body is to be expected, be one allowed or not. One that comes after all must not be
+    /// taken for the next answer.
+    fn announces_body(&self) -> bool {
+        self.chunked.is_some() || !matches!(self.length, Length::Unsaid | Length::Bytes(0))
+    }
+
     fn keeps(&self, version: Version) -> bool {
         // Two opinions about the body's end: nothing behind it is to be believed.
         let doubtful = self.chunked.is_some() && self.length != Length::Unsaid;
@@ -306,6 +328,10 @@ mod tests {
         assert_eq!(rest, b"abc");
         let (head, ..) = read_all(&Method::GET, "HTTP/1.0 200 OK\n\n").unwrap().unwrap();
         assert_eq!((head.version, head.reason), (Version::HTTP_10, None));
+        for line in ["HTTP/1.1 200", "HTTP/1.1 200 ", "HTTP/1.1 200 \u{e9}"] {
+            let (head, ..) = read_all(&Method::GET, &format!("{line}\r\n\r\n")).unwrap().unwrap();
+            assert_eq!(head.reason, Some(Reason(Bytes::new())), "{line}");
+        }
     }
 
     #[test]
@@ -366,6 +392,15 @@ mod tests {
             let (head, ..) = read_all(&Method::GET, &text).unwrap().unwrap();
             assert_eq!(head.keeps, keeps, "{version} {fields}");
         }
+        for (fields, keeps) in [
+            ("content-length: 0", true),
+            ("content-length: 5", false),
+            ("transfer-encoding: chunked", false),
+        ] {
+            let text = format!("HTTP/1.1 204 No Content\r\n{fields}\r\n\r\n");
+            let (head, ..) = read_all(&Method::GET, &text).unwrap().unwrap();
+            assert_eq!(head.keeps, keeps, "204 {fields}");
+        }
     }
 
     #[test]
@@ -377,6 +412,8 @@ mod tests {
         let (head, ..) = read_all(&Method::GET, "HTTP/1.1 101 X\r\n\r\n").unwrap().unwrap();
         assert!(head.status == 101 && !head.keeps);
         assert_eq!(read_all(&Method::GET, "HTTP/1.1 100 Continue\r\n\r\n"), Ok(None));
+        let endless = "HTTP/1.1 100 Continue\r\n\r\n".repeat(MOST_HEAD / 25 + 1);
+        assert_eq!(read_all(&Method::GET, &endless), Err(HeadFault::TooLarge));
     }
 
     #[test]

@@ -182,6 +182,10 @@ async fn send<D: Future>(
 
 /// Ends a connection so that its client can read what was said last.
 async fn close<D: Future>(wire: &mut Wire, watch: &mut Watch<'_, D>) {
+    // More of what was sent behind the last request may lie unread in the socket.
+    if wire.has_input() {
+        watch.phase.linger();
+    }
     // That it is closed already is as good.
     let _ = watch.during(wire, |wire, cx| wire.poll_close(cx)).await;
 }

@@ -1,7 +1,7 @@
 //! Carries a request upstream and brings back what comes of it.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderValue, TRAILER, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode, Uri, Version};
 
@@ -53,6 +53,9 @@ pub(super) async fn send(
     let sent = &mut parts.headers;
     let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
+    if !body.is_empty() && sent.contains_key(TRAILER) {
+        hop::limit_trailers(sent, &plan.server.trust);
+    }
     let origin = Origin { client, peer: &connection.peer, host };
     write_forwarded(sent, seen, origin);
     hop::write_connection(sent, seen, switching.as_ref());
