@@ -7,10 +7,12 @@ use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
 use super::{ConfigFile, Ended, Failure, print};
+use crate::clock::Clock;
 use crate::config;
 use crate::limit::key::Key;
+use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
-use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation};
+use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation, Terms};
 use crate::proxy;
 use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::host::Host;
@@ -45,7 +47,8 @@ pub(super) fn explain(explain: &Explain) -> Ended {
         .map_err(Failure::Config)?;
     let (method, uri) = request_line(&explain.request)?;
     let headers = headers(&explain.headers, &uri)?;
-    let asked = Asked { method, uri, headers, peer: explain.ip.to_canonical() };
+    let asked =
+        Asked { method, uri, headers, peer: explain.ip.to_canonical(), now: Clock::new().now() };
     let mut text = Text::default();
     describe(&loaded.plan, &asked, &mut text);
     print(text.0.trim_end());
@@ -58,6 +61,7 @@ struct Asked {
     uri: Uri,
     headers: HeaderMap,
     peer: IpAddr,
+    now: Timestamp,
 }
 
 fn request_line(text: &str) -> Result<(Method, Uri), Failure> {
@@ -117,7 +121,7 @@ fn sent(asked: &Asked, client: &Client, trust: &Trust) -> HeaderMap {
 
 /// The same walk as a request's, with words at each step.
 fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
-    let Asked { method, uri, headers, peer } = asked;
+    let Asked { method, uri, headers, peer, now } = asked;
     let host = match Host::of(uri, headers, Version::HTTP_11) {
         Ok(host) => host,
         Err(error) => return text.line("answer", format_args!("400: {error}")),
@@ -181,7 +185,7 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         text.line("limits", "none: everything passes");
     }
     for limit in &route.limits {
-        describe_limit(plan, &plan.limits[*limit], &view, text);
+        describe_limit(plan, &plan.limits[*limit], &view, *now, text);
     }
 }
 
@@ -276,7 +280,7 @@ fn conditions(route: &RouteSpec) -> Vec<String> {
     all
 }
 
-fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Text) {
+fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, now: Timestamp, text: &mut Text) {
     let name = &spec.name;
     if spec.exempt.covers(view) {
         return text.line("limit", format_args!("{name} does not apply: the request is exempt"));
@@ -305,16 +309,22 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     let overridden = spec.overrides.find(&key);
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
-    let algorithm = match overridden.unwrap_or(&spec.figures) {
-        Figures::Unlimited => {
+    let figures = overridden.unwrap_or(&spec.figures);
+    let algorithm = match figures.at(now) {
+        Terms::Unlimited => {
             return text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
         }
-        Figures::Nothing => {
+        Terms::Nothing => {
             return text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
         }
-        Figures::Limited(algorithm) => algorithm,
+        Terms::Limited(algorithm) => algorithm,
     };
-    text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}"));
+    match figures {
+        Figures::Calendar(quota) => {
+            text.line("limit", format_args!("{name}{shadow}: {quota}{source}"));
+        }
+        _ => text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}")),
+    }
     if cost.get() > algorithm.capacity() {
         text.more(format_args!("costs {cost}, which never passes"));
     } else if cost.get() > 1 {
@@ -324,7 +334,7 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     let name = BucketName { prefix: &plan.store.prefix, spec, key: &key };
     match (&plan.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
-            text.more(format_args!("in Redis as {}", name.text(algorithm, plan.log.keys)));
+            text.more(format_args!("in Redis as {}", name.text(&algorithm, plan.log.keys)));
         }
         (StoreLocation::Redis(_), Scope::Node) => text.more("in each process by itself"),
         (StoreLocation::Memory, _) => {}

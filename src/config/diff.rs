@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::value::duration_text;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
+use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, UpstreamSpec,
+    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, Terms,
+    UpstreamSpec,
 };
 
 /// More are only counted: a log line is no place for ten thousand routes.
@@ -121,6 +123,11 @@ impl Changes {
         }
         if old.scope != new.scope {
             anew.push("scope");
+        }
+        if let (Some(old), Some(new)) = (algorithm(&old.figures), algorithm(&new.figures))
+            && old != new
+        {
+            anew.push("algorithm");
         }
         if !anew.is_empty() {
             self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
@@ -239,8 +246,17 @@ fn figures(figures: &Figures) -> (String, Option<u64>) {
             (params.rate.to_string(), Some(params.burst.get()))
         }
         Figures::Limited(algorithm) => (algorithm.to_string(), None),
+        Figures::Calendar(quota) => (quota.to_string(), None),
         Figures::Unlimited => ("unlimited".to_owned(), None),
         Figures::Nothing => ("0/s".to_owned(), None),
+    }
+}
+
+/// The algorithm's name, where there is one.
+fn algorithm(figures: &Figures) -> Option<&'static str> {
+    match figures.at(Timestamp::MIN) {
+        Terms::Limited(algorithm) => Some(algorithm.name()),
+        Terms::Unlimited | Terms::Nothing => None,
     }
 }
 
@@ -336,6 +352,12 @@ limits = ["per-client", "total"]
             ),
             ("100/s\"", "100/s\"\nburst = 7", "limits.per-client burst 100 -> 7"),
             ("100/s\"", "unlimited\"", "limits.per-client rate 100/s -> unlimited"),
+            (
+                "100/s\"",
+                "100/m\"\nalgorithm = \"fixed-window\"",
+                "limits.per-client begins anew: algorithm changed|limits.per-client rate 100/s -> \
+                 100/m from a key's first request",
+            ),
             ("[\"ip\"]", "[\"path\"]", "limits.per-client begins anew: key changed"),
             ("1000/s\"", "1000/s\"\nscope = \"node\"", "limits.total begins anew: scope changed"),
             ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),

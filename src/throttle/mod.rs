@@ -17,7 +17,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
-use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
+use crate::plan::{AnswerSpec, CostSpec, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{KeyError, Keyed, View};
 use crate::store::{BucketAsk, Store};
 
@@ -85,13 +85,13 @@ pub struct Refusing {
 struct Applying<'p> {
     spec: &'p Arc<LimitSpec>,
     key: Key,
-    figures: Figures,
+    terms: Terms,
     cost: Cost,
 }
 
 impl Applying<'_> {
     fn is_closed(&self) -> bool {
-        self.figures == Figures::Nothing
+        self.terms == Terms::Nothing
     }
 }
 
@@ -107,7 +107,7 @@ impl Throttle {
         request: &View<'_>,
         now: Timestamp,
     ) -> Result<Quotas, Refused> {
-        let mut applying = applying(plan, route, request)?;
+        let mut applying = applying(plan, route, request, now)?;
         if applying.iter().any(|limit| limit.is_closed() && limit.spec.mode == Mode::Enforce) {
             // Nothing will ever pass, so the other limits take nothing and need not be asked.
             applying.retain(|limit| limit.is_closed());
@@ -138,7 +138,7 @@ impl Throttle {
         let mut places: PerAsk<usize> = PerAsk::new();
         let mut asks: PerAsk<BucketAsk<'_>> = PerAsk::new();
         for (place, limit) in applying.iter().enumerate() {
-            if let Figures::Limited(algorithm) = limit.figures {
+            if let Terms::Limited(algorithm) = limit.terms {
                 let patience = match algorithm.holds() {
                     true => Patience::ENDLESS,
                     false => Patience::NONE,
@@ -237,11 +237,12 @@ fn applying<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
     request: &View<'_>,
+    now: Timestamp,
 ) -> Result<PerAsk<Applying<'p>>, Refused> {
     let mut applying = PerAsk::new();
     for limit in &route.limits {
         let spec = &plan.limits[*limit];
-        match apply(spec, request) {
+        match apply(spec, request, now) {
             Ok(Some(limit)) => applying.push(limit),
             Ok(None) => {}
             // A limit in shadow never stops a request.
@@ -255,6 +256,7 @@ fn applying<'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
+    now: Timestamp,
 ) -> Result<Option<Applying<'p>>, Refused> {
     if spec.exempt.covers(request) {
         return Ok(None);
@@ -263,12 +265,12 @@ fn apply<'p>(
         Keyed::Key(key) => key,
         Keyed::Skip => return Ok(None),
     };
-    let figures = *spec.overrides.find(&key).unwrap_or(&spec.figures);
-    if figures == Figures::Unlimited {
+    let terms = spec.overrides.find(&key).unwrap_or(&spec.figures).at(now);
+    if terms == Terms::Unlimited {
         return Ok(None);
     }
     let cost = cost(&spec.cost, request.headers)?;
-    Ok(Some(Applying { spec, key, figures, cost }))
+    Ok(Some(Applying { spec, key, terms, cost }))
 }
 
 /// What a request takes from a bucket.
@@ -309,11 +311,11 @@ fn quotas(applying: &[Applying<'_>], decisions: &[Option<Decision>]) -> Quotas {
         .filter(|(limit, _)| limit.spec.mode == Mode::Enforce)
         .filter_map(|(limit, decision)| {
             let decision = (*decision)?;
-            let (burst, window) = match limit.figures {
-                Figures::Limited(algorithm) => {
+            let (burst, window) = match limit.terms {
+                Terms::Limited(algorithm) => {
                     (algorithm.capacity(), Some(algorithm.window_seconds()))
                 }
-                Figures::Unlimited | Figures::Nothing => (0, None),
+                Terms::Unlimited | Terms::Nothing => (0, None),
             };
             Some(Quota {
                 limit: limit.spec.clone(),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::figures::{self, Bursts};
+use super::figures::{self, Bursts, Family};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides};
+use super::{Named, answer, headers, key, name, named, overrides, window};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -60,11 +60,10 @@ fn one(
         &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
         Missing::Shared,
     );
-    if let Some(item) = section.take("algorithm") {
-        item.word(&[("token-bucket", ())], LATER_ALGORITHMS);
-    }
-    let figures = figures::build(&mut section);
-    let overrides = overrides::build(&mut section, sources.as_deref(), inherited.ipv6_prefix);
+    let family = family(&mut section);
+    let figures = figures::build(&mut section, family.as_ref());
+    let overrides =
+        overrides::build(&mut section, family.as_ref(), sources.as_deref(), inherited.ipv6_prefix);
     let bursts: Vec<_> =
         overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
     let own = figures.as_ref().and_then(figures::burst);
@@ -115,8 +114,41 @@ fn one(
     Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
 }
 
-const LATER_ALGORITHMS: &[&str] =
-    &["leaky-bucket", "fixed-window", "sliding-log", "sliding-window", "concurrency", "redisson"];
+#[derive(Clone, Copy)]
+enum Counting {
+    TokenBucket,
+    FixedWindow,
+    SlidingWindow,
+}
+
+/// `algorithm`, with what else says how it counts.
+fn family(section: &mut Section<'_>) -> Option<Family> {
+    let words = [
+        ("token-bucket", Counting::TokenBucket),
+        ("fixed-window", Counting::FixedWindow),
+        ("sliding-window", Counting::SlidingWindow),
+    ];
+    let counting = match section.take("algorithm") {
+        Some(item) => item.word(&words, LATER_ALGORITHMS),
+        None => Some(Counting::TokenBucket),
+    };
+    let Some(counting) = counting else {
+        for name in ["align", "timezone"] {
+            section.take(name);
+        }
+        return None;
+    };
+    if !matches!(counting, Counting::FixedWindow) {
+        window::refuse(section);
+    }
+    Some(match counting {
+        Counting::TokenBucket => Family::TokenBucket,
+        Counting::FixedWindow => Family::FixedWindow(window::align(section)?),
+        Counting::SlidingWindow => Family::SlidingWindow,
+    })
+}
+
+const LATER_ALGORITHMS: &[&str] = &["leaky-bucket", "sliding-log", "concurrency", "redisson"];
 
 fn exempt(section: &mut Section<'_>) -> Exempt {
     let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));

@@ -1,6 +1,7 @@
 //! Tables to [`Plan`]: one file for each section, then what holds between them.
 
 mod answer;
+mod calendar;
 mod figures;
 mod headers;
 mod key;
@@ -12,6 +13,7 @@ mod sanity;
 mod server;
 mod store;
 mod upstream;
+mod window;
 
 use std::sync::Arc;
 

@@ -64,9 +64,12 @@ fn the_default_file_has_no_problem() {
 fn every_setting_that_the_default_file_shows_works() {
     let text = include_str!("../../../proxy.toml");
     let env = |_: &str| Some("secret".to_owned());
+    // Those of another algorithm than the default one are read in a file of their own.
+    let is_window = |line: &str| line.contains("# fixed-window: ");
     let is_setting = |line: &str| {
         line.strip_prefix('#')
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
+            && !is_window(line)
     };
     let all: Vec<String> = text
         .lines()
@@ -88,11 +91,24 @@ fn every_setting_that_the_default_file_shows_works() {
             shape.fields.iter().filter(|field| !matches!(field.name, "lease" | "algorithm"))
         {
             let shown = all.iter().any(|line| {
-                line.strip_prefix(field.name).is_some_and(|rest| rest.trim_start().starts_with('='))
+                line.trim_start_matches('#')
+                    .strip_prefix(field.name)
+                    .is_some_and(|rest| rest.trim_start().starts_with('='))
             });
             assert!(shown, "the default file does not show {} {}", shape.title, field.name);
         }
     }
+    let window: Vec<&str> = text
+        .lines()
+        .map(|line| match line {
+            _ if line.starts_with("#algorithm = ") => "algorithm = \"fixed-window\"",
+            _ if line.starts_with("#align = ") => "align = \"clock\"",
+            _ if line.starts_with("rate = ") => "rate = \"100000/month\"",
+            line if is_window(line) => &line[1..],
+            line => line,
+        })
+        .collect();
+    assert!(matches!(parsed(&window.join("\n")).plan.limits[0].figures, Figures::Calendar(_)));
 }
 
 #[test]
