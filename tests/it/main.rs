@@ -31,4 +31,5 @@ mod timeouts;
 mod twin;
 mod upgrade;
 mod upstreams;
+mod windows;
 mod wire;
