@@ -139,7 +139,46 @@ fn changed_figures_go_on_from_what_was_counted() {
     }
 }
 
+#[test]
+fn a_steady_caller_below_the_rate_is_not_starved() {
+    // A rest of a token is rounded up, which is felt where the count is small.
+    for (count, most_refused) in [(1, 25), (10, 5), (60, 0), (100, 0), (999, 0)] {
+        let figures = params(count, MINUTE);
+        let (mut state, gap, requests) = (None, MINUTE * 10 / (count * 9), 50 * count);
+        let mut passed = 0;
+        for place in 0..requests {
+            let step = ask(&figures, state, 1, Patience::NONE, MIDNIGHT + 7 + place * gap);
+            passed += u64::from(step.decision.outcome == Outcome::Allow);
+            state = after(&step, state);
+        }
+        let refused = requests - passed;
+        assert!(refused <= most_refused, "{refused} of {requests} at {count}/m");
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_interval_has_more_than_twice_the_count(
+        figures in any_params(),
+        gaps in prop::collection::vec(0_u64..32, 1..200),
+    ) {
+        let (interval, count) = (figures.interval.as_micros(), figures.count.get());
+        let (mut state, mut now) = (None, MIDNIGHT);
+        let mut passed: Vec<u64> = Vec::new();
+        for gap in gaps {
+            now += gap * interval / 32 / count.min(8);
+            let step = ask(&figures, state, count.div_ceil(8), Patience::NONE, now);
+            state = after(&step, state);
+            if step.decision.outcome == Outcome::Allow {
+                passed.push(now);
+            }
+        }
+        for (place, until) in passed.iter().enumerate() {
+            let inside = passed[..=place].iter().filter(|time| **time + interval > *until);
+            prop_assert!(inside.count() as u64 * count.div_ceil(8) <= 2 * count);
+        }
+    }
+
     #[test]
     fn never_more_than_count_by_its_own_formula_and_in_order(
         figures in any_params(),
