@@ -46,7 +46,9 @@ pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Optio
     match family {
         Some(Family::TokenBucket) => {
             let burst_item = section.take("burst");
-            token_bucket(&rate?, burst_item.as_ref())
+            // Whatever becomes of the rate, a fault of the burst is told too.
+            let burst = burst_item.map(|item| item.whole(1..=MAX_TOKENS).and_then(Burst::new));
+            token_bucket(&rate?, burst)
         }
         Some(Family::FixedWindow(align)) => {
             window::refuse_size(section, "a fixed window");
@@ -63,8 +65,8 @@ pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Optio
     }
 }
 
-fn token_bucket(rate_item: &Item<'_>, burst_item: Option<&Item<'_>>) -> Option<Figures> {
-    let burst = burst_item.map(|item| item.whole(1..=MAX_TOKENS).and_then(Burst::new));
+/// `burst` is `None` within where it is wrong.
+fn token_bucket(rate_item: &Item<'_>, burst: Option<Option<Burst>>) -> Option<Figures> {
     let rate = match parse(rate_item, |text| text.parse())? {
         Written::Unlimited => return Some(Figures::Unlimited),
         Written::Nothing => return Some(Figures::Nothing),
