@@ -5,6 +5,7 @@
 pub mod filter;
 pub mod response;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +16,12 @@ use smallvec::SmallVec;
 
 use self::filter::LogFilter;
 use self::response::{Statuses, UsedSource};
-use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::fixed_window::windows::Schedule;
+use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::name::Name;
 use crate::limit::patience::Patience;
-use crate::limit::rate::Cost;
+use crate::limit::rate::{Burst, Cost};
+use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::request::client::Trust;
 use crate::request::exempt::Exempt;
@@ -166,14 +169,60 @@ impl LimitSpec {
 }
 
 /// How much passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Figures {
+    /// As much as the algorithm lets pass.
+    Limited(Algorithm),
+    /// As much as a window of the calendar has.
+    Calendar(CalendarQuota),
+    /// Everything: the store is not asked.
+    Unlimited,
+    /// Nothing: the store is not asked.
+    Nothing,
+}
+
+/// So much in each day, week or month.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CalendarQuota {
+    /// Tokens of a window.
+    pub count: Burst,
+    /// When windows begin.
+    pub schedule: Arc<Schedule>,
+}
+
+/// `100000/month in Europe/Berlin`.
+impl fmt::Display for CalendarQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} in {}", self.count, self.schedule.unit(), self.schedule.zone())
+    }
+}
+
+/// How much passes, as of a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terms {
     /// As much as the algorithm lets pass.
     Limited(Algorithm),
     /// Everything: the store is not asked.
     Unlimited,
     /// Nothing: the store is not asked.
     Nothing,
+}
+
+impl Figures {
+    /// What they mean around this time: of a calendar only the windows next to it are known to an
+    /// algorithm.
+    pub fn at(&self, now: Timestamp) -> Terms {
+        match self {
+            Self::Limited(algorithm) => Terms::Limited(*algorithm),
+            Self::Calendar(CalendarQuota { count, schedule }) => {
+                let windows = schedule.around(now);
+                let params = fixed_window::Params { count: *count, windows };
+                Terms::Limited(Algorithm::FixedWindow(params))
+            }
+            Self::Unlimited => Terms::Unlimited,
+            Self::Nothing => Terms::Nothing,
+        }
+    }
 }
 
 /// What a request takes from a bucket.

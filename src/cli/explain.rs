@@ -8,13 +8,15 @@ use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
 use super::{ConfigFile, Ended, Failure, print};
+use crate::clock::Clock;
 use crate::config;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::limit::patience::Patience;
+use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::plan::{
-    Action, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation,
+    Action, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation, Terms,
 };
 use crate::proxy;
 use crate::request::client::{Client, ClientHeader, Trust};
@@ -50,7 +52,8 @@ pub(super) fn explain(explain: &Explain) -> Ended {
         .map_err(Failure::Config)?;
     let (method, uri) = request_line(&explain.request)?;
     let headers = headers(&explain.headers, &uri)?;
-    let asked = Asked { method, uri, headers, peer: explain.ip.to_canonical() };
+    let asked =
+        Asked { method, uri, headers, peer: explain.ip.to_canonical(), now: Clock::new().now() };
     let mut text = Text::default();
     describe(&loaded.plan, &asked, &mut text);
     print(text.0.trim_end());
@@ -63,6 +66,7 @@ struct Asked {
     uri: Uri,
     headers: HeaderMap,
     peer: IpAddr,
+    now: Timestamp,
 }
 
 fn request_line(text: &str) -> Result<(Method, Uri), Failure> {
@@ -122,7 +126,7 @@ fn sent(asked: &Asked, client: &Client, trust: &Trust) -> HeaderMap {
 
 /// The same walk as a request's, with words at each step.
 fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
-    let Asked { method, uri, headers, peer } = asked;
+    let Asked { method, uri, headers, peer, now } = asked;
     let host = match Host::of(uri, headers, Version::HTTP_11) {
         Ok(host) => host,
         Err(error) => return text.line("answer", format_args!("400: {error}")),
@@ -186,7 +190,7 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         text.line("limits", "none: everything passes");
     }
     for limit in &route.limits {
-        describe_limit(plan, &plan.limits[*limit], &view, text);
+        describe_limit(plan, &plan.limits[*limit], &view, *now, text);
     }
 }
 
@@ -281,7 +285,7 @@ fn conditions(route: &RouteSpec) -> Vec<String> {
     all
 }
 
-fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Text) {
+fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, now: Timestamp, text: &mut Text) {
     let name = &spec.name;
     if spec.exempt.covers(view) {
         return text.line("limit", format_args!("{name} does not apply: the request is exempt"));
@@ -310,22 +314,28 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     let overridden = spec.overrides.find(&key);
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
-    let algorithm = match overridden.unwrap_or(&spec.figures) {
-        Figures::Unlimited => {
+    let figures = overridden.unwrap_or(&spec.figures);
+    let algorithm = match figures.at(now) {
+        Terms::Unlimited => {
             text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
-            return describe_candidate(plan, spec, &key, text);
+            return describe_candidate(plan, spec, &key, (now, text));
         }
-        Figures::Nothing => {
+        Terms::Nothing => {
             text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
-            return describe_candidate(plan, spec, &key, text);
+            return describe_candidate(plan, spec, &key, (now, text));
         }
-        Figures::Limited(algorithm) => algorithm,
+        Terms::Limited(algorithm) => algorithm,
     };
-    text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}"));
+    match figures {
+        Figures::Calendar(quota) => {
+            text.line("limit", format_args!("{name}{shadow}: {quota}{source}"));
+        }
+        _ => text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}")),
+    }
     if cost.get() > algorithm.capacity() {
         text.more(format_args!("costs {cost}, which never passes"));
     } else if let CostSpec::Response { source, max, .. } = &spec.cost {
-        let most = max.unwrap_or_else(|| throttle::most_of(algorithm));
+        let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
         text.more(format_args!(
             "takes {cost} before, and in the end what {source} says, up to {most}"
         ));
@@ -337,8 +347,8 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
         text.more(format_args!("given back unless the response's status is {when}"));
     }
     describe_key(plan, spec, &key, text);
-    describe_bucket(plan, spec, &key, algorithm, text);
-    describe_candidate(plan, spec, &key, text);
+    describe_bucket(plan, spec, &key, &algorithm, text);
+    describe_candidate(plan, spec, &key, (now, text));
 }
 
 fn describe_wait(spec: &LimitSpec, text: &mut Text) {
@@ -357,16 +367,24 @@ fn describe_wait(spec: &LimitSpec, text: &mut Text) {
 }
 
 /// The figures that are tried in place of the limit's own: an override's stay.
-fn describe_candidate(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Text) {
+fn describe_candidate(
+    plan: &Plan,
+    spec: &LimitSpec,
+    key: &Key,
+    (now, text): (Timestamp, &mut Text),
+) {
     let overridden = spec.overrides.find(key).is_some();
     let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };
-    match &candidate.figures {
-        Figures::Limited(algorithm) => {
-            text.more(format_args!("tries {algorithm} in shadow"));
-            describe_bucket(plan, candidate, key, algorithm, text);
+    match candidate.figures.at(now) {
+        Terms::Limited(algorithm) => {
+            match &candidate.figures {
+                Figures::Calendar(quota) => text.more(format_args!("tries {quota} in shadow")),
+                _ => text.more(format_args!("tries {algorithm} in shadow")),
+            }
+            describe_bucket(plan, candidate, key, &algorithm, text);
         }
-        Figures::Unlimited => text.more("tries unlimited in shadow"),
-        Figures::Nothing => text.more("tries in shadow to let nothing pass"),
+        Terms::Unlimited => text.more("tries unlimited in shadow"),
+        Terms::Nothing => text.more("tries in shadow to let nothing pass"),
     }
 }
 

@@ -8,8 +8,10 @@ use super::value::duration_text;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::patience::Patience;
+use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, UpstreamSpec,
+    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, Terms,
+    UpstreamSpec,
 };
 
 /// More are only counted: a log line is no place for ten thousand routes.
@@ -120,13 +122,13 @@ impl Changes {
         if (&old.key.sources, old.key.ipv6_prefix) != (&new.key.sources, new.key.ipv6_prefix) {
             anew.push("key");
         }
-        if let (Figures::Limited(old), Figures::Limited(new)) = (&old.figures, &new.figures)
-            && old.name() != new.name()
-        {
-            anew.push("algorithm");
-        }
         if old.scope != new.scope {
             anew.push("scope");
+        }
+        if let (Some(old), Some(new)) = (algorithm(&old.figures), algorithm(&new.figures))
+            && old != new
+        {
+            anew.push("algorithm");
         }
         if !anew.is_empty() {
             self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
@@ -253,6 +255,8 @@ fn figures(figures: &Figures) -> (String, Option<(&'static str, u64)>) {
         Figures::Limited(Algorithm::LeakyBucket(params)) => {
             (params.rate.to_string(), Some(("queue", params.queue())))
         }
+        Figures::Limited(algorithm) => (algorithm.to_string(), None),
+        Figures::Calendar(quota) => (quota.to_string(), None),
         Figures::Unlimited => ("unlimited".to_owned(), None),
         Figures::Nothing => ("0/s".to_owned(), None),
     }
@@ -270,6 +274,14 @@ fn candidate(limit: &LimitSpec) -> String {
         Some(Figures::Limited(algorithm)) => algorithm.to_string(),
         Some(other) => figures(other).0,
         None => "none".to_owned(),
+    }
+}
+
+/// The algorithm's name, where there is one.
+fn algorithm(figures: &Figures) -> Option<&'static str> {
+    match figures.at(Timestamp::MIN) {
+        Terms::Limited(algorithm) => Some(algorithm.name()),
+        Terms::Unlimited | Terms::Nothing => None,
     }
 }
 
@@ -365,6 +377,12 @@ limits = ["per-client", "total"]
             ),
             ("100/s\"", "100/s\"\nburst = 7", "limits.per-client burst 100 -> 7"),
             ("100/s\"", "unlimited\"", "limits.per-client rate 100/s -> unlimited"),
+            (
+                "100/s\"",
+                "100/m\"\nalgorithm = \"fixed-window\"",
+                "limits.per-client begins anew: algorithm changed|limits.per-client rate 100/s -> \
+                 100/m from a key's first request",
+            ),
             ("[\"ip\"]", "[\"path\"]", "limits.per-client begins anew: key changed"),
             ("1000/s\"", "1000/s\"\nscope = \"node\"", "limits.total begins anew: scope changed"),
             ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),

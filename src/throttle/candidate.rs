@@ -5,18 +5,23 @@ use std::sync::Arc;
 use super::Applying;
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
-use crate::plan::{Figures, LimitSpec};
+use crate::limit::time::Timestamp;
+use crate::plan::{LimitSpec, Terms};
 
 /// The candidate of a limit that applies, for the same request.
-pub(super) fn of<'p>(candidate: &'p Arc<LimitSpec>, limit: &Applying<'p>) -> Applying<'p> {
+pub(super) fn of<'p>(
+    candidate: &'p Arc<LimitSpec>,
+    limit: &Applying<'p>,
+    now: Timestamp,
+) -> Applying<'p> {
     Applying {
         spec: candidate,
         key: limit.key.clone(),
-        figures: candidate.figures,
+        terms: candidate.figures.at(now),
         cost: limit.cost,
-        mode: match (limit.figures, limit.mode) {
+        mode: match (limit.terms, limit.mode) {
             // What does not refuse needs nobody to stand in for it, and is not asked.
-            (Figures::Unlimited, _) | (_, Mode::Shadow) => Mode::Shadow,
+            (Terms::Unlimited, _) | (_, Mode::Shadow) => Mode::Shadow,
             _ => Mode::Candidate,
         },
     }

@@ -25,7 +25,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
-use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
+use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{KeyError, Keyed, View};
 use crate::store::{BucketAsk, By, Store};
 
@@ -107,21 +107,21 @@ pub struct Refusing {
 struct Applying<'p> {
     spec: &'p Arc<LimitSpec>,
     key: Key,
-    figures: Figures,
+    terms: Terms,
     cost: Cost,
     mode: Mode,
 }
 
 impl Applying<'_> {
     fn is_closed(&self) -> bool {
-        self.figures == Figures::Nothing
+        self.terms == Terms::Nothing
     }
 
     /// Whether a request may have to be held for it.
     fn may_hold(&self) -> bool {
         self.mode == Mode::Enforce
             && self.spec.wait > Patience::NONE
-            && matches!(self.figures, Figures::Limited(_))
+            && matches!(self.terms, Terms::Limited(_))
     }
 }
 
@@ -140,7 +140,7 @@ impl Throttle {
         request: &View<'_>,
         now: Timestamp,
     ) -> Result<Passed, Refused> {
-        let mut applying = applying(plan, route, request)?;
+        let mut applying = applying(plan, route, request, now)?;
         candidate::leave_closed(&mut applying);
         if applying.is_empty() {
             return Ok(Passed::default());
@@ -208,7 +208,7 @@ impl Throttle {
         let said = decided.decisions.iter().zip(&decided.by);
         for (limit, (decision, by)) in applying.into_iter().zip(said) {
             let took = decision.is_some_and(|decision| decision.outcome.passes());
-            if let Figures::Limited(algorithm) = limit.figures
+            if let Terms::Limited(algorithm) = limit.terms
                 && took
                 && limit.spec.is_settled()
             {
@@ -230,7 +230,7 @@ impl Throttle {
         let mut places: PerAsk<usize> = PerAsk::new();
         let mut asks: PerAsk<BucketAsk<'_>> = PerAsk::new();
         for (place, limit) in applying.iter().enumerate() {
-            if let Figures::Limited(algorithm) = limit.figures {
+            if let Terms::Limited(algorithm) = limit.terms {
                 // Without a place it may not wait. One that is in shadow never does.
                 let patience = match limit.mode == Mode::Enforce && claimed[place].is_none() {
                     true => Patience::NONE,
@@ -346,11 +346,12 @@ fn applying<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
     request: &View<'_>,
+    now: Timestamp,
 ) -> Result<PerAsk<Applying<'p>>, Refused> {
     let mut applying = PerAsk::new();
     for limit in &route.limits {
         let spec = &plan.limits[*limit];
-        match apply(spec, request, &mut applying) {
+        match apply(spec, request, now, &mut applying) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
@@ -364,6 +365,7 @@ fn applying<'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
+    now: Timestamp,
     applying: &mut PerAsk<Applying<'p>>,
 ) -> Result<(), Refused> {
     if spec.exempt.covers(request) {
@@ -374,17 +376,17 @@ fn apply<'p>(
         Keyed::Skip => return Ok(()),
     };
     let overridden = spec.overrides.find(&key);
-    let figures = *overridden.unwrap_or(&spec.figures);
+    let terms = overridden.unwrap_or(&spec.figures).at(now);
     // It is tried in place of the limit's own figures, which an override's are not.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
     let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
-    if figures == Figures::Unlimited && candidate.is_none() {
+    if terms == Terms::Unlimited && candidate.is_none() {
         return Ok(());
     }
     let limit =
-        Applying { spec, key, figures, cost: cost(&spec.cost, request.headers)?, mode: spec.mode };
-    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit));
-    if figures != Figures::Unlimited {
+        Applying { spec, key, terms, cost: cost(&spec.cost, request.headers)?, mode: spec.mode };
+    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit, now));
+    if terms != Terms::Unlimited {
         applying.push(limit);
     }
     applying.extend(candidate);
@@ -429,11 +431,11 @@ fn quotas(applying: &[Applying<'_>], decisions: &[Option<Decision>]) -> Quotas {
         .filter(|(limit, _)| limit.mode == Mode::Enforce)
         .filter_map(|(limit, decision)| {
             let decision = (*decision)?;
-            let (burst, window) = match limit.figures {
-                Figures::Limited(algorithm) => {
+            let (burst, window) = match limit.terms {
+                Terms::Limited(algorithm) => {
                     (algorithm.capacity(), Some(algorithm.window_seconds()))
                 }
-                Figures::Unlimited | Figures::Nothing => (0, None),
+                Terms::Unlimited | Terms::Nothing => (0, None),
             };
             Some(Quota {
                 limit: limit.spec.clone(),

@@ -19,7 +19,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::name::Name;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
-use crate::plan::Figures;
+use crate::plan::Terms;
 use crate::store::{Store, Taken};
 
 /// What all workers know of the requests that wait.
@@ -168,7 +168,7 @@ impl Throttle {
                 places[at] = None;
             }
             // The verdict is to pass, so whoever let it pass has taken.
-            if let (true, Figures::Limited(algorithm)) = (outcome.passes(), limit.figures) {
+            if let (true, Terms::Limited(algorithm)) = (outcome.passes(), limit.terms) {
                 let ask =
                     Ask { algorithm, cost: limit.cost, patience: Patience::NONE, mode: limit.mode };
                 let (spec, key) = (Arc::clone(limit.spec), limit.key.clone());

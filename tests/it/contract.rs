@@ -8,11 +8,13 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::{Difference, State};
+use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
+use tidegate::limit::algorithm::{Algorithm, Difference, State, fixed_window, sliding_window};
 use tidegate::limit::decide::decide;
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
-use tidegate::limit::rate::Cost;
+use tidegate::limit::patience::Patience;
+use tidegate::limit::rate::{Burst, Cost, Interval, MAX_INTERVAL};
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
 use tidegate::store::{Answer, BucketAsk, Shared, Store};
@@ -47,6 +49,7 @@ every_store! {
     a_forgotten_bucket_is_new
     a_look_takes_nothing
     two_workers_share_their_buckets
+    a_window_holds_its_count
     random_histories_agree_with_the_pure_function
 }
 
@@ -124,6 +127,44 @@ async fn a_bucket_holds_its_burst(bench: &Bench) {
         };
         assert_eq!(outcome, Outcome::Reject { retry_after });
     }
+}
+
+async fn a_window_holds_its_count(bench: &Bench) {
+    // So long that none of the clock's windows ends meanwhile.
+    let decade = Interval::from_micros(MAX_INTERVAL).unwrap();
+    let count = Burst::new(10).unwrap();
+    let fixed = |windows| Algorithm::FixedWindow(fixed_window::Params { count, windows });
+    let (spec, calendar) = (limit("windows"), years().around(Bench::now()));
+    for (name, algorithm) in [
+        ("rolling", fixed(Windows::Rolling(decade))),
+        ("on the clock", fixed(Windows::Clock(decade))),
+        ("on the calendar", fixed(calendar)),
+        ("sliding", Algorithm::SlidingWindow(sliding_window::Params::new(count, decade))),
+    ] {
+        let key = key(name);
+        let mut one = ask(&spec, &key, 10);
+        one.ask.algorithm = algorithm;
+        for left in (0..10).rev() {
+            assert_eq!(bench.take(one).await, Some(left), "{name}");
+        }
+        assert_eq!(bench.take(one).await, None, "{name}");
+        bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
+        assert_eq!(bench.left(one).await, 1, "{name}");
+        bench.take(one).await;
+        one.ask.patience = Patience::ENDLESS;
+        let held = bench.decide(&[one]).await.verdict;
+        let is_held = matches!(held, Verdict::Pass { wait } if wait > Duration::ZERO);
+        assert!(is_held, "{name}: {held:?}");
+        bench.store.settle(&one, Difference::More(20), Bench::now()).await.unwrap();
+        one.ask.patience = Patience::NONE;
+        assert_eq!(bench.left(one).await, 0, "{name}");
+    }
+}
+
+/// A calendar whose days are decades.
+fn years() -> Schedule {
+    let start = |place: u64| Timestamp::from_micros(place * MAX_INTERVAL).unwrap();
+    Schedule::new(Unit::Day, "Somewhere".into(), (0..12).map(start).collect()).unwrap()
 }
 
 async fn what_costs_more_than_the_bucket_never_passes(bench: &Bench) {

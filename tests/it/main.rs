@@ -34,4 +34,5 @@ mod twin;
 mod upgrade;
 mod upstreams;
 mod waiting;
+mod windows;
 mod wire;

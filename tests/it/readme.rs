@@ -133,7 +133,8 @@ fn what_the_shipped_file_shows_is_the_default_and_its_examples_are_right() {
             in_example = line.starts_with("#[[") || (in_example && line.starts_with('#'));
             let is_example = in_example || line.contains("# example");
             // A setting of another algorithm than the one that is shown.
-            if line.contains("# leaky-bucket: ") {
+            if ["leaky-bucket", "fixed-window"].iter().any(|of| line.contains(&format!("# {of}: ")))
+            {
                 return line;
             }
             match line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::figures::{self, Bursts, Family};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides, settled, waiting};
+use super::{Named, answer, headers, key, name, named, overrides, settled, waiting, window};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -60,16 +60,13 @@ fn one(
         &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
         Missing::Shared,
     );
-    let family = match section.take("algorithm") {
-        Some(item) => item.word(ALGORITHMS, LATER_ALGORITHMS),
-        None => Some(Family::TokenBucket),
-    };
-    let figures = figures::build(&mut section, family);
+    let family = family(&mut section);
+    let figures = figures::build(&mut section, family.as_ref());
     let overrides =
-        overrides::build(&mut section, family, sources.as_deref(), inherited.ipv6_prefix);
-    let wait = waiting::wait(&mut section, family);
+        overrides::build(&mut section, family.as_ref(), sources.as_deref(), inherited.ipv6_prefix);
+    let wait = waiting::wait(&mut section, family.as_ref());
     let max_waiting = waiting::max_waiting(&mut section);
-    let candidate = waiting::candidate(&mut section, family);
+    let candidate = waiting::candidate(&mut section, family.as_ref());
     let bursts: Vec<_> = overrides
         .iter()
         .map(|o| (figures::burst(&o.figures), o.span.clone()))
@@ -129,11 +126,44 @@ fn one(
     Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
 }
 
-const ALGORITHMS: &[(&str, Family)] =
-    &[("token-bucket", Family::TokenBucket), ("leaky-bucket", Family::LeakyBucket)];
+#[derive(Clone, Copy)]
+enum Counting {
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
+}
 
-const LATER_ALGORITHMS: &[&str] =
-    &["fixed-window", "sliding-log", "sliding-window", "concurrency", "redisson"];
+/// `algorithm`, with what else says how it counts.
+fn family(section: &mut Section<'_>) -> Option<Family> {
+    let words = [
+        ("token-bucket", Counting::TokenBucket),
+        ("leaky-bucket", Counting::LeakyBucket),
+        ("fixed-window", Counting::FixedWindow),
+        ("sliding-window", Counting::SlidingWindow),
+    ];
+    let counting = match section.take("algorithm") {
+        Some(item) => item.word(&words, LATER_ALGORITHMS),
+        None => Some(Counting::TokenBucket),
+    };
+    let Some(counting) = counting else {
+        for name in ["align", "timezone"] {
+            section.take(name);
+        }
+        return None;
+    };
+    if !matches!(counting, Counting::FixedWindow) {
+        window::refuse(section);
+    }
+    Some(match counting {
+        Counting::TokenBucket => Family::TokenBucket,
+        Counting::LeakyBucket => Family::LeakyBucket,
+        Counting::FixedWindow => Family::FixedWindow(window::align(section)?),
+        Counting::SlidingWindow => Family::SlidingWindow,
+    })
+}
+
+const LATER_ALGORITHMS: &[&str] = &["sliding-log", "concurrency", "redisson"];
 
 fn exempt(section: &mut Section<'_>) -> Exempt {
     let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));

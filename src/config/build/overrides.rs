@@ -22,7 +22,7 @@ pub(super) struct Override {
 /// The overrides of a limit of this family that counts by `sources`.
 pub(super) fn build(
     section: &mut Section<'_>,
-    family: Option<Family>,
+    family: Option<&Family>,
     sources: Option<&[(KeySource, Span)]>,
     ipv6_prefix: u8,
 ) -> Vec<Override> {

@@ -14,8 +14,8 @@ use crate::request::overrides::Overrides;
 const DEFAULT_MAX_WAITING: u64 = 1_000;
 
 /// `wait`. A leaky bucket holds requests by itself, for as long as its queue needs.
-pub(super) fn wait(section: &mut Section<'_>, family: Option<Family>) -> Patience {
-    let leaks = family == Some(Family::LeakyBucket);
+pub(super) fn wait(section: &mut Section<'_>, family: Option<&Family>) -> Patience {
+    let leaks = matches!(family, Some(Family::LeakyBucket));
     let Some(item) = section.take("wait") else {
         return if leaks { Patience::ENDLESS } else { Patience::NONE };
     };
@@ -38,7 +38,7 @@ pub(super) fn max_waiting(section: &mut Section<'_>) -> usize {
 /// `candidate`: its figures and its place.
 pub(super) fn candidate(
     section: &mut Section<'_>,
-    family: Option<Family>,
+    family: Option<&Family>,
 ) -> Option<(Figures, Span)> {
     let item = section.take("candidate")?;
     let mut inner = item.section(&CANDIDATE, "candidate")?;

@@ -64,15 +64,27 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field(
             "algorithm",
-            Kind::Word(&["token-bucket", "leaky-bucket"]),
+            Kind::Word(&["token-bucket", "leaky-bucket", "fixed-window", "sliding-window"]),
             Value("\"token-bucket\""),
             "how it counts",
+        ),
+        field(
+            "align",
+            Kind::Word(&["first-request", "clock"]),
+            Words("`\"first-request\"`"),
+            "of a fixed window: it opens at a key's first request, or with the clock",
+        ),
+        field(
+            "timezone",
+            Kind::Text,
+            Words("`\"UTC\"`"),
+            "of `align = \"clock\"`: whose days, weeks (from Monday) and months, as in `\"Europe/Berlin\"`",
         ),
         field(
             "rate",
             Kind::Rate,
             Required,
-            "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`",
+            "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`; a fixed window on the clock has `\"100000/month\"` too",
         ),
         field(
             "burst",
@@ -152,7 +164,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     ],
-    later: &["align", "timezone", "limit", "lease", "type", "name"],
+    later: &["limit", "lease", "type", "name"],
 };
 
 /// A limit's `cost`, written as a table.

@@ -62,8 +62,14 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "header changes" => route.push_str(&format!("\nrequest_headers = {table}")),
         title => rest = format!("{title}\n{lines}"),
     }
+    if matches!((shape.title, name), ("[limits.NAME]", "align" | "timezone")) {
+        limit.push_str("\nalgorithm = \"fixed-window\"");
+    }
     if name == "queue" {
         limit.push_str("\nalgorithm = \"leaky-bucket\"");
+    }
+    if name == "timezone" {
+        limit = limit.replace("100/s", "100/d") + "\nalign = \"clock\"";
     }
     format!(
         "[upstreams.api]\n{upstream}\n[limits.per-client]\n{limit}\n[[routes]]\n{route}\n{rest}\n"
@@ -147,6 +153,7 @@ fn every_field_of_the_list_is_read() {
                 (_, "status", _) => "500",
                 ("[reject]", "headers", _) => "[\"ratelimit\"]",
                 (_, "cost", _) => "1",
+                (_, "timezone", _) => "\"Europe/Berlin\"",
                 (_, "reject", _) => "{ status = 503 }",
                 (_, "respond", _) => "{ status = 404 }",
                 (_, "exempt", _) => "{ path = [\"/a\"] }",

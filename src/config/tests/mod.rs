@@ -66,10 +66,12 @@ fn every_setting_that_the_default_file_shows_works() {
     let env = |_: &str| Some("secret".to_owned());
     // Those of another algorithm than the default one are read in a file of their own.
     let is_leaky = |line: &str| line.contains("# leaky-bucket: ");
+    let is_window = |line: &str| line.contains("# fixed-window: ");
     let is_setting = |line: &str| {
         line.strip_prefix('#')
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
             && !is_leaky(line)
+            && !is_window(line)
     };
     let all: Vec<String> = text
         .lines()
@@ -107,6 +109,17 @@ fn every_setting_that_the_default_file_shows_works() {
         })
         .collect();
     parsed(&leaky.join("\n"));
+    let window: Vec<&str> = text
+        .lines()
+        .map(|line| match line {
+            _ if line.starts_with("#algorithm = ") => "algorithm = \"fixed-window\"",
+            _ if line.starts_with("#align = ") => "align = \"clock\"",
+            _ if line.starts_with("rate = ") => "rate = \"100000/month\"",
+            line if is_window(line) => &line[1..],
+            line => line,
+        })
+        .collect();
+    assert!(matches!(parsed(&window.join("\n")).plan.limits[0].figures, Figures::Calendar(_)));
 }
 
 #[test]

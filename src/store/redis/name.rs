@@ -72,6 +72,8 @@ impl Suffix {
         match algorithm {
             Algorithm::TokenBucket(_) => Self(""),
             Algorithm::LeakyBucket(_) => Self(":leaky-bucket"),
+            Algorithm::FixedWindow(_) => Self(":fixed-window"),
+            Algorithm::SlidingWindow(_) => Self(":sliding-window"),
         }
     }
 }
