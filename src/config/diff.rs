@@ -7,8 +7,11 @@ use std::time::Duration;
 use super::value::duration_text;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
+use crate::limit::patience::Patience;
+use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, UpstreamSpec,
+    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, Terms,
+    UpstreamSpec,
 };
 
 /// More are only counted: a log line is no place for ten thousand routes.
@@ -122,9 +125,14 @@ impl Changes {
         if old.scope != new.scope {
             anew.push("scope");
         }
-        if old.limiter.is_some() != new.limiter.is_some() {
+        if let (Some(old), Some(new)) = (algorithm(&old.figures), algorithm(&new.figures))
+            && old != new
+        {
             anew.push("algorithm");
-        } else if old.limiter != new.limiter {
+        }
+        if let (Some(old), Some(new)) = (&old.limiter, &new.limiter)
+            && old != new
+        {
             anew.push("name");
         }
         if !anew.is_empty() {
@@ -132,11 +140,17 @@ impl Changes {
         }
         let (old_figures, new_figures) = (figures(&old.figures), figures(&new.figures));
         self.value(&format!("{title} rate"), &old_figures.0, &new_figures.0);
-        if let (Some(old), Some(new)) = (old_figures.1, new_figures.1) {
-            self.value(&format!("{title} burst"), &old, &new);
+        if let (Some((what, old)), Some((what_now, new))) = (old_figures.1, new_figures.1)
+            && what == what_now
+        {
+            self.value(&format!("{title} {what}"), &old, &new);
         }
+        self.value(&format!("{title} wait"), &wait(old.wait), &wait(new.wait));
+        self.value(&format!("{title} max_waiting"), &old.max_waiting, &new.max_waiting);
+        self.value(&format!("{title} candidate"), &candidate(old), &candidate(new));
         self.some(&format!("{title} missing"), &old.key.missing, &new.key.missing);
         self.some(&format!("{title} cost"), &old.cost, &new.cost);
+        self.some(&format!("{title} count_when"), &old.count_when, &new.count_when);
         self.some(&format!("{title} exempt"), &old.exempt, &new.exempt);
         self.value(&format!("{title} mode"), &mode(old.mode), &mode(new.mode));
         self.some(&format!("{title} overrides"), &old.overrides, &new.overrides);
@@ -237,22 +251,49 @@ where
     kept.chain(added).collect()
 }
 
-/// Rate and burst as the file has them.
-fn figures(figures: &Figures) -> (String, Option<u64>) {
+/// The rate and what stands beside it, as the file has them.
+fn figures(figures: &Figures) -> (String, Option<(&'static str, u64)>) {
     match figures {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
-            (params.rate.to_string(), Some(params.burst.get()))
+            (params.rate.to_string(), Some(("burst", params.burst.get())))
+        }
+        Figures::Limited(Algorithm::LeakyBucket(params)) => {
+            (params.rate.to_string(), Some(("queue", params.queue())))
         }
         Figures::Limited(algorithm) => (algorithm.to_string(), None),
+        Figures::Calendar(quota) => (quota.to_string(), None),
         Figures::Unlimited => ("unlimited".to_owned(), None),
         Figures::Nothing => ("0/s".to_owned(), None),
+    }
+}
+
+fn wait(patience: Patience) -> String {
+    match patience {
+        Patience::ENDLESS => "as the queue needs".to_owned(),
+        patience => duration_text(Duration::from_micros(patience.as_micros())),
+    }
+}
+
+fn candidate(limit: &LimitSpec) -> String {
+    match limit.candidate.as_ref().map(|candidate| &candidate.figures) {
+        Some(Figures::Limited(algorithm)) => algorithm.to_string(),
+        Some(other) => figures(other).0,
+        None => "none".to_owned(),
+    }
+}
+
+/// The algorithm's name, where there is one.
+fn algorithm(figures: &Figures) -> Option<&'static str> {
+    match figures.at(Timestamp::MIN) {
+        Terms::Limited(algorithm) => Some(algorithm.name()),
+        Terms::Unlimited | Terms::Nothing => None,
     }
 }
 
 fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
+        Mode::Shadow | Mode::Candidate => "shadow",
     }
 }
 
@@ -341,6 +382,12 @@ limits = ["per-client", "total"]
             ),
             ("100/s\"", "100/s\"\nburst = 7", "limits.per-client burst 100 -> 7"),
             ("100/s\"", "unlimited\"", "limits.per-client rate 100/s -> unlimited"),
+            (
+                "100/s\"",
+                "100/m\"\nalgorithm = \"fixed-window\"",
+                "limits.per-client begins anew: algorithm changed|limits.per-client rate 100/s -> \
+                 100/m from a key's first request",
+            ),
             ("[\"ip\"]", "[\"path\"]", "limits.per-client begins anew: key changed"),
             ("1000/s\"", "1000/s\"\nscope = \"node\"", "limits.total begins anew: scope changed"),
             (
@@ -352,8 +399,34 @@ limits = ["per-client", "total"]
             ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
             (
                 "1000/s\"",
+                "1000/s\"\ncost = { response_header = \"x-used\", estimate = 5 }",
+                "limits.total cost changed",
+            ),
+            (
+                "1000/s\"",
+                "1000/s\"\ncount_when = { status = [\"401\"] }",
+                "limits.total count_when changed",
+            ),
+            (
+                "1000/s\"",
                 "1000/s\"\nmode = \"off\"",
                 "limits.total is off now|route /b limits [per-client, total] -> [per-client]",
+            ),
+            (
+                "rate = \"100/s\"",
+                "rate = \"100/s\"\nalgorithm = \"leaky-bucket\"\nqueue = 5",
+                "limits.per-client begins anew: algorithm changed|\
+                 limits.per-client wait 0s -> as the queue needs",
+            ),
+            (
+                "100/s\"",
+                "100/s\"\nwait = \"2s\"\nmax_waiting = 5",
+                "limits.per-client wait 0s -> 2s|limits.per-client max_waiting 1000 -> 5",
+            ),
+            (
+                "100/s\"",
+                "100/s\"\ncandidate = { rate = \"50/s\", burst = 60 }",
+                "limits.per-client candidate none -> 50/s, burst 60",
             ),
             ("75s", "1m", "server.idle_timeout 75s -> 1m"),
             ("3001", "3002", "upstreams.other servers changed"),

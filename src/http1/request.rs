@@ -78,12 +78,14 @@ pub struct HeadReader {
     most: usize,
     /// Bytes that were looked at before, in which there was no end of a head.
     seen: usize,
+    /// Bytes of empty lines before it.
+    skipped: usize,
 }
 
 impl HeadReader {
     /// For heads of at most `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self { most, seen: 0 }
+        Self { most, seen: 0, skipped: 0 }
     }
 
     /// Takes a head out of what was read, if all of it is there. Its fields share `buffer`'s memory
@@ -97,7 +99,13 @@ impl HeadReader {
         fields: &mut HeaderMap,
     ) -> Result<Option<Head>, HeadFault> {
         if self.seen == 0 {
+            let before = buffer.len();
             skip_empty_lines(buffer);
+            // Whoever sends nothing else, and fast, leaves nobody the time to look at the time.
+            self.skipped += before - buffer.len();
+            if self.skipped > self.most {
+                return Err(HeadFault::TooLarge);
+            }
         }
         if buffer.is_empty() {
             return Ok(None);
@@ -107,7 +115,7 @@ impl HeadReader {
         {
             let parsed = parse(buffer, fields, self.most)?;
             if parsed.is_some() {
-                self.seen = 0;
+                (self.seen, self.skipped) = (0, 0);
                 return Ok(parsed);
             }
         }
@@ -423,6 +431,7 @@ mod tests {
                 "GET / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n",
             ),
             ("a line that does not end", TooLarge, &format!("GET /{long}")),
+            ("empty lines without end", TooLarge, &"\r\n".repeat(MOST)),
         ] {
             assert_eq!(one(text).map(|head| head.framing), Err(fault), "{name}");
         }

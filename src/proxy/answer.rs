@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use super::body::ResponseBody;
 use super::headers::quotas;
 use super::refusal::Refusal;
-use crate::http1::fields::Fields;
+use crate::http1::fields::{Fields, Kind};
 use crate::http1::response::Reason;
 use crate::plan::{AnswerBody, AnswerSpec};
 use crate::throttle::{Refused, Refusing};
@@ -38,23 +38,24 @@ pub(super) struct Answer {
     /// Words for it other than the usual ones.
     pub(super) reason: Option<Reason>,
     pub(super) fields: Fields,
-    pub(super) body: ResponseBody,
+    /// Until all of it was handed over.
+    pub(super) body: Option<ResponseBody>,
 }
 
 impl Answer {
     /// An answer of our own, without fields.
     pub(super) fn new(status: StatusCode, body: ResponseBody) -> Self {
-        Self { status, reason: None, fields: Fields::default(), body }
+        Self { status, reason: None, fields: Fields::default(), body: Some(body) }
     }
 
     /// The connection ends with it.
     pub(super) fn close(&mut self) {
-        self.fields.insert(CONNECTION, CLOSE);
+        self.fields.insert(&CONNECTION, &CLOSE);
     }
 
     /// Whether the connection ends with it.
     pub(super) fn closes(&self) -> bool {
-        self.fields.values(&CONNECTION).any(|option| option == CLOSE.as_bytes())
+        self.fields.values_of(Kind::Connection).any(|option| option == CLOSE.as_bytes())
     }
 }
 
@@ -128,7 +129,7 @@ fn problem(status: StatusCode, detail: &str) -> Answer {
 fn with_body(status: StatusCode, kind: Option<HeaderValue>, body: impl Into<Bytes>) -> Answer {
     let mut answer = Answer::new(status, ResponseBody::whole(body));
     if let Some(kind) = kind {
-        answer.fields.append(CONTENT_TYPE, kind);
+        answer.fields.append(&CONTENT_TYPE, &kind);
     }
     answer
 }
@@ -139,7 +140,7 @@ fn not_allowed(allowed: &[Method]) -> Answer {
     let mut answer = problem(status, detail);
     let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
     if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
-        answer.fields.append(ALLOW, value);
+        answer.fields.append(&ALLOW, &value);
     }
     answer
 }
@@ -149,8 +150,8 @@ fn throttled(refusing: &Refusing, asked: &HeaderMap, default: &AnswerSpec) -> An
     let spec = &*refusing.answer;
     let mut answer = if is_grpc(asked) {
         let mut answer = with_body(StatusCode::OK, Some(GRPC), Bytes::new());
-        answer.fields.append(GRPC_STATUS, GRPC_EXHAUSTED);
-        answer.fields.append(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
+        answer.fields.append(&GRPC_STATUS, &GRPC_EXHAUSTED);
+        answer.fields.append(&GRPC_MESSAGE, &HeaderValue::from_static("rate limit exceeded"));
         answer
     } else {
         let status = spec.status;

@@ -16,6 +16,7 @@ use super::io::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::WorkerMetrics;
+use crate::throttle::Permit;
 use crate::upstream::body::{BodyEnd, Patience};
 use crate::upstream::incoming::Incoming;
 
@@ -72,10 +73,9 @@ impl ResponseBody {
         }
     }
 
-    /// This body, with what is to be done at its end.
-    pub(super) fn until(mut self, ended: Ended) -> Self {
+    /// Says what is to be done at its end.
+    pub(super) fn until(&mut self, ended: Ended) {
         self.ended = Some(ended);
-        self
     }
 }
 
@@ -87,13 +87,14 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let (incoming, patience) = match &mut self.source {
+        let this = &mut *self;
+        let (incoming, patience) = match &mut this.source {
             Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Source::Streamed { incoming, patience } => (incoming, patience),
         };
         let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) else {
             ready!(patience.poll_over(cx));
-            if let Some(ended) = &self.ended {
+            if let Some(ended) = &this.ended {
                 ended.broke_off();
             }
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
@@ -101,12 +102,17 @@ impl Body for ResponseBody {
         patience.renew();
         match frame {
             Some(Err(error)) => {
-                if let Some(ended) = &self.ended {
+                if let Some(ended) = &this.ended {
                     ended.broke_off();
                 }
                 Poll::Ready(Some(Err(io::Error::other(error))))
             }
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            Some(Ok(frame)) => {
+                if let (Some(ended), Some(piece)) = (&mut this.ended, frame.data_ref()) {
+                    ended.permit.read(piece);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
             None => Poll::Ready(None),
         }
     }
@@ -136,6 +142,8 @@ pub(super) struct Ended {
     pub(super) began: Instant,
     pub(super) route: Arc<str>,
     pub(super) status: StatusCode,
+    /// What the limits settle now that the response has ended.
+    pub(super) permit: Permit,
     pub(super) access: Option<Box<Access>>,
     /// The client's version: one of HTTP/1.0 may be told a body's end by the connection's end.
     pub(super) version: Version,
@@ -163,8 +171,9 @@ pub(super) struct Access {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let duration = self.began.elapsed();
-        self.phase.end();
+        let now = Instant::now();
+        let duration = now.saturating_duration_since(self.began);
+        self.phase.end(now);
         if !self.body_end.is_reached() {
             self.phase.unsettle();
             self.phase.linger();

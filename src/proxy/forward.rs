@@ -1,7 +1,7 @@
 //! Carries a request upstream and brings back what comes of it.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderValue, TRAILER, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode, Uri, Version};
 
@@ -53,10 +53,15 @@ pub(super) async fn send(
     let sent = &mut parts.headers;
     let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
+    if !body.is_empty() && sent.contains_key(TRAILER) {
+        hop::limit_trailers(sent, &plan.server.trust);
+    }
     let origin = Origin { client, peer: &connection.peer, host };
     write_forwarded(sent, seen, origin);
     hop::write_connection(sent, seen, switching.as_ref());
-    headers::change(sent, &route.request_headers);
+    if let Some(changes) = &route.request_headers {
+        headers::change(sent, changes);
+    }
     let asked = target.as_ref().unwrap_or(&parts.uri).path_and_query();
     let head = RequestHead {
         method: &parts.method,
@@ -79,7 +84,7 @@ pub(super) async fn send(
     if answer::take_hop_by_hop(&mut fields).is_err() {
         return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }
-    let body = ResponseBody::streamed(body, upstream.spec().idle_timeout);
+    let body = Some(ResponseBody::streamed(body, upstream.spec().idle_timeout));
     Ok(Answer { status: head.status, reason: head.reason, fields, body })
 }
 
@@ -114,11 +119,12 @@ fn switch(answered: Answered, plan: &Plan) -> Option<Answer> {
     let protocol = fields.values(&UPGRADE).next().map(HeaderValue::from_bytes);
     // Nothing of HTTP follows, however it would be coded.
     let _ = answer::take_hop_by_hop(&mut fields);
-    fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.append(&CONNECTION, &HeaderValue::from_static("upgrade"));
     if let Some(Ok(protocol)) = protocol {
-        fields.append(UPGRADE, protocol);
+        fields.append(&UPGRADE, &protocol);
     }
-    let body = ResponseBody::switched(Switched { server, patience: plan.server.tunnel_timeout });
+    let patience = plan.server.tunnel_timeout;
+    let body = Some(ResponseBody::switched(Switched { server, patience }));
     Some(Answer { status: head.status, reason: head.reason, fields, body })
 }
 

@@ -131,16 +131,16 @@ impl Phase {
         self.since.store(self.micros(now), Ordering::Relaxed);
     }
 
-    /// A response's body has been handed over.
-    pub(super) fn end(&self) {
-        self.since.store(self.now(), Ordering::Relaxed);
+    /// A response's body has been handed over at `now`.
+    pub(super) fn end(&self, now: Instant) {
+        self.since.store(self.micros(now), Ordering::Relaxed);
         self.doing.store(IDLE, Ordering::Relaxed);
     }
 
     /// What came since the last response was the rest of its request.
     pub(super) fn discarded(&self) {
         if self.doing.load(Ordering::Relaxed) == READING_HEAD {
-            self.end();
+            self.end(Instant::now());
         }
     }
 
@@ -357,7 +357,7 @@ mod tests {
         let phase = Phase::new(TIMES);
         tokio::time::advance(Duration::from_secs(1)).await;
         phase.begin(Instant::now());
-        phase.end();
+        phase.end(Instant::now());
         (Instant::now(), phase)
     }
 
@@ -374,7 +374,7 @@ mod tests {
         phase.unsettle();
         assert_eq!(phase.due(), Some((ended + TIMES.idle, Due::Close)), "a rest of its request");
         phase.begin(ended);
-        phase.end();
+        phase.end(Instant::now());
         assert_eq!(phase.due(), Some((ended + PARK, Due::Park)), "gone with the next request");
         phase.write_waits();
         assert_eq!(phase.due(), Some((ended + TIMES.write, Due::Close)), "a write that waits");
@@ -394,7 +394,7 @@ mod tests {
     async fn a_connection_whose_time_is_short_is_closed_instead() {
         let phase = Phase::new(Times { idle: PARK, ..TIMES });
         phase.begin(Instant::now());
-        phase.end();
+        phase.end(Instant::now());
         assert_eq!(phase.due(), Some((Instant::now() + PARK, Due::Close)));
     }
 }

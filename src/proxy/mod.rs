@@ -41,7 +41,7 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::{Quotas, Throttle};
+use crate::throttle::{Passed, Permit, Quotas, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -89,6 +89,13 @@ struct Exchange {
     body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
+    answer: Option<Answer>,
+}
+
+impl Exchange {
+    fn new(parts: request::Parts, body: Incoming) -> Self {
+        Self { parts, body: Some(body), body_end: BodyEnd::default(), server: None, answer: None }
+    }
 }
 
 impl Proxy {
@@ -119,16 +126,12 @@ impl Proxy {
         &self.throttle
     }
 
-    /// Answers one request. Returns its headers too, for another use of their memory.
-    async fn handle(
-        &self,
-        parts: request::Parts,
-        body: Incoming,
-        connection: &Connection,
-    ) -> (Answer, HeaderMap) {
+    /// Answers one request: the answer is in the exchange then, where it need not be moved.
+    async fn handle(&self, exchange: &mut Exchange, connection: &Connection) {
         let began = Instant::now();
         connection.phase.begin(began);
         let active = self.active();
+        let parts = &exchange.parts;
         let mut ended = self.begin(connection, began, parts.version);
         // From the start, so that a client that leaves is logged too.
         ended.access = active.plan.log.access.then(|| {
@@ -139,20 +142,21 @@ impl Proxy {
                 upstream: None,
             })
         });
-        let body_end = BodyEnd::default();
-        let mut exchange = Exchange { parts, body: Some(body), body_end, server: None };
-        let passed = self.pass(&active, &mut exchange, connection, &mut ended).await;
-        let mut answer = passed.unwrap_or_else(|refusal| {
+        let passed = self.pass(&active, exchange, connection, &mut ended).await;
+        let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, &ended.route);
             }
             let mut answer =
                 answer::respond(&refusal, &exchange.parts.headers, &active.plan.reject);
+            if !matches!(refusal, Refusal::ClientLeft) {
+                ended.permit.refused(answer.status);
+            }
             if !exchange.body_end.is_reached() {
                 answer.close();
             }
             answer
-        });
+        }));
         if let Some(body) = exchange.body.take()
             && !discard(body, &exchange.parts.headers, connection, &active.plan).await
         {
@@ -162,9 +166,10 @@ impl Proxy {
             connection.phase.linger();
         }
         ended.status = answer.status;
-        ended.body_end = exchange.body_end;
-        answer.body = answer.body.until(ended);
-        (answer, exchange.parts.headers)
+        ended.body_end = std::mem::take(&mut exchange.body_end);
+        if let Some(body) = &mut answer.body {
+            body.until(ended);
+        }
     }
 
     /// What is counted even if the client leaves now.
@@ -177,6 +182,7 @@ impl Proxy {
             body_end: BodyEnd::default(),
             route: self.unrouted.clone(),
             status: client_gone(),
+            permit: Permit::default(),
             access: None,
         }
     }
@@ -190,7 +196,7 @@ impl Proxy {
         ended: &mut Ended,
     ) -> Result<Answer, Refusal> {
         let plan = &*active.plan;
-        let parts = &exchange.parts;
+        let parts = &mut exchange.parts;
         let host = Host::of(&parts.uri, &parts.headers, parts.version).map_err(Refusal::Host)?;
         let seen = Seen::of(&parts.headers);
         if hop::has_unknown_coding(&parts.headers, seen) {
@@ -199,7 +205,7 @@ impl Proxy {
         if matches!(parts.method, Method::TRACE | Method::CONNECT) {
             return Err(Refusal::Method(Vec::new()));
         }
-        let uri = parts.uri.clone();
+        let uri = &parts.uri;
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let trust = &plan.server.trust;
@@ -207,8 +213,7 @@ impl Proxy {
         if let Some(access) = &mut ended.access {
             access.client = client.address;
         }
-        headers::leave_sent(&mut exchange.parts, seen, &client, trust);
-        let parts = &exchange.parts;
+        headers::leave_sent(uri, &mut parts.headers, seen, &client, trust);
         let found = plan.table.find(&path, &parts.method, host.as_str(), &parts.headers).map_err(
             |none| match none {
                 NoRoute::NotFound => Refusal::NotFound,
@@ -231,11 +236,12 @@ impl Proxy {
             params: &found.params,
         };
         let now = self.clock.at(ended.began);
-        let quotas = self.throttle.admit(plan, route, &view, now).await?;
+        let Passed { quotas, permit } = self.throttle.admit(plan, route, &view, now).await?;
+        ended.permit = permit;
         let mut answer = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
-                let target = forward::target(&uri, &path, rewrite.as_ref())?;
+                let target = forward::target(uri, &path, rewrite.as_ref())?;
                 let upstream = &active.upstreams[*upstream];
                 let way = Way { plan, upstream, route, client: &client, seen };
                 forward::send(exchange, connection, target, way).await?
@@ -244,6 +250,7 @@ impl Proxy {
         if let Some(access) = &mut ended.access {
             access.upstream = exchange.server.take();
         }
+        ended.permit.answered(answer.status, &answer.fields);
         finish(&mut answer.fields, plan, route, &quotas);
         Ok(answer)
     }
@@ -252,7 +259,8 @@ impl Proxy {
 /// Takes out of a request what its API will not be sent, as it is done before routes and limits look
 /// at it.
 pub fn leave_sent(parts: &mut request::Parts, client: &Client, trust: &Trust) {
-    headers::leave_sent(parts, Seen::of(&parts.headers), client, trust);
+    let seen = Seen::of(&parts.headers);
+    headers::leave_sent(&parts.uri, &mut parts.headers, seen, client, trust);
 }
 
 /// The status for a client that left before its answer: for logs and metrics, nobody is sent it.
@@ -271,7 +279,7 @@ fn respond(status: StatusCode, body: Bytes) -> Answer {
     let mut answer = Answer::new(status, ResponseBody::whole(body));
     if typed {
         let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-        answer.fields.append(CONTENT_TYPE, kind);
+        answer.fields.append(&CONTENT_TYPE, &kind);
     }
     answer
 }
@@ -281,7 +289,9 @@ fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &Quotas) 
     if !quotas.is_empty() {
         write_quotas(fields, quotas, &plan.reject, None);
     }
-    headers::answer::change(fields, &route.response_headers);
+    if let Some(changes) = &route.response_headers {
+        headers::answer::change(fields, changes);
+    }
 }
 
 /// Reads a body that nobody wants, or leaves it where it is long or not asked for yet. Says

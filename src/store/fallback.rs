@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::redis::{Entry, Heard, Redis, Said, Verb, is_limiter};
 use super::{Answer, BucketAsk, Shared, StoreError, Told, Unavailable};
 use crate::limit::algorithm::Difference;
-use crate::limit::decide::PerAsk;
+use crate::limit::decide::{PerAsk, Refusers};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
@@ -20,12 +20,12 @@ use crate::plan::OnStoreError;
 
 /// Who decides on an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub enum By {
+    /// The buckets of this process.
     Process,
+    /// Those in Redis.
     Redis,
-    /// Redis, by a limiter of Redisson's.
-    Limiter,
-    /// Redis should have, and cannot for this ask's key alone.
+    /// Redis should have, and cannot.
     Nobody,
 }
 
@@ -41,7 +41,6 @@ pub(super) async fn decide(
         .iter()
         .map(|ask| match ask.spec.scope {
             Scope::Node => By::Process,
-            Scope::Cluster if is_limiter(ask) => By::Limiter,
             Scope::Cluster => By::Redis,
         })
         .collect();
@@ -55,6 +54,7 @@ pub(super) async fn decide(
             Ok(Asked::WrongType(places)) => {
                 for place in places {
                     by[place] = request.without_redis(place)?;
+                    request.keep_together(&mut by, place);
                 }
             }
             // The call may have been carried out all the same, and then its tokens are gone:
@@ -63,7 +63,7 @@ pub(super) async fn decide(
         }
     }
     for (place, by) in by.iter_mut().enumerate() {
-        if matches!(by, By::Redis | By::Limiter) {
+        if *by == By::Redis {
             *by = request.without_redis(place)?;
         }
     }
@@ -93,15 +93,19 @@ struct Request<'q> {
 impl<'q> Request<'q> {
     /// Decides in the process first and in Redis then.
     async fn ask_both(&self, by: &[By], turn: Turn) -> Result<Asked, StoreError> {
-        let (here_places, here) = self.of(by, By::Process);
-        let (there_places, there) = self.of(by, By::Redis);
+        let (here_places, here) = self.here(by);
+        let (there_places, there) = self.of(by, |ask, by| by == By::Redis && !is_limiter(ask));
         let decided = self.shared.memory.decide(&here, self.now());
         let passed_here = decided.verdict.passes();
         let mut taken = Taken { request: self, taken: PerAsk::new() };
-        if passed_here {
-            let takers = here.iter().zip(&decided.decisions).filter(|(_, d)| d.outcome.passes());
-            taken.taken = takers.map(|(ask, _)| *ask).collect();
-        }
+        let refusers_here = refusers(&here, &decided.decisions);
+        let outcomes = here.iter().zip(&decided.decisions).enumerate();
+        taken.taken = outcomes
+            .filter(|(at, (ask, decision))| {
+                decision.outcome.passes() && refusers_here.let_take(*at, ask.ask.mode)
+            })
+            .map(|(_, (ask, _))| *ask)
+            .collect();
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in here_places.iter().zip(&decided.decisions) {
             decisions[*place] = Some(*decision);
@@ -138,16 +142,21 @@ impl<'q> Request<'q> {
         if !wrong.is_empty() {
             return Ok(Asked::WrongType(wrong));
         }
-        let mut answer = Answer::new(self.asks, decisions);
+        let mut answer = Answer::new(self.asks, decisions, by);
         answer.told = limiters.told;
-        if answer.verdict.passes() {
+        // A candidate here may have taken in place of its limit: Redis's limits have a say in that.
+        let refused_there =
+            answer.decisions.iter().zip(self.asks).zip(by).any(|((decision, ask), by)| {
+                let refuses = decision.is_some_and(|decision| !decision.outcome.passes());
+                *by == By::Redis && ask.ask.mode == Mode::Enforce && refuses
+            });
+        if !refused_there {
             taken.keep();
             limiters.entries.into_iter().for_each(|(_, entry)| entry.keep());
-        } else {
+        } else if passed_here {
             // What remains after it is given back.
-            let here_places = here_places.into_iter().filter(|_| passed_here);
             let entries = limiters.entries.iter().map(|(place, _)| *place);
-            for place in here_places.chain(entries) {
+            for place in here_places.into_iter().chain(entries) {
                 if let Some(Some(decision)) = answer.decisions.get_mut(place)
                     && decision.outcome == Outcome::Allow
                 {
@@ -162,13 +171,13 @@ impl<'q> Request<'q> {
     /// rest is only asked what it would say.
     async fn ask_limiters(&self, by: &[By], passed: bool) -> Result<Limiters, StoreError> {
         let mut limiters = Limiters { pass: passed, ..Limiters::default() };
-        let (places, asks) = self.of(by, By::Limiter);
+        let (places, asks) = self.of(by, |ask, by| by == By::Redis && is_limiter(ask));
         for (place, ask) in places.into_iter().zip(asks) {
             let verb = if limiters.pass { Verb::Take } else { Verb::Look };
             match self.redis.ask_limiter(ask, verb, self.deadline()).await? {
                 Heard::Said(said) => {
                     let refused = !said.decision.outcome.passes();
-                    limiters.pass &= !refused || ask.ask.mode == Mode::Shadow;
+                    limiters.pass &= !refused || ask.ask.mode != Mode::Enforce;
                     limiters.decisions.push((place, said.decision));
                     let (capacity, window_seconds) = (said.count, said.window_seconds);
                     limiters.told.push(Told { place, capacity, window_seconds });
@@ -187,13 +196,25 @@ impl<'q> Request<'q> {
 
     /// Decides in the process alone.
     fn decide_here(&self, by: &[By]) -> Answer {
-        let (places, here) = self.of(by, By::Process);
+        let (places, here) = self.here(by);
         let decided = self.shared.memory.decide(&here, self.now());
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
-        Answer::new(self.asks, decisions)
+        Answer::new(self.asks, decisions, by)
+    }
+
+    /// A candidate goes where its limit goes, which is asked right before it: apart from it, it would
+    /// stand in for another. Where it is the candidate that cannot be asked, it is not decided on.
+    fn keep_together(&self, by: &mut [By], place: usize) {
+        let is_candidate =
+            |at: usize| self.asks.get(at).is_some_and(|ask| ask.ask.mode == Mode::Candidate);
+        if is_candidate(place) && place.checked_sub(1).is_some_and(|own| by[own] == By::Redis) {
+            by[place] = By::Nobody;
+        } else if is_candidate(place + 1) && by[place + 1] == By::Redis {
+            by[place + 1] = by[place];
+        }
     }
 
     /// Who decides on an ask that Redis does not.
@@ -202,12 +223,22 @@ impl<'q> Request<'q> {
         match (ask.spec.on_store_error, ask.ask.mode) {
             (OnStoreError::Local, _) => Ok(By::Process),
             (OnStoreError::Reject, Mode::Enforce) => Err(Unavailable { by: place }),
-            (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow) => Ok(By::Nobody),
+            (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow | Mode::Candidate) => {
+                Ok(By::Nobody)
+            }
         }
     }
 
-    fn of(&self, by: &[By], whom: By) -> (PerAsk<usize>, PerAsk<&'q BucketAsk<'q>>) {
-        let mine = self.asks.iter().enumerate().zip(by).filter(|(_, by)| **by == whom);
+    fn here(&self, by: &[By]) -> (PerAsk<usize>, PerAsk<&'q BucketAsk<'q>>) {
+        self.of(by, |_, by| by == By::Process)
+    }
+
+    fn of(
+        &self,
+        by: &[By],
+        which: impl Fn(&BucketAsk<'_>, By) -> bool,
+    ) -> (PerAsk<usize>, PerAsk<&'q BucketAsk<'q>>) {
+        let mine = self.asks.iter().enumerate().zip(by).filter(|((_, ask), by)| which(ask, **by));
         mine.map(|(ask, _)| ask).unzip()
     }
 
@@ -216,6 +247,11 @@ impl<'q> Request<'q> {
     fn now(&self) -> Timestamp {
         self.now.plus(self.began.elapsed())
     }
+}
+
+fn refusers(asks: &[&BucketAsk<'_>], decisions: &[Decision]) -> Refusers {
+    let outcomes = asks.iter().zip(decisions).enumerate();
+    Refusers::of(outcomes.map(|(at, (ask, decision))| (at, ask.ask.mode, decision.outcome)))
 }
 
 /// What the limiters of Redisson's said, those of a request together.

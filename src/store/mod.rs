@@ -10,6 +10,7 @@ mod fallback;
 mod health;
 mod memory;
 mod redis;
+mod settling;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +19,15 @@ use std::time::Duration;
 
 use ::redis::RedisError;
 
+pub use self::fallback::By;
 use self::health::Health;
 use self::memory::Memory;
 pub use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
 };
 use self::redis::{Notices, Redis};
+pub use self::settling::Settling;
+use self::settling::{UnderWay, Unsettled};
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
@@ -52,6 +56,8 @@ pub struct Answer {
     /// In the asks' order; `None` where a limit was not decided, because Redis is away and the
     /// limit then lets everything pass.
     pub decisions: PerAsk<Option<Decision>>,
+    /// Who decided, in the asks' order: what a request has to settle is settled there.
+    pub by: PerAsk<By>,
     /// What the enforcing limits mean together; its `by` is a place among the asks.
     pub verdict: Verdict,
     /// The figures of those limits that have them in Redis.
@@ -70,7 +76,7 @@ pub struct Told {
 }
 
 impl Answer {
-    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>) -> Self {
+    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>, by: &[By]) -> Self {
         let enforcing = asks
             .iter()
             .zip(&decisions)
@@ -78,14 +84,15 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        Self { decisions, verdict, told: Vec::new() }
+        Self { decisions, by: PerAsk::from_slice(by), verdict, told: Vec::new() }
     }
 }
 
 impl From<Decided> for Answer {
     fn from(decided: Decided) -> Self {
+        let by = decided.decisions.iter().map(|_| By::Process).collect();
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, verdict: decided.verdict, told: Vec::new() }
+        Self { decisions, by, verdict: decided.verdict, told: Vec::new() }
     }
 }
 
@@ -154,6 +161,7 @@ pub struct Shared {
     /// By which Redisson's limiters know this process where each client counts for itself.
     client_id: String,
     notices: Notices,
+    unsettled: Unsettled,
 }
 
 /// Numbers for metrics.
@@ -163,6 +171,8 @@ pub struct Counters {
     pub keys: usize,
     /// Decisions for which a limit's shared bucket stood in, because no room could be made.
     pub shared_uses: u64,
+    /// Settlements that Redis was not told of.
+    pub unsettled: u64,
     /// Whether Redis answers; `None` where buckets live in the process.
     pub redis_up: Option<bool>,
 }
@@ -180,6 +190,7 @@ impl Shared {
             timeout: AtomicU64::new(0),
             client_id: redis::client_id(),
             notices: Notices::default(),
+            unsettled: Unsettled::default(),
         };
         shared.adjust(spec);
         Arc::new(shared)
@@ -203,6 +214,7 @@ impl Shared {
         Counters {
             keys: self.memory.keys(),
             shared_uses: self.memory.shared_uses(),
+            unsettled: self.unsettled.count(),
             redis_up: self.health.as_ref().map(Health::is_up),
         }
     }
@@ -220,6 +232,7 @@ impl Shared {
 pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
+    settling: UnderWay,
 }
 
 impl Store {
@@ -234,7 +247,7 @@ impl Store {
                 Some(Redis::new(url, &spec.prefix, display, Arc::clone(&shared)))
             }
         };
-        Self { shared, redis }
+        Self { shared, redis, settling: UnderWay::default() }
     }
 
     /// Decides over all asks together: every limit that allows takes, or none does.
@@ -267,7 +280,8 @@ impl Store {
         }
     }
 
-    /// Tells the ask's bucket how much more or less than it had taken the request used.
+    /// Tells the ask's bucket how much more or less than it had taken the request used, where this is
+    /// the store that decides.
     ///
     /// # Errors
     /// Where Redis does not answer.
@@ -277,13 +291,65 @@ impl Store {
         used: Difference,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        match self.redis_of(ask) {
-            None => {
-                self.shared.memory.settle(ask, used, now);
-                Ok(())
-            }
-            Some(redis) => redis.settle(ask, used).await,
+        let by = self.redis_of(ask).map_or(By::Process, |_| By::Redis);
+        match self.begin_settling(by, ask, used, now) {
+            None => Ok(()),
+            Some(settling) => settling.done().await,
         }
+    }
+
+    /// Gives back what was taken for an ask, where the bucket is that decided on it. Where Redis does
+    /// not answer it is gone, as after any lost call.
+    pub async fn give_back(&self, taken: &Taken, now: Timestamp) {
+        if let Some(settling) = self.begin_giving_back(taken, now) {
+            let _ = settling.done().await;
+        }
+    }
+
+    /// The same for those who cannot wait: what this process keeps is back when this returns, and for
+    /// Redis a task is left behind.
+    pub fn give_back_soon(&self, taken: &Taken, now: Timestamp) {
+        // Without a runtime the worker has ended, and with it its connection.
+        if let Some(settling) = self.begin_giving_back(taken, now)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(settling.done());
+        }
+    }
+
+    fn begin_giving_back(&self, taken: &Taken, now: Timestamp) -> Option<Settling> {
+        let used = Difference::Less(taken.ask.cost.get());
+        self.begin_settling(taken.by, &taken.bucket(), used, now)
+    }
+
+    /// Settles in the store that decided on the ask: in this process at once, and in Redis by what is
+    /// returned, which must be kept until it is done. Whatever is begun before this worker's tasks run
+    /// again goes to Redis in one call, before whatever is asked later; what a limiter of Redisson's is
+    /// told has a call of its own.
+    pub fn begin_settling(
+        &self,
+        by: By,
+        ask: &BucketAsk<'_>,
+        used: Difference,
+        now: Timestamp,
+    ) -> Option<Settling> {
+        match (by, &self.redis) {
+            (By::Redis, Some(redis)) => {
+                let said = redis.begin_settling(ask, used);
+                Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
+            }
+            (By::Process | By::Redis, _) => {
+                self.shared.memory.settle(ask, used, now);
+                None
+            }
+            (By::Nobody, _) => None,
+        }
+    }
+
+    /// Waits until Redis was told of every settlement that this worker has begun: no longer than
+    /// `store.timeout`.
+    pub async fn settled(&self) {
+        self.settling.none().await;
     }
 
     /// Makes the ask's bucket a new one, in this process too.
@@ -301,6 +367,25 @@ impl Store {
     /// Redis, where it holds the ask's bucket.
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
+    }
+}
+
+/// What was taken for an ask, to be given back perhaps.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The limit.
+    pub spec: Arc<LimitSpec>,
+    /// The request's key, plain.
+    pub key: Key,
+    /// What was asked.
+    pub ask: Ask,
+    /// Who decided.
+    pub by: By,
+}
+
+impl Taken {
+    fn bucket(&self) -> BucketAsk<'_> {
+        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use super::figures::{self, Bursts};
+use super::figures::{self, Bursts, Family};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides, redisson};
+use super::{
+    Named, answer, headers, key, name, named, overrides, redisson, settled, waiting, window,
+};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -61,24 +63,30 @@ fn one(
         &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
         Missing::Shared,
     );
-    let algorithm =
-        section.take("algorithm").and_then(|item| item.word(ALGORITHMS, LATER_ALGORITHMS));
-    let limiter = match algorithm {
-        Some(Algorithm::Redisson) => Some(redisson::build(&mut section, inherited)),
-        Some(Algorithm::TokenBucket) | None => {
-            redisson::refuse_fields(&mut section);
-            None
-        }
+    let (family, mut limiter) = match counting(&mut section) {
+        Some(Counting::Redisson) => (None, Some(redisson::build(&mut section, inherited))),
+        counting => (counting.and_then(|counting| family(&mut section, counting)), None),
     };
-    let figures = match &limiter {
-        Some(limiter) => limiter.figures,
-        None => figures::build(&mut section),
+    let figures = match &mut limiter {
+        Some(limiter) => limiter.figures.take(),
+        None => figures::build(&mut section, family.as_ref()),
     };
-    let overrides = overrides::build(&mut section, sources.as_deref(), inherited.ipv6_prefix);
-    let bursts: Vec<_> =
-        overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
+    let overrides =
+        overrides::build(&mut section, family.as_ref(), sources.as_deref(), inherited.ipv6_prefix);
+    let wait = waiting::wait(&mut section, family.as_ref());
+    let max_waiting = waiting::max_waiting(&mut section);
+    let candidate = waiting::candidate(&mut section, family.as_ref());
+    let bursts: Vec<_> = overrides
+        .iter()
+        .map(|o| (figures::burst(&o.figures), o.span.clone()))
+        .chain(candidate.as_ref().map(|(figures, span)| (figures::burst(figures), span.clone())))
+        .collect();
     let own = figures.as_ref().and_then(figures::burst);
     let cost = figures::cost(&mut section, &Bursts { own, overrides: &bursts });
+    if let (Some(figures), Some(cost)) = (&figures, &cost) {
+        redisson::bound(&section, figures, cost);
+    }
+    let count_when = settled::count_when(&mut section);
     let exempt = exempt(&mut section);
     let scope = section.word(
         "scope",
@@ -110,7 +118,7 @@ fn one(
         None => None,
     };
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
-    let spec = LimitSpec {
+    let mut spec = LimitSpec {
         name,
         key: KeySpec {
             sources: sources.iter().map(|(source, _)| source.clone()).collect(),
@@ -120,6 +128,10 @@ fn one(
         figures: figures?,
         overrides: Overrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect()),
         cost: cost?,
+        wait,
+        max_waiting,
+        candidate: None,
+        count_when: count_when?,
         exempt,
         mode: match mode {
             Written::On(mode) => mode,
@@ -130,21 +142,56 @@ fn one(
         reject,
         limiter,
     };
+    spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
     Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
 }
 
-/// How a limit counts, as it is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Algorithm {
+#[derive(Clone, Copy)]
+enum Counting {
     TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
     Redisson,
 }
 
-const ALGORITHMS: &[(&str, Algorithm)] =
-    &[("token-bucket", Algorithm::TokenBucket), ("redisson", Algorithm::Redisson)];
+/// `algorithm`: `None` where it is wrong, and then nothing is said of what depends on it.
+fn counting(section: &mut Section<'_>) -> Option<Counting> {
+    let words = [
+        ("token-bucket", Counting::TokenBucket),
+        ("leaky-bucket", Counting::LeakyBucket),
+        ("fixed-window", Counting::FixedWindow),
+        ("sliding-window", Counting::SlidingWindow),
+        ("redisson", Counting::Redisson),
+    ];
+    let counting = match section.take("algorithm") {
+        Some(item) => item.word(&words, LATER_ALGORITHMS),
+        None => Some(Counting::TokenBucket),
+    };
+    if counting.is_none() {
+        for name in ["align", "timezone", "name", "type"] {
+            section.take(name);
+        }
+    }
+    counting
+}
 
-const LATER_ALGORITHMS: &[&str] =
-    &["leaky-bucket", "fixed-window", "sliding-log", "sliding-window", "concurrency"];
+/// What else says how a limit counts; `None` where that is wrong, or where it is a Redisson limiter.
+fn family(section: &mut Section<'_>, counting: Counting) -> Option<Family> {
+    redisson::refuse_fields(section);
+    if !matches!(counting, Counting::FixedWindow) {
+        window::refuse(section);
+    }
+    Some(match counting {
+        Counting::TokenBucket => Family::TokenBucket,
+        Counting::LeakyBucket => Family::LeakyBucket,
+        Counting::FixedWindow => Family::FixedWindow(window::align(section)?),
+        Counting::SlidingWindow => Family::SlidingWindow,
+        Counting::Redisson => return None,
+    })
+}
+
+const LATER_ALGORITHMS: &[&str] = &["sliding-log", "concurrency"];
 
 fn exempt(section: &mut Section<'_>) -> Exempt {
     let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));

@@ -1,6 +1,7 @@
 //! Tables to [`Plan`]: one file for each section, then what holds between them.
 
 mod answer;
+mod calendar;
 mod figures;
 mod headers;
 mod key;
@@ -11,8 +12,11 @@ mod redisson;
 mod route;
 mod sanity;
 mod server;
+mod settled;
 mod store;
 mod upstream;
+mod waiting;
+mod window;
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use crate::config::problem::Problem;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{Rate, RateError};
-use crate::plan::{Figures, OnStoreError, StoreLocation};
+use crate::plan::{CostSpec, Figures, OnStoreError, StoreLocation};
 
 /// What was read of it; `None` where something was wrong.
 pub(super) struct Limiter {
@@ -82,6 +82,20 @@ pub(super) fn refuse_fields(section: &mut Section<'_>) {
             "is a Redisson limiter's",
             "remove it, or set `algorithm = \"redisson\"`",
         );
+    }
+}
+
+/// Refuses a cost that nobody bounds: what the response says, where the burst is not known either.
+pub(super) fn bound(section: &Section<'_>, figures: &Figures, cost: &CostSpec) {
+    if let (Figures::Limited(Algorithm::Redisson(params)), CostSpec::Response { max: None, .. }) =
+        (figures, cost)
+        && params.rate().is_none()
+    {
+        section.cx.note(Problem::error(
+            section.span.clone(),
+            format!("nothing bounds the `cost` of {}", section.title),
+            "expected `max` in it, or `rate` in the limit: the figures in Redis are not known here",
+        ));
     }
 }
 

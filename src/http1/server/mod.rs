@@ -29,7 +29,7 @@ use crate::http1::request::{Head, HeadFault, HeadReader};
 /// The least and the most bytes that one read asks for. It asks for more where the last one was
 /// filled.
 const LEAST_READ: usize = 4 * 1024;
-const MOST_READ: usize = 64 * 1024;
+const MOST_READ: usize = 256 * 1024;
 
 /// A connection to a client.
 #[derive(Debug)]

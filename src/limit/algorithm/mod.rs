@@ -1,7 +1,9 @@
 //! The family of algorithms: one file for each, dispatched here.
 
+pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod redisson;
+pub mod sliding_window;
 pub mod token_bucket;
 
 use std::fmt;
@@ -29,6 +31,10 @@ pub const LUA: &str = concat!(
     "local function decide(algorithm, figures, cost, patience, bytes, now)\n",
     "if algorithm == 'token-bucket' or algorithm == 'leaky-bucket' then\n",
     include_str!("token_bucket.lua"),
+    "elseif algorithm == 'fixed-window' then\n",
+    include_str!("fixed_window.lua"),
+    "elseif algorithm == 'sliding-window' then\n",
+    include_str!("sliding_window.lua"),
     "end\nend\n\n",
 );
 
@@ -39,6 +45,10 @@ pub enum Algorithm {
     TokenBucket(token_bucket::Params),
     /// Lets requests go at even spacing, and holds some of them for it.
     LeakyBucket(leaky_bucket::Params),
+    /// Counts in windows of time, one after the other.
+    FixedWindow(fixed_window::Params),
+    /// Counts in the interval that ends now, by two counters.
+    SlidingWindow(sliding_window::Params),
     /// Shares a limiter of Redisson's, which stands in Redis.
     Redisson(redisson::Params),
 }
@@ -68,6 +78,10 @@ pub enum State {
     TokenBucket(token_bucket::State),
     /// Of [`Algorithm::LeakyBucket`].
     LeakyBucket(token_bucket::State),
+    /// Of [`Algorithm::FixedWindow`].
+    FixedWindow(fixed_window::State),
+    /// Of [`Algorithm::SlidingWindow`].
+    SlidingWindow(sliding_window::State),
     /// Of [`Algorithm::Redisson`], where the process decides alone.
     Redisson(token_bucket::State),
 }
@@ -101,6 +115,14 @@ impl Algorithm {
                 leaky_bucket::decide(params, Some(state), want, now)
             }
             (Self::LeakyBucket(params), _) => leaky_bucket::decide(params, None, want, now),
+            (Self::FixedWindow(params), Some(State::FixedWindow(state))) => {
+                fixed_window::decide(params, Some(state), want, now)
+            }
+            (Self::FixedWindow(params), _) => fixed_window::decide(params, None, want, now),
+            (Self::SlidingWindow(params), Some(State::SlidingWindow(state))) => {
+                sliding_window::decide(params, Some(state), want, now)
+            }
+            (Self::SlidingWindow(params), _) => sliding_window::decide(params, None, want, now),
             (Self::Redisson(params), Some(State::Redisson(state))) => {
                 redisson::decide(params, Some(state), want, now)
             }
@@ -125,6 +147,18 @@ impl Algorithm {
             (Self::LeakyBucket(params), _) => {
                 token_bucket::settle(&params.bucket(), None, used, now).map(State::LeakyBucket)
             }
+            (Self::FixedWindow(params), Some(State::FixedWindow(state))) => {
+                fixed_window::settle(params, Some(state), used, now).map(State::FixedWindow)
+            }
+            (Self::FixedWindow(params), _) => {
+                fixed_window::settle(params, None, used, now).map(State::FixedWindow)
+            }
+            (Self::SlidingWindow(params), Some(State::SlidingWindow(state))) => {
+                sliding_window::settle(params, Some(state), used, now).map(State::SlidingWindow)
+            }
+            (Self::SlidingWindow(params), _) => {
+                sliding_window::settle(params, None, used, now).map(State::SlidingWindow)
+            }
             (Self::Redisson(params), state) => {
                 let state = match state {
                     Some(State::Redisson(state)) => Some(state),
@@ -146,6 +180,12 @@ impl Algorithm {
             (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
                 token_bucket::fresh_at(&params.bucket(), state)
             }
+            (Self::FixedWindow(params), State::FixedWindow(state)) => {
+                fixed_window::fresh_at(params, state)
+            }
+            (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
+                sliding_window::fresh_at(params, state)
+            }
             (Self::Redisson(params), State::Redisson(state)) => params
                 .stand_in()
                 .map_or(Timestamp::MIN, |bucket| token_bucket::fresh_at(&bucket, state)),
@@ -161,6 +201,12 @@ impl Algorithm {
             }
             (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
                 token_bucket::in_debt(&params.bucket(), state)
+            }
+            (Self::FixedWindow(params), State::FixedWindow(state)) => {
+                fixed_window::in_debt(params, state)
+            }
+            (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
+                sliding_window::in_debt(params, state)
             }
             (Self::Redisson(params), State::Redisson(state)) => {
                 params.stand_in().is_some_and(|bucket| token_bucket::in_debt(&bucket, state))
@@ -179,6 +225,10 @@ impl Algorithm {
                 let bucket = params.bucket();
                 smallvec![bucket.rate.tokens(), bucket.rate.period(), bucket.burst.get()]
             }
+            Self::FixedWindow(params) => params.figures(),
+            Self::SlidingWindow(params) => {
+                smallvec![params.count.get(), params.interval.as_micros(), params.grain()]
+            }
             // It has no twin: its script is its own.
             Self::Redisson(_) => SmallVec::new(),
         }
@@ -189,25 +239,25 @@ impl Algorithm {
         match self {
             Self::TokenBucket(params) => params.burst.get(),
             Self::LeakyBucket(params) => params.bucket().burst.get(),
+            Self::FixedWindow(params) => params.count.get(),
+            Self::SlidingWindow(params) => params.count.get(),
             // What Redis has is not known here.
             Self::Redisson(params) => params.rate().map_or(u64::MAX, Rate::count),
         }
     }
 
-    /// The whole seconds after which a bucket of which everything was taken is as new, rounded up.
+    /// The whole seconds after which a bucket of which everything was taken is as new, rounded up; of a
+    /// window its length.
     pub fn window_seconds(&self) -> u64 {
         match self {
             Self::TokenBucket(params) => params.refill_seconds(),
             Self::LeakyBucket(params) => params.bucket().refill_seconds(),
+            Self::FixedWindow(params) => params.windows.seconds(),
+            Self::SlidingWindow(params) => params.interval.as_seconds(),
             Self::Redisson(params) => {
                 params.rate().map_or(0, |rate| rate.interval().div_ceil(1_000_000))
             }
         }
-    }
-
-    /// Whether a request may have to be held whatever is configured: that is how it works.
-    pub fn holds(&self) -> bool {
-        matches!(self, Self::LeakyBucket(_))
     }
 
     /// The word for this algorithm in `proxy.toml`.
@@ -215,6 +265,8 @@ impl Algorithm {
         match self {
             Self::TokenBucket(_) => "token-bucket",
             Self::LeakyBucket(_) => "leaky-bucket",
+            Self::FixedWindow(_) => "fixed-window",
+            Self::SlidingWindow(_) => "sliding-window",
             Self::Redisson(_) => "redisson",
         }
     }
@@ -227,6 +279,10 @@ impl fmt::Display for Algorithm {
             Self::TokenBucket(params) => write!(f, "{}, burst {}", params.rate, params.burst),
             Self::LeakyBucket(params) => {
                 write!(f, "{} at even spacing, queue {}", params.rate, params.queue())
+            }
+            Self::FixedWindow(params) => write!(f, "{}{}", params.count, params.windows),
+            Self::SlidingWindow(params) => {
+                write!(f, "{}/{} in a sliding window", params.count, params.interval)
             }
             Self::Redisson(params) => params.fmt(f),
         }

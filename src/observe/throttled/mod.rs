@@ -1,4 +1,4 @@
-//! The throttle lines: the first rejection of a key at once, then how many there were.
+//! The throttle lines: the first rejection or delay of a key at once, then how many there were.
 //!
 //! Events are counted in a bounded table; a timer of the caller's turns the counts into lines.
 //! Over all lines the counts add up to exactly the number of events, whatever is left out.
@@ -29,7 +29,7 @@ pub const ENTRIES: usize = 10_000;
 
 const SHARDS: usize = 16;
 
-/// A request that a limit refuses.
+/// A request that a limit does not let pass at once.
 #[derive(Clone, Copy)]
 pub struct ThrottleEvent<'e> {
     /// The limit's name.
@@ -50,7 +50,7 @@ pub struct ThrottleEvent<'e> {
     pub decision: Shown,
 }
 
-/// What came of a request that a limit refuses.
+/// What came of a request that a limit does not let pass at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// It was rejected.
@@ -58,14 +58,24 @@ pub enum Shown {
         /// When to try again; `None` is never.
         retry_after: Option<Duration>,
     },
+    /// It is held.
+    Delayed {
+        /// For so long.
+        delay: Duration,
+    },
     /// It would have been rejected.
     Shadow {
         /// When to try again; `None` is never.
         retry_after: Option<Duration>,
     },
+    /// It would have been held.
+    ShadowDelayed {
+        /// For so long.
+        delay: Duration,
+    },
 }
 
-/// Counts refusals and writes them to the log.
+/// Counts refusals and delays and writes them to the log.
 #[derive(Debug)]
 pub struct Throttled {
     shards: Vec<Mutex<Shard>>,
@@ -202,6 +212,8 @@ impl Throttled {
         hasher.write_u8(match event.decision {
             Shown::Rejected { .. } => 0xfe,
             Shown::Shadow { .. } => 0xff,
+            Shown::Delayed { .. } => 0xfd,
+            Shown::ShadowDelayed { .. } => 0xfc,
         });
         hasher.write(event.key.as_bytes());
         hasher.finish128().as_u128()
@@ -238,9 +250,11 @@ impl Others {
 const TARGET: &str = "tidegate::throttle";
 
 fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>) {
-    let (decision, retry_after) = match event.decision {
-        Shown::Rejected { retry_after } => ("rejected", retry_after),
-        Shown::Shadow { retry_after } => ("shadow", retry_after),
+    let (decision, retry_after, delay) = match event.decision {
+        Shown::Rejected { retry_after } => ("rejected", retry_after, None),
+        Shown::Delayed { delay } => ("delayed", None, Some(delay)),
+        Shown::Shadow { retry_after } => ("shadow", retry_after, None),
+        Shown::ShadowDelayed { delay } => ("shadow", None, Some(delay)),
     };
     warn!(
         target: TARGET,
@@ -252,6 +266,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         path = event.path,
         decision,
         retry_after_ms = retry_after.map(millis),
+        delay_ms = delay.map(millis),
         count,
         interval_ms = interval.map(millis),
         "throttled"

@@ -63,9 +63,14 @@ pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) 
     if seen.has(Seen::CLAIM) {
         remove_all(headers, is_claim);
     }
-    if let ClientHeader::Single(single) = &trust.header {
-        remove_all(headers, |name| is_spelling(name, single));
+    if matches!(trust.header, ClientHeader::Single(_)) {
+        remove_all(headers, |name| is_address(name, trust));
     }
+}
+
+/// Whether trusted proxies say the client's address in this field alone.
+pub(super) fn is_address(name: &HeaderName, trust: &Trust) -> bool {
+    matches!(&trust.header, ClientHeader::Single(single) if is_spelling(name, single))
 }
 
 /// Whether many servers read the one name as the other.

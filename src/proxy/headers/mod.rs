@@ -5,11 +5,11 @@ pub(super) mod forwarded;
 pub(super) mod hop;
 pub(super) mod quotas;
 
+use http::Uri;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
-use http::request::Parts;
 
 use crate::plan::HeaderChanges;
 use crate::request::client::{Client, Trust};
@@ -69,13 +69,18 @@ impl Seen {
 
 /// Takes out of a request what its API will not be sent, before anything is read off it: nobody may
 /// be routed or counted by what the API does not see.
-pub(super) fn leave_sent(parts: &mut Parts, seen: Seen, client: &Client, trust: &Trust) {
-    let headers = &mut parts.headers;
+pub(super) fn leave_sent(
+    uri: &Uri,
+    headers: &mut HeaderMap,
+    seen: Seen,
+    client: &Client,
+    trust: &Trust,
+) {
     hop::remove_named(headers, seen);
     if !client.peer_trusted {
         forwarded::remove_claims(headers, seen, trust);
     }
-    if let Some(authority) = parts.uri.authority()
+    if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         headers.insert(HOST, host);

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use self::call::{Call, SCRIPT};
 use self::connection::{Connection, Server};
+pub(super) use self::queue::Awaited;
 use self::queue::Queue;
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
@@ -83,24 +84,15 @@ impl Redis {
         }
     }
 
-    /// Counts what a request used more, whatever its bucket says to it, or less.
-    pub(super) async fn settle(
-        &self,
-        ask: &BucketAsk<'_>,
-        used: Difference,
-    ) -> Result<(), StoreError> {
+    /// Counts what a request used more, whatever its bucket says to it, or less. It is on its way when
+    /// this returns, together with what else is asked now.
+    pub(super) fn begin_settling(&self, ask: &BucketAsk<'_>, used: Difference) -> Awaited {
         if is_limiter(ask) {
-            return match self.ask_limiter(ask, Verb::Settle(used), self.deadline()).await? {
-                Heard::Said(_) => Ok(()),
-                Heard::Unset => Err(StoreError::Unset),
-                Heard::WrongType => Err(StoreError::WrongType),
-            };
+            return self.begin_settling_limiter(ask, used);
         }
-        match self.ask(&[ask], Verb::Settle(used)).await?.first() {
-            Some(Said::Decided(_)) => Ok(()),
-            Some(Said::WrongType) => Err(StoreError::WrongType),
-            None => Err(StoreError::Nonsense),
-        }
+        self.queue.begin(1, self.deadline(), |call| {
+            call.ask(Verb::Settle(used), &ask.ask, |name| self.write_name(ask, name));
+        })
     }
 
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {

@@ -36,7 +36,7 @@ struct Shared {
     deadline: Instant,
 }
 
-type Answer = Result<PerAsk<Said>, StoreError>;
+pub(super) type Answer = Result<PerAsk<Said>, StoreError>;
 
 impl Queue {
     /// Begins to send over this connection.
@@ -54,13 +54,37 @@ impl Queue {
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Answer {
+        self.begin(asks, deadline, ask).answer().await
+    }
+
+    /// Joins in the same way, and leaves the waiting to whoever keeps what is returned.
+    pub(super) fn begin(
+        &self,
+        asks: usize,
+        deadline: Instant,
+        ask: impl FnOnce(&mut Call),
+    ) -> Awaited {
         let (sender, answer) = oneshot::channel();
         self.gathered.join(deadline, sender, asks, |call| {
             call.request(asks);
             ask(call);
         });
+        Awaited::of(answer)
+    }
+}
+
+/// What will be said to a request that has joined a call. Once it is dropped the call may be left out.
+pub(in crate::store) struct Awaited(oneshot::Receiver<Answer>);
+
+impl Awaited {
+    /// What will be sent there.
+    pub(super) fn of(answer: oneshot::Receiver<Answer>) -> Self {
+        Self(answer)
+    }
+
+    pub(in crate::store) async fn answer(self) -> Result<PerAsk<Said>, StoreError> {
         // An error means that the worker ends.
-        answer.await.unwrap_or(Err(StoreError::NotConnected))
+        self.0.await.unwrap_or(Err(StoreError::NotConnected))
     }
 }
 

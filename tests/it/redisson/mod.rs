@@ -509,6 +509,18 @@ async fn what_a_request_used_more_or_less_is_settled() {
 }
 
 #[tokio::test]
+async fn whatever_a_request_used_its_entry_can_be_read() {
+    let bench = Bench::start();
+    Java::new(&bench.server, "orders").try_set_rate(10, HOUR_MS);
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let used = Difference::More(u64::MAX);
+    bench.store.settle(&ask(&spec, &none, 1), used, now()).await.unwrap();
+    let entries = bench.entries("orders");
+    assert_eq!((entries.len(), permits(&entries[0].0)), (1, u32::MAX.into()));
+    assert_eq!(bench.value("orders"), Some(10 - i64::from(u32::MAX)));
+}
+
+#[tokio::test]
 async fn what_is_not_a_limiter_is_that_limits_error_alone() {
     for (name, set_up) in [
         ("not configured", &[][..]),

@@ -68,6 +68,39 @@ fn what_another_limit_refuses_is_given_back() {
     });
 }
 
+/// Permits left, and entries.
+fn stands(server: &RedisServer) -> (String, u64) {
+    let value = server.run(&["GET", "{orders}:value"]);
+    (value, server.run(&["ZCARD", "{orders}:permits"]))
+}
+
+#[test]
+fn what_does_not_count_is_given_back_to_the_limiter() {
+    let server = RedisServer::start();
+    let limit = "name = \"orders\"\nrate = \"5/h\"\ncost = 3\ncount_when = { status = [\"401\"] }";
+    let proxy = proxy(&server, limit);
+    let reply = Connection::open(proxy.address).get("/", &[]);
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("ratelimit").unwrap(), "\"shared\";r=2;t=3600");
+    wait_until("all was given back", || stands(&server) == ("5".to_owned(), 0));
+}
+
+#[test]
+fn a_client_that_leaves_while_another_limit_holds_it_gives_its_permits_back() {
+    let server = RedisServer::start();
+    let config = config(&server.url(), "name = \"orders\"\nrate = \"5/h\"");
+    let bucket = "rate = \"1/h\"\n";
+    let proxy = Tidegate::start(
+        &config.replace(bucket, &format!("{bucket}algorithm = \"leaky-bucket\"\n")),
+    );
+    assert_eq!(Connection::open(proxy.address).get("/mixed", &[]).status, 200);
+    let mut held = Connection::open(proxy.address);
+    held.send("GET /mixed HTTP/1.1\r\nhost: a\r\n\r\n");
+    wait_until("it has its permit", || stands(&server) == ("3".to_owned(), 2));
+    drop(held);
+    wait_until("it is given back", || stands(&server) == ("4".to_owned(), 1));
+}
+
 #[test]
 fn a_limiter_without_figures_is_said_once_and_follows_on_store_error() {
     let server = RedisServer::start();

@@ -1,28 +1,29 @@
 //! Asks a limiter of Redisson's: one script call for each limiter, whose keys and bytes are Redisson's.
 //!
 //! The other side is `redisson.lua`, whose head says what stands in Redis. `command` does what operators
-//! ask for, `names` knows what the keys are called.
+//! ask for, `names` knows what the keys are called, `notices` tells what is odd.
 
 mod command;
 mod names;
+mod notices;
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub use self::command::{LimiterConfig, LimiterError, Limiters};
 pub use self::names::{LimiterKeys, limiter_name};
-use super::call::{Code, Verb};
+pub(in crate::store) use self::notices::Notices;
+use super::call::{Code, Said, Verb};
 use super::connection::Connection;
-use super::{BucketAsk, Redis, StoreError};
+use super::{Awaited, BucketAsk, PerAsk, Redis, StoreError};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::{Decision, Outcome};
-use crate::plan::LimitSpec;
 
 /// The script, and the hash by which Redis knows it.
 pub(super) static SCRIPT: LazyLock<Code> =
@@ -31,8 +32,8 @@ pub(super) static SCRIPT: LazyLock<Code> =
 /// A clock that is ahead of Redis's by less is nobody's fault.
 const AHEAD: Duration = Duration::from_millis(100);
 
-/// What is said of a limit is not said again for so long.
-const SILENCE: Duration = Duration::from_secs(600);
+/// An entry holds no more permits.
+const MOST: u32 = u32::MAX;
 
 /// What Redis says about a limiter.
 pub(in crate::store) enum Heard {
@@ -102,15 +103,8 @@ impl Redis {
         verb: Verb,
         deadline: Instant,
     ) -> Result<Heard, StoreError> {
-        let id = fastrand::u128(..).to_be_bytes();
-        let keys = self.limiter_keys(ask);
-        let permits = ask.ask.cost.get().cast_signed();
-        let wanted = match verb {
-            Verb::Take => ("take", permits),
-            Verb::Look => ("look", permits),
-            Verb::Settle(Difference::More(more)) => ("settle", more.cast_signed()),
-            Verb::Settle(Difference::Less(less)) => ("settle", -less.cast_signed()),
-        };
+        let (id, keys) = (new_id(), self.limiter_keys(ask));
+        let wanted @ (_, permits) = wanted(ask, verb);
         let call = command(&keys, wanted, &id, written(ask));
         // From here on it may have been taken, also where no answer comes.
         let entry = (verb == Verb::Take).then(|| Entry {
@@ -155,6 +149,28 @@ impl Redis {
         })))
     }
 
+    /// Tells a limiter what a request used more or less. It is on its way when this returns.
+    pub(super) fn begin_settling_limiter(&self, ask: &BucketAsk<'_>, used: Difference) -> Awaited {
+        let (sender, answer) = oneshot::channel();
+        // Without a runtime the worker has ended, and with it its connection.
+        if let Ok(runtime) = Handle::try_current() {
+            let wanted = wanted(ask, Verb::Settle(used));
+            let call = command(&self.limiter_keys(ask), wanted, &new_id(), written(ask));
+            let (connection, deadline) = (Arc::clone(&self.connection), self.deadline());
+            runtime.spawn(async move {
+                let said = match connection.call(&call, read, deadline).await {
+                    Ok(Answer::Said(decision, _)) => Ok(Said::Decided(decision)),
+                    Ok(Answer::WrongType) => Ok(Said::WrongType),
+                    Ok(Answer::Unset) => Err(StoreError::Unset),
+                    Err(error) => Err(error),
+                };
+                // Whoever has left in the meantime does not hear it.
+                let _ = sender.send(said.map(|said| PerAsk::from_iter([said])));
+            });
+        }
+        Awaited::of(answer)
+    }
+
     /// Forgets what was used of the ask's limiter, not its figures.
     pub(super) async fn forget_limiter(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         let keys = self.limiter_keys(ask);
@@ -187,6 +203,23 @@ fn forget(entry: Option<Entry>) {
     if let Some(entry) = entry {
         entry.keep();
     }
+}
+
+/// What the script is asked to do, and with how many permits.
+fn wanted(ask: &BucketAsk<'_>, verb: Verb) -> (&'static str, i64) {
+    let cost = ask.ask.cost.get().cast_signed();
+    match verb {
+        Verb::Take => ("take", cost),
+        Verb::Look => ("look", cost),
+        Verb::Settle(Difference::More(more)) => {
+            ("settle", i64::from(u32::try_from(more).unwrap_or(MOST)))
+        }
+        Verb::Settle(Difference::Less(less)) => ("settle", -less.cast_signed()),
+    }
+}
+
+fn new_id() -> [u8; 16] {
+    fastrand::u128(..).to_be_bytes()
 }
 
 /// What the file gives a limiter that has no figures: count, interval in milliseconds, type.
@@ -269,82 +302,6 @@ fn read(answer: Value) -> Option<Answer> {
             Some(Answer::Said(Decision { outcome, remaining }, figures))
         }
         _ => None,
-    }
-}
-
-/// What a process has told of its limiters: each thing once in a while, for each limit.
-#[derive(Default)]
-pub(in crate::store) struct Notices {
-    told: Mutex<HashMap<(String, Kind), Instant>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    Unset,
-    Ahead,
-    OtherFigures,
-}
-
-impl Notices {
-    fn unset(&self, limit: &LimitSpec) {
-        if self.is_news(limit, Kind::Unset) {
-            tracing::warn!(
-                limit = %limit.name,
-                limiter = shown(limit),
-                "help" = "set its rate in Java or with `tidegate redisson set`, or write `rate` in the limit",
-                "limiter not configured"
-            );
-        }
-    }
-
-    fn ahead(&self, limit: &LimitSpec, ahead: Duration) {
-        if self.is_news(limit, Kind::Ahead) {
-            tracing::warn!(
-                limit = %limit.name,
-                limiter = shown(limit),
-                ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
-                "limiter used by a clock that is ahead"
-            );
-        }
-    }
-
-    fn other_figures(&self, limit: &LimitSpec, figures: &Figures) {
-        if self.is_news(limit, Kind::OtherFigures) {
-            let config = LimiterConfig {
-                rate: figures.rate,
-                interval_ms: figures.interval_ms,
-                sharing: figures.sharing,
-                keep_alive_ms: None,
-                expires_in_ms: None,
-            };
-            tracing::warn!(
-                limit = %limit.name,
-                limiter = shown(limit),
-                in_force = config.rate_text(),
-                "type" = config.type_text(),
-                "limiter has other figures in redis"
-            );
-        }
-    }
-
-    fn is_news(&self, limit: &LimitSpec, kind: Kind) -> bool {
-        let now = Instant::now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = told.get(&(limit.name.as_str().to_owned(), kind));
-        if last.is_some_and(|last| now.duration_since(*last) < SILENCE) {
-            return false;
-        }
-        told.insert((limit.name.as_str().to_owned(), kind), now);
-        true
-    }
-}
-
-/// A limiter's name as a log may hold it: without the values of a key, which may be secret.
-fn shown(limit: &LimitSpec) -> String {
-    let name = limit.limiter.as_deref().unwrap_or_default();
-    match limit.key.sources.is_empty() {
-        true => name.to_owned(),
-        false => format!("{name}:…"),
     }
 }
 

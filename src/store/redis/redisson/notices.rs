@@ -1,0 +1,89 @@
+//! Tells the operator what is odd about a limiter, each thing once in a while.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Figures, LimiterConfig};
+use crate::plan::LimitSpec;
+
+/// What is said of a limit is not said again for so long.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// What a process has told of its limiters: each thing once in a while, for each limit.
+#[derive(Default)]
+pub(in crate::store) struct Notices {
+    told: Mutex<HashMap<(String, Kind), Instant>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Unset,
+    Ahead,
+    OtherFigures,
+}
+
+impl Notices {
+    pub(super) fn unset(&self, limit: &LimitSpec) {
+        if self.is_news(limit, Kind::Unset) {
+            tracing::warn!(
+                limit = %limit.name,
+                limiter = shown(limit),
+                "help" = "set its rate in Java or with `tidegate redisson set`, or write `rate` in the limit",
+                "limiter not configured"
+            );
+        }
+    }
+
+    pub(super) fn ahead(&self, limit: &LimitSpec, ahead: Duration) {
+        if self.is_news(limit, Kind::Ahead) {
+            tracing::warn!(
+                limit = %limit.name,
+                limiter = shown(limit),
+                ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
+                "limiter used by a clock that is ahead"
+            );
+        }
+    }
+
+    pub(super) fn other_figures(&self, limit: &LimitSpec, figures: &Figures) {
+        if self.is_news(limit, Kind::OtherFigures) {
+            let config = LimiterConfig {
+                rate: figures.rate,
+                interval_ms: figures.interval_ms,
+                sharing: figures.sharing,
+                keep_alive_ms: None,
+                expires_in_ms: None,
+            };
+            tracing::warn!(
+                limit = %limit.name,
+                limiter = shown(limit),
+                in_force = config.rate_text(),
+                "type" = config.type_text(),
+                "limiter has other figures in redis"
+            );
+        }
+    }
+
+    fn is_news(&self, limit: &LimitSpec, kind: Kind) -> bool {
+        let now = Instant::now();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = told.get(&(limit.name.as_str().to_owned(), kind));
+        if last.is_some_and(|last| now.duration_since(*last) < SILENCE) {
+            return false;
+        }
+        told.insert((limit.name.as_str().to_owned(), kind), now);
+        true
+    }
+}
+
+/// A limiter's name as a log may hold it: without the values of a key, which may be secret.
+fn shown(limit: &LimitSpec) -> String {
+    let name = limit.limiter.as_deref().unwrap_or_default();
+    match limit.key.sources.is_empty() {
+        true => name.to_owned(),
+        false => format!("{name}:…"),
+    }
+}
