@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 
 /// The space for what is put in: most answers have three or four short fields more.
 const PUT_IN: usize = 256;
+const PLACES: usize = 8;
 
 /// Fields in their order: those that came, then those that were put in.
 #[derive(Clone, Debug, Default)]
@@ -130,6 +131,22 @@ impl Fields {
         Self { head, put_in: Vec::new(), places }
     }
 
+    /// None, but with the memory of these.
+    pub fn cleared(mut self) -> Self {
+        self.head = Bytes::new();
+        self.put_in.clear();
+        self.places.clear();
+        self
+    }
+
+    /// The same, which puts fields in where `other` has put its own. To be called before any is.
+    pub fn with_space_of(mut self, other: Self) -> Self {
+        if self.put_in.is_empty() {
+            self.put_in = other.cleared().put_in;
+        }
+        self
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> {
         self.places.iter().map(|place| field(&self.head, &self.put_in, place))
@@ -183,6 +200,7 @@ impl Fields {
         let (name, out) = (name.as_str().as_bytes(), &mut self.put_in);
         if out.is_empty() {
             out.reserve(PUT_IN);
+            self.places.reserve(PLACES);
         }
         let begin = out.len();
         write_line(out, name, write);
@@ -198,8 +216,10 @@ impl Fields {
     /// Takes out the fields of this name.
     pub fn remove(&mut self, name: &HeaderName) {
         // Mostly there is none.
-        if self.values(name).next().is_some() {
-            let unwanted = name.as_str().as_bytes();
+        let unwanted = name.as_str().as_bytes();
+        let length = unwanted.len();
+        let mut alike = self.places.iter().filter(|place| place.name.len() == length);
+        if alike.any(|place| field(&self.head, &self.put_in, place).name() == unwanted) {
             self.retain(|field| field.name() != unwanted);
         }
     }

@@ -75,7 +75,7 @@ pub(super) async fn send(
         return switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }));
     }
     let Answered { head, body, server } = answered;
-    let mut fields = head.fields;
+    let mut fields = head.fields.with_space_of(std::mem::take(&mut exchange.spare));
     if answer::take_hop_by_hop(&mut fields).is_err() {
         return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }
