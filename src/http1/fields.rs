@@ -224,6 +224,14 @@ impl Fields {
         }
     }
 
+    /// Takes out the fields of these kinds.
+    pub fn remove_kinds(&mut self, unwanted: &[Kind]) {
+        // Mostly it is one of many, so that it is cheaper to look for it than to move the others.
+        while let Some(at) = self.places.iter().position(|place| unwanted.contains(&place.kind)) {
+            self.places.remove(at);
+        }
+    }
+
     /// Keeps the fields that `wanted` says yes to.
     pub fn retain(&mut self, mut wanted: impl FnMut(Field<'_>) -> bool) {
         let (head, put_in) = (&self.head, &self.put_in);

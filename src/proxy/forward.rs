@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode, Uri, Version};
 
 use super::answer::Answer;
 use super::body::ResponseBody;
-use super::headers::forwarded::{Origin, write_forwarded};
+use super::headers::forwarded::{Forwarded, Origin};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
 use super::tunnel::Switched;
@@ -53,8 +53,16 @@ pub(super) async fn send(
     let sent = &mut parts.headers;
     let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
-    let origin = Origin { client, peer: &connection.peer, host };
-    write_forwarded(sent, seen, origin);
+    let forwarded = Forwarded::of(Origin { client, peer: &connection.peer, host });
+    let fields;
+    let more: &[_] = if headers::is_unchanged(&route.request_headers) && !seen.has(Seen::CLAIM) {
+        // Nothing can be there of these names, so that they need not go through a table.
+        fields = forwarded.fields();
+        &fields
+    } else {
+        forwarded.write(sent, seen);
+        &[]
+    };
     hop::write_connection(sent, seen, switching.as_ref());
     headers::change(sent, &route.request_headers);
     let asked = target.as_ref().unwrap_or(&parts.uri).path_and_query();
@@ -62,6 +70,7 @@ pub(super) async fn send(
         method: &parts.method,
         target: asked.map_or("/", PathAndQuery::as_str),
         headers: sent,
+        more,
     };
     let answered =
         upstream.send(head, body).await.map_err(|error| match exchange.body_end.fault() {

@@ -91,6 +91,11 @@ pub(super) fn leave_sent(
     }
 }
 
+/// Whether a route leaves a request as it is.
+pub(super) fn is_unchanged(changes: &HeaderChanges) -> bool {
+    changes.remove.is_empty() && changes.set.is_empty() && changes.add.is_empty()
+}
+
 /// Makes a route's changes to a request.
 pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     for name in &changes.remove {
