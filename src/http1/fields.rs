@@ -108,18 +108,51 @@ impl<'f> Field<'f> {
         at(self.text, &self.place.value)
     }
 
-    /// Writes its line.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Place { name, value, .. } = self.place;
-        // Most lines stand there as they are to be written.
-        if let Some(line) = self.text.get(name.start..value.end + 2)
-            && value.start == name.end + 2
-            && line.get(name.len()..name.len() + 2) == Some(b": ")
-            && line.ends_with(b"\r\n")
-        {
-            out.extend_from_slice(line);
-        } else {
-            write_line(out, self.name(), |out| out.extend_from_slice(self.value()));
+    /// Where its line stands, if it does so as it is to be written. Most do.
+    fn line(&self) -> Option<Range<usize>> {
+        let Place { name, value, source, .. } = self.place;
+        let (line, from) = (name.start..value.end + 2, name.len());
+        let is_plain = || {
+            let text = self.text.get(line.clone())?;
+            Some(text.get(from..from + 2)? == b": " && text.ends_with(b"\r\n"))
+        };
+        let stands =
+            value.start == name.end + 2 && (*source == Source::PutIn || is_plain() == Some(true));
+        stands.then_some(line)
+    }
+}
+
+/// Lines to be written: those that stand behind each other are written at once.
+#[derive(Debug, Default)]
+pub(super) struct Lines<'f> {
+    text: &'f [u8],
+    source: Option<Source>,
+    range: Range<usize>,
+}
+
+impl<'f> Lines<'f> {
+    /// Writes the line of a field, now or with [`Lines::end`].
+    pub(super) fn write(&mut self, field: Field<'f>, out: &mut Vec<u8>) {
+        let source = Some(field.place.source);
+        match field.line() {
+            Some(line) if source == self.source && line.start == self.range.end => {
+                self.range.end = line.end;
+            }
+            Some(line) => {
+                self.end(out);
+                (self.text, self.source, self.range) = (field.text, source, line);
+            }
+            None => {
+                self.end(out);
+                write_line(out, field.name(), |out| out.extend_from_slice(field.value()));
+            }
+        }
+    }
+
+    /// Writes what was not written yet.
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
+        if self.source.take().is_some() {
+            out.extend_from_slice(at(self.text, &self.range));
         }
     }
 }
@@ -311,8 +344,12 @@ mod tests {
         let mut fields = came();
         fields.append(&B, &value(""));
         let mut out = Vec::new();
-        fields.iter().for_each(|field| field.write(&mut out));
-        assert_eq!(String::from_utf8(out).unwrap(), "a: 1\r\nb: 2\r\na: 3\r\nb: \r\n");
+        fields.append(&A, &value("4"));
+        let mut lines = Lines::default();
+        fields.iter().for_each(|field| lines.write(field, &mut out));
+        lines.end(&mut out);
+        let expected = "a: 1\r\nb: 2\r\na: 3\r\nb: \r\na: 4\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]

@@ -176,7 +176,9 @@ fn parse(
     }
     let bytes = buffer.split_to(length).freeze();
     let uri = Uri::from_maybe_shared(bytes.slice(target)).map_err(|_| HeadFault::Malformed)?;
-    parts.headers.clear();
+    if !parts.headers.is_empty() {
+        parts.headers.clear();
+    }
     let said = read_fields(&bytes, &places, version, &mut parts.headers)?;
     parts.method = method;
     parts.uri = uri;
