@@ -144,9 +144,9 @@ pub fn write_head(
         }
     }
     if !has_date {
-        out.extend_from_slice(b"date: ");
-        out.extend_from_slice(head.date);
-        out.extend_from_slice(b"\r\n");
+        let mut line = *b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+        line[6..35].copy_from_slice(head.date);
+        out.extend_from_slice(&line);
     }
     out.extend_from_slice(b"\r\n");
     (BodyFrame { framing, trailers }, persistence)

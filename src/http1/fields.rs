@@ -224,6 +224,13 @@ impl Fields {
         });
     }
 
+    /// Puts a field with a number in, beside those of its name.
+    pub fn append_number(&mut self, name: &HeaderName, number: u64) {
+        self.append_with(name, |out| {
+            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        });
+    }
+
     /// Puts a field in, beside those of its name.
     pub fn append(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.append_with(name, |out| out.extend_from_slice(value.as_bytes()));
