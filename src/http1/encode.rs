@@ -8,7 +8,7 @@ use http::{HeaderMap, Method, StatusCode, Version};
 use smallvec::SmallVec;
 
 use super::decode::Framing;
-use super::fields::{Fields, Kind, write_line};
+use super::fields::{Fields, Kind, Lines, write_line};
 use super::tokens::has_token;
 
 /// The answer to a client that waits before it sends a body.
@@ -93,6 +93,7 @@ pub fn write_head(
     };
     let mut trailers = SmallVec::new();
     let (mut has_date, mut has_connection) = (false, false);
+    let mut lines = Lines::default();
     for field in head.fields.iter() {
         match field.kind() {
             // A response to HEAD says what the one to GET would.
@@ -114,8 +115,9 @@ pub fn write_head(
             Kind::Date => has_date = true,
             Kind::Trailer | Kind::Hop | Kind::Other => {}
         }
-        field.write(out);
+        lines.write(field, out);
     }
+    lines.end(out);
     match (framing, head.size) {
         (Framing::Chunked, _) => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         (Framing::Length(_), Size::Known(length)) => write_length(out, length),
@@ -142,9 +144,9 @@ pub fn write_head(
         }
     }
     if !has_date {
-        out.extend_from_slice(b"date: ");
-        out.extend_from_slice(head.date);
-        out.extend_from_slice(b"\r\n");
+        let mut line = *b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+        line[6..35].copy_from_slice(head.date);
+        out.extend_from_slice(&line);
     }
     out.extend_from_slice(b"\r\n");
     (BodyFrame { framing, trailers }, persistence)

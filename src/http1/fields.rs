@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 
 /// The space for what is put in: most answers have three or four short fields more.
 const PUT_IN: usize = 256;
+const PLACES: usize = 8;
 
 /// Fields in their order: those that came, then those that were put in.
 #[derive(Clone, Debug, Default)]
@@ -107,18 +108,51 @@ impl<'f> Field<'f> {
         at(self.text, &self.place.value)
     }
 
-    /// Writes its line.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let Place { name, value, .. } = self.place;
-        // Most lines stand there as they are to be written.
-        if let Some(line) = self.text.get(name.start..value.end + 2)
-            && value.start == name.end + 2
-            && line.get(name.len()..name.len() + 2) == Some(b": ")
-            && line.ends_with(b"\r\n")
-        {
-            out.extend_from_slice(line);
-        } else {
-            write_line(out, self.name(), |out| out.extend_from_slice(self.value()));
+    /// Where its line stands, if it does so as it is to be written. Most do.
+    fn line(&self) -> Option<Range<usize>> {
+        let Place { name, value, source, .. } = self.place;
+        let (line, from) = (name.start..value.end + 2, name.len());
+        let is_plain = || {
+            let text = self.text.get(line.clone())?;
+            Some(text.get(from..from + 2)? == b": " && text.ends_with(b"\r\n"))
+        };
+        let stands =
+            value.start == name.end + 2 && (*source == Source::PutIn || is_plain() == Some(true));
+        stands.then_some(line)
+    }
+}
+
+/// Lines to be written: those that stand behind each other are written at once.
+#[derive(Debug, Default)]
+pub(super) struct Lines<'f> {
+    text: &'f [u8],
+    source: Option<Source>,
+    range: Range<usize>,
+}
+
+impl<'f> Lines<'f> {
+    /// Writes the line of a field, now or with [`Lines::end`].
+    pub(super) fn write(&mut self, field: Field<'f>, out: &mut Vec<u8>) {
+        let source = Some(field.place.source);
+        match field.line() {
+            Some(line) if source == self.source && line.start == self.range.end => {
+                self.range.end = line.end;
+            }
+            Some(line) => {
+                self.end(out);
+                (self.text, self.source, self.range) = (field.text, source, line);
+            }
+            None => {
+                self.end(out);
+                write_line(out, field.name(), |out| out.extend_from_slice(field.value()));
+            }
+        }
+    }
+
+    /// Writes what was not written yet.
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
+        if self.source.take().is_some() {
+            out.extend_from_slice(at(self.text, &self.range));
         }
     }
 }
@@ -128,6 +162,22 @@ impl Fields {
     /// such as HTTP allows.
     pub(super) fn of(head: Bytes, places: Vec<Place>) -> Self {
         Self { head, put_in: Vec::new(), places }
+    }
+
+    /// None, but with the memory of these.
+    pub fn cleared(mut self) -> Self {
+        self.head = Bytes::new();
+        self.put_in.clear();
+        self.places.clear();
+        self
+    }
+
+    /// The same, which puts fields in where `other` has put its own. To be called before any is.
+    pub fn with_space_of(mut self, other: Self) -> Self {
+        if self.put_in.is_empty() {
+            self.put_in = other.cleared().put_in;
+        }
+        self
     }
 
     /// All of them.
@@ -174,6 +224,13 @@ impl Fields {
         });
     }
 
+    /// Puts a field with a number in, beside those of its name.
+    pub fn append_number(&mut self, name: &HeaderName, number: u64) {
+        self.append_with(name, |out| {
+            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        });
+    }
+
     /// Puts a field in, beside those of its name.
     pub fn append(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.append_with(name, |out| out.extend_from_slice(value.as_bytes()));
@@ -183,6 +240,7 @@ impl Fields {
         let (name, out) = (name.as_str().as_bytes(), &mut self.put_in);
         if out.is_empty() {
             out.reserve(PUT_IN);
+            self.places.reserve(PLACES);
         }
         let begin = out.len();
         write_line(out, name, write);
@@ -198,9 +256,19 @@ impl Fields {
     /// Takes out the fields of this name.
     pub fn remove(&mut self, name: &HeaderName) {
         // Mostly there is none.
-        if self.values(name).next().is_some() {
-            let unwanted = name.as_str().as_bytes();
+        let unwanted = name.as_str().as_bytes();
+        let length = unwanted.len();
+        let mut alike = self.places.iter().filter(|place| place.name.len() == length);
+        if alike.any(|place| field(&self.head, &self.put_in, place).name() == unwanted) {
             self.retain(|field| field.name() != unwanted);
+        }
+    }
+
+    /// Takes out the fields of these kinds.
+    pub fn remove_kinds(&mut self, unwanted: &[Kind]) {
+        // Mostly it is one of many, so that it is cheaper to look for it than to move the others.
+        while let Some(at) = self.places.iter().position(|place| unwanted.contains(&place.kind)) {
+            self.places.remove(at);
         }
     }
 
@@ -283,8 +351,12 @@ mod tests {
         let mut fields = came();
         fields.append(&B, &value(""));
         let mut out = Vec::new();
-        fields.iter().for_each(|field| field.write(&mut out));
-        assert_eq!(String::from_utf8(out).unwrap(), "a: 1\r\nb: 2\r\na: 3\r\nb: \r\n");
+        fields.append(&A, &value("4"));
+        let mut lines = Lines::default();
+        fields.iter().for_each(|field| lines.write(field, &mut out));
+        lines.end(&mut out);
+        let expected = "a: 1\r\nb: 2\r\na: 3\r\nb: \r\na: 4\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]

@@ -5,9 +5,10 @@
 
 use std::ops::Range;
 
-use http::{StatusCode, Version};
+use http::{Method, StatusCode, Version};
 
 use super::fields::Place;
+use super::request::{self, Line};
 use super::response::{MOST_FIELDS, Parsed};
 
 /// The space for fields: most heads have fewer.
@@ -49,6 +50,60 @@ pub(super) fn read(head: &mut [u8]) -> Option<Parsed> {
         reason: None,
         places,
         length,
+    })
+}
+
+/// The bytes of a usual target (RFC 3986, 3.3 and 3.4).
+const TARGET: [bool; 256] = {
+    let mut table = [false; 256];
+    let usual =
+        b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._~!$&'()*+,;=:@/?%";
+    let mut place = 0;
+    while place < usual.len() {
+        table[usual[place] as usize] = true;
+        place += 1;
+    }
+    table
+};
+
+/// The same of a request's head: a method that many use, a target of the bytes that a URI has. The
+/// places of its fields are put into `places`.
+pub(super) fn read_request(head: &mut [u8], places: &mut request::Places) -> Option<Line> {
+    let (method, begin) = method(head)?;
+    let length = head.get(begin..)?.iter().position(|byte| !TARGET[usize::from(*byte)])?;
+    let target = begin..begin + length;
+    let (version, mut at) = match head.get(target.end..)?.split_first_chunk::<11>()?.0 {
+        b" HTTP/1.1\r\n" => (Version::HTTP_11, target.end + 11),
+        b" HTTP/1.0\r\n" => (Version::HTTP_10, target.end + 11),
+        _ => return None,
+    };
+    if target.is_empty() {
+        return None;
+    }
+    while *head.get(at)? != b'\r' {
+        if places.len() == request::MOST_FIELDS {
+            return None;
+        }
+        let name = name(head, at)?;
+        let value = value(head, name.end + 1)?;
+        at = value.end + 2;
+        places.push((name, value));
+    }
+    let length = at + 2;
+    (*head.get(at + 1)? == b'\n').then_some(Line { method, target, version, length })
+}
+
+/// The method, and where the target begins.
+fn method(head: &[u8]) -> Option<(Method, usize)> {
+    Some(match head {
+        [b'G', b'E', b'T', b' ', ..] => (Method::GET, 4),
+        [b'P', b'O', b'S', b'T', b' ', ..] => (Method::POST, 5),
+        [b'P', b'U', b'T', b' ', ..] => (Method::PUT, 4),
+        [b'H', b'E', b'A', b'D', b' ', ..] => (Method::HEAD, 5),
+        [b'P', b'A', b'T', b'C', b'H', b' ', ..] => (Method::PATCH, 6),
+        [b'D', b'E', b'L', b'E', b'T', b'E', b' ', ..] => (Method::DELETE, 7),
+        [b'O', b'P', b'T', b'I', b'O', b'N', b'S', b' ', ..] => (Method::OPTIONS, 8),
+        _ => return None,
     })
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::io::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
-use crate::observe::metrics::WorkerMetrics;
+use crate::observe::metrics::{NO_ROUTE, WorkerMetrics};
 use crate::throttle::Permit;
 use crate::upstream::body::{BodyEnd, Patience};
 use crate::upstream::incoming::Incoming;
@@ -70,6 +70,13 @@ impl ResponseBody {
     pub(super) fn poll_upload(&mut self, cx: &mut Context<'_>) {
         if let Source::Streamed { incoming, .. } = &mut self.source {
             incoming.poll_upload(cx);
+        }
+    }
+
+    /// The time at which it ends, if it ends at once: it need not be read again then.
+    pub(super) fn ends_at(&mut self, now: Option<Instant>) {
+        if let Some(ended) = &mut self.ended {
+            ended.now = now;
         }
     }
 
@@ -140,7 +147,8 @@ pub(super) struct Ended {
     pub(super) phase: Arc<Phase>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) began: Instant,
-    pub(super) route: Arc<str>,
+    /// `None` where none was found.
+    pub(super) route: Option<Arc<str>>,
     pub(super) status: StatusCode,
     /// What the limits settle now that the response has ended.
     pub(super) permit: Permit,
@@ -149,9 +157,16 @@ pub(super) struct Ended {
     pub(super) version: Version,
     /// How far the request's body has come.
     pub(super) body_end: BodyEnd,
+    /// The time, where it is known.
+    pub(super) now: Option<Instant>,
 }
 
 impl Ended {
+    /// The route's name for logs and metrics.
+    pub(super) fn route(&self) -> &str {
+        self.route.as_deref().unwrap_or(NO_ROUTE)
+    }
+
     /// The response ends before its body has.
     fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
@@ -171,21 +186,21 @@ pub(super) struct Access {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let now = Instant::now();
+        let now = self.now.unwrap_or_else(Instant::now);
         let duration = now.saturating_duration_since(self.began);
         self.phase.end(now);
         if !self.body_end.is_reached() {
             self.phase.unsettle();
             self.phase.linger();
         }
-        self.metrics.request(&self.route, self.status, duration);
+        self.metrics.request(self.route.as_ref(), self.status, duration);
         if let Some(access) = &self.access {
             events::access(&AccessLine {
                 method: access.method.as_str(),
                 path: &access.path,
                 status: self.status.as_u16(),
                 duration,
-                route: &self.route,
+                route: self.route(),
                 client: access.client,
                 upstream: access.upstream.as_deref(),
             });

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Uri;
 use http_body::Body as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -60,13 +61,15 @@ pub(super) async fn exchange(
         registered: Registered::default(),
         ending: Ending::No,
     };
+    let mut request = Exchange::new();
     loop {
         if wire.has_input() {
             phase.bytes_came();
         }
-        let next = watch.during(&mut wire, |wire, cx| wire.poll_request(cx)).await;
-        let mut request = match next {
-            Ok(Next::Request(parts, body)) => Exchange::new(parts, body),
+        let parts = &mut request.parts;
+        let next = watch.during(&mut wire, |wire, cx| wire.poll_request(parts, cx)).await;
+        match next {
+            Ok(Next::Request(body)) => request.begin(body),
             Ok(Next::Fault(fault)) => {
                 // Nothing is known of what was asked, so nothing can be said about it.
                 let mut answer = Answer::new(fault.status(), ResponseBody::whole(Bytes::new()));
@@ -82,7 +85,7 @@ pub(super) async fn exchange(
                 let early = if early.is_empty() { BytesMut::new() } else { early };
                 return Served::Idle { early };
             }
-        };
+        }
         let answered = {
             let mut answering = pin!(proxy.handle(&mut request, connection));
             let answered = watch.during(&mut wire, |wire, cx| {
@@ -99,7 +102,9 @@ pub(super) async fn exchange(
             answered.await
         };
         let (Ok(()), Some(answer)) = (answered, &mut request.answer) else { return Served::Ended };
-        wire.reuse(request.parts.headers);
+        // So that their memory can be read into again.
+        request.parts.headers.clear();
+        request.parts.uri = Uri::default();
         let switched = answer.body.as_mut().and_then(ResponseBody::take_switched);
         let sent = send(&mut wire, proxy, answer, &mut watch).await;
         match sent {
@@ -111,6 +116,8 @@ pub(super) async fn exchange(
             }
             Err(_) => return Served::Ended,
         }
+        request.spare =
+            request.answer.take().map(|answer| answer.fields.cleared()).unwrap_or_default();
         if wire.has_upload()
             && watch.during(&mut wire, |wire, cx| wire.poll_settle(cx)).await.is_err()
         {
@@ -147,7 +154,8 @@ async fn send<D: Future>(
         None => Size::Empty,
         Some(body) => body.size_hint().exact().map_or(Size::Unknown, Size::Known),
     };
-    let date = proxy.date.at(proxy.clock.now());
+    let now = Instant::now();
+    let date = proxy.date.at(proxy.clock.at(now));
     if watch.drains() {
         wire.end_soon();
     }
@@ -157,6 +165,9 @@ async fn send<D: Future>(
             let reason = reason.as_ref().map(|Reason(words)| &**words);
             let head = ResponseHead { status: *status, reason, fields, size, date: &date };
             wire.begin_response(&head, cx);
+            if let Some(body) = body {
+                body.ends_at(Some(now));
+            }
         }
         loop {
             if let Poll::Ready(sent) = wire.poll_send(body, cx) {
@@ -165,6 +176,7 @@ async fn send<D: Future>(
             // The rest of the request may still be on its way, and the client may read nothing of
             // the response before all of it is taken.
             if let Some(body) = body {
+                body.ends_at(None);
                 body.poll_upload(cx);
             }
             match ready!(wire.poll_tend(cx)) {

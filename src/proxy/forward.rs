@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode, Uri, Version};
 
 use super::answer::Answer;
 use super::body::ResponseBody;
-use super::headers::forwarded::{Origin, write_forwarded};
+use super::headers::forwarded::{Forwarded, Origin};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
 use super::tunnel::Switched;
@@ -56,8 +56,16 @@ pub(super) async fn send(
     if !body.is_empty() && sent.contains_key(TRAILER) {
         hop::limit_trailers(sent, &plan.server.trust);
     }
-    let origin = Origin { client, peer: &connection.peer, host };
-    write_forwarded(sent, seen, origin);
+    let forwarded = Forwarded::of(Origin { client, peer: &connection.peer, host });
+    let fields;
+    let more: &[_] = if route.request_headers.is_none() && !seen.has(Seen::CLAIM) {
+        // Nothing can be there of these names, so that they need not go through a table.
+        fields = forwarded.fields();
+        &fields
+    } else {
+        forwarded.write(sent, seen);
+        &[]
+    };
     hop::write_connection(sent, seen, switching.as_ref());
     if let Some(changes) = &route.request_headers {
         headers::change(sent, changes);
@@ -67,6 +75,7 @@ pub(super) async fn send(
         method: &parts.method,
         target: asked.map_or("/", PathAndQuery::as_str),
         headers: sent,
+        more,
     };
     let answered =
         upstream.send(head, body).await.map_err(|error| match exchange.body_end.fault() {
@@ -80,7 +89,7 @@ pub(super) async fn send(
         return switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }));
     }
     let Answered { head, body, server } = answered;
-    let mut fields = head.fields;
+    let mut fields = head.fields.with_space_of(std::mem::take(&mut exchange.spare));
     if answer::take_hop_by_hop(&mut fields).is_err() {
         return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
-use http::{HeaderMap, Method, StatusCode, Version, request};
+use http::{HeaderMap, Method, Request, StatusCode, Version, request};
 use http_body::Body as _;
 use tokio::time::Instant;
 
@@ -37,7 +37,7 @@ use crate::observe::events;
 use crate::observe::metrics::WorkerMetrics;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
-use crate::request::host::Host;
+use crate::request::host::LastHost;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
@@ -58,7 +58,6 @@ pub struct Proxy {
     throttle: Throttle,
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
-    unrouted: Arc<str>,
     date: DateCache,
 }
 
@@ -81,20 +80,43 @@ struct Connection {
     _slot: Slot,
 }
 
-/// A request's parts, taken on its way as they are used up.
+/// A request's parts, taken on its way as they are used up. A connection has one, since what one
+/// request has used the next one uses again.
 struct Exchange {
     parts: request::Parts,
+    /// Which fields the request came with.
+    seen: Seen,
+    host: LastHost,
     body: Option<Incoming>,
     /// How far the body has come that is on its way upstream.
     body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
     answer: Option<Answer>,
+    /// Without fields, for those of the next answer.
+    spare: Fields,
 }
 
 impl Exchange {
-    fn new(parts: request::Parts, body: Incoming) -> Self {
-        Self { parts, body: Some(body), body_end: BodyEnd::default(), server: None, answer: None }
+    fn new() -> Self {
+        Self {
+            parts: Request::new(()).into_parts().0,
+            seen: Seen::default(),
+            host: LastHost::default(),
+            body: None,
+            body_end: BodyEnd::default(),
+            server: None,
+            answer: None,
+            spare: Fields::default(),
+        }
+    }
+
+    /// Another request, whose parts are there already.
+    fn begin(&mut self, body: Incoming) {
+        self.seen = Seen::default();
+        self.body = Some(body);
+        self.body_end = BodyEnd::default();
+        self.server = None;
     }
 }
 
@@ -106,8 +128,8 @@ impl Proxy {
         clock: Clock,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let (active, unrouted, date) = (Mutex::new(active), "none".into(), DateCache::default());
-        Self { active, throttle, clock, metrics, unrouted, date }
+        let (active, date) = (Mutex::new(active), DateCache::default());
+        Self { active, throttle, clock, metrics, date }
     }
 
     /// The plan in force.
@@ -145,10 +167,11 @@ impl Proxy {
         let passed = self.pass(&active, exchange, connection, &mut ended).await;
         let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
-                events::upstream_failed(error, &ended.route);
+                events::upstream_failed(error, ended.route());
             }
-            let mut answer =
-                answer::respond(&refusal, &exchange.parts.headers, &active.plan.reject);
+            let asked = answer::protocol(&exchange.parts.headers, exchange.seen);
+            let spare = std::mem::take(&mut exchange.spare);
+            let mut answer = answer::respond(&refusal, asked, &active.plan.reject, spare);
             if !matches!(refusal, Refusal::ClientLeft) {
                 ended.permit.refused(answer.status);
             }
@@ -180,10 +203,11 @@ impl Proxy {
             began,
             version,
             body_end: BodyEnd::default(),
-            route: self.unrouted.clone(),
+            route: None,
             status: client_gone(),
             permit: Permit::default(),
             access: None,
+            now: None,
         }
     }
 
@@ -197,8 +221,10 @@ impl Proxy {
     ) -> Result<Answer, Refusal> {
         let plan = &*active.plan;
         let parts = &mut exchange.parts;
-        let host = Host::of(&parts.uri, &parts.headers, parts.version).map_err(Refusal::Host)?;
+        let host = exchange.host.of(&parts.uri, &parts.headers, parts.version);
+        let host = host.map_err(Refusal::Host)?;
         let seen = Seen::of(&parts.headers);
+        exchange.seen = seen;
         if hop::has_unknown_coding(&parts.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
@@ -221,7 +247,7 @@ impl Proxy {
             },
         )?;
         let route = &plan.routes[found.route];
-        ended.route = route.name.clone();
+        ended.route = Some(route.name.clone());
         if is_too_large(&parts.headers, plan) {
             return Err(Refusal::TooLarge);
         }

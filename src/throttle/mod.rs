@@ -305,7 +305,7 @@ impl Throttle {
         let shown = ShownKey { spec: limit.spec, key: &limit.key, display: self.keys };
         let event = ThrottleEvent {
             limit: limit.spec.name.as_str(),
-            key: limit.key.as_str(),
+            key: limit.key.as_bytes(),
             shown: &shown,
             route: request.route,
             client: request.client,

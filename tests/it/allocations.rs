@@ -153,9 +153,9 @@ fn a_request_allocates_no_more_than_it_did() {
     let both = format!("{BY_ADDRESS}{BY_HEADER}");
     let grown: Vec<_> = [
         ("forwarded without limits", "", "200", 5),
-        ("forwarded, one limit", BY_ADDRESS, "200", 6),
-        ("forwarded, two limits", &both, "200", 6),
-        ("rejected", CLOSED, "429", 6),
+        ("forwarded, one limit", BY_ADDRESS, "200", 5),
+        ("forwarded, two limits", &both, "200", 5),
+        ("rejected", CLOSED, "429", 3),
     ]
     .into_iter()
     .filter_map(|(name, limits, status, most)| {

@@ -116,16 +116,17 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
-    /// Counts a request that is over. `route` is a route's name, or [`NO_ROUTE`]; `duration` is
+    /// Counts a request that is over. `route` is its route's name, where it has one; `duration` is
     /// from the request's head to the response's end.
-    pub fn request(&self, route: &Arc<str>, status: StatusCode, duration: Duration) {
+    pub fn request(&self, route: Option<&Arc<str>>, status: StatusCode, duration: Duration) {
         let mut counts = self.counts();
         counts.request_seconds.observe(duration);
         let status = status.as_u16();
-        match counts.requests.get_mut(route) {
+        match counts.requests.get_mut(route.map_or(NO_ROUTE, |route| route)) {
             Some(statuses) => increment(statuses, status),
             None => {
-                counts.requests.insert(route.clone(), smallvec![(status, 1)]);
+                let route = route.map_or_else(|| NO_ROUTE.into(), Arc::clone);
+                counts.requests.insert(route, smallvec![(status, 1)]);
             }
         }
     }

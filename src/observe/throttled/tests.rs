@@ -16,7 +16,7 @@ fn at(millis: u64) -> Timestamp {
 fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
     ThrottleEvent {
         limit: "per-client",
-        key,
+        key: key.as_bytes(),
         shown: key,
         route: "/users/{id}",
         client: [203, 0, 113, 7].into(),

@@ -23,7 +23,9 @@ pub(in crate::proxy) fn take_hop_by_hop(fields: &mut Fields) -> Result<(), Unkno
     if seen.codings > 0 && !is_chunked_alone(fields) {
         return Err(UnknownCoding);
     }
-    if seen.hop || seen.codings > 0 {
+    if seen.hop && seen.codings == 0 && hop::names_nothing(fields.values_of(Kind::Connection)) {
+        fields.remove_kinds(&[Kind::Connection, Kind::Hop]);
+    } else if seen.hop || seen.codings > 0 {
         let lines = || fields.values_of(Kind::Connection);
         let named: SmallVec<[HeaderName; 4]> = match hop::names_nothing(lines()) {
             true => SmallVec::new(),

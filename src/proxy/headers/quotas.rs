@@ -59,9 +59,9 @@ pub(in crate::proxy) fn write_quotas(
     }
 }
 
-/// `retry-after` in whole seconds, rounded up, at least 1.
+/// `retry-after` in whole seconds, rounded up, at least 1, in an answer that has none.
 pub(in crate::proxy) fn write_retry_after(fields: &mut Fields, wait: Duration) {
-    fields.insert_number(&RETRY_AFTER, whole_seconds(wait));
+    fields.append_number(&RETRY_AFTER, whole_seconds(wait));
 }
 
 /// Begins a member of a list. The formatting machinery would cost ten times as much.
