@@ -29,6 +29,7 @@ mod smuggling;
 mod support;
 mod timeouts;
 mod twin;
+mod twin_lists;
 mod upgrade;
 mod upstreams;
 mod wire;

@@ -88,6 +88,7 @@ fn rate(algorithm: &Algorithm) -> Rate {
     match algorithm {
         Algorithm::TokenBucket(params) => params.rate,
         Algorithm::LeakyBucket(params) => params.rate,
+        Algorithm::SlidingLog(params) => params.rate(),
     }
 }
 
@@ -220,6 +221,7 @@ fn kept(state: State, algorithm: &Algorithm) -> State {
     match state {
         State::TokenBucket(state) => State::TokenBucket(kept_bucket(state, rate(algorithm))),
         State::LeakyBucket(state) => State::LeakyBucket(kept_bucket(state, rate(algorithm))),
+        list @ State::SlidingLog(_) => list,
     }
 }
 
@@ -240,6 +242,8 @@ fn kept_bucket(state: token_bucket::State, rate: Rate) -> token_bucket::State {
 fn bytes(state: State) -> Vec<u8> {
     match state {
         State::TokenBucket(state) | State::LeakyBucket(state) => bucket_bytes(state),
+        // Not here: see `twin_lists`.
+        State::SlidingLog(_) => Vec::new(),
     }
 }
 
@@ -293,7 +297,7 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
         let state = token_bucket::State { missing, rest, period, at };
         let state = match algorithm {
             Algorithm::TokenBucket(_) => State::TokenBucket(state),
-            Algorithm::LeakyBucket(_) => State::LeakyBucket(state),
+            _ => State::LeakyBucket(state),
         };
         let kept = kept(state, &algorithm);
         let want = Want { cost: Cost::new(cost).unwrap(), patience: Patience::NONE };

@@ -1,6 +1,7 @@
 //! The family of algorithms: one file for each, dispatched here.
 
 pub mod leaky_bucket;
+pub mod sliding_log;
 pub mod token_bucket;
 
 use std::fmt;
@@ -22,12 +23,15 @@ use super::time::Timestamp;
 /// it never will be); the tokens that remain, once the cost is taken where it is; whether the state
 /// had to follow a clock that stepped back; and, where the request passes now or after those
 /// microseconds, the bytes after its cost was taken (nothing for a new bucket) and the time at which
-/// those are indistinguishable from a new bucket.
+/// those are indistinguishable from a new bucket. Of an algorithm that keeps a list, `store/lists.lua`
+/// stands between: see there, and the algorithm's own file.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
     "local function decide(algorithm, figures, cost, patience, bytes, now)\n",
     "if algorithm == 'token-bucket' or algorithm == 'leaky-bucket' then\n",
     include_str!("token_bucket.lua"),
+    "elseif algorithm == 'sliding-log' then\n",
+    include_str!("sliding_log.lua"),
     "end\nend\n\n",
 );
 
@@ -38,6 +42,8 @@ pub enum Algorithm {
     TokenBucket(token_bucket::Params),
     /// Lets requests go at even spacing, and holds some of them for it.
     LeakyBucket(leaky_bucket::Params),
+    /// Counts exactly, by one entry for each permit.
+    SlidingLog(sliding_log::Params),
 }
 
 /// What a request wants of a bucket.
@@ -65,6 +71,8 @@ pub enum State {
     TokenBucket(token_bucket::State),
     /// Of [`Algorithm::LeakyBucket`].
     LeakyBucket(token_bucket::State),
+    /// Of [`Algorithm::SlidingLog`], whose list is the store's own.
+    SlidingLog(sliding_log::State),
 }
 
 /// What one algorithm would do with one request. Nothing has been taken yet: whether it is, is
@@ -96,11 +104,16 @@ impl Algorithm {
                 leaky_bucket::decide(params, Some(state), want, now)
             }
             (Self::LeakyBucket(params), _) => leaky_bucket::decide(params, None, want, now),
+            (Self::SlidingLog(params), Some(State::SlidingLog(seen))) => {
+                sliding_log::decide(params, Some(seen), want, now)
+            }
+            (Self::SlidingLog(params), _) => sliding_log::decide(params, None, want, now),
         }
     }
 
     /// The state once the use of a request, which had taken before, is known at `now`; `None` where that
-    /// is a new bucket. A state of another algorithm reads as one.
+    /// is a new bucket. A state of another algorithm reads as one. A list is settled by itself
+    /// ([`sliding_log::Log::settle`]): what is known of it stays as it is here.
     pub fn settle(&self, state: Option<State>, used: Difference, now: Timestamp) -> Option<State> {
         match (self, state) {
             (Self::TokenBucket(params), Some(State::TokenBucket(state))) => {
@@ -116,6 +129,7 @@ impl Algorithm {
             (Self::LeakyBucket(params), _) => {
                 token_bucket::settle(&params.bucket(), None, used, now).map(State::LeakyBucket)
             }
+            (Self::SlidingLog(_), seen) => seen,
         }
     }
 
@@ -129,6 +143,9 @@ impl Algorithm {
             (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
                 token_bucket::fresh_at(&params.bucket(), state)
             }
+            (Self::SlidingLog(params), State::SlidingLog(state)) => {
+                sliding_log::fresh_at(params, state)
+            }
             _ => Timestamp::MIN,
         }
     }
@@ -141,6 +158,9 @@ impl Algorithm {
             }
             (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
                 token_bucket::in_debt(&params.bucket(), state)
+            }
+            (Self::SlidingLog(params), State::SlidingLog(state)) => {
+                sliding_log::in_debt(params, state)
             }
             _ => false,
         }
@@ -156,6 +176,9 @@ impl Algorithm {
                 let bucket = params.bucket();
                 smallvec![bucket.rate.tokens(), bucket.rate.period(), bucket.burst.get()]
             }
+            Self::SlidingLog(params) => {
+                smallvec![params.rate().count(), params.rate().interval()]
+            }
         }
     }
 
@@ -164,6 +187,7 @@ impl Algorithm {
         match self {
             Self::TokenBucket(params) => params.burst.get(),
             Self::LeakyBucket(params) => params.bucket().burst.get(),
+            Self::SlidingLog(params) => params.rate().count(),
         }
     }
 
@@ -172,6 +196,7 @@ impl Algorithm {
         match self {
             Self::TokenBucket(params) => params.refill_seconds(),
             Self::LeakyBucket(params) => params.bucket().refill_seconds(),
+            Self::SlidingLog(params) => params.rate().interval().div_ceil(1_000_000),
         }
     }
 
@@ -185,6 +210,7 @@ impl Algorithm {
         match self {
             Self::TokenBucket(_) => "token-bucket",
             Self::LeakyBucket(_) => "leaky-bucket",
+            Self::SlidingLog(_) => "sliding-log",
         }
     }
 }
@@ -197,6 +223,7 @@ impl fmt::Display for Algorithm {
             Self::LeakyBucket(params) => {
                 write!(f, "{} at even spacing, queue {}", params.rate, params.queue())
             }
+            Self::SlidingLog(params) => write!(f, "{} in any such interval", params.rate()),
         }
     }
 }

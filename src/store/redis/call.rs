@@ -27,9 +27,12 @@ const HELD: i64 = -1;
 
 const SHELL: &str = include_str!("../shell.lua");
 
+/// What stands in the shell where this line of it is.
+const LISTS: (&str, &str) = ("-- (lists.lua)\n", include_str!("../lists.lua"));
+
 /// The script, and the hash by which Redis knows it.
 pub(super) static SCRIPT: LazyLock<Code> = LazyLock::new(|| {
-    let text = format!("{}{SHELL}", algorithm::LUA);
+    let text = format!("{}{}", algorithm::LUA, SHELL.replacen(LISTS.0, LISTS.1, 1));
     let hash = Script::new(&text).get_hash().to_owned();
     Code { text, hash }
 });

@@ -68,6 +68,7 @@ impl Suffix {
         match algorithm {
             Algorithm::TokenBucket(_) => Self(""),
             Algorithm::LeakyBucket(_) => Self(":leaky-bucket"),
+            Algorithm::SlidingLog(_) => Self(":sliding-log"),
         }
     }
 }
