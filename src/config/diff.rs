@@ -122,6 +122,11 @@ impl Changes {
         if old.scope != new.scope {
             anew.push("scope");
         }
+        if let (Figures::Limited(old), Figures::Limited(new)) = (old.figures, new.figures)
+            && old.name() != new.name()
+        {
+            anew.push("algorithm");
+        }
         if !anew.is_empty() {
             self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
         }
@@ -238,6 +243,7 @@ fn figures(figures: &Figures) -> (String, Option<u64>) {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
             (params.rate.to_string(), Some(params.burst.get()))
         }
+        Figures::Limited(Algorithm::SlidingLog(params)) => (params.rate().to_string(), None),
         Figures::Limited(algorithm) => (algorithm.to_string(), None),
         Figures::Unlimited => ("unlimited".to_owned(), None),
         Figures::Nothing => ("0/s".to_owned(), None),
@@ -343,6 +349,11 @@ limits = ["per-client", "total"]
                 "1000/s\"",
                 "1000/s\"\nmode = \"off\"",
                 "limits.total is off now|route /b limits [per-client, total] -> [per-client]",
+            ),
+            (
+                "1000/s\"",
+                "1000/s\"\nalgorithm = \"sliding-log\"",
+                "limits.total begins anew: algorithm changed",
             ),
             ("75s", "1m", "server.idle_timeout 75s -> 1m"),
             ("3001", "3002", "upstreams.other servers changed"),

@@ -8,13 +8,14 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::{Difference, State};
+use tidegate::limit::algorithm::{Algorithm, Difference, State, sliding_log};
 use tidegate::limit::decide::decide;
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
-use tidegate::limit::rate::Cost;
+use tidegate::limit::patience::Patience;
+use tidegate::limit::rate::{Cost, Rate};
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
+use tidegate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{Answer, BucketAsk, Shared, Store};
 use tokio::time::Instant;
 
@@ -47,6 +48,11 @@ every_store! {
     a_look_takes_nothing
     two_workers_share_their_buckets
     random_histories_agree_with_the_pure_function
+    a_sliding_log_holds_its_count
+    a_sliding_log_is_decided_with_the_others
+    a_sliding_log_reserves_places
+    a_sliding_log_is_told_what_was_used
+    a_sliding_log_takes_many_at_once
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -308,4 +314,124 @@ async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
         }
         assert_eq!(answer.verdict == Verdict::PASS, expected.verdict == Verdict::PASS);
     }
+}
+
+/// The ask of a limit that lets so many pass in an hour, whenever it begins.
+fn log<'r>(spec: &'r LimitSpec, key: &'r Key, count: u64) -> BucketAsk<'r> {
+    let mut ask = ask(spec, key, 1);
+    let rate = Rate::new(count, 3_600_000_000).unwrap();
+    ask.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
+    ask
+}
+
+async fn a_sliding_log_holds_its_count(bench: &Bench) {
+    let (spec, key) = (limit("log"), key("192.0.2.1"));
+    for left in [4, 3, 2] {
+        assert_eq!(bench.take(log(&spec, &key, 5)).await, Some(left));
+    }
+    let mut two = log(&spec, &key, 5);
+    two.ask.cost = Cost::new(2).unwrap();
+    assert_eq!(bench.take(two).await, Some(0));
+    let answer = bench.decide(&[two]).await;
+    let Verdict::Refuse { retry_after, .. } = answer.verdict else { panic!("{answer:?}") };
+    bench.assert_wait(retry_after, HOUR);
+    assert_eq!(bench.left(two).await, 0);
+    assert_eq!(bench.take(log(&spec, &key, 7)).await, Some(1), "other figures go on");
+    two.ask.cost = Cost::new(8).unwrap();
+    let answer = bench.decide(&[two]).await;
+    assert_eq!(answer.verdict, Verdict::Refuse { by: 0, retry_after: None });
+    bench.store.forget(&two).await.unwrap();
+    assert_eq!(bench.left(log(&spec, &key, 5)).await, 5);
+}
+
+async fn a_sliding_log_is_decided_with_the_others(bench: &Bench) {
+    let (spec, tokens, key) = (limit("log"), limit("tokens"), key("192.0.2.1"));
+    let asks = [log(&spec, &key, 3), ask(&tokens, &key, 2)];
+    for left in [[2, 1], [1, 0]] {
+        let answer = bench.decide(&asks).await;
+        let remaining: Vec<_> = answer.decisions.iter().map(|d| d.unwrap().remaining).collect();
+        assert_eq!((answer.verdict, remaining), (Verdict::PASS, left.to_vec()));
+    }
+    for _ in 0..3 {
+        let answer = bench.decide(&asks).await;
+        assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }), "{answer:?}");
+        let untouched = Decision { outcome: Outcome::Allow, remaining: 1 };
+        assert_eq!(answer.decisions[0], Some(untouched));
+    }
+    assert_eq!(bench.take(asks[0]).await, Some(0), "what was refused took nothing");
+}
+
+async fn a_sliding_log_reserves_places(bench: &Bench) {
+    let (spec, key) = (limit("log"), key("192.0.2.1"));
+    let (mut one, interval) = (log(&spec, &key, 1), Duration::from_secs(600));
+    let rate: Rate = "1/10m".parse().unwrap();
+    one.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
+    assert_eq!(bench.take(one).await, Some(0));
+    one.ask.patience = Patience::ENDLESS;
+    for turn in [1, 2] {
+        let answer = bench.decide(&[one]).await;
+        let Some(Decision { outcome: Outcome::Delay(wait), remaining: 0 }) = answer.decisions[0]
+        else {
+            panic!("{answer:?}");
+        };
+        bench.assert_wait(Some(wait), turn * interval);
+    }
+    one.ask.patience = Patience::NONE;
+    let answer = bench.decide(&[one]).await;
+    let Verdict::Refuse { retry_after, .. } = answer.verdict else { panic!("{answer:?}") };
+    bench.assert_wait(retry_after, 3 * interval);
+    // Who does not wait any more gives the place back.
+    bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
+    let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+    let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
+    bench.assert_wait(retry_after, 2 * interval);
+}
+
+async fn a_sliding_log_is_told_what_was_used(bench: &Bench) {
+    let (spec, key) = (limit("log"), key("192.0.2.1"));
+    let one = log(&spec, &key, 5);
+    let settle = async |used| {
+        bench.store.settle(&one, used, Bench::now()).await.unwrap();
+        bench.left(one).await
+    };
+    assert_eq!(settle(Difference::Less(1)).await, 5, "of nothing");
+    assert_eq!(bench.take(one).await, Some(4));
+    assert_eq!(settle(Difference::More(2)).await, 2);
+    assert_eq!(settle(Difference::Less(1)).await, 3);
+    assert_eq!(settle(Difference::More(5)).await, 0);
+    assert_eq!(settle(Difference::Less(2)).await, 0, "seven were used, of five");
+    assert_eq!(settle(Difference::Less(1)).await, 1);
+    assert_eq!(settle(Difference::Less(9)).await, 5);
+}
+
+/// Many in one microsecond: in Redis, whose clock stands still within a call, in one call.
+async fn a_sliding_log_takes_many_at_once(bench: &Bench) {
+    let (spec, tokens, key) = (limit("log"), limit("tokens"), key("192.0.2.1"));
+    let asks = [log(&spec, &key, 50), ask(&tokens, &key, 90)];
+    let all = (0..100).map(|n| bench.store.decide(&asks[..1 + n % 2], Bench::now()));
+    let answers = futures_join(all).await;
+    let passed = answers.iter().filter(|answer| answer.verdict == Verdict::PASS).count();
+    assert_eq!(passed, 50);
+}
+
+async fn futures_join<E: std::fmt::Debug>(
+    all: impl Iterator<Item = impl Future<Output = Result<Answer, E>>>,
+) -> Vec<Answer> {
+    let mut waiting: Vec<_> = all.map(Box::pin).collect();
+    let mut answers = Vec::new();
+    std::future::poll_fn(|cx| {
+        waiting.retain_mut(|one| match one.as_mut().poll(cx) {
+            std::task::Poll::Ready(answer) => {
+                answers.push(answer.unwrap());
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        match waiting.is_empty() {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    answers
 }

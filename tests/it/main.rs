@@ -25,6 +25,7 @@ mod redis_store;
 mod regression;
 mod rejected;
 mod reload;
+mod sliding_log;
 mod smuggling;
 mod support;
 mod timeouts;

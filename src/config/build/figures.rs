@@ -2,18 +2,47 @@
 
 use http::HeaderName;
 
+use super::algorithm::Counting;
 use crate::config::fields::{COST, MAX_TOKENS};
 use crate::config::file::{Item, Section, Text};
 use crate::config::problem::{Problem, Span};
-use crate::limit::algorithm::{Algorithm, token_bucket};
+use crate::limit::algorithm::{Algorithm, sliding_log, token_bucket};
 use crate::limit::rate::{Burst, Cost, Rate, RateError};
 use crate::plan::{CostSpec, Figures};
 
 const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
-/// `rate` and `burst` of a limit or of an override.
-pub(super) fn build(section: &mut Section<'_>) -> Option<Figures> {
+/// The figures of a limit or of an override.
+pub(super) fn build(section: &mut Section<'_>, counting: Counting) -> Option<Figures> {
+    match counting {
+        Counting::TokenBucket => bucket(section),
+        Counting::SlidingLog => log(section),
+    }
+}
+
+/// `rate` of a sliding log.
+fn log(section: &mut Section<'_>) -> Option<Figures> {
+    let rate = section.require("rate", "\"100/m\"");
+    let without_burst = section.refuse_for("burst", "sliding-log", "its count is the rate's");
+    let item = rate?;
+    let rate = match parse(&item)? {
+        Written::Unlimited => return Some(Figures::Unlimited),
+        Written::Nothing => return Some(Figures::Nothing),
+        Written::Rate(rate) => rate,
+    };
+    let Some(params) = sliding_log::Params::new(rate) else {
+        item.reject(format!(
+            "a sliding log keeps an entry for each permit: expected a count of at most {}",
+            sliding_log::MOST
+        ));
+        return None;
+    };
+    without_burst.then_some(Figures::Limited(Algorithm::SlidingLog(params)))
+}
+
+/// `rate` and `burst` of a bucket.
+fn bucket(section: &mut Section<'_>) -> Option<Figures> {
     let rate = section.require("rate", "\"100/s\"");
     let burst_item = section.take("burst");
     let burst = burst_item.as_ref().map(|item| item.whole(1..=MAX_TOKENS).and_then(Burst::new));
@@ -30,7 +59,7 @@ pub(super) fn build(section: &mut Section<'_>) -> Option<Figures> {
     Some(Figures::Limited(Algorithm::TokenBucket(token_bucket::Params { rate, burst })))
 }
 
-/// The bucket's size, where there is a bucket.
+/// The most that a request can take, where there is a bound.
 pub(super) fn burst(figures: &Figures) -> Option<u64> {
     match figures {
         Figures::Limited(algorithm) => Some(algorithm.capacity()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::figures::{self, Bursts};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides};
+use super::{Named, algorithm, answer, headers, key, name, named, overrides};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -60,11 +60,10 @@ fn one(
         &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
         Missing::Shared,
     );
-    if let Some(item) = section.take("algorithm") {
-        item.word(&[("token-bucket", ())], LATER_ALGORITHMS);
-    }
-    let figures = figures::build(&mut section);
-    let overrides = overrides::build(&mut section, sources.as_deref(), inherited.ipv6_prefix);
+    let counting = algorithm::build(&mut section);
+    let figures = figures::build(&mut section, counting);
+    let known = sources.as_deref();
+    let overrides = overrides::build(&mut section, counting, known, inherited.ipv6_prefix);
     let bursts: Vec<_> =
         overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
     let own = figures.as_ref().and_then(figures::burst);
@@ -114,9 +113,6 @@ fn one(
     };
     Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
 }
-
-const LATER_ALGORITHMS: &[&str] =
-    &["leaky-bucket", "fixed-window", "sliding-log", "sliding-window", "concurrency", "redisson"];
 
 fn exempt(section: &mut Section<'_>) -> Exempt {
     let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));

@@ -2,6 +2,7 @@
 
 use ipnet::{IpNet, Ipv6Net};
 
+use super::algorithm::Counting;
 use super::figures;
 use super::server::network_item;
 use crate::config::fields::OVERRIDE;
@@ -22,6 +23,7 @@ pub(super) struct Override {
 /// The overrides of a limit that counts by `sources`.
 pub(super) fn build(
     section: &mut Section<'_>,
+    counting: Counting,
     sources: Option<&[(KeySource, Span)]>,
     ipv6_prefix: u8,
 ) -> Vec<Override> {
@@ -29,7 +31,7 @@ pub(super) fn build(
     for item in section.list("overrides") {
         let Some(mut entry) = item.section(&OVERRIDE, "an override") else { continue };
         let key = entry.require("key", "[\"…\"]");
-        let figures = figures::build(&mut entry);
+        let figures = figures::build(&mut entry, counting);
         entry.finish();
         let key_span = key.as_ref().map_or(item.span.clone(), |key| key.span.clone());
         // Without the limit's key nothing can be said about an override's.

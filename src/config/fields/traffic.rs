@@ -62,7 +62,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field(
             "algorithm",
-            Kind::Word(&["token-bucket"]),
+            Kind::Word(&["token-bucket", "sliding-log"]),
             Value("\"token-bucket\""),
             "how it counts",
         ),

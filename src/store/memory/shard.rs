@@ -161,7 +161,8 @@ impl Shard {
 
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.places.allocation_size() + self.entries.capacity() * size_of::<Entry>()
+        self.places.allocation_size()
+            + self.entries.capacity() * size_of::<Entry>()
             + self.logs.capacity() * size_of::<(Identity, Log)>()
             + self.logs.values().map(Log::bytes).sum::<usize>()
     }

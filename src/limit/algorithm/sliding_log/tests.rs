@@ -167,7 +167,8 @@ fn fits(permits: &[u64], count: u64, interval: u64, cost: u64, time: u64) -> boo
 
 /// Every interval that ends with a permit, and so every one there is.
 fn most_in_an_interval(permits: &[u64], interval: u64) -> usize {
-    let inside = |end: &u64| permits.iter().filter(|at| *at <= end && **at + interval > *end).count();
+    let inside =
+        |end: &u64| permits.iter().filter(|at| *at <= end && **at + interval > *end).count();
     permits.iter().map(inside).max().unwrap_or(0)
 }
 
