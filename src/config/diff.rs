@@ -130,8 +130,18 @@ impl Changes {
         if !anew.is_empty() {
             self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
         }
+        if let (
+            Figures::Limited(Algorithm::Concurrency(old)),
+            Figures::Limited(Algorithm::Concurrency(new)),
+        ) = (old.figures, new.figures)
+        {
+            self.value(&format!("{title} limit"), &old.limit, &new.limit);
+            self.duration(&format!("{title} lease"), old.lease(), new.lease());
+        }
         let (old_figures, new_figures) = (figures(&old.figures), figures(&new.figures));
-        self.value(&format!("{title} rate"), &old_figures.0, &new_figures.0);
+        if let (Some(old), Some(new)) = (old_figures.0, new_figures.0) {
+            self.value(&format!("{title} rate"), &old, &new);
+        }
         if let (Some(old), Some(new)) = (old_figures.1, new_figures.1) {
             self.value(&format!("{title} burst"), &old, &new);
         }
@@ -238,15 +248,16 @@ where
 }
 
 /// Rate and burst as the file has them.
-fn figures(figures: &Figures) -> (String, Option<u64>) {
+fn figures(figures: &Figures) -> (Option<String>, Option<u64>) {
     match figures {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
-            (params.rate.to_string(), Some(params.burst.get()))
+            (Some(params.rate.to_string()), Some(params.burst.get()))
         }
-        Figures::Limited(Algorithm::SlidingLog(params)) => (params.rate().to_string(), None),
-        Figures::Limited(algorithm) => (algorithm.to_string(), None),
-        Figures::Unlimited => ("unlimited".to_owned(), None),
-        Figures::Nothing => ("0/s".to_owned(), None),
+        Figures::Limited(Algorithm::SlidingLog(params)) => (Some(params.rate().to_string()), None),
+        Figures::Limited(Algorithm::Concurrency(_)) => (None, None),
+        Figures::Limited(algorithm) => (Some(algorithm.to_string()), None),
+        Figures::Unlimited => (Some("unlimited".to_owned()), None),
+        Figures::Nothing => (Some("0/s".to_owned()), None),
     }
 }
 
@@ -353,6 +364,11 @@ limits = ["per-client", "total"]
             (
                 "1000/s\"",
                 "1000/s\"\nalgorithm = \"sliding-log\"",
+                "limits.total begins anew: algorithm changed",
+            ),
+            (
+                "rate = \"1000/s\"",
+                "algorithm = \"concurrency\"\nlimit = 5",
                 "limits.total begins anew: algorithm changed",
             ),
             ("75s", "1m", "server.idle_timeout 75s -> 1m"),

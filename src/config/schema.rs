@@ -157,7 +157,8 @@ mod tests {
         let header_timeout = &schema["properties"]["server"]["properties"]["header_timeout"];
         assert_eq!(header_timeout["default"], "10s");
         let limit = &schema["properties"]["limits"]["additionalProperties"];
-        assert_eq!(limit["required"], json!(["rate"]));
+        let upstream = &schema["properties"]["upstreams"]["additionalProperties"];
+        assert_eq!(upstream["required"], json!(["servers"]));
         assert_eq!(limit["additionalProperties"], false);
         assert!(limit["properties"].get("candidate").is_none());
     }

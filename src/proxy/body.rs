@@ -16,6 +16,7 @@ use super::io::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::WorkerMetrics;
+use crate::throttle::permit::Permit;
 use crate::upstream::body::{BodyEnd, Patience};
 use crate::upstream::incoming::Incoming;
 
@@ -73,7 +74,11 @@ impl ResponseBody {
     }
 
     /// This body, with what is to be done at its end.
-    pub(super) fn until(mut self, ended: Ended) -> Self {
+    pub(super) fn until(mut self, mut ended: Ended) -> Self {
+        // What follows goes on when the response is long over.
+        if let Some(switched) = &mut self.switched {
+            switched.permit = std::mem::take(&mut ended.permit);
+        }
         self.ended = Some(ended);
         self
     }
@@ -141,6 +146,8 @@ pub(super) struct Ended {
     pub(super) version: Version,
     /// How far the request's body has come.
     pub(super) body_end: BodyEnd,
+    /// What it holds until then.
+    pub(super) permit: Permit,
 }
 
 impl Ended {

@@ -16,6 +16,7 @@ use crate::plan::{Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
+use crate::throttle::permit::Permit;
 use crate::upstream::body::RequestBody;
 use crate::upstream::{Answered, RequestHead, Upstream, UpstreamError};
 
@@ -118,7 +119,8 @@ fn switch(answered: Answered, plan: &Plan) -> Option<Answer> {
     if let Some(Ok(protocol)) = protocol {
         fields.append(UPGRADE, protocol);
     }
-    let body = ResponseBody::switched(Switched { server, patience: plan.server.tunnel_timeout });
+    let (patience, permit) = (plan.server.tunnel_timeout, Permit::default());
+    let body = ResponseBody::switched(Switched { server, patience, permit });
     Some(Answer { status: head.status, reason: head.reason, fields, body })
 }
 

@@ -41,7 +41,8 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::{Quotas, Throttle};
+use crate::throttle::permit::Permit;
+use crate::throttle::{Admitted, Quotas, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -178,6 +179,7 @@ impl Proxy {
             route: self.unrouted.clone(),
             status: client_gone(),
             access: None,
+            permit: Permit::default(),
         }
     }
 
@@ -231,7 +233,8 @@ impl Proxy {
             params: &found.params,
         };
         let now = self.clock.at(ended.began);
-        let quotas = self.throttle.admit(plan, route, &view, now).await?;
+        let Admitted { quotas, permit } = self.throttle.admit(plan, route, &view, now).await?;
+        ended.permit = permit;
         let mut answer = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {

@@ -5,11 +5,14 @@
 //! decide, each limit follows its `on_store_error`: those that then decide locally do so with the
 //! whole limit, for this process alone, in buckets that live on between outages.
 
+use std::sync::Arc;
+
 use tokio::time::{Instant, timeout_at};
 
 use super::redis::{Redis, Said, Verb};
-use super::{Answer, BucketAsk, Shared, StoreError, Unavailable};
-use crate::limit::algorithm::Difference;
+use super::slots::Leases;
+use super::{Answer, BucketAsk, Shared, Slots, StoreError, Unavailable};
+use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
@@ -28,7 +31,7 @@ enum By {
 /// Decides over all asks together, whatever the state of Redis.
 pub(super) async fn decide(
     redis: &Redis,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     asks: &[BucketAsk<'_>],
     now: Timestamp,
 ) -> Result<Answer, Unavailable> {
@@ -79,7 +82,7 @@ enum Asked {
 
 struct Request<'q> {
     redis: &'q Redis,
-    shared: &'q Shared,
+    shared: &'q Arc<Shared>,
     asks: &'q [BucketAsk<'q>],
     now: Timestamp,
     began: Instant,
@@ -90,11 +93,15 @@ impl<'q> Request<'q> {
     async fn ask_both(&self, by: &[By], turn: Turn) -> Result<Asked, StoreError> {
         let (here_places, here) = self.of(by, By::Process);
         let (there_places, there) = self.of(by, By::Redis);
-        let decided = self.shared.memory.decide(&here, self.now());
+        let (decided, found) = self.shared.memory.decide_in_place(&here, self.now());
         let passed_here = decided.verdict.passes();
+        // Given back when they are dropped, as `taken` is.
+        let mut slots = Slots::here(self.shared, &here, (&decided, &found));
         let mut taken = Taken { request: self, taken: PerAsk::new() };
         if passed_here {
-            let takers = here.iter().zip(&decided.decisions).filter(|(_, d)| d.outcome.passes());
+            let takers = here.iter().zip(&decided.decisions).filter(|(ask, d)| {
+                d.outcome.passes() && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
+            });
             taken.taken = takers.map(|(ask, _)| *ask).collect();
         }
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
@@ -103,11 +110,15 @@ impl<'q> Request<'q> {
         }
         if there.is_empty() {
             taken.keep();
-            return Ok(Asked::Decided(Answer::new(self.asks, decisions)));
+            return Ok(Asked::Decided(Answer { slots, ..Answer::new(self.asks, decisions) }));
         }
 
         let verb = if passed_here { Verb::Take } else { Verb::Look };
-        let asking = self.redis.ask(&there, verb);
+        let mut leases: Leases = match verb {
+            Verb::Take => self.redis.name_slots(&there),
+            Verb::Look | Verb::Settle(_) => Leases::new(),
+        };
+        let asking = self.redis.ask(&there, verb, &leases);
         let said = match turn {
             // It ends in time by itself.
             Turn::First => asking.await?,
@@ -123,11 +134,22 @@ impl<'q> Request<'q> {
             }
         }
         if !wrong.is_empty() {
+            leases.iter_mut().flatten().for_each(|lease| lease.refused());
             return Ok(Asked::WrongType(wrong));
         }
         let mut answer = Answer::new(self.asks, decisions);
-        if answer.verdict.passes() {
+        let passes = answer.verdict.passes();
+        for (place, lease) in there_places.iter().zip(leases) {
+            let Some(mut lease) = lease else { continue };
+            let decision = answer.decisions.get(*place).copied().flatten();
+            match passes && decision.is_some_and(|decision| decision.outcome.passes()) {
+                true => slots.and_lease(lease),
+                false => lease.refused(),
+            }
+        }
+        if passes {
             taken.keep();
+            answer.slots = slots;
         } else if passed_here {
             // What remains after it is given back.
             for (place, ask) in here_places.iter().zip(&here) {
@@ -144,12 +166,13 @@ impl<'q> Request<'q> {
     /// Decides in the process alone.
     fn decide_here(&self, by: &[By]) -> Answer {
         let (places, here) = self.of(by, By::Process);
-        let decided = self.shared.memory.decide(&here, self.now());
+        let (decided, found) = self.shared.memory.decide_in_place(&here, self.now());
+        let slots = Slots::here(self.shared, &here, (&decided, &found));
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
-        Answer::new(self.asks, decisions)
+        Answer { slots, ..Answer::new(self.asks, decisions) }
     }
 
     /// Who decides on an ask that Redis does not.

@@ -142,3 +142,36 @@ function log.settle(key, ask, now)
 end
 
 lists['sliding-log'] = log
+
+-- A slot of a concurrency limit: its score is when its lease ends, its member who holds it. The
+-- holder's two numbers follow the figures of a request that takes a slot, goes on holding it (settled
+-- above zero) or gives it back (below zero).
+local slots = {}
+
+function slots.ask(key, ask, now)
+  call('ZREMRANGEBYSCORE', key, '-inf', now)
+  local wait, remaining, _, ends = decide(ask[1], ask[4], ask[2], ask[5], call('ZCARD', key), now)
+  return wait, remaining, ends
+end
+
+function slots.write(key, ask, ends)
+  local figures = ask[4]
+  if figures[4] then
+    call('ZADD', key, ends, struct_pack('>I7I7', figures[3], figures[4]))
+    -- A key lives as long as its longest lease.
+    local last = tonumber(call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2])
+    call('PEXPIREAT', key, format('%d', last / 1000 + 1))
+  end
+end
+
+function slots.settle(key, ask, now)
+  local figures = ask[4]
+  if ask[2] > 0 then
+    slots.write(key, ask, now + figures[2])
+  elseif figures[4] then
+    call('ZREM', key, struct_pack('>I7I7', figures[3], figures[4]))
+  end
+  return 0
+end
+
+lists.concurrency = slots

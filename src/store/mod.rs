@@ -10,6 +10,7 @@ mod fallback;
 mod health;
 mod memory;
 mod redis;
+mod slots;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use self::health::Health;
 use self::memory::Memory;
 pub use self::redis::BucketName;
 use self::redis::Redis;
+pub use self::slots::Slots;
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
@@ -45,13 +47,15 @@ pub struct BucketAsk<'r> {
 }
 
 /// What a store says to all of a request's asks together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     /// In the asks' order; `None` where a limit was not decided, because Redis is away and the
     /// limit then lets everything pass.
     pub decisions: PerAsk<Option<Decision>>,
     /// What the enforcing limits mean together; its `by` is a place among the asks.
     pub verdict: Verdict,
+    /// The slots that the request holds from now on.
+    pub slots: Slots,
 }
 
 impl Answer {
@@ -63,14 +67,14 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        Self { decisions, verdict }
+        Self { decisions, verdict, slots: Slots::default() }
     }
 }
 
-impl From<Decided> for Answer {
-    fn from(decided: Decided) -> Self {
+impl From<(Decided, Slots)> for Answer {
+    fn from((decided, slots): (Decided, Slots)) -> Self {
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, verdict: decided.verdict }
+        Self { decisions, verdict: decided.verdict, slots }
     }
 }
 
@@ -225,7 +229,12 @@ impl Store {
         now: Timestamp,
     ) -> Result<Answer, Unavailable> {
         match &self.redis {
-            None => Ok(self.shared.memory.decide(&all(asks), now).into()),
+            None => {
+                let asks = all(asks);
+                let (decided, places) = self.shared.memory.decide_in_place(&asks, now);
+                let slots = Slots::here(&self.shared, &asks, (&decided, &places));
+                Ok((decided, slots).into())
+            }
             Some(redis) => fallback::decide(redis, &self.shared, asks, now).await,
         }
     }

@@ -35,7 +35,7 @@ local plan = { cmsgpack.unpack(ARGV[1]) }
 local terms, lists = {}
 for place = 2, #ARGV do
   local ask = { cmsgpack.unpack(ARGV[place]) }
-  if ask[1] == 'sliding-log' then
+  if ask[1] == 'sliding-log' or ask[1] == 'concurrency' then
     lists = {}
   end
   terms[place - 1] = ask

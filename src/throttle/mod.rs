@@ -1,5 +1,7 @@
 //! Where a request meets its limits: keys, one question to the store, one verdict.
 
+pub mod permit;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +9,9 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::Instant;
 
+use self::permit::{AtEnd, Permit};
 use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::key::Key;
@@ -19,7 +23,7 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, Keyed, View};
-use crate::store::{BucketAsk, Store};
+use crate::store::{BucketAsk, Slots, Store};
 
 /// One worker's way to the limits.
 pub struct Throttle {
@@ -40,8 +44,10 @@ pub struct Quota {
     pub limit: Arc<LimitSpec>,
     /// The bucket's size; 0 where nothing passes.
     pub burst: u64,
-    /// The whole seconds in which it refills, rounded up; `None` where it never does.
+    /// The whole seconds in which it refills, rounded up; `None` where it never does, or not by time.
     pub window: Option<u64>,
+    /// What is counted, where it is not requests.
+    pub unit: Option<&'static str>,
     /// Whole tokens left.
     pub remaining: u64,
     /// Whether this limit refuses, and when it would allow.
@@ -51,6 +57,15 @@ pub struct Quota {
 /// What the limits say to a request, one entry for each enforcing limit that was asked, in the
 /// route's order.
 pub type Quotas = PerAsk<Quota>;
+
+/// What a request that may pass takes with it.
+#[derive(Debug, Default)]
+pub struct Admitted {
+    /// What the limits say to its client.
+    pub quotas: Quotas,
+    /// What it holds until its response has ended.
+    pub permit: Permit,
+}
 
 /// Why the limits do not let a request pass.
 #[derive(Debug)]
@@ -106,14 +121,14 @@ impl Throttle {
         route: &RouteSpec,
         request: &View<'_>,
         now: Timestamp,
-    ) -> Result<Quotas, Refused> {
+    ) -> Result<Admitted, Refused> {
         let mut applying = applying(plan, route, request)?;
         if applying.iter().any(|limit| limit.is_closed() && limit.spec.mode == Mode::Enforce) {
             // Nothing will ever pass, so the other limits take nothing and need not be asked.
             applying.retain(|limit| limit.is_closed());
         }
         if applying.is_empty() {
-            return Ok(Quotas::new());
+            return Ok(Admitted::default());
         }
         let decided = self.decide(&applying, now).await?;
         for (limit, decision) in applying.iter().zip(&decided.decisions) {
@@ -123,7 +138,13 @@ impl Throttle {
         self.tell_shadows(&applying, &decided.decisions, request, now);
         let quotas = quotas(&applying, &decided.decisions);
         match decided.verdict {
-            Verdict::Pass { .. } => Ok(quotas),
+            Verdict::Pass { .. } => {
+                let mut permit = Permit::default();
+                if !decided.slots.is_empty() {
+                    permit.add(AtEnd::Release(decided.slots));
+                }
+                Ok(Admitted { quotas, permit })
+            }
             Verdict::Refuse { by, retry_after } => {
                 let limit = &applying[by];
                 self.tell(limit, request, Shown::Rejected { retry_after }, now);
@@ -156,7 +177,7 @@ impl Throttle {
                 Some(by) => Verdict::Refuse { by, retry_after: None },
                 None => Verdict::PASS,
             };
-            return Ok(Decided { decisions, verdict });
+            return Ok(Decided { decisions, verdict, slots: Slots::default() });
         }
         let began = Instant::now();
         let answer = self.store.decide(&asks, now).await;
@@ -174,7 +195,7 @@ impl Throttle {
             Verdict::Refuse { by, retry_after } => Verdict::Refuse { by: places[by], retry_after },
             pass @ Verdict::Pass { .. } => pass,
         };
-        Ok(Decided { decisions, verdict })
+        Ok(Decided { decisions, verdict, slots: answer.slots })
     }
 
     fn tell_shadows(
@@ -212,6 +233,7 @@ impl Throttle {
 struct Decided {
     decisions: PerAsk<Option<Decision>>,
     verdict: Verdict,
+    slots: Slots,
 }
 
 /// A key as the log may show it.
@@ -309,21 +331,27 @@ fn quotas(applying: &[Applying<'_>], decisions: &[Option<Decision>]) -> Quotas {
         .filter(|(limit, _)| limit.spec.mode == Mode::Enforce)
         .filter_map(|(limit, decision)| {
             let decision = (*decision)?;
-            let (burst, window) = match limit.figures {
+            let (burst, window, unit) = match limit.figures {
                 Figures::Limited(algorithm) => {
-                    (algorithm.capacity(), Some(algorithm.window_seconds()))
+                    (algorithm.capacity(), algorithm.window_seconds(), unit(&algorithm))
                 }
-                Figures::Unlimited | Figures::Nothing => (0, None),
+                Figures::Unlimited | Figures::Nothing => (0, None, None),
             };
             Some(Quota {
                 limit: limit.spec.clone(),
                 burst,
                 window,
+                unit,
                 remaining: decision.remaining,
                 outcome: decision.outcome,
             })
         })
         .collect()
+}
+
+/// The quota unit of draft-ietf-httpapi-ratelimit-headers, where it is not the default.
+fn unit(algorithm: &Algorithm) -> Option<&'static str> {
+    matches!(algorithm, Algorithm::Concurrency(_)).then_some("concurrent-requests")
 }
 
 impl Refusing {

@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::{Algorithm, Difference, State, sliding_log};
+use tidegate::limit::algorithm::{Algorithm, Difference, State, concurrency, sliding_log};
 use tidegate::limit::decide::decide;
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::{Cost, Rate};
+use tidegate::limit::rate::{Burst, Cost, Rate};
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{Answer, BucketAsk, Shared, Store};
@@ -53,6 +53,9 @@ every_store! {
     a_sliding_log_reserves_places
     a_sliding_log_is_told_what_was_used
     a_sliding_log_takes_many_at_once
+    a_slot_is_held_until_it_is_dropped
+    slots_are_decided_with_the_others
+    a_request_that_is_dropped_holds_no_slot
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -434,4 +437,89 @@ async fn futures_join<E: std::fmt::Debug>(
     })
     .await;
     answers
+}
+
+/// The ask of a limit that lets so many be under way at once.
+fn slots<'r>(spec: &'r LimitSpec, key: &'r Key, limit: u64) -> BucketAsk<'r> {
+    let mut ask = ask(spec, key, 1);
+    let lease = Duration::from_secs(3_600);
+    let params = concurrency::Params::new(Burst::new(limit).unwrap(), lease);
+    ask.ask.algorithm = Algorithm::Concurrency(params);
+    ask
+}
+
+impl Bench {
+    /// What is given back on the side is told in the order in which it was given.
+    async fn left_soon(&self, ask: BucketAsk<'_>, expected: u64) {
+        while self.left(ask).await != expected {
+            assert!(self.began.elapsed() < crate::support::PATIENCE, "never {expected}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn a_slot_is_held_until_it_is_dropped(bench: &Bench) {
+    let (spec, key) = (limit("slots"), key("192.0.2.1"));
+    let two = slots(&spec, &key, 2);
+    let first = bench.decide(&[two]).await;
+    let second = bench.decide(&[two]).await;
+    assert_eq!(second.decisions[0], Some(Decision { outcome: Outcome::Allow, remaining: 0 }));
+    let retry_after = Some(Duration::from_secs(1));
+    let third = bench.decide(&[two]).await;
+    assert_eq!(third.verdict, Verdict::Refuse { by: 0, retry_after });
+    assert!(third.slots.is_empty());
+    drop(third);
+    assert_eq!(bench.left(two).await, 0, "a refusal gives nothing back");
+    assert_eq!(
+        bench.left(slots(&spec, &key, 5)).await,
+        3,
+        "another limit goes on from what is held"
+    );
+    assert_eq!(bench.left(slots(&spec, &key, 1)).await, 0);
+    drop(first);
+    bench.left_soon(two, 1).await;
+    drop(second);
+    bench.left_soon(two, 2).await;
+}
+
+async fn slots_are_decided_with_the_others(bench: &Bench) {
+    let (held, tokens, logged) = (limit("slots"), limit("tokens"), limit("log"));
+    let key = key("192.0.2.1");
+    let asks = [slots(&held, &key, 9), ask(&tokens, &key, 2), log(&logged, &key, 9)];
+    let answers = [bench.decide(&asks).await, bench.decide(&asks).await];
+    let refused = bench.decide(&asks).await;
+    assert!(matches!(refused.verdict, Verdict::Refuse { by: 1, .. }), "{refused:?}");
+    let left: Vec<_> = refused.decisions.iter().map(|d| d.unwrap().remaining).collect();
+    assert_eq!(left, [7, 0, 7], "what was refused took nothing");
+    assert_eq!(bench.left(asks[0]).await, 7);
+    let full = [slots(&held, &key, 2), log(&logged, &key, 9)];
+    assert!(matches!(bench.decide(&full).await.verdict, Verdict::Refuse { by: 0, .. }));
+    assert_eq!(bench.left(full[1]).await, 7);
+    drop(answers);
+    bench.left_soon(asks[0], 9).await;
+    assert_eq!(bench.left(asks[1]).await, 0, "tokens do not come back");
+}
+
+async fn a_request_that_is_dropped_holds_no_slot(bench: &Bench) {
+    let (spec, key) = (limit("slots"), key("192.0.2.1"));
+    let one = slots(&spec, &key, 3);
+    assert_eq!(bench.left(one).await, 3, "the store is there");
+    for turns in 0..3 {
+        let mut asking = Box::pin(bench.store.decide(std::slice::from_ref(&one), Bench::now()));
+        for _ in 0..turns {
+            if futures_poll(&mut asking).await {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(asking);
+    }
+    bench.left_soon(one, 3).await;
+}
+
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())
+    })
+    .await
 }

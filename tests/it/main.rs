@@ -8,6 +8,7 @@ mod allocations;
 mod answers;
 mod basics;
 mod cli;
+mod concurrency;
 mod config;
 mod contract;
 mod drain;

@@ -89,6 +89,7 @@ fn rate(algorithm: &Algorithm) -> Rate {
         Algorithm::TokenBucket(params) => params.rate,
         Algorithm::LeakyBucket(params) => params.rate,
         Algorithm::SlidingLog(params) => params.rate(),
+        Algorithm::Concurrency(_) => unreachable!("it has none"),
     }
 }
 
@@ -221,7 +222,7 @@ fn kept(state: State, algorithm: &Algorithm) -> State {
     match state {
         State::TokenBucket(state) => State::TokenBucket(kept_bucket(state, rate(algorithm))),
         State::LeakyBucket(state) => State::LeakyBucket(kept_bucket(state, rate(algorithm))),
-        list @ State::SlidingLog(_) => list,
+        list @ (State::SlidingLog(_) | State::Concurrency(_)) => list,
     }
 }
 
@@ -243,7 +244,7 @@ fn bytes(state: State) -> Vec<u8> {
     match state {
         State::TokenBucket(state) | State::LeakyBucket(state) => bucket_bytes(state),
         // Not here: see `twin_lists`.
-        State::SlidingLog(_) => Vec::new(),
+        State::SlidingLog(_) | State::Concurrency(_) => Vec::new(),
     }
 }
 

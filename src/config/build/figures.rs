@@ -1,12 +1,14 @@
 //! `rate`, `burst` and `cost`: figures that fit together.
 
+use std::time::Duration;
+
 use http::HeaderName;
 
 use super::algorithm::Counting;
 use crate::config::fields::{COST, MAX_TOKENS};
 use crate::config::file::{Item, Section, Text};
 use crate::config::problem::{Problem, Span};
-use crate::limit::algorithm::{Algorithm, sliding_log, token_bucket};
+use crate::limit::algorithm::{Algorithm, concurrency, sliding_log, token_bucket};
 use crate::limit::rate::{Burst, Cost, Rate, RateError};
 use crate::plan::{CostSpec, Figures};
 
@@ -18,7 +20,18 @@ pub(super) fn build(section: &mut Section<'_>, counting: Counting) -> Option<Fig
     match counting {
         Counting::TokenBucket => bucket(section),
         Counting::SlidingLog => log(section),
+        Counting::Concurrency { lease } => slots(section, lease),
     }
+}
+
+/// `limit` of a concurrency limit.
+fn slots(section: &mut Section<'_>, lease: Duration) -> Option<Figures> {
+    let limit = section.require("limit", "10");
+    let only = ["rate", "burst"]
+        .map(|field| section.refuse_for(field, "concurrency", "it counts what is under way"));
+    let limit = Burst::new(limit?.whole(1..=MAX_TOKENS)?)?;
+    let params = concurrency::Params::new(limit, lease);
+    (only == [true; 2]).then_some(Figures::Limited(Algorithm::Concurrency(params)))
 }
 
 /// `rate` of a sliding log.
@@ -155,7 +168,17 @@ pub(super) struct Bursts<'b> {
 }
 
 /// `cost`.
-pub(super) fn cost(section: &mut Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
+pub(super) fn cost(
+    section: &mut Section<'_>,
+    counting: Counting,
+    bursts: &Bursts<'_>,
+) -> Option<CostSpec> {
+    if let Counting::Concurrency { .. } = counting {
+        let why = "a request holds one slot";
+        return section
+            .refuse_for("cost", "concurrency", why)
+            .then_some(CostSpec::Fixed(Cost::ONE));
+    }
     let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
     if item.is_table() {
         return by_header(item.section(&COST, "cost")?, bursts);

@@ -67,7 +67,7 @@ fn one(
     let bursts: Vec<_> =
         overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
     let own = figures.as_ref().and_then(figures::burst);
-    let cost = figures::cost(&mut section, &Bursts { own, overrides: &bursts });
+    let cost = figures::cost(&mut section, counting, &Bursts { own, overrides: &bursts });
     let exempt = exempt(&mut section);
     let scope = section.word(
         "scope",

@@ -62,14 +62,14 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field(
             "algorithm",
-            Kind::Word(&["token-bucket", "sliding-log"]),
+            Kind::Word(&["token-bucket", "sliding-log", "concurrency"]),
             Value("\"token-bucket\""),
             "how it counts",
         ),
         field(
             "rate",
             Kind::Rate,
-            Required,
+            Words("required, but for `concurrency`"),
             "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`",
         ),
         field(
@@ -77,6 +77,18 @@ pub(in crate::config) static LIMIT: Shape = Shape {
             Kind::Whole { min: 1, max: MAX_TOKENS },
             Words("the rate's count"),
             "the bucket's size",
+        ),
+        field(
+            "limit",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("required for `concurrency`"),
+            "requests that may be under way at once",
+        ),
+        field(
+            "lease",
+            Kind::Duration,
+            Value("\"60s\""),
+            "of `concurrency`: in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`",
         ),
         field(
             "cost",
@@ -124,8 +136,6 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         "queue",
         "align",
         "timezone",
-        "limit",
-        "lease",
         "type",
         "name",
     ],
@@ -173,11 +183,17 @@ pub(in crate::config) static OVERRIDE: Shape = Shape {
             Required,
             "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network",
         ),
-        field("rate", Kind::Rate, Required, "as in the limit"),
+        field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
         field(
             "burst",
             Kind::Whole { min: 1, max: MAX_TOKENS },
             Words("the override's own count"),
+            "as in the limit",
+        ),
+        field(
+            "limit",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("required for `concurrency`"),
             "as in the limit",
         ),
     ],

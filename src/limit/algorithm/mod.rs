@@ -1,5 +1,6 @@
 //! The family of algorithms: one file for each, dispatched here.
 
+pub mod concurrency;
 pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod token_bucket;
@@ -32,6 +33,8 @@ pub const LUA: &str = concat!(
     include_str!("token_bucket.lua"),
     "elseif algorithm == 'sliding-log' then\n",
     include_str!("sliding_log.lua"),
+    "elseif algorithm == 'concurrency' then\n",
+    include_str!("concurrency.lua"),
     "end\nend\n\n",
 );
 
@@ -44,6 +47,8 @@ pub enum Algorithm {
     LeakyBucket(leaky_bucket::Params),
     /// Counts exactly, by one entry for each permit.
     SlidingLog(sliding_log::Params),
+    /// Holds a slot until the response ends.
+    Concurrency(concurrency::Params),
 }
 
 /// What a request wants of a bucket.
@@ -73,6 +78,8 @@ pub enum State {
     LeakyBucket(token_bucket::State),
     /// Of [`Algorithm::SlidingLog`], whose list is the store's own.
     SlidingLog(sliding_log::State),
+    /// Of [`Algorithm::Concurrency`].
+    Concurrency(concurrency::State),
 }
 
 /// What one algorithm would do with one request. Nothing has been taken yet: whether it is, is
@@ -108,6 +115,10 @@ impl Algorithm {
                 sliding_log::decide(params, Some(seen), want, now)
             }
             (Self::SlidingLog(params), _) => sliding_log::decide(params, None, want, now),
+            (Self::Concurrency(params), Some(State::Concurrency(state))) => {
+                concurrency::decide(params, Some(state))
+            }
+            (Self::Concurrency(params), _) => concurrency::decide(params, None),
         }
     }
 
@@ -130,6 +141,10 @@ impl Algorithm {
                 token_bucket::settle(&params.bucket(), None, used, now).map(State::LeakyBucket)
             }
             (Self::SlidingLog(_), seen) => seen,
+            (Self::Concurrency(_), Some(State::Concurrency(state))) => {
+                concurrency::settle(Some(state), used).map(State::Concurrency)
+            }
+            (Self::Concurrency(_), _) => concurrency::settle(None, used).map(State::Concurrency),
         }
     }
 
@@ -146,6 +161,7 @@ impl Algorithm {
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
                 sliding_log::fresh_at(params, state)
             }
+            (Self::Concurrency(_), State::Concurrency(_)) => concurrency::fresh_at(),
             _ => Timestamp::MIN,
         }
     }
@@ -162,6 +178,8 @@ impl Algorithm {
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
                 sliding_log::in_debt(params, state)
             }
+            // Held slots are never forgotten.
+            (Self::Concurrency(_), State::Concurrency(_)) => true,
             _ => false,
         }
     }
@@ -179,6 +197,10 @@ impl Algorithm {
             Self::SlidingLog(params) => {
                 smallvec![params.rate().count(), params.rate().interval()]
             }
+            Self::Concurrency(params) => {
+                let lease = u64::try_from(params.lease().as_micros()).unwrap_or(u64::MAX);
+                smallvec![params.limit.get(), lease]
+            }
         }
     }
 
@@ -188,15 +210,18 @@ impl Algorithm {
             Self::TokenBucket(params) => params.burst.get(),
             Self::LeakyBucket(params) => params.bucket().burst.get(),
             Self::SlidingLog(params) => params.rate().count(),
+            Self::Concurrency(params) => params.limit.get(),
         }
     }
 
-    /// The whole seconds after which a bucket of which everything was taken is as new, rounded up.
-    pub fn window_seconds(&self) -> u64 {
+    /// The whole seconds after which a bucket of which everything was taken is as new, rounded up;
+    /// `None` where time alone does not make it so.
+    pub fn window_seconds(&self) -> Option<u64> {
         match self {
-            Self::TokenBucket(params) => params.refill_seconds(),
-            Self::LeakyBucket(params) => params.bucket().refill_seconds(),
-            Self::SlidingLog(params) => params.rate().interval().div_ceil(1_000_000),
+            Self::TokenBucket(params) => Some(params.refill_seconds()),
+            Self::LeakyBucket(params) => Some(params.bucket().refill_seconds()),
+            Self::SlidingLog(params) => Some(params.rate().interval().div_ceil(1_000_000)),
+            Self::Concurrency(_) => None,
         }
     }
 
@@ -211,6 +236,7 @@ impl Algorithm {
             Self::TokenBucket(_) => "token-bucket",
             Self::LeakyBucket(_) => "leaky-bucket",
             Self::SlidingLog(_) => "sliding-log",
+            Self::Concurrency(_) => "concurrency",
         }
     }
 }
@@ -224,6 +250,7 @@ impl fmt::Display for Algorithm {
                 write!(f, "{} at even spacing, queue {}", params.rate, params.queue())
             }
             Self::SlidingLog(params) => write!(f, "{} in any such interval", params.rate()),
+            Self::Concurrency(params) => write!(f, "{} at once", params.limit),
         }
     }
 }

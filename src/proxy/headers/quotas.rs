@@ -33,6 +33,9 @@ pub(in crate::proxy) fn write_quotas(
         if let Some(window) = quota.window {
             text.parameter(b";w=", window);
         }
+        if let Some(unit) = quota.unit {
+            text.unit(unit);
+        }
     }
     let state = text.0.len();
     for quota in quotas.iter().filter(told) {
@@ -74,6 +77,12 @@ impl Text {
         self.0.extend_from_slice(name.as_bytes());
         self.0.push(b'"');
         self
+    }
+
+    fn unit(&mut self, unit: &str) {
+        self.0.extend_from_slice(b";qu=\"");
+        self.0.extend_from_slice(unit.as_bytes());
+        self.0.push(b'"');
     }
 
     fn parameter(&mut self, name: &[u8; 3], number: u64) -> &mut Self {

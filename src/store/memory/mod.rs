@@ -16,7 +16,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use self::shard::{Due, Identity, Shard};
 use super::BucketAsk;
 use crate::limit::algorithm::sliding_log::{self, Log};
-use crate::limit::algorithm::{Algorithm, Difference, State, Want};
+use crate::limit::algorithm::{Algorithm, Difference, State, Want, concurrency};
 use crate::limit::decide::{Ask, Decided, PerAsk, decide};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
@@ -48,13 +48,19 @@ pub(super) struct Memory {
 
 /// Where an ask's bucket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// In its shard.
     Known,
     /// Not there yet, but there is room for it.
     New,
     /// The limit's shared one.
     Shared,
+}
+
+/// Where a slot was taken that is held.
+pub(super) struct Slot {
+    id: Identity,
+    place: Place,
 }
 
 /// A bucket that several keys share.
@@ -105,11 +111,59 @@ impl Memory {
         self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
     }
 
-    /// Decides over all asks at once and takes where the verdict is to pass.
-    pub(super) fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
-        match asks {
-            [ask] => self.decide_one(ask, now).unwrap_or_else(|| self.decide_all(asks, now)),
-            _ => self.decide_all(asks, now),
+    #[cfg(test)]
+    fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+        self.decide_in_place(asks, now).0
+    }
+
+    /// Decides over all asks at once and takes where the verdict is to pass. Says besides where each
+    /// ask's bucket was; a list that is too short stands for places of their own.
+    pub(super) fn decide_in_place(
+        &self,
+        asks: &[&BucketAsk<'_>],
+        now: Timestamp,
+    ) -> (Decided, PerAsk<Place>) {
+        if let [ask] = asks
+            && let Some(decided) = self.decide_one(ask, now)
+        {
+            return (decided, PerAsk::new());
+        }
+        self.decide_all(asks, now)
+    }
+
+    /// A slot that this ask took, in such a place.
+    pub(super) fn slot(&self, ask: &BucketAsk<'_>, place: Place) -> Slot {
+        let id = match place {
+            Place::Known | Place::New => self.identity(ask),
+            Place::Shared => self.shared_identity(ask),
+        };
+        Slot { id, place }
+    }
+
+    /// Gives a slot back where it was taken. Its bucket is still there: one with slots held never goes.
+    pub(super) fn release(&self, slot: &Slot) {
+        let Slot { id, place } = *slot;
+        let one_less = |state| match state {
+            State::Concurrency(state) => concurrency::settle(Some(state), Difference::Less(1)),
+            _ => None,
+        };
+        if place == Place::Shared {
+            let mut shared = unpoisoned(self.shared.lock());
+            let left = shared.get(&id).and_then(|bucket| one_less(bucket.state));
+            match (left, shared.get_mut(&id)) {
+                (Some(left), Some(bucket)) => bucket.state = State::Concurrency(left),
+                _ => drop(shared.remove(&id)),
+            }
+            return;
+        }
+        let mut shards = self.lock(&[id]);
+        let shard = shards.of(id);
+        match shard.state(id).and_then(one_less) {
+            Some(left) => {
+                let due = Due::new(concurrency::fresh_at(), true);
+                shard.put(id, State::Concurrency(left), due);
+            }
+            None => self.removed(usize::from(shard.remove(id))),
         }
     }
 
@@ -129,7 +183,7 @@ impl Memory {
         Some(decided)
     }
 
-    fn decide_all(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+    fn decide_all(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> (Decided, PerAsk<Place>) {
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut places: PerAsk<Place> = PerAsk::new();
@@ -183,7 +237,7 @@ impl Memory {
                 _ => {}
             }
         }
-        decided
+        (decided, places)
     }
 
     /// Writes what a decision made of a bucket, for which there is room.

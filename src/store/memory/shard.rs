@@ -167,6 +167,11 @@ impl Shard {
             + self.logs.values().map(Log::bytes).sum::<usize>()
     }
 
+    #[cfg(test)]
+    pub(super) fn lists(&self) -> usize {
+        self.logs.len()
+    }
+
     fn find(&self, identity: Identity) -> Option<usize> {
         let entries = &self.entries;
         self.places

@@ -69,6 +69,7 @@ impl Suffix {
             Algorithm::TokenBucket(_) => Self(""),
             Algorithm::LeakyBucket(_) => Self(":leaky-bucket"),
             Algorithm::SlidingLog(_) => Self(":sliding-log"),
+            Algorithm::Concurrency(_) => Self(":concurrency"),
         }
     }
 }
