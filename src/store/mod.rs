@@ -1,7 +1,8 @@
 //! Applies `limit::decide` atomically somewhere: to this process's buckets, or in Redis.
 //!
 //! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
-//! twins of the algorithms; `health` knows whether that server can decide; `fallback` puts the two
+//! twins of the algorithms (`lists.lua` for those that are lists); `slots` are what a request holds of
+//! either until it ends; `health` knows whether that server can decide; `fallback` puts the two
 //! together: limits of one node, and what each limit does while Redis is away. All workers of a
 //! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the
 //! runtime that made it.

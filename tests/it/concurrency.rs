@@ -47,9 +47,10 @@ fn api() -> (Upstream, Receiver<()>) {
     (api, told)
 }
 
+/// With one worker, what is given back reaches Redis before what is asked next.
 fn config(api: &Upstream, store: &str, limit: u64) -> String {
     format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 2\n{store}\n\
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{store}\n\
          [upstreams.api]\nservers = [\"{}\"]\n\
          [limits.slots]\nalgorithm = \"concurrency\"\nlimit = {limit}\nlease = \"1s\"\n\
          [limits.tokens]\nrate = \"1000/h\"\n\
@@ -244,4 +245,16 @@ fn a_drain_lets_slots_be_given_back() {
     drop(client);
     assert!(proxy.wait().success());
     wait_until("it is free", || is_free(&other));
+}
+
+#[test]
+fn of_scope_node_each_process_has_its_own() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let file = config(&api, &redis(&server), 1).replace("lease =", "scope = \"node\"\nlease =");
+    let (proxy, other) = (Tidegate::start(&file), Tidegate::start(&file));
+    let client = holding(&proxy, &told, HALF);
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    assert_eq!(get(other.address, "/", &[]).status, 200);
+    drop(client);
+    wait_until("it has ended", || is_free(&proxy));
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate::limit::algorithm::sliding_log::{self, Log, Params};
-use tidegate::limit::algorithm::{Difference, LUA, State, Want};
+use tidegate::limit::algorithm::{Algorithm, Difference, LUA, State, Want, concurrency};
 use tidegate::limit::decision::Outcome;
 use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::{Cost, EXACT, Rate};
+use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
 use tidegate::limit::time::Timestamp;
 
 use crate::support::redis::RedisServer;
@@ -211,4 +211,31 @@ fn every_permit_has_an_entry_of_its_own() {
     let counts: Vec<_> = answers.iter().map(count).collect();
     assert_eq!(counts, [4_500, 4_999, 5_001, 5_008, 5_011, 5_014, 5_015, 5_013, 5_014, 5_016]);
     assert!(answers == expected);
+}
+
+#[test]
+fn a_concurrency_limit_in_lua_is_the_one_in_rust() {
+    let server = RedisServer::start();
+    let lease = Duration::from_secs(7);
+    for (limit, held) in [(1, 0), (1, 1), (3, 0), (3, 2), (3, 3), (3, 9), (1_000_000_000, 5)] {
+        let params = concurrency::Params::new(Burst::new(limit).unwrap(), lease);
+        let figures = Algorithm::Concurrency(params).figures();
+        let script = format!(
+            "{LUA} local wait, left, moved, ends =
+             decide('concurrency', {{ {}, {} }}, 1, 0, {held}, 1000000)
+             return string.format('%.0f %.0f %s %.0f', wait, left, tostring(moved), ends or 0)",
+            figures[0], figures[1]
+        );
+        let said: String =
+            redis::cmd("EVAL").arg(script).arg(0).query(&mut server.connection()).unwrap();
+        let state = (held > 0).then_some(concurrency::State { held });
+        let step = concurrency::decide(&params, state);
+        let (wait, ends) = match step.decision.outcome {
+            Outcome::Allow => (0, 8 * SECOND),
+            Outcome::Reject { retry_after: Some(wait) } => (wait.as_micros(), 0),
+            outcome => panic!("{outcome:?}"),
+        };
+        assert_eq!(said, format!("{wait} {} false {ends}", step.decision.remaining));
+        assert_eq!(step.taken.is_some(), ends > 0);
+    }
 }
