@@ -361,19 +361,15 @@ fn a_million_keys() {
 #[test]
 #[ignore = "a measurement: run it alone, in release"]
 fn a_million_permits() {
-    let resident = || -> usize {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
-    };
     let params = sliding_log::Params::new(Rate::new(10_000, HOUR).unwrap()).unwrap();
     let ask = Ask { algorithm: Algorithm::SlidingLog(params), ..ask(1) };
     for (keys, permits) in [(1_000_000, 1), (100_000, 10), (10_000, 100), (100, 10_000)] {
-        let before = resident();
         let table = Table::of(1_000_000);
         for n in 0..permits {
             (0..keys).for_each(|key| assert!(table.take(&key.to_string(), ask, HOUR + n)));
         }
-        let each = (resident() - before) / 1_000_000;
-        println!("{each} bytes for each permit of {keys} logs of {permits}");
+        let bytes: usize =
+            table.memory.shards.iter().map(|shard| unpoisoned(shard.lock()).bytes()).sum();
+        println!("{} bytes for each permit of {keys} logs of {permits}", bytes / 1_000_000);
     }
 }
