@@ -171,10 +171,13 @@ mod decide {
     }
 
     fn ask(spec: &LimitSpec) -> Ask {
-        match (spec.figures, &spec.cost) {
-            (Figures::Limited(algorithm), CostSpec::Fixed(cost)) => {
-                Ask { algorithm, cost: *cost, patience: Patience::NONE, mode: Mode::Enforce }
-            }
+        match (&spec.figures, &spec.cost) {
+            (Figures::Limited(algorithm), CostSpec::Fixed(cost)) => Ask {
+                algorithm: *algorithm,
+                cost: *cost,
+                patience: Patience::NONE,
+                mode: Mode::Enforce,
+            },
             _ => unreachable!("the plan above has neither"),
         }
     }

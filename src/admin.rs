@@ -114,10 +114,11 @@ impl Admin {
         let rendered = process.metrics.render(&Snapshot {
             version: env!("CARGO_PKG_VERSION"),
             store_up: store.redis_up.unwrap_or(true),
-            waiting: 0,
+            waiting: process.waiting.held() as u64,
             connections: process.slots.open() as u64,
             memory_keys: store.keys as u64,
             shared_decisions: store.shared_uses,
+            unsettled: store.unsettled,
             log_dropped: self.dropped.count(),
             config_generation: process.config.generation(),
             config_valid: process.config.is_valid(),

@@ -3,18 +3,25 @@
 //! Data only. `config` makes it, a reload swaps it, everything on a request's way reads it.
 
 pub mod filter;
+pub mod response;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
+use smallvec::SmallVec;
 
 use self::filter::LogFilter;
-use crate::limit::algorithm::Algorithm;
+use self::response::{Statuses, UsedSource};
+use crate::limit::algorithm::fixed_window::windows::Schedule;
+use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::name::Name;
-use crate::limit::rate::Cost;
+use crate::limit::patience::Patience;
+use crate::limit::rate::{Burst, Cost};
+use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::request::client::Trust;
 use crate::request::exempt::Exempt;
@@ -132,6 +139,16 @@ pub struct LimitSpec {
     pub overrides: Overrides<Figures>,
     /// What a request takes.
     pub cost: CostSpec,
+    /// How long a request is held that would then pass; [`Patience::ENDLESS`] where the figures bound
+    /// it.
+    pub wait: Patience,
+    /// Requests that this process holds for it at once.
+    pub max_waiting: usize,
+    /// Other figures, tried in shadow on what its own figures decide: a limit whose name, figures and
+    /// mode are its own and all else this one's.
+    pub candidate: Option<Arc<Self>>,
+    /// The responses that count; what others had taken is given back. `None` is all of them.
+    pub count_when: Option<Statuses>,
     /// What it never looks at.
     pub exempt: Exempt,
     /// Whether its refusal counts. A limit that is off is in no route.
@@ -144,15 +161,68 @@ pub struct LimitSpec {
     pub reject: Option<Arc<AnswerSpec>>,
 }
 
+impl LimitSpec {
+    /// Whether what a request takes is known only when its response has ended.
+    pub fn is_settled(&self) -> bool {
+        self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
+    }
+}
+
 /// How much passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Figures {
+    /// As much as the algorithm lets pass.
+    Limited(Algorithm),
+    /// As much as a window of the calendar has.
+    Calendar(CalendarQuota),
+    /// Everything: the store is not asked.
+    Unlimited,
+    /// Nothing: the store is not asked.
+    Nothing,
+}
+
+/// So much in each day, week or month.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CalendarQuota {
+    /// Tokens of a window.
+    pub count: Burst,
+    /// When windows begin.
+    pub schedule: Arc<Schedule>,
+}
+
+/// `100000/month in Europe/Berlin`.
+impl fmt::Display for CalendarQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} in {}", self.count, self.schedule.unit(), self.schedule.zone())
+    }
+}
+
+/// How much passes, as of a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terms {
     /// As much as the algorithm lets pass.
     Limited(Algorithm),
     /// Everything: the store is not asked.
     Unlimited,
     /// Nothing: the store is not asked.
     Nothing,
+}
+
+impl Figures {
+    /// What they mean around this time: of a calendar only the windows next to it are known to an
+    /// algorithm.
+    pub fn at(&self, now: Timestamp) -> Terms {
+        match self {
+            Self::Limited(algorithm) => Terms::Limited(*algorithm),
+            Self::Calendar(CalendarQuota { count, schedule }) => {
+                let windows = schedule.around(now);
+                let params = fixed_window::Params { count: *count, windows };
+                Terms::Limited(Algorithm::FixedWindow(params))
+            }
+            Self::Unlimited => Terms::Unlimited,
+            Self::Nothing => Terms::Nothing,
+        }
+    }
 }
 
 /// What a request takes from a bucket.
@@ -168,6 +238,15 @@ pub enum CostSpec {
         default: Cost,
         /// The most it may say.
         max: Cost,
+    },
+    /// What the response says; it is settled when that has ended.
+    Response {
+        /// Where it says so.
+        source: UsedSource,
+        /// What is taken before, and in the end where the response does not say.
+        estimate: Cost,
+        /// The most that one request can take; `None` is 100 times the burst.
+        max: Option<u64>,
     },
 }
 
@@ -223,11 +302,11 @@ pub struct RouteSpec {
     pub action: Action,
     /// The places of its limits in [`Plan::limits`], in the file's order, without those that are
     /// off.
-    pub limits: Vec<usize>,
-    /// Changes to what goes upstream.
-    pub request_headers: HeaderChanges,
+    pub limits: SmallVec<[usize; 3]>,
+    /// Changes to what goes upstream; mostly there are none.
+    pub request_headers: Option<Box<HeaderChanges>>,
     /// Changes to what goes to the client.
-    pub response_headers: HeaderChanges,
+    pub response_headers: Option<Box<HeaderChanges>>,
 }
 
 /// What becomes of a route's requests.

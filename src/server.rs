@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
@@ -152,6 +152,7 @@ impl Server {
             config: ConfigState::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::new(&plan.store),
+            waiting: Arc::default(),
             slots: Arc::new(Slots::new(open_files.connections(&plan))),
             keys: plan.log.keys,
         });
@@ -290,6 +291,7 @@ impl Server {
         let finishing = async {
             sleep(delay).await;
             self.draining.send_replace(true);
+            self.process.waiting.end_at(Instant::now() + patience);
             let finished = async {
                 let mut look = every(DRAIN_LOOK);
                 while self.process.slots.listening() > 0 || self.process.slots.open() > 0 {

@@ -5,6 +5,7 @@
 //! | in-process buckets (sharded; a lock is held for one decision) | its listeners (`SO_REUSEPORT`) |
 //! | whether Redis answers; the breaker | its Redis connection |
 //! | throttle lines, connection slots (`max_connections`) | its upstream connections |
+//! | who waits for which limit (`max_waiting`) | the timers of those that wait on it |
 //! | each server's health and requests in flight | its metrics, summed when they are read |
 //! | the plan, as it is published | its reference to the plan in force |
 //!
@@ -27,7 +28,7 @@ use crate::plan::{KeyDisplay, Plan};
 use crate::proxy::serve::{self, Slots};
 use crate::proxy::{Active, Proxy};
 use crate::store::{self, Store};
-use crate::throttle::Throttle;
+use crate::throttle::{Throttle, Waiting};
 use crate::upstream::Upstream;
 use crate::upstream::balance::ServerState;
 
@@ -44,6 +45,8 @@ pub struct Process {
     pub throttled: Arc<Throttled>,
     /// The buckets in this process, and what is known of Redis.
     pub store: Arc<store::Shared>,
+    /// The requests that are held for a limit.
+    pub waiting: Arc<Waiting>,
     /// Client connections.
     pub slots: Arc<Slots>,
     /// How keys are shown; for the process's life.
@@ -142,9 +145,10 @@ pub async fn run(
 ) -> io::Result<()> {
     let published = orders.plan.borrow_and_update().clone();
     let metrics = process.metrics.worker(index);
-    let store = Store::new(process.store.clone(), &published.plan.store, process.keys);
+    let store = Arc::new(Store::new(process.store.clone(), &published.plan.store, process.keys));
     let throttle = Throttle {
         store,
+        waiting: process.waiting.clone(),
         log: process.throttled.clone(),
         metrics: metrics.clone(),
         keys: process.keys,
@@ -173,7 +177,11 @@ pub async fn run(
                     upstream.prune(Instant::now());
                 }
             }
-            _ = orders.stop.wait_for(|stop| *stop) => return Ok(()),
+            () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
+                // What the last responses used.
+                proxy.throttle().store.settled().await;
+                return Ok(());
+            }
         }
     }
 }

@@ -2,15 +2,22 @@
 
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
 use super::{ConfigFile, Ended, Failure, print};
+use crate::clock::Clock;
 use crate::config;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
+use crate::limit::patience::Patience;
+use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
-use crate::plan::{Action, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation};
+use crate::plan::{
+    Action, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation, Terms,
+};
 use crate::proxy;
 use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::host::Host;
@@ -45,7 +52,8 @@ pub(super) fn explain(explain: &Explain) -> Ended {
         .map_err(Failure::Config)?;
     let (method, uri) = request_line(&explain.request)?;
     let headers = headers(&explain.headers, &uri)?;
-    let asked = Asked { method, uri, headers, peer: explain.ip.to_canonical() };
+    let asked =
+        Asked { method, uri, headers, peer: explain.ip.to_canonical(), now: Clock::new().now() };
     let mut text = Text::default();
     describe(&loaded.plan, &asked, &mut text);
     print(text.0.trim_end());
@@ -58,6 +66,7 @@ struct Asked {
     uri: Uri,
     headers: HeaderMap,
     peer: IpAddr,
+    now: Timestamp,
 }
 
 fn request_line(text: &str) -> Result<(Method, Uri), Failure> {
@@ -117,7 +126,7 @@ fn sent(asked: &Asked, client: &Client, trust: &Trust) -> HeaderMap {
 
 /// The same walk as a request's, with words at each step.
 fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
-    let Asked { method, uri, headers, peer } = asked;
+    let Asked { method, uri, headers, peer, now } = asked;
     let host = match Host::of(uri, headers, Version::HTTP_11) {
         Ok(host) => host,
         Err(error) => return text.line("answer", format_args!("400: {error}")),
@@ -181,7 +190,7 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         text.line("limits", "none: everything passes");
     }
     for limit in &route.limits {
-        describe_limit(plan, &plan.limits[*limit], &view, text);
+        describe_limit(plan, &plan.limits[*limit], &view, *now, text);
     }
 }
 
@@ -276,7 +285,7 @@ fn conditions(route: &RouteSpec) -> Vec<String> {
     all
 }
 
-fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Text) {
+fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, now: Timestamp, text: &mut Text) {
     let name = &spec.name;
     if spec.exempt.covers(view) {
         return text.line("limit", format_args!("{name} does not apply: the request is exempt"));
@@ -284,7 +293,7 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     // What a limit in shadow cannot count, it lets pass.
     let refused = |error: &dyn fmt::Display| match spec.mode {
         Mode::Enforce => format!("{name} refuses it with 400: {error}"),
-        Mode::Shadow => format!("{name} (shadow) does not count it: {error}"),
+        Mode::Shadow | Mode::Candidate => format!("{name} (shadow) does not count it: {error}"),
     };
     let key = match spec.key.key(view) {
         Ok(Keyed::Key(key)) => key,
@@ -305,23 +314,88 @@ fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, text: &mut Tex
     let overridden = spec.overrides.find(&key);
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
-    let algorithm = match overridden.unwrap_or(&spec.figures) {
-        Figures::Unlimited => {
-            return text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
+    let figures = overridden.unwrap_or(&spec.figures);
+    let algorithm = match figures.at(now) {
+        Terms::Unlimited => {
+            text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
+            return describe_candidate(plan, spec, &key, (now, text));
         }
-        Figures::Nothing => {
-            return text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
+        Terms::Nothing => {
+            text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
+            return describe_candidate(plan, spec, &key, (now, text));
         }
-        Figures::Limited(algorithm) => algorithm,
+        Terms::Limited(algorithm) => algorithm,
     };
-    text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}"));
+    match figures {
+        Figures::Calendar(quota) => {
+            text.line("limit", format_args!("{name}{shadow}: {quota}{source}"));
+        }
+        _ => text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}")),
+    }
     if cost.get() > algorithm.capacity() {
         text.more(format_args!("costs {cost}, which never passes"));
+    } else if let CostSpec::Response { source, max, .. } = &spec.cost {
+        let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
+        text.more(format_args!(
+            "takes {cost} before, and in the end what {source} says, up to {most}"
+        ));
     } else if cost.get() > 1 {
         text.more(format_args!("costs {cost}"));
     }
+    describe_wait(spec, text);
+    if let Some(when) = &spec.count_when {
+        text.more(format_args!("given back unless the response's status is {when}"));
+    }
     describe_key(plan, spec, &key, text);
-    let name = BucketName { prefix: &plan.store.prefix, spec, key: &key };
+    describe_bucket(plan, spec, &key, &algorithm, text);
+    describe_candidate(plan, spec, &key, (now, text));
+}
+
+fn describe_wait(spec: &LimitSpec, text: &mut Text) {
+    let most = spec.max_waiting;
+    match (spec.mode, spec.wait) {
+        (_, Patience::NONE) => {}
+        (Mode::Shadow | Mode::Candidate, _) => text.more("nobody is held for it"),
+        (Mode::Enforce, Patience::ENDLESS) => {
+            text.more(format_args!("holds requests until their turn comes, {most} at once"));
+        }
+        (Mode::Enforce, wait) => {
+            let wait = Duration::from_micros(wait.as_micros());
+            text.more(format_args!("holds requests for up to {wait:?}, {most} at once"));
+        }
+    }
+}
+
+/// The figures that are tried in place of the limit's own: an override's stay.
+fn describe_candidate(
+    plan: &Plan,
+    spec: &LimitSpec,
+    key: &Key,
+    (now, text): (Timestamp, &mut Text),
+) {
+    let overridden = spec.overrides.find(key).is_some();
+    let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };
+    match candidate.figures.at(now) {
+        Terms::Limited(algorithm) => {
+            match &candidate.figures {
+                Figures::Calendar(quota) => text.more(format_args!("tries {quota} in shadow")),
+                _ => text.more(format_args!("tries {algorithm} in shadow")),
+            }
+            describe_bucket(plan, candidate, key, &algorithm, text);
+        }
+        Terms::Unlimited => text.more("tries unlimited in shadow"),
+        Terms::Nothing => text.more("tries in shadow to let nothing pass"),
+    }
+}
+
+fn describe_bucket(
+    plan: &Plan,
+    spec: &LimitSpec,
+    key: &Key,
+    algorithm: &Algorithm,
+    text: &mut Text,
+) {
+    let name = BucketName { prefix: &plan.store.prefix, spec, key };
     match (&plan.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
             text.more(format_args!("in Redis as {}", name.text(algorithm, plan.log.keys)));

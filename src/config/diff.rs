@@ -7,8 +7,11 @@ use std::time::Duration;
 use super::value::duration_text;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
+use crate::limit::patience::Patience;
+use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, UpstreamSpec,
+    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, Terms,
+    UpstreamSpec,
 };
 
 /// More are only counted: a log line is no place for ten thousand routes.
@@ -122,8 +125,8 @@ impl Changes {
         if old.scope != new.scope {
             anew.push("scope");
         }
-        if let (Figures::Limited(old), Figures::Limited(new)) = (old.figures, new.figures)
-            && old.name() != new.name()
+        if let (Some(old), Some(new)) = (algorithm(&old.figures), algorithm(&new.figures))
+            && old != new
         {
             anew.push("algorithm");
         }
@@ -133,20 +136,25 @@ impl Changes {
         if let (
             Figures::Limited(Algorithm::Concurrency(old)),
             Figures::Limited(Algorithm::Concurrency(new)),
-        ) = (old.figures, new.figures)
+        ) = (&old.figures, &new.figures)
         {
-            self.value(&format!("{title} limit"), &old.limit, &new.limit);
             self.duration(&format!("{title} lease"), old.lease(), new.lease());
         }
         let (old_figures, new_figures) = (figures(&old.figures), figures(&new.figures));
         if let (Some(old), Some(new)) = (old_figures.0, new_figures.0) {
             self.value(&format!("{title} rate"), &old, &new);
         }
-        if let (Some(old), Some(new)) = (old_figures.1, new_figures.1) {
-            self.value(&format!("{title} burst"), &old, &new);
+        if let (Some((what, old)), Some((what_now, new))) = (old_figures.1, new_figures.1)
+            && what == what_now
+        {
+            self.value(&format!("{title} {what}"), &old, &new);
         }
+        self.value(&format!("{title} wait"), &wait(old.wait), &wait(new.wait));
+        self.value(&format!("{title} max_waiting"), &old.max_waiting, &new.max_waiting);
+        self.value(&format!("{title} candidate"), &candidate(old), &candidate(new));
         self.some(&format!("{title} missing"), &old.key.missing, &new.key.missing);
         self.some(&format!("{title} cost"), &old.cost, &new.cost);
+        self.some(&format!("{title} count_when"), &old.count_when, &new.count_when);
         self.some(&format!("{title} exempt"), &old.exempt, &new.exempt);
         self.value(&format!("{title} mode"), &mode(old.mode), &mode(new.mode));
         self.some(&format!("{title} overrides"), &old.overrides, &new.overrides);
@@ -247,24 +255,53 @@ where
     kept.chain(added).collect()
 }
 
-/// Rate and burst as the file has them.
-fn figures(figures: &Figures) -> (Option<String>, Option<u64>) {
+/// The rate, where there is one, and what stands beside it, as the file has them.
+fn figures(figures: &Figures) -> (Option<String>, Option<(&'static str, u64)>) {
     match figures {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
-            (Some(params.rate.to_string()), Some(params.burst.get()))
+            (Some(params.rate.to_string()), Some(("burst", params.burst.get())))
+        }
+        Figures::Limited(Algorithm::LeakyBucket(params)) => {
+            (Some(params.rate.to_string()), Some(("queue", params.queue())))
         }
         Figures::Limited(Algorithm::SlidingLog(params)) => (Some(params.rate().to_string()), None),
-        Figures::Limited(Algorithm::Concurrency(_)) => (None, None),
+        Figures::Limited(Algorithm::Concurrency(params)) => {
+            (None, Some(("limit", params.limit.get())))
+        }
         Figures::Limited(algorithm) => (Some(algorithm.to_string()), None),
+        Figures::Calendar(quota) => (Some(quota.to_string()), None),
         Figures::Unlimited => (Some("unlimited".to_owned()), None),
         Figures::Nothing => (Some("0/s".to_owned()), None),
+    }
+}
+
+fn wait(patience: Patience) -> String {
+    match patience {
+        Patience::ENDLESS => "as the queue needs".to_owned(),
+        patience => duration_text(Duration::from_micros(patience.as_micros())),
+    }
+}
+
+fn candidate(limit: &LimitSpec) -> String {
+    match limit.candidate.as_ref().map(|candidate| &candidate.figures) {
+        Some(Figures::Limited(algorithm)) => algorithm.to_string(),
+        Some(other) => figures(other).0.unwrap_or_default(),
+        None => "none".to_owned(),
+    }
+}
+
+/// The algorithm's name, where there is one.
+fn algorithm(figures: &Figures) -> Option<&'static str> {
+    match figures.at(Timestamp::MIN) {
+        Terms::Limited(algorithm) => Some(algorithm.name()),
+        Terms::Unlimited | Terms::Nothing => None,
     }
 }
 
 fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
+        Mode::Shadow | Mode::Candidate => "shadow",
     }
 }
 
@@ -353,9 +390,25 @@ limits = ["per-client", "total"]
             ),
             ("100/s\"", "100/s\"\nburst = 7", "limits.per-client burst 100 -> 7"),
             ("100/s\"", "unlimited\"", "limits.per-client rate 100/s -> unlimited"),
+            (
+                "100/s\"",
+                "100/m\"\nalgorithm = \"fixed-window\"",
+                "limits.per-client begins anew: algorithm changed|limits.per-client rate 100/s -> \
+                 100/m from a key's first request",
+            ),
             ("[\"ip\"]", "[\"path\"]", "limits.per-client begins anew: key changed"),
             ("1000/s\"", "1000/s\"\nscope = \"node\"", "limits.total begins anew: scope changed"),
             ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
+            (
+                "1000/s\"",
+                "1000/s\"\ncost = { response_header = \"x-used\", estimate = 5 }",
+                "limits.total cost changed",
+            ),
+            (
+                "1000/s\"",
+                "1000/s\"\ncount_when = { status = [\"401\"] }",
+                "limits.total count_when changed",
+            ),
             (
                 "1000/s\"",
                 "1000/s\"\nmode = \"off\"",
@@ -370,6 +423,22 @@ limits = ["per-client", "total"]
                 "rate = \"1000/s\"",
                 "algorithm = \"concurrency\"\nlimit = 5",
                 "limits.total begins anew: algorithm changed",
+            ),
+            (
+                "rate = \"100/s\"",
+                "rate = \"100/s\"\nalgorithm = \"leaky-bucket\"\nqueue = 5",
+                "limits.per-client begins anew: algorithm changed|\
+                 limits.per-client wait 0s -> as the queue needs",
+            ),
+            (
+                "100/s\"",
+                "100/s\"\nwait = \"2s\"\nmax_waiting = 5",
+                "limits.per-client wait 0s -> 2s|limits.per-client max_waiting 1000 -> 5",
+            ),
+            (
+                "100/s\"",
+                "100/s\"\ncandidate = { rate = \"50/s\", burst = 60 }",
+                "limits.per-client candidate none -> 50/s, burst 60",
             ),
             ("75s", "1m", "server.idle_timeout 75s -> 1m"),
             ("3001", "3002", "upstreams.other servers changed"),

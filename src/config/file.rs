@@ -91,9 +91,9 @@ impl<'c> Section<'c> {
         item
     }
 
-    /// Whether the file has this field of a later version.
-    pub(super) fn later(&self, name: &str) -> bool {
-        self.entries.iter().any(|entry| entry.name == name)
+    /// Whether the file has such a field that nobody took yet.
+    pub(super) fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
+        self.entries.iter().any(|entry| fits(entry.name))
     }
 
     pub(super) fn duration(&mut self, name: &str, zero: Zero, default: Duration) -> Duration {

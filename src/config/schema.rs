@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::fields::{
-    ADMIN, COST, EXEMPT, Fallback, Field, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT, RESPOND,
-    ROOT, ROUTE, SERVER, STORE, Shape, UPSTREAM,
+    ADMIN, CANDIDATE, COST, COUNT_WHEN, EXEMPT, Fallback, Field, HEADERS, Kind, LIMIT, LOG,
+    OVERRIDE, REJECT, RESPOND, RESPONSE_COST, ROOT, ROUTE, SERVER, STORE, Shape, UPSTREAM,
 };
 
 /// A variable may stand anywhere in a string.
@@ -25,8 +25,22 @@ pub fn json() -> String {
 /// A Markdown table for each section of `proxy.toml`, under a heading each.
 pub fn markdown() -> String {
     let sections = [
-        &SERVER, &UPSTREAM, &LIMIT, &COST, &EXEMPT, &OVERRIDE, &ROUTE, &RESPOND, &HEADERS, &STORE,
-        &REJECT, &LOG, &ADMIN,
+        &SERVER,
+        &UPSTREAM,
+        &LIMIT,
+        &COST,
+        &RESPONSE_COST,
+        &COUNT_WHEN,
+        &EXEMPT,
+        &CANDIDATE,
+        &OVERRIDE,
+        &ROUTE,
+        &RESPOND,
+        &HEADERS,
+        &STORE,
+        &REJECT,
+        &LOG,
+        &ADMIN,
     ];
     sections.map(section_table).join("\n")
 }
@@ -52,7 +66,8 @@ fn heading(shape: &Shape) -> String {
     }
     match shape.title {
         "overrides" => "`overrides` of a limit".to_owned(),
-        "cost" | "exempt" => format!("`{}` of a limit", shape.title),
+        "cost by response" => "`cost` of a limit, told by the response".to_owned(),
+        "cost" | "count_when" | "exempt" | "candidate" => format!("`{}` of a limit", shape.title),
         "respond" => "`respond` of a route".to_owned(),
         _ => "`request_headers` and `response_headers` of a route".to_owned(),
     }
@@ -112,7 +127,7 @@ fn kind_schema(kind: &Kind) -> Json {
         Kind::Whole { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Duration => pattern(r"[0-9]+(ms|s|m|h|d)"),
         Kind::Size => pattern(r"[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)"),
-        Kind::Rate => pattern(r"unlimited|[0-9]+/([0-9]*(s|m|h|d|w)|[0-9]+(ms|us))"),
+        Kind::Rate => pattern(r"unlimited|[0-9]+/([0-9]*(s|m|h|d|w)|[0-9]+(ms|us)|month)"),
         Kind::Network => pattern(r"[0-9a-fA-F:.]+(/[0-9]{1,3})?"),
         Kind::Text => json!({ "type": "string" }),
         Kind::Word(words) => {
@@ -144,9 +159,24 @@ mod tests {
     use super::*;
 
     fn every_field() -> impl Iterator<Item = (&'static Shape, &'static Field)> {
-        let shapes: [&'static Shape; 14] = [
-            &ROOT, &SERVER, &UPSTREAM, &LIMIT, &COST, &EXEMPT, &OVERRIDE, &ROUTE, &RESPOND,
-            &HEADERS, &STORE, &REJECT, &LOG, &ADMIN,
+        let shapes: [&'static Shape; 17] = [
+            &ROOT,
+            &SERVER,
+            &UPSTREAM,
+            &LIMIT,
+            &COST,
+            &RESPONSE_COST,
+            &COUNT_WHEN,
+            &EXEMPT,
+            &CANDIDATE,
+            &OVERRIDE,
+            &ROUTE,
+            &RESPOND,
+            &HEADERS,
+            &STORE,
+            &REJECT,
+            &LOG,
+            &ADMIN,
         ];
         shapes.into_iter().flat_map(|shape| shape.fields.iter().map(move |field| (shape, field)))
     }
@@ -160,7 +190,7 @@ mod tests {
         let upstream = &schema["properties"]["upstreams"]["additionalProperties"];
         assert_eq!(upstream["required"], json!(["servers"]));
         assert_eq!(limit["additionalProperties"], false);
-        assert!(limit["properties"].get("candidate").is_none());
+        assert!(limit["properties"].get("type").is_none());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method, StatusCode, Version};
 use smallvec::SmallVec;
 
 use super::decode::Framing;
-use super::fields::Fields;
+use super::fields::{Fields, Kind, Lines, write_line};
 use super::tokens::has_token;
 
 /// The answer to a client that waits before it sends a body.
@@ -93,29 +93,31 @@ pub fn write_head(
     };
     let mut trailers = SmallVec::new();
     let (mut has_date, mut has_connection) = (false, false);
-    for (name, value) in head.fields.iter() {
-        match name {
+    let mut lines = Lines::default();
+    for field in head.fields.iter() {
+        match field.kind() {
             // A response to HEAD says what the one to GET would.
-            b"content-length" if head.size == Size::Empty && asked.method == Method::HEAD => {}
-            b"content-length" | b"transfer-encoding" => continue,
-            b"trailer" if !chunked => continue,
-            b"trailer" if asked.takes_trailers => {
-                let names = value.split(|byte| *byte == b',');
+            Kind::Length if head.size == Size::Empty && asked.method == Method::HEAD => {}
+            Kind::Length | Kind::Coding => continue,
+            Kind::Trailer if !chunked => continue,
+            Kind::Trailer if asked.takes_trailers => {
+                let names = field.value().split(|byte| *byte == b',');
                 trailers.extend(
                     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()),
                 );
             }
-            b"connection" => {
+            Kind::Connection => {
                 has_connection = true;
-                if has_token(value, b"close") {
+                if has_token(field.value(), b"close") {
                     persistence = Persistence::Close;
                 }
             }
-            b"date" => has_date = true,
-            _ => {}
+            Kind::Date => has_date = true,
+            Kind::Trailer | Kind::Hop | Kind::Other => {}
         }
-        write_field(out, name, value);
+        lines.write(field, out);
     }
+    lines.end(out);
     match (framing, head.size) {
         (Framing::Chunked, _) => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         (Framing::Length(_), Size::Known(length)) => write_length(out, length),
@@ -142,9 +144,9 @@ pub fn write_head(
         }
     }
     if !has_date {
-        out.extend_from_slice(b"date: ");
-        out.extend_from_slice(head.date);
-        out.extend_from_slice(b"\r\n");
+        let mut line = *b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+        line[6..35].copy_from_slice(head.date);
+        out.extend_from_slice(&line);
     }
     out.extend_from_slice(b"\r\n");
     (BodyFrame { framing, trailers }, persistence)
@@ -160,13 +162,6 @@ fn write_status_line(out: &mut Vec<u8>, head: &ResponseHead<'_>, version: Versio
     out.push(b' ');
     let usual = || head.status.canonical_reason().unwrap_or("Unnamed").as_bytes();
     out.extend_from_slice(head.reason.unwrap_or_else(usual));
-    out.extend_from_slice(b"\r\n");
-}
-
-fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -214,7 +209,8 @@ pub fn write_last_chunk(out: &mut Vec<u8>, frame: &BodyFrame, trailers: Option<&
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers.into_iter().flatten() {
         if frame.trailers.contains(name) && may_trail(name) {
-            write_field(out, name.as_str().as_bytes(), value.as_bytes());
+            let value = |out: &mut Vec<u8>| out.extend_from_slice(value.as_bytes());
+            write_line(out, name.as_str().as_bytes(), value);
         }
     }
     out.extend_from_slice(b"\r\n");
@@ -264,7 +260,7 @@ mod tests {
         let mut put_in = Fields::default();
         for (name, value) in fields {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            put_in.append(name, HeaderValue::from_static(value));
+            put_in.append(&name, &HeaderValue::from_static(value));
         }
         let status = StatusCode::from_u16(status).unwrap();
         let fields = &put_in;
@@ -408,7 +404,7 @@ mod tests {
         let own = text(&fields);
         assert!(own.starts_with("HTTP/1.1 299 Fine\r\n"), "{own}");
         assert!(own.ends_with("\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n"), "{own}");
-        fields.insert(DATE, HeaderValue::from_static("another"));
+        fields.insert(&DATE, &HeaderValue::from_static("another"));
         assert_eq!(text(&fields).matches("date: ").count(), 1);
     }
 

@@ -13,3 +13,4 @@ pub mod request;
 pub mod response;
 pub mod server;
 mod tokens;
+mod usual;

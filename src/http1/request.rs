@@ -4,17 +4,19 @@
 //! what is merely odd is for whoever routes the request.
 
 use std::fmt;
+use std::ops::Range;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
 };
-use http::{HeaderMap, Method, Request, StatusCode, Uri, Version, request};
+use http::{HeaderMap, Method, StatusCode, Uri, Version, request};
 use httparse::Status;
 use smallvec::SmallVec;
 
 use super::decode::Framing;
 use super::tokens::{has_token, is_last_token, whole_number};
+use super::usual;
 
 /// The most header fields of a request.
 pub const MOST_FIELDS: usize = 100;
@@ -22,11 +24,9 @@ pub const MOST_FIELDS: usize = 100;
 /// The most bytes of a target: no more fit into a [`Uri`].
 const LONGEST_TARGET: usize = 65_534;
 
-/// A request's head, and what it says about its body and its connection.
-#[derive(Debug)]
+/// What a request's head says about its body and its connection.
+#[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// Method, target, version and fields. A length beside a transfer coding has been left out.
-    pub parts: request::Parts,
     /// How the body's end is known.
     pub framing: Framing,
     /// Whether the client may send another request afterwards.
@@ -78,26 +78,35 @@ pub struct HeadReader {
     most: usize,
     /// Bytes that were looked at before, in which there was no end of a head.
     seen: usize,
+    /// Bytes of empty lines before it.
+    skipped: usize,
 }
 
 impl HeadReader {
     /// For heads of at most `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self { most, seen: 0 }
+        Self { most, seen: 0, skipped: 0 }
     }
 
-    /// Takes a head out of what was read, if all of it is there. Its fields share `buffer`'s memory
-    /// and are put into `fields`, an empty map whose memory is to be used again.
+    /// Takes a head out of what was read, if all of it is there. Its method, target, version and
+    /// fields are put into `parts`, in place of what is there; they share `buffer`'s memory. A length
+    /// beside a transfer coding is left out.
     ///
     /// # Errors
     /// Where it is none. Nothing can be read off the connection any more then.
     pub fn next(
         &mut self,
         buffer: &mut BytesMut,
-        fields: &mut HeaderMap,
+        parts: &mut request::Parts,
     ) -> Result<Option<Head>, HeadFault> {
         if self.seen == 0 {
+            let before = buffer.len();
             skip_empty_lines(buffer);
+            // Whoever sends nothing else, and fast, leaves nobody the time to look at the time.
+            self.skipped += before - buffer.len();
+            if self.skipped > self.most {
+                return Err(HeadFault::TooLarge);
+            }
         }
         if buffer.is_empty() {
             return Ok(None);
@@ -105,9 +114,9 @@ impl HeadReader {
         // The first piece is mostly all of it; later ones are parsed once they bring an end.
         if self.seen == 0 || has_end(buffer.get(self.seen.saturating_sub(3)..).unwrap_or_default())
         {
-            let parsed = parse(buffer, fields, self.most)?;
+            let parsed = parse(buffer, parts, self.most)?;
             if parsed.is_some() {
-                self.seen = 0;
+                (self.seen, self.skipped) = (0, 0);
                 return Ok(parsed);
             }
         }
@@ -137,22 +146,67 @@ fn has_end(bytes: &[u8]) -> bool {
     })
 }
 
-/// Where a field stands in a head.
-struct Place {
-    name: (usize, usize),
-    value: (usize, usize),
+/// Where the parts of a head stand.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) method: Method,
+    pub(super) target: Range<usize>,
+    pub(super) version: Version,
+    /// Bytes of the whole head.
+    pub(super) length: usize,
 }
+
+/// Where a field stands in a head: name and value.
+pub(super) type Place = (Range<usize>, Range<usize>);
+
+/// The places of a head's fields: most heads have fewer.
+pub(super) type Places = SmallVec<[Place; 32]>;
 
 fn parse(
     buffer: &mut BytesMut,
-    fields: &mut HeaderMap,
+    parts: &mut request::Parts,
     most: usize,
 ) -> Result<Option<Head>, HeadFault> {
+    let mut places = Places::new();
+    let line = match usual::read_request(buffer, &mut places) {
+        Some(line) => line,
+        None => match read_any(buffer, &mut places)? {
+            Some(line) => line,
+            None => return Ok(None),
+        },
+    };
+    let Line { method, target, version, length } = line;
+    if length > most {
+        return Err(HeadFault::TooLarge);
+    }
+    if target.len() > LONGEST_TARGET {
+        return Err(HeadFault::TargetTooLong);
+    }
+    let bytes = buffer.split_to(length).freeze();
+    let uri = Uri::from_maybe_shared(bytes.slice(target)).map_err(|_| HeadFault::Malformed)?;
+    if !parts.headers.is_empty() {
+        parts.headers.clear();
+    }
+    let said = read_fields(&bytes, &places, version, &mut parts.headers)?;
+    parts.method = method;
+    parts.uri = uri;
+    parts.version = version;
+    let framing = said.framing();
+    let awaits_continue = said.expects && version == Version::HTTP_11 && framing != Framing::None;
+    Ok(Some(Head {
+        framing,
+        keeps_alive: said.keeps_alive,
+        awaits_continue,
+        takes_trailers: said.takes_trailers,
+    }))
+}
+
+/// Reads a head that may be written in any way that HTTP allows, if all of it is there.
+fn read_any(buffer: &[u8], places: &mut Places) -> Result<Option<Line>, HeadFault> {
+    places.clear();
     let mut space = [const { std::mem::MaybeUninit::uninit() }; MOST_FIELDS];
-    let mut places: SmallVec<[Place; 32]> = SmallVec::new();
     let mut parsed = httparse::Request::new(&mut []);
     let length = match parsed.parse_with_uninit_headers(buffer, &mut space) {
-        Ok(Status::Complete(length)) if length > most => return Err(HeadFault::TooLarge),
         Ok(Status::Complete(length)) => length,
         Ok(Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => return Err(HeadFault::TooLarge),
@@ -160,38 +214,20 @@ fn parse(
     };
     let place = |part: &[u8]| {
         let start = part.as_ptr().addr() - buffer.as_ptr().addr();
-        (start, start + part.len())
+        start..start + part.len()
     };
     let (Some(method), Some(target), Some(minor)) = (parsed.method, parsed.path, parsed.version)
     else {
         return Err(HeadFault::Malformed);
     };
-    if target.len() > LONGEST_TARGET {
-        return Err(HeadFault::TargetTooLong);
-    }
-    let method = Method::from_bytes(method.as_bytes()).map_err(|_| HeadFault::Malformed)?;
-    let target = place(target.as_bytes());
     for field in parsed.headers.iter() {
-        places.push(Place { name: place(field.name.as_bytes()), value: place(field.value) });
+        places.push((place(field.name.as_bytes()), place(field.value)));
     }
-    let version = if minor == 1 { Version::HTTP_11 } else { Version::HTTP_10 };
-    let bytes = buffer.split_to(length).freeze();
-    let uri = bytes.slice(target.0..target.1);
-    let uri = Uri::from_maybe_shared(uri).map_err(|_| HeadFault::Malformed)?;
-    let said = read_fields(&bytes, &places, version, fields)?;
-    let (mut parts, ()) = Request::new(()).into_parts();
-    parts.method = method;
-    parts.uri = uri;
-    parts.version = version;
-    parts.headers = std::mem::take(fields);
-    let framing = said.framing();
-    let awaits_continue = said.expects && version == Version::HTTP_11 && framing != Framing::None;
-    Ok(Some(Head {
-        parts,
-        framing,
-        keeps_alive: said.keeps_alive,
-        awaits_continue,
-        takes_trailers: said.takes_trailers,
+    Ok(Some(Line {
+        method: Method::from_bytes(method.as_bytes()).map_err(|_| HeadFault::Malformed)?,
+        target: place(target.as_bytes()),
+        version: if minor == 1 { Version::HTTP_11 } else { Version::HTTP_10 },
+        length,
     }))
 }
 
@@ -240,10 +276,13 @@ fn read_fields(
     let mut has_length = false;
     fields.reserve(places.len());
     for place in places {
-        let name = bytes.get(place.name.0..place.name.1).unwrap_or_default();
-        let name = HeaderName::from_bytes(name).map_err(|_| HeadFault::Malformed)?;
-        let value = HeaderValue::from_maybe_shared(bytes.slice(place.value.0..place.value.1))
-            .map_err(|_| HeadFault::Malformed)?;
+        let (name, value) = place.clone();
+        let name = match bytes.get(name).unwrap_or_default() {
+            b"host" => HOST,
+            name => HeaderName::from_bytes(name).map_err(|_| HeadFault::Malformed)?,
+        };
+        let value =
+            HeaderValue::from_maybe_shared(bytes.slice(value)).map_err(|_| HeadFault::Malformed)?;
         match name {
             CONTENT_LENGTH => {
                 let length = whole_number(value.as_bytes()).ok_or(HeadFault::Malformed)?;
@@ -297,15 +336,35 @@ mod tests {
 
     const MOST: usize = 8 * 1024;
 
+    /// A head with its parts.
+    #[derive(Debug)]
+    struct Whole {
+        parts: request::Parts,
+        head: Head,
+    }
+
+    impl std::ops::Deref for Whole {
+        type Target = Head;
+
+        fn deref(&self) -> &Head {
+            &self.head
+        }
+    }
+
+    fn no_parts() -> request::Parts {
+        http::Request::new(()).into_parts().0
+    }
+
     /// All heads of requests without bodies that come in these pieces, and how it ended.
-    fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> (Vec<Head>, Result<(), HeadFault>) {
+    fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> (Vec<Whole>, Result<(), HeadFault>) {
         let (mut reader, mut buffer) = (HeadReader::new(MOST), BytesMut::new());
         let mut heads = Vec::new();
         for piece in pieces {
             buffer.extend_from_slice(piece);
             loop {
-                match reader.next(&mut buffer, &mut HeaderMap::new()) {
-                    Ok(Some(head)) => heads.push(head),
+                let mut parts = no_parts();
+                match reader.next(&mut buffer, &mut parts) {
+                    Ok(Some(head)) => heads.push(Whole { parts, head }),
                     Ok(None) => break,
                     Err(fault) => return (heads, Err(fault)),
                 }
@@ -314,14 +373,14 @@ mod tests {
         (heads, Ok(()))
     }
 
-    fn one(text: &str) -> Result<Head, HeadFault> {
+    fn one(text: &str) -> Result<Whole, HeadFault> {
         let (mut heads, end) = read([text.as_bytes()]);
         end?;
         assert_eq!(heads.len(), 1, "{text}");
         Ok(heads.remove(0))
     }
 
-    fn with(fields: &str) -> Result<Head, HeadFault> {
+    fn with(fields: &str) -> Result<Whole, HeadFault> {
         one(&format!("POST /a?b HTTP/1.1\r\nhost: a\r\n{fields}\r\n"))
     }
 
@@ -423,12 +482,13 @@ mod tests {
                 "GET / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n",
             ),
             ("a line that does not end", TooLarge, &format!("GET /{long}")),
+            ("empty lines without end", TooLarge, &"\r\n".repeat(MOST)),
         ] {
             assert_eq!(one(text).map(|head| head.framing), Err(fault), "{name}");
         }
         let target = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(LONGEST_TARGET));
         let (mut reader, mut buffer) = (HeadReader::new(1 << 20), BytesMut::from(&*target));
-        let read = reader.next(&mut buffer, &mut HeaderMap::new());
+        let read = reader.next(&mut buffer, &mut no_parts());
         assert_eq!(read.map(|head| head.is_some()), Err(TargetTooLong));
     }
 
@@ -451,7 +511,7 @@ mod tests {
         prop::collection::vec(head, 1..4).prop_map(|heads| heads.concat())
     }
 
-    fn said(read: &(Vec<Head>, Result<(), HeadFault>)) -> String {
+    fn said(read: &(Vec<Whole>, Result<(), HeadFault>)) -> String {
         let heads: Vec<_> = read.0.iter().map(|head| format!("{head:?}")).collect();
         format!("{heads:#?}")
     }
@@ -471,6 +531,19 @@ mod tests {
             let whole = read([bytes]);
             prop_assert_eq!(said(&read(pieces)), said(&whole));
             prop_assert_eq!(said(&read(bytes.chunks(1))), said(&whole));
+        }
+
+        #[test]
+        fn the_usual_is_read_as_anything_else(text in messages()) {
+            let mut bytes = text.clone().into_bytes();
+            let mut places = Places::new();
+            if let Some(line) = usual::read_request(&mut bytes, &mut places) {
+                let mut others = Places::new();
+                let other = read_any(text.as_bytes(), &mut others).unwrap().unwrap();
+                prop_assert_eq!(format!("{line:?}"), format!("{other:?}"));
+                prop_assert_eq!(places, others);
+                prop_assert!(bytes.eq_ignore_ascii_case(text.as_bytes()));
+            }
         }
 
         #[test]

@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 
 use super::decode::Framing;
-use super::fields::{Fields, Place};
+use super::fields::{Fields, Kind, Place};
+use super::usual;
 
-/// The most bytes of a head.
+/// The most bytes of a head, and of the interim ones before it together.
 pub const MOST_HEAD: usize = 408 * 1024;
 /// The most fields of a head.
 pub const MOST_FIELDS: usize = 100;
@@ -73,6 +75,8 @@ impl std::error::Error for HeadFault {}
 pub struct HeadReader {
     /// As much of the buffer has been looked at in vain.
     looked: usize,
+    /// Bytes of interim responses that were passed over.
+    passed: usize,
 }
 
 impl HeadReader {
@@ -94,9 +98,18 @@ impl HeadReader {
             if news.is_empty() || (self.looked > 0 && !news.contains(&b'\n')) {
                 return self.wait(buffer);
             }
+            let before = buffer.len();
             match read(buffer, asked)? {
                 None => return self.wait(buffer),
-                Some(head) if is_interim(head.status) => self.looked = 0,
+                Some(head) if is_interim(head.status) => {
+                    self.looked = 0;
+                    // Without an end to them nobody would ever look at the time: there is always
+                    // something to read.
+                    self.passed += before - buffer.len();
+                    if self.passed > MOST_HEAD {
+                        return Err(HeadFault::TooLarge);
+                    }
+                }
                 Some(head) => return Ok(Some(head)),
             }
         }
@@ -112,7 +125,40 @@ fn is_interim(status: StatusCode) -> bool {
     status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
 }
 
+/// A head's parts, with names in lower case.
+#[derive(Debug)]
+pub(super) struct Parsed {
+    pub(super) version: Version,
+    pub(super) status: StatusCode,
+    /// Where the words behind the status stand, if they are not the usual ones.
+    pub(super) reason: Option<Range<usize>>,
+    pub(super) places: Vec<Place>,
+    pub(super) length: usize,
+}
+
 fn read(buffer: &mut BytesMut, asked: &Method) -> Result<Option<ResponseHead>, HeadFault> {
+    let parsed = match usual::read(buffer) {
+        Some(parsed) => Some(parsed),
+        None => parse(buffer)?,
+    };
+    let Some(Parsed { version, status, reason, places, length }) = parsed else { return Ok(None) };
+    if length > MOST_HEAD {
+        return Err(HeadFault::TooLarge);
+    }
+    let head = buffer.split_to(length).freeze();
+    let reason = reason.map(|place| Reason(head.slice(place)));
+    let fields = Fields::of(head, places);
+    let said = Said::by(&fields);
+    let framing = said.framing(status, version, asked)?;
+    let keeps = said.keeps(version)
+        && !(status == StatusCode::NO_CONTENT && said.announces_body())
+        && framing != Framing::UntilClose
+        && status != StatusCode::SWITCHING_PROTOCOLS;
+    Ok(Some(ResponseHead { status, version, reason, framing, keeps, fields }))
+}
+
+/// Parses whatever may be a head. `None` where more has to be read.
+fn parse(buffer: &mut [u8]) -> Result<Option<Parsed>, HeadFault> {
     let mut space = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
@@ -121,9 +167,6 @@ fn read(buffer: &mut BytesMut, asked: &Method) -> Result<Option<ResponseHead>, H
         &mut space,
     );
     let length = match parsed.map_err(HeadFault::Malformed)? {
-        httparse::Status::Complete(length) if length > MOST_HEAD => {
-            return Err(HeadFault::TooLarge);
-        }
         httparse::Status::Complete(length) => length,
         httparse::Status::Partial => return Ok(None),
     };
@@ -131,39 +174,27 @@ fn read(buffer: &mut BytesMut, asked: &Method) -> Result<Option<ResponseHead>, H
     let status = status.ok_or(HeadFault::Malformed(httparse::Error::Status))?;
     let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     let begin = buffer.as_ptr().addr();
-    let place = |bytes: &[u8]| {
-        let from = bytes.as_ptr().addr() - begin;
-        from..from + bytes.len()
+    // What is empty may stand outside the buffer: a reason that was left out is a constant.
+    let place = |bytes: &[u8]| match bytes {
+        [] => 0..0,
+        bytes => {
+            let from = bytes.as_ptr().addr() - begin;
+            from..from + bytes.len()
+        }
     };
     let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     let reason = reason.map(|reason| place(reason.as_bytes()));
-    let mut said = Said::default();
-    let mut came = Vec::with_capacity(response.headers.len());
-    for field in response.headers.iter() {
-        said.note(field.name.as_bytes(), field.value);
-        came.push(Place { name: place(field.name.as_bytes()), value: place(field.value) });
-    }
-
-    let mut head = buffer.split_to(length);
-    for Place { name, .. } in &came {
-        if let Some(name) = head.get_mut(name.clone()) {
+    let fields = response.headers.iter();
+    let fields: Vec<_> =
+        fields.map(|field| (place(field.name.as_bytes()), place(field.value))).collect();
+    let mut places = Vec::with_capacity(fields.len());
+    for (name, value) in fields {
+        if let Some(name) = buffer.get_mut(name.clone()) {
             name.make_ascii_lowercase();
         }
+        places.push(Place::of(buffer, name, value));
     }
-    let head = head.freeze();
-    let framing = said.framing(status, version, asked)?;
-    let reason = reason.map(|place| Reason(head.slice(place)));
-    let keeps = said.keeps(version)
-        && framing != Framing::UntilClose
-        && status != StatusCode::SWITCHING_PROTOCOLS;
-    Ok(Some(ResponseHead {
-        status,
-        version,
-        reason,
-        framing,
-        keeps,
-        fields: Fields::of(head, came),
-    }))
+    Ok(Some(Parsed { version, status, reason, places, length }))
 }
 
 /// What fields say about the body and the connection.
@@ -185,24 +216,37 @@ enum Length {
 }
 
 impl Said {
-    fn note(&mut self, name: &[u8], value: &[u8]) {
+    fn by(fields: &Fields) -> Self {
+        let mut said = Self::default();
+        for field in fields.iter() {
+            said.note(field.kind(), field.value());
+        }
+        said
+    }
+
+    fn note(&mut self, kind: Kind, value: &[u8]) {
         let tokens = || value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        if name.eq_ignore_ascii_case(b"content-length") {
-            for token in tokens() {
-                self.length = match (self.length, number(token)) {
-                    (Length::Unsaid, Some(length)) => Length::Bytes(length),
-                    (Length::Bytes(before), Some(length)) if before == length => self.length,
-                    _ => Length::Faulty,
-                };
+        match kind {
+            Kind::Length => {
+                for token in tokens() {
+                    self.length = match (self.length, number(token)) {
+                        (Length::Unsaid, Some(length)) => Length::Bytes(length),
+                        (Length::Bytes(before), Some(length)) if before == length => self.length,
+                        _ => Length::Faulty,
+                    };
+                }
             }
-        } else if name.eq_ignore_ascii_case(b"connection") {
-            for token in tokens() {
-                self.close |= token.eq_ignore_ascii_case(b"close");
-                self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+            Kind::Connection => {
+                for token in tokens() {
+                    self.close |= token.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+                }
             }
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            let last = tokens().next_back();
-            self.chunked = last.map(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+            Kind::Coding => {
+                let last = tokens().next_back();
+                self.chunked = last.map(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+            }
+            Kind::Trailer | Kind::Date | Kind::Hop | Kind::Other => {}
         }
     }
 
@@ -224,6 +268,12 @@ impl Said {
             (None, Length::Bytes(length)) => Ok(Framing::Length(length)),
             (None, Length::Faulty) => Err(HeadFault::Length),
         }
+    }
+
+    /// Whether a body is to be expected, be one allowed or not. One that comes after all must not be
+    /// taken for the next answer.
+    fn announces_body(&self) -> bool {
+        self.chunked.is_some() || !matches!(self.length, Length::Unsaid | Length::Bytes(0))
     }
 
     fn keeps(&self, version: Version) -> bool {
@@ -278,6 +328,10 @@ mod tests {
         assert_eq!(rest, b"abc");
         let (head, ..) = read_all(&Method::GET, "HTTP/1.0 200 OK\n\n").unwrap().unwrap();
         assert_eq!((head.version, head.reason), (Version::HTTP_10, None));
+        for line in ["HTTP/1.1 200", "HTTP/1.1 200 ", "HTTP/1.1 200 \u{e9}"] {
+            let (head, ..) = read_all(&Method::GET, &format!("{line}\r\n\r\n")).unwrap().unwrap();
+            assert_eq!(head.reason, Some(Reason(Bytes::new())), "{line}");
+        }
     }
 
     #[test]
@@ -338,6 +392,15 @@ mod tests {
             let (head, ..) = read_all(&Method::GET, &text).unwrap().unwrap();
             assert_eq!(head.keeps, keeps, "{version} {fields}");
         }
+        for (fields, keeps) in [
+            ("content-length: 0", true),
+            ("content-length: 5", false),
+            ("transfer-encoding: chunked", false),
+        ] {
+            let text = format!("HTTP/1.1 204 No Content\r\n{fields}\r\n\r\n");
+            let (head, ..) = read_all(&Method::GET, &text).unwrap().unwrap();
+            assert_eq!(head.keeps, keeps, "204 {fields}");
+        }
     }
 
     #[test]
@@ -349,6 +412,8 @@ mod tests {
         let (head, ..) = read_all(&Method::GET, "HTTP/1.1 101 X\r\n\r\n").unwrap().unwrap();
         assert!(head.status == 101 && !head.keeps);
         assert_eq!(read_all(&Method::GET, "HTTP/1.1 100 Continue\r\n\r\n"), Ok(None));
+        let endless = "HTTP/1.1 100 Continue\r\n\r\n".repeat(MOST_HEAD / 25 + 1);
+        assert_eq!(read_all(&Method::GET, &endless), Err(HeadFault::TooLarge));
     }
 
     #[test]
@@ -388,6 +453,31 @@ mod tests {
             let all = read_all(&Method::GET, text);
             prop_assert!(all != Ok(None));
             prop_assert_eq!(read_in(&Method::GET, text.as_bytes().chunks(size)), all);
+        }
+
+        #[test]
+        fn what_is_read_as_usual_is_what_the_parser_reads(
+            fields in prop::collection::vec(
+                prop_oneof![
+                    4 => "[a-zA-Z0-9_.-]{1,20}: ?[!-~é]([ -~é]{0,20}[!-~é])?",
+                    1 => "(Content-Length|connection|DATE): [0-9a-z]{0,4}",
+                    1 => "[ -~\t]{0,9}:?[ -~\\x00-\\xff]{0,9}",
+                ],
+                0..6,
+            ),
+            line in "HTTP/1.[01] (200 OK|404 Not Found|[0-9]{3} [A-Z]{0,2})",
+            end in prop_oneof![9 => Just("\r\n"), 1 => Just("\n"), 1 => Just("\r")],
+        ) {
+            let text = format!("{line}\r\n{}{end}\r\n", fields.join("\r\n"));
+            let mut bytes = text.clone().into_bytes();
+            if let Some(usual) = usual::read(&mut bytes) {
+                let parsed = parse(&mut text.into_bytes()).unwrap().unwrap();
+                let said = |parsed: Parsed| {
+                    let fields = Fields::of(Bytes::from(bytes.clone()), parsed.places);
+                    (parsed.version, parsed.status, parsed.reason, parsed.length, fields)
+                };
+                prop_assert_eq!(said(usual), said(parsed));
+            }
         }
 
         #[test]

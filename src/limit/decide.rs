@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::Mode;
 use super::algorithm::{Algorithm, State, Want};
-use super::decision::{Decision, Verdict};
+use super::decision::{Decision, Outcome, Verdict};
 use super::patience::Patience;
 use super::rate::Cost;
 use super::time::Timestamp;
@@ -43,11 +43,47 @@ pub struct Decided {
     pub verdict: Verdict,
 }
 
+/// Who refuses of a request's enforcing limits: as much as decides on who takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refusers {
+    /// Nobody.
+    #[default]
+    None,
+    /// The one at this place alone.
+    One(usize),
+    /// More than one.
+    Several,
+}
+
+impl Refusers {
+    /// Of these places with their modes and outcomes.
+    pub fn of(outcomes: impl IntoIterator<Item = (usize, Mode, Outcome)>) -> Self {
+        outcomes
+            .into_iter()
+            .filter(|(_, mode, outcome)| *mode == Mode::Enforce && !outcome.passes())
+            .fold(Self::None, |refusers, (place, ..)| match refusers {
+                Self::None => Self::One(place),
+                Self::One(_) | Self::Several => Self::Several,
+            })
+    }
+
+    /// Whether a limit that lets the request pass takes: where all enforcing ones do. One that stands
+    /// in for another does not ask for that other's word.
+    pub fn let_take(self, place: usize, mode: Mode) -> bool {
+        match self {
+            Self::None => true,
+            Self::One(by) => mode == Mode::Candidate && place == by + 1,
+            Self::Several => false,
+        }
+    }
+}
+
 /// Decides over `asks`, whose buckets are in `states` (`None` is a new bucket; a list that is too
 /// short stands for new buckets), at `now`.
 ///
 /// Either every enforcing limit allows, and then each limit that allows takes, those in shadow
-/// too; or one refuses, and none takes anything.
+/// too; or one refuses, and none takes anything, but for a candidate that stands in for the only one
+/// that refuses.
 pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided {
     let steps: PerAsk<_> = asks
         .iter()
@@ -61,16 +97,22 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided
         .filter(|(_, (ask, _))| ask.mode == Mode::Enforce)
         .map(|(place, (_, step))| (place, step.decision.outcome));
     let verdict = Verdict::over(enforcing);
-    let pass = verdict.passes();
-    let decisions = steps
-        .iter()
-        .map(|step| {
-            let remaining = if pass { step.decision.remaining } else { step.untouched };
-            Decision { remaining, ..step.decision }
-        })
-        .collect();
-    let writes =
-        steps.iter().map(|step| if pass { step.taken.or(step.kept) } else { step.kept }).collect();
+    let refusers = match verdict.passes() {
+        true => Refusers::None,
+        false => Refusers::of(
+            asks.iter()
+                .zip(&steps)
+                .enumerate()
+                .map(|(place, (ask, step))| (place, ask.mode, step.decision.outcome)),
+        ),
+    };
+    let (mut decisions, mut writes) = (PerAsk::new(), PerAsk::new());
+    for (place, (ask, step)) in asks.iter().zip(&steps).enumerate() {
+        let takes = refusers.let_take(place, ask.mode);
+        let remaining = if takes { step.decision.remaining } else { step.untouched };
+        decisions.push(Decision { remaining, ..step.decision });
+        writes.push(if takes { step.taken.or(step.kept) } else { step.kept });
+    }
     Decided { decisions, writes, verdict }
 }
 
@@ -80,7 +122,6 @@ mod tests {
 
     use super::*;
     use crate::limit::algorithm::token_bucket::{Params, State as Bucket};
-    use crate::limit::decision::Outcome;
     use crate::limit::rate::{Burst, Rate};
     use proptest::prelude::*;
 
@@ -117,16 +158,44 @@ mod tests {
 
     #[test]
     fn all_take_or_none() {
-        use Mode::{Enforce, Shadow};
+        use Mode::{Candidate, Enforce, Shadow};
         for (name, asks, expected) in [
             ("all allow", [ask(1, 9, 1, Enforce), ask(1, 9, 2, Enforce)], [2, 4]),
             ("one refuses", [ask(1, 9, 1, Enforce), ask(1, 2, 2, Enforce)], [1, 2]),
             ("a shadow refuses", [ask(1, 9, 1, Enforce), ask(1, 2, 2, Shadow)], [2, 2]),
             ("a shadow beside a refusal", [ask(1, 9, 1, Shadow), ask(1, 2, 2, Enforce)], [1, 2]),
             ("shadows alone", [ask(1, 1, 1, Shadow), ask(1, 9, 1, Shadow)], [1, 2]),
+            ("a candidate and its limit", [ask(1, 9, 1, Enforce), ask(1, 9, 2, Candidate)], [2, 4]),
+            ("a candidate refuses", [ask(1, 9, 1, Enforce), ask(1, 2, 2, Candidate)], [2, 2]),
+            ("a candidate's limit does", [ask(1, 1, 1, Enforce), ask(1, 9, 1, Candidate)], [1, 2]),
+            ("no limit before it", [ask(1, 9, 1, Candidate), ask(1, 1, 1, Enforce)], [1, 1]),
             ("never", [ask(1, 9, 1, Enforce), ask(1, 2, 3, Enforce)], [0, 0]),
         ] {
             assert_eq!(missing(&[&asks, &asks], at(HOUR)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_candidate_takes_where_all_do_but_its_own_limit() {
+        use Mode::{Candidate, Enforce, Shadow};
+        let (yes, no) = ([ask(1, 9, 1, Enforce)], [ask(1, 1, 2, Enforce)]);
+        let candidate = [ask(1, 9, 1, Candidate)];
+        for (name, asks, taken) in [
+            ("its own refuses", [no, candidate, yes], 1),
+            ("another refuses", [yes, candidate, no], 0),
+            ("both refuse", [no, candidate, no], 0),
+            ("the other is in shadow", [no, candidate, [ask(1, 1, 2, Shadow)]], 1),
+            ("it is not the one before", [no, yes, candidate], 0),
+            ("nobody refuses", [yes, candidate, yes], 1),
+        ] {
+            let asks = asks.as_flattened();
+            let place = asks.iter().position(|ask| ask.mode == Candidate).unwrap();
+            let decided = decide(asks, &[], at(HOUR));
+            assert_eq!(missing_of(decided.writes[place]), taken, "{name}");
+            assert_eq!(decided.decisions[place].remaining, 9 - taken, "{name}");
+            let others = decided.writes.iter().enumerate().filter(|(at, _)| *at != place);
+            let took = others.filter(|(_, write)| write.is_some()).count();
+            assert_eq!(took > 0, decided.verdict.passes(), "{name}");
         }
     }
 

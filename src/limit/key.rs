@@ -90,6 +90,13 @@ impl KeyBuilder {
         }
     }
 
+    /// Appends a value of which every byte stands for itself, such as an address.
+    pub(crate) fn push_plain(&mut self, value: &[u8]) {
+        debug_assert!(value.iter().all(|byte| stands_for_itself(*byte)));
+        self.separate();
+        self.text.extend_from_slice(value);
+    }
+
     /// Appends a value that the request does not have.
     pub fn push_absent(&mut self) {
         self.separate();

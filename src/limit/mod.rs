@@ -12,13 +12,17 @@ pub mod patience;
 pub mod rate;
 pub mod time;
 
-/// Whether a limit's refusal counts.
+/// Whether a limit's refusal counts. A limit is of the first or the second; an ask about its
+/// candidate may be of the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// It stops the request.
     Enforce,
     /// It is checked, counted and logged, and never stops a request.
     Shadow,
+    /// Like [`Mode::Shadow`], and it stands in for the limit that is asked right before it: what that
+    /// one refuses does not keep this one from taking.
+    Candidate,
 }
 
 /// Who shares a limit's buckets.

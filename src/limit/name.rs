@@ -3,7 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// One to 64 of `A-Z a-z 0-9 _ . -`: safe in a key, a header and a label as it stands.
+/// What the name of a limit's candidate has behind the limit's.
+const CANDIDATE: &str = ":candidate";
+
+/// One to 64 of `A-Z a-z 0-9 _ . -`: safe in a key, a header and a label as it stands. Or that of a
+/// limit's candidate, which no operator can give.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
@@ -13,6 +17,21 @@ impl Name {
         let fits = (1..=64).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
         fits.then(|| Self(text.into()))
+    }
+
+    /// The name of this limit's candidate.
+    pub fn of_candidate(&self) -> Self {
+        Self(format!("{}{CANDIDATE}", self.limit()).into())
+    }
+
+    /// The name of the limit whose candidate this is, or else this one.
+    pub fn limit(&self) -> &str {
+        self.0.strip_suffix(CANDIDATE).unwrap_or(&self.0)
+    }
+
+    /// Whether a candidate is called so.
+    pub fn is_of_candidate(&self) -> bool {
+        self.0.ends_with(CANDIDATE)
     }
 
     /// The name as written.
@@ -42,8 +61,17 @@ mod tests {
         for good in ["a", "per-client", "v1.2_x", &"x".repeat(64)] {
             assert!(Name::new(good).is_some(), "{good}");
         }
-        for bad in ["", "a b", "a/b", "ä", "a|b", "{a}", &"x".repeat(65)] {
+        for bad in ["", "a b", "a/b", "ä", "a|b", "{a}", &"x".repeat(65), "a:candidate"] {
             assert!(Name::new(bad).is_none(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_candidate_is_called_after_its_limit() {
+        let limit = Name::new("per-client").unwrap();
+        let candidate = limit.of_candidate();
+        assert_eq!(candidate.as_str(), "per-client:candidate");
+        assert_eq!((limit.limit(), candidate.limit()), ("per-client", "per-client"));
+        assert_eq!((limit.is_of_candidate(), candidate.is_of_candidate()), (false, true));
     }
 }

@@ -105,19 +105,68 @@ fn nearest(count: u64, interval: u64) -> Option<Rate> {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((unit, _)) = UNITS.iter().find(|(_, micros)| *micros == self.interval) {
-            return write!(f, "{}/{unit}", self.count);
+        write!(f, "{}/{}", self.count, Interval(self.interval))
+    }
+}
+
+/// A length of time for which something is counted, in whole microseconds, from 1 to
+/// [`MAX_INTERVAL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Interval(u64);
+
+impl Interval {
+    /// What is written `d`.
+    pub const DAY: Self = Self(UNITS[3].1);
+
+    /// What is written `w`.
+    pub const WEEK: Self = Self(UNITS[4].1);
+
+    /// `None` for 0 and above [`MAX_INTERVAL`].
+    pub fn from_micros(micros: u64) -> Option<Self> {
+        (1..=MAX_INTERVAL).contains(&micros).then_some(Self(micros))
+    }
+
+    /// In microseconds.
+    pub fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// In whole seconds, rounded up.
+    pub fn as_seconds(self) -> u64 {
+        self.0.div_ceil(UNITS[0].1)
+    }
+}
+
+/// As behind the stroke of a rate: `s`, `10m`, `250ms`.
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((unit, _)) = UNITS.iter().find(|(_, micros)| *micros == self.0) {
+            return f.write_str(unit);
         }
-        let longest =
-            UNITS.iter().take(4).rev().find(|(_, micros)| self.interval.is_multiple_of(*micros));
+        let longest = UNITS.iter().take(4).rev().find(|(_, micros)| self.0.is_multiple_of(*micros));
         match longest {
-            Some((unit, micros)) => write!(f, "{}/{}{unit}", self.count, self.interval / micros),
-            None if self.interval.is_multiple_of(1_000) => {
-                write!(f, "{}/{}ms", self.count, self.interval / 1_000)
-            }
-            None => write!(f, "{}/{}us", self.count, self.interval),
+            Some((unit, micros)) => write!(f, "{}{unit}", self.0 / micros),
+            None if self.0.is_multiple_of(1_000) => write!(f, "{}ms", self.0 / 1_000),
+            None => write!(f, "{}us", self.0),
         }
     }
+}
+
+/// The count and the interval of what is written like a rate, for algorithms that count whole requests
+/// and so take any two figures.
+///
+/// # Errors
+/// As of [`Rate::new`], but for [`RateError::Inexact`].
+pub fn count_and_interval(text: &str) -> Result<(u64, Interval), RateError> {
+    let (count, interval) = split(text)?;
+    if count == 0 {
+        return Err(RateError::ZeroCount);
+    }
+    if interval == 0 {
+        return Err(RateError::ZeroInterval);
+    }
+    let interval = Interval::from_micros(interval).filter(|_| count < EXACT);
+    Ok((count, interval.ok_or(RateError::TooLarge)?))
 }
 
 impl FromStr for Rate {
@@ -125,9 +174,15 @@ impl FromStr for Rate {
 
     /// `"100/s"`, `"1000/10m"`, `"5/250ms"`; units are `us`, `ms`, `s`, `m`, `h`, `d`, `w`.
     fn from_str(text: &str) -> Result<Self, RateError> {
-        let (count, interval) = text.split_once('/').ok_or(RateError::Syntax)?;
-        Self::new(whole(count)?, parse_interval(interval)?)
+        let (count, interval) = split(text)?;
+        Self::new(count, interval)
     }
+}
+
+/// Count and microseconds.
+fn split(text: &str) -> Result<(u64, u64), RateError> {
+    let (count, interval) = text.split_once('/').ok_or(RateError::Syntax)?;
+    Ok((whole(count)?, parse_interval(interval)?))
 }
 
 /// The microseconds of `s`, `10m`, `250ms` …

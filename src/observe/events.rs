@@ -43,6 +43,11 @@ pub fn admin_listening(address: SocketAddr) {
     info!(target: TARGET, %address, "admin listening");
 }
 
+/// So many settlements, since the last such line, did not reach Redis: what was reserved stays taken.
+pub fn costs_not_settled(error: &dyn Display, count: u64) {
+    warn!(target: TARGET, %error, count, "costs not settled");
+}
+
 /// An exchange with an upstream failed, and its client was told so.
 pub fn upstream_failed(error: &dyn Display, route: &str) {
     info!(target: TARGET, %error, route, "upstream failed");

@@ -7,9 +7,9 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, Heade
 use http::{Method, StatusCode};
 
 use super::body::ResponseBody;
-use super::headers::quotas;
+use super::headers::{Seen, quotas};
 use super::refusal::Refusal;
-use crate::http1::fields::Fields;
+use crate::http1::fields::{Fields, Kind};
 use crate::http1::response::Reason;
 use crate::plan::{AnswerBody, AnswerSpec};
 use crate::throttle::{Refused, Refusing};
@@ -38,31 +38,42 @@ pub(super) struct Answer {
     /// Words for it other than the usual ones.
     pub(super) reason: Option<Reason>,
     pub(super) fields: Fields,
-    pub(super) body: ResponseBody,
+    /// Until all of it was handed over.
+    pub(super) body: Option<ResponseBody>,
 }
 
 impl Answer {
     /// An answer of our own, without fields.
     pub(super) fn new(status: StatusCode, body: ResponseBody) -> Self {
-        Self { status, reason: None, fields: Fields::default(), body }
+        Self { status, reason: None, fields: Fields::default(), body: Some(body) }
+    }
+
+    /// The same, with the memory for its fields.
+    fn with_space(status: StatusCode, body: ResponseBody, fields: Fields) -> Self {
+        Self { status, reason: None, fields, body: Some(body) }
     }
 
     /// The connection ends with it.
     pub(super) fn close(&mut self) {
-        self.fields.insert(CONNECTION, CLOSE);
+        self.fields.insert(&CONNECTION, &CLOSE);
     }
 
     /// Whether the connection ends with it.
     pub(super) fn closes(&self) -> bool {
-        self.fields.values(&CONNECTION).any(|option| option == CLOSE.as_bytes())
+        self.fields.values_of(Kind::Connection).any(|option| option == CLOSE.as_bytes())
     }
 }
 
-/// Answers a request that was refused. `asked` is the request's headers, `default` the file's
-/// answer to a throttled client.
-pub(super) fn respond(refusal: &Refusal, asked: &HeaderMap, default: &AnswerSpec) -> Answer {
+/// Answers a request that was refused. `default` is the file's answer to a throttled client, `space`
+/// holds no fields but their memory.
+pub(super) fn respond(
+    refusal: &Refusal,
+    asked: Protocol,
+    default: &AnswerSpec,
+    space: Fields,
+) -> Answer {
     let mut answer = match refusal {
-        Refusal::Limits(Refused::Throttled(refusing)) => throttled(refusing, asked, default),
+        Refusal::Limits(Refused::Throttled(refusing)) => throttled(refusing, asked, default, space),
         Refusal::Method(allowed) => not_allowed(allowed),
         _ => {
             let (status, detail) = explain(refusal);
@@ -122,14 +133,8 @@ fn problem(status: StatusCode, detail: &str) -> Answer {
         status.as_u16(),
         quoted(detail)
     );
-    with_body(status, Some(PROBLEM_JSON), body)
-}
-
-fn with_body(status: StatusCode, kind: Option<HeaderValue>, body: impl Into<Bytes>) -> Answer {
     let mut answer = Answer::new(status, ResponseBody::whole(body));
-    if let Some(kind) = kind {
-        answer.fields.append(CONTENT_TYPE, kind);
-    }
+    answer.fields.append(&CONTENT_TYPE, &PROBLEM_JSON);
     answer
 }
 
@@ -139,35 +144,46 @@ fn not_allowed(allowed: &[Method]) -> Answer {
     let mut answer = problem(status, detail);
     let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
     if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
-        answer.fields.append(ALLOW, value);
+        answer.fields.append(&ALLOW, &value);
     }
     answer
 }
 
 /// The answer to a throttled client: plain HTTP or gRPC, with the same fields.
-fn throttled(refusing: &Refusing, asked: &HeaderMap, default: &AnswerSpec) -> Answer {
+fn throttled(
+    refusing: &Refusing,
+    asked: Protocol,
+    default: &AnswerSpec,
+    mut space: Fields,
+) -> Answer {
     let spec = &*refusing.answer;
-    let mut answer = if is_grpc(asked) {
-        let mut answer = with_body(StatusCode::OK, Some(GRPC), Bytes::new());
-        answer.fields.append(GRPC_STATUS, GRPC_EXHAUSTED);
-        answer.fields.append(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
-        answer
-    } else {
-        let status = spec.status;
-        match &spec.body {
-            AnswerBody::Problem => {
-                with_body(status, Some(PROBLEM_JSON), quota_exceeded(status, refusing))
-            }
-            AnswerBody::Text => with_body(status, Some(TEXT), say(refusing)),
-            AnswerBody::Empty => with_body(status, None, Bytes::new()),
-            AnswerBody::Custom(body) => with_body(status, Some(TEXT), body.clone()),
+    let fields = &mut space;
+    let (status, body) = match (asked, &spec.body) {
+        (Protocol::Grpc, _) => {
+            fields.append(&CONTENT_TYPE, &GRPC);
+            fields.append(&GRPC_STATUS, &GRPC_EXHAUSTED);
+            fields.append(&GRPC_MESSAGE, &HeaderValue::from_static("rate limit exceeded"));
+            (StatusCode::OK, Bytes::new())
+        }
+        (Protocol::Http, AnswerBody::Problem) => {
+            fields.append(&CONTENT_TYPE, &PROBLEM_JSON);
+            (spec.status, quota_exceeded(spec.status, refusing).into())
+        }
+        (Protocol::Http, AnswerBody::Text) => {
+            fields.append(&CONTENT_TYPE, &TEXT);
+            (spec.status, say(refusing).into())
+        }
+        (Protocol::Http, AnswerBody::Empty) => (spec.status, Bytes::new()),
+        (Protocol::Http, AnswerBody::Custom(body)) => {
+            fields.append(&CONTENT_TYPE, &TEXT);
+            (spec.status, body.clone())
         }
     };
     if let (true, Some(wait)) = (spec.retry_after, refusing.retry_after) {
-        quotas::write_retry_after(&mut answer.fields, wait);
+        quotas::write_retry_after(fields, wait);
     }
-    quotas::write_quotas(&mut answer.fields, &refusing.quotas, default, refusing.retry_after);
-    answer
+    quotas::write_quotas(fields, &refusing.quotas, default, refusing.retry_after);
+    Answer::with_space(status, ResponseBody::whole(body), space)
 }
 
 fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {
@@ -175,8 +191,7 @@ fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {
     let detail = if refusing.retry_after.is_some() { "" } else { NEVER };
     // Piece by piece, because a crowd that is rejected must cost little, and the formatting
     // machinery costs ten times as much. Names need no escapes.
-    let mut body = String::with_capacity(320);
-    for piece in [
+    let pieces = [
         r#"{"type":""#,
         QUOTA_EXCEEDED,
         r#"","title":""#,
@@ -185,7 +200,12 @@ fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {
         status.as_str(),
         detail,
         r#","violated-policies":["#,
-    ] {
+    ];
+    let names = refusing.violated().map(|name| name.as_str().len() + 3).sum::<usize>();
+    // Exactly its length, so that it becomes the body's bytes as it is.
+    let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() + names.max(1) - 1 + 2;
+    let mut body = String::with_capacity(length);
+    for piece in pieces {
         body.push_str(piece);
     }
     for (place, name) in refusing.violated().enumerate() {
@@ -217,6 +237,18 @@ impl Display for Seconds {
     }
 }
 
-fn is_grpc(asked: &HeaderMap) -> bool {
-    asked.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+/// What a request speaks over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http,
+    Grpc,
+}
+
+/// What a request with these headers speaks.
+pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
+    let kind = if seen.has(Seen::TYPE) { asked.get(CONTENT_TYPE) } else { None };
+    match kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        true => Protocol::Grpc,
+        false => Protocol::Http,
+    }
 }

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::io::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
-use crate::observe::metrics::WorkerMetrics;
-use crate::throttle::permit::Permit;
+use crate::observe::metrics::{NO_ROUTE, WorkerMetrics};
+use crate::throttle::Permit;
 use crate::upstream::body::{BodyEnd, Patience};
 use crate::upstream::incoming::Incoming;
 
@@ -73,14 +73,20 @@ impl ResponseBody {
         }
     }
 
-    /// This body, with what is to be done at its end.
-    pub(super) fn until(mut self, mut ended: Ended) -> Self {
+    /// The time at which it ends, if it ends at once: it need not be read again then.
+    pub(super) fn ends_at(&mut self, now: Option<Instant>) {
+        if let Some(ended) = &mut self.ended {
+            ended.now = now;
+        }
+    }
+
+    /// Says what is to be done at its end.
+    pub(super) fn until(&mut self, mut ended: Ended) {
         // What follows goes on when the response is long over.
         if let Some(switched) = &mut self.switched {
-            switched.permit = std::mem::take(&mut ended.permit);
+            switched.slots = ended.permit.take_slots();
         }
         self.ended = Some(ended);
-        self
     }
 }
 
@@ -92,13 +98,14 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let (incoming, patience) = match &mut self.source {
+        let this = &mut *self;
+        let (incoming, patience) = match &mut this.source {
             Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Source::Streamed { incoming, patience } => (incoming, patience),
         };
         let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) else {
             ready!(patience.poll_over(cx));
-            if let Some(ended) = &self.ended {
+            if let Some(ended) = &this.ended {
                 ended.broke_off();
             }
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
@@ -106,12 +113,17 @@ impl Body for ResponseBody {
         patience.renew();
         match frame {
             Some(Err(error)) => {
-                if let Some(ended) = &self.ended {
+                if let Some(ended) = &this.ended {
                     ended.broke_off();
                 }
                 Poll::Ready(Some(Err(io::Error::other(error))))
             }
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            Some(Ok(frame)) => {
+                if let (Some(ended), Some(piece)) = (&mut this.ended, frame.data_ref()) {
+                    ended.permit.read(piece);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
             None => Poll::Ready(None),
         }
     }
@@ -139,18 +151,26 @@ pub(super) struct Ended {
     pub(super) phase: Arc<Phase>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) began: Instant,
-    pub(super) route: Arc<str>,
+    /// `None` where none was found.
+    pub(super) route: Option<Arc<str>>,
     pub(super) status: StatusCode,
+    /// What the limits settle now that the response has ended.
+    pub(super) permit: Permit,
     pub(super) access: Option<Box<Access>>,
     /// The client's version: one of HTTP/1.0 may be told a body's end by the connection's end.
     pub(super) version: Version,
     /// How far the request's body has come.
     pub(super) body_end: BodyEnd,
-    /// What it holds until then.
-    pub(super) permit: Permit,
+    /// The time, where it is known.
+    pub(super) now: Option<Instant>,
 }
 
 impl Ended {
+    /// The route's name for logs and metrics.
+    pub(super) fn route(&self) -> &str {
+        self.route.as_deref().unwrap_or(NO_ROUTE)
+    }
+
     /// The response ends before its body has.
     fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
@@ -170,20 +190,21 @@ pub(super) struct Access {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let duration = self.began.elapsed();
-        self.phase.end();
+        let now = self.now.unwrap_or_else(Instant::now);
+        let duration = now.saturating_duration_since(self.began);
+        self.phase.end(now);
         if !self.body_end.is_reached() {
             self.phase.unsettle();
             self.phase.linger();
         }
-        self.metrics.request(&self.route, self.status, duration);
+        self.metrics.request(self.route.as_ref(), self.status, duration);
         if let Some(access) = &self.access {
             events::access(&AccessLine {
                 method: access.method.as_str(),
                 path: &access.path,
                 status: self.status.as_u16(),
                 duration,
-                route: &self.route,
+                route: self.route(),
                 client: access.client,
                 upstream: access.upstream.as_deref(),
             });

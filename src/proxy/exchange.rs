@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Uri;
 use http_body::Body as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -14,7 +15,7 @@ use super::answer::Answer;
 use super::body::ResponseBody;
 use super::io::{ClientStream, Due, Phase, Socket};
 use super::tunnel::Switched;
-use super::{Connection, Proxy};
+use super::{Connection, Exchange, Proxy};
 use crate::http1::encode::{Persistence, ResponseHead, Size};
 use crate::http1::response::Reason;
 use crate::http1::server::{self, Next, SendFault, Tended};
@@ -60,17 +61,19 @@ pub(super) async fn exchange(
         registered: Registered::default(),
         ending: Ending::No,
     };
+    let mut request = Exchange::new();
     loop {
         if wire.has_input() {
             phase.bytes_came();
         }
-        let next = watch.during(&mut wire, |wire, cx| wire.poll_request(cx)).await;
-        let (parts, body) = match next {
-            Ok(Next::Request(parts, body)) => (parts, body),
+        let parts = &mut request.parts;
+        let next = watch.during(&mut wire, |wire, cx| wire.poll_request(parts, cx)).await;
+        match next {
+            Ok(Next::Request(body)) => request.begin(body),
             Ok(Next::Fault(fault)) => {
                 // Nothing is known of what was asked, so nothing can be said about it.
-                let answer = Answer::new(fault.status(), ResponseBody::whole(Bytes::new()));
-                if send(&mut wire, proxy, answer, &mut watch).await.is_ok() {
+                let mut answer = Answer::new(fault.status(), ResponseBody::whole(Bytes::new()));
+                if send(&mut wire, proxy, &mut answer, &mut watch).await.is_ok() {
                     close(&mut wire, &mut watch).await;
                 }
                 return Served::Ended;
@@ -82,24 +85,27 @@ pub(super) async fn exchange(
                 let early = if early.is_empty() { BytesMut::new() } else { early };
                 return Served::Idle { early };
             }
-        };
-        let mut answering = pin!(proxy.handle(parts, body, connection));
-        let answered = watch
-            .during(&mut wire, |wire, cx| {
+        }
+        let answered = {
+            let mut answering = pin!(proxy.handle(&mut request, connection));
+            let answered = watch.during(&mut wire, |wire, cx| {
                 loop {
-                    if let Poll::Ready(answered) = answering.as_mut().poll(cx) {
-                        return Poll::Ready(Some(answered));
+                    if answering.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(());
                     }
                     match ready!(wire.poll_tend(cx)) {
                         Tended::Fed => {}
-                        Tended::Left => return Poll::Ready(None),
+                        Tended::Left => return Poll::Ready(()),
                     }
                 }
-            })
-            .await;
-        let Ok(Some((mut answer, headers))) = answered else { return Served::Ended };
-        wire.reuse(headers);
-        let switched = answer.body.take_switched();
+            });
+            answered.await
+        };
+        let (Ok(()), Some(answer)) = (answered, &mut request.answer) else { return Served::Ended };
+        // So that their memory can be read into again.
+        request.parts.headers.clear();
+        request.parts.uri = Uri::default();
+        let switched = answer.body.as_mut().and_then(ResponseBody::take_switched);
         let sent = send(&mut wire, proxy, answer, &mut watch).await;
         match sent {
             Ok(()) => {}
@@ -110,6 +116,8 @@ pub(super) async fn exchange(
             }
             Err(_) => return Served::Ended,
         }
+        request.spare =
+            request.answer.take().map(|answer| answer.fields.cleared()).unwrap_or_default();
         if wire.has_upload()
             && watch.during(&mut wire, |wire, cx| wire.poll_settle(cx)).await.is_err()
         {
@@ -138,33 +146,37 @@ enum Broken {
 async fn send<D: Future>(
     wire: &mut Wire,
     proxy: &Proxy,
-    answer: Answer,
+    answer: &mut Answer,
     watch: &mut Watch<'_, D>,
 ) -> Result<(), Broken> {
     let Answer { status, reason, fields, body } = answer;
-    let size = match body.is_end_stream() {
-        true => Size::Empty,
-        false => body.size_hint().exact().map_or(Size::Unknown, Size::Known),
+    let size = match body.as_ref().filter(|body| !body.is_end_stream()) {
+        None => Size::Empty,
+        Some(body) => body.size_hint().exact().map_or(Size::Unknown, Size::Known),
     };
-    let date = proxy.date.at(proxy.clock.now());
+    let now = Instant::now();
+    let date = proxy.date.at(proxy.clock.at(now));
     if watch.drains() {
         wire.end_soon();
     }
-    let mut body = Some(body);
     let mut begun = false;
     let sending = watch.during(wire, |wire, cx| {
         if !std::mem::replace(&mut begun, true) {
             let reason = reason.as_ref().map(|Reason(words)| &**words);
-            let head = ResponseHead { status, reason, fields: &fields, size, date: &date };
+            let head = ResponseHead { status: *status, reason, fields, size, date: &date };
             wire.begin_response(&head, cx);
+            if let Some(body) = body {
+                body.ends_at(Some(now));
+            }
         }
         loop {
-            if let Poll::Ready(sent) = wire.poll_send(&mut body, cx) {
+            if let Poll::Ready(sent) = wire.poll_send(body, cx) {
                 return Poll::Ready(Some(sent));
             }
             // The rest of the request may still be on its way, and the client may read nothing of
             // the response before all of it is taken.
-            if let Some(body) = &mut body {
+            if let Some(body) = body {
+                body.ends_at(None);
                 body.poll_upload(cx);
             }
             match ready!(wire.poll_tend(cx)) {
@@ -182,6 +194,10 @@ async fn send<D: Future>(
 
 /// Ends a connection so that its client can read what was said last.
 async fn close<D: Future>(wire: &mut Wire, watch: &mut Watch<'_, D>) {
+    // More of what was sent behind the last request may lie unread in the socket.
+    if wire.has_input() {
+        watch.phase.linger();
+    }
     // That it is closed already is as good.
     let _ = watch.during(wire, |wire, cx| wire.poll_close(cx)).await;
 }

@@ -1,13 +1,13 @@
 //! Carries a request upstream and brings back what comes of it.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderValue, TRAILER, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode, Uri, Version};
 
 use super::answer::Answer;
 use super::body::ResponseBody;
-use super::headers::forwarded::{Origin, write_forwarded};
+use super::headers::forwarded::{Forwarded, Origin};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
 use super::tunnel::Switched;
@@ -16,7 +16,7 @@ use crate::plan::{Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
-use crate::throttle::permit::Permit;
+use crate::throttle::Slots;
 use crate::upstream::body::RequestBody;
 use crate::upstream::{Answered, RequestHead, Upstream, UpstreamError};
 
@@ -54,15 +54,29 @@ pub(super) async fn send(
     let sent = &mut parts.headers;
     let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
-    let origin = Origin { client, peer: &connection.peer, host };
-    write_forwarded(sent, seen, origin);
+    if !body.is_empty() && sent.contains_key(TRAILER) {
+        hop::limit_trailers(sent, &plan.server.trust);
+    }
+    let forwarded = Forwarded::of(Origin { client, peer: &connection.peer, host });
+    let fields;
+    let more: &[_] = if route.request_headers.is_none() && !seen.has(Seen::CLAIM) {
+        // Nothing can be there of these names, so that they need not go through a table.
+        fields = forwarded.fields();
+        &fields
+    } else {
+        forwarded.write(sent, seen);
+        &[]
+    };
     hop::write_connection(sent, seen, switching.as_ref());
-    headers::change(sent, &route.request_headers);
+    if let Some(changes) = &route.request_headers {
+        headers::change(sent, changes);
+    }
     let asked = target.as_ref().unwrap_or(&parts.uri).path_and_query();
     let head = RequestHead {
         method: &parts.method,
         target: asked.map_or("/", PathAndQuery::as_str),
         headers: sent,
+        more,
     };
     let answered =
         upstream.send(head, body).await.map_err(|error| match exchange.body_end.fault() {
@@ -76,11 +90,11 @@ pub(super) async fn send(
         return switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }));
     }
     let Answered { head, body, server } = answered;
-    let mut fields = head.fields;
+    let mut fields = head.fields.with_space_of(std::mem::take(&mut exchange.spare));
     if answer::take_hop_by_hop(&mut fields).is_err() {
         return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }
-    let body = ResponseBody::streamed(body, upstream.spec().idle_timeout);
+    let body = Some(ResponseBody::streamed(body, upstream.spec().idle_timeout));
     Ok(Answer { status: head.status, reason: head.reason, fields, body })
 }
 
@@ -115,12 +129,12 @@ fn switch(answered: Answered, plan: &Plan) -> Option<Answer> {
     let protocol = fields.values(&UPGRADE).next().map(HeaderValue::from_bytes);
     // Nothing of HTTP follows, however it would be coded.
     let _ = answer::take_hop_by_hop(&mut fields);
-    fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.append(&CONNECTION, &HeaderValue::from_static("upgrade"));
     if let Some(Ok(protocol)) = protocol {
-        fields.append(UPGRADE, protocol);
+        fields.append(&UPGRADE, &protocol);
     }
-    let (patience, permit) = (plan.server.tunnel_timeout, Permit::default());
-    let body = ResponseBody::switched(Switched { server, patience, permit });
+    let (patience, slots) = (plan.server.tunnel_timeout, Slots::default());
+    let body = Some(ResponseBody::switched(Switched { server, patience, slots }));
     Some(Answer { status: head.status, reason: head.reason, fields, body })
 }
 

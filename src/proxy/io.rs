@@ -39,7 +39,7 @@ pub(super) struct Phase {
     epoch: Instant,
     times: Times,
     doing: AtomicU8,
-    /// Microseconds after `epoch`.
+    /// Microseconds after `epoch`, or [`NOW`].
     since: AtomicU64,
     /// Microseconds after `epoch` at which a write began to wait; 0 where none waits.
     write_waits_since: AtomicU64,
@@ -54,6 +54,9 @@ const FRESH: u8 = 0;
 const IDLE: u8 = 1;
 const READING_HEAD: u8 = 2;
 const BUSY: u8 = 3;
+
+/// The time at which somebody asks for the first time. A head that came whole is read before that.
+const NOW: u64 = u64::MAX;
 
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,14 +97,25 @@ impl Phase {
             BUSY => (LOOK, Due::Look),
             _ => (self.times.header, Due::Close),
         };
-        let doing = (self.since.load(Ordering::Relaxed), limit, due);
+        let doing = (self.since(), limit, due);
         let at = |(since, limit, due)| Some((self.at(since, limit)?, due));
         at(doing).into_iter().chain(writing.and_then(at)).min()
     }
 
     /// When a connection without a request is closed.
     pub(super) fn idle_until(&self) -> Option<Instant> {
-        self.at(self.since.load(Ordering::Relaxed), self.times.idle)
+        self.at(self.since(), self.times.idle)
+    }
+
+    fn since(&self) -> u64 {
+        match self.since.load(Ordering::Relaxed) {
+            NOW => {
+                let now = self.now();
+                self.since.store(now, Ordering::Relaxed);
+                now
+            }
+            since => since,
+        }
     }
 
     fn at(&self, since: u64, limit: Duration) -> Option<Instant> {
@@ -131,16 +145,16 @@ impl Phase {
         self.since.store(self.micros(now), Ordering::Relaxed);
     }
 
-    /// A response's body has been handed over.
-    pub(super) fn end(&self) {
-        self.since.store(self.now(), Ordering::Relaxed);
+    /// A response's body has been handed over at `now`.
+    pub(super) fn end(&self, now: Instant) {
+        self.since.store(self.micros(now), Ordering::Relaxed);
         self.doing.store(IDLE, Ordering::Relaxed);
     }
 
     /// What came since the last response was the rest of its request.
     pub(super) fn discarded(&self) {
         if self.doing.load(Ordering::Relaxed) == READING_HEAD {
-            self.end();
+            self.end(Instant::now());
         }
     }
 
@@ -159,12 +173,13 @@ impl Phase {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// Something of a request is there.
+    /// Something of a request is there. To be followed by [`Phase::due`] at once, unless the request
+    /// begins.
     pub(super) fn bytes_came(&self) {
         if self.doing.load(Ordering::Relaxed) <= IDLE {
             // A first head's time runs from the accept.
             if self.doing.swap(READING_HEAD, Ordering::Relaxed) == IDLE {
-                self.since.store(self.now(), Ordering::Relaxed);
+                self.since.store(NOW, Ordering::Relaxed);
             }
         }
     }
@@ -214,11 +229,15 @@ impl Socket {
     /// Whether the client has closed its side, also behind bytes that nobody has read yet.
     pub(super) fn has_left(&self) -> bool {
         let stream = self.locked();
-        let ready = pin!(stream.ready(Interest::READABLE));
-        let left = match ready.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(ready)) => ready.is_read_closed(),
-            Poll::Ready(Err(_)) => true,
-            Poll::Pending => false,
+        // Mostly there is nothing, which is cheaper to tell than what there is.
+        let has_news = stream.try_io(Interest::READABLE, || Ok(())).is_ok();
+        let left = has_news && {
+            let ready = pin!(stream.ready(Interest::READABLE));
+            match ready.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+                Poll::Ready(Err(_)) => true,
+                Poll::Pending => false,
+            }
         };
         // A client that gave up while it waited to be accepted.
         let unseen = self.0.unseen.swap(false, Ordering::Relaxed);
@@ -357,7 +376,7 @@ mod tests {
         let phase = Phase::new(TIMES);
         tokio::time::advance(Duration::from_secs(1)).await;
         phase.begin(Instant::now());
-        phase.end();
+        phase.end(Instant::now());
         (Instant::now(), phase)
     }
 
@@ -374,7 +393,7 @@ mod tests {
         phase.unsettle();
         assert_eq!(phase.due(), Some((ended + TIMES.idle, Due::Close)), "a rest of its request");
         phase.begin(ended);
-        phase.end();
+        phase.end(Instant::now());
         assert_eq!(phase.due(), Some((ended + PARK, Due::Park)), "gone with the next request");
         phase.write_waits();
         assert_eq!(phase.due(), Some((ended + TIMES.write, Due::Close)), "a write that waits");
@@ -394,7 +413,7 @@ mod tests {
     async fn a_connection_whose_time_is_short_is_closed_instead() {
         let phase = Phase::new(Times { idle: PARK, ..TIMES });
         phase.begin(Instant::now());
-        phase.end();
+        phase.end(Instant::now());
         assert_eq!(phase.due(), Some((Instant::now() + PARK, Due::Close)));
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
-use http::{HeaderMap, Method, StatusCode, Version, request};
+use http::{HeaderMap, Method, Request, StatusCode, Version, request};
 use http_body::Body as _;
 use tokio::time::Instant;
 
@@ -37,12 +37,11 @@ use crate::observe::events;
 use crate::observe::metrics::WorkerMetrics;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
-use crate::request::host::Host;
+use crate::request::host::LastHost;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::permit::Permit;
-use crate::throttle::{Admitted, Quotas, Throttle};
+use crate::throttle::{Passed, Permit, Quotas, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -59,7 +58,6 @@ pub struct Proxy {
     throttle: Throttle,
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
-    unrouted: Arc<str>,
     date: DateCache,
 }
 
@@ -82,14 +80,44 @@ struct Connection {
     _slot: Slot,
 }
 
-/// A request's parts, taken on its way as they are used up.
+/// A request's parts, taken on its way as they are used up. A connection has one, since what one
+/// request has used the next one uses again.
 struct Exchange {
     parts: request::Parts,
+    /// Which fields the request came with.
+    seen: Seen,
+    host: LastHost,
     body: Option<Incoming>,
     /// How far the body has come that is on its way upstream.
     body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
+    answer: Option<Answer>,
+    /// Without fields, for those of the next answer.
+    spare: Fields,
+}
+
+impl Exchange {
+    fn new() -> Self {
+        Self {
+            parts: Request::new(()).into_parts().0,
+            seen: Seen::default(),
+            host: LastHost::default(),
+            body: None,
+            body_end: BodyEnd::default(),
+            server: None,
+            answer: None,
+            spare: Fields::default(),
+        }
+    }
+
+    /// Another request, whose parts are there already.
+    fn begin(&mut self, body: Incoming) {
+        self.seen = Seen::default();
+        self.body = Some(body);
+        self.body_end = BodyEnd::default();
+        self.server = None;
+    }
 }
 
 impl Proxy {
@@ -100,8 +128,8 @@ impl Proxy {
         clock: Clock,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let (active, unrouted, date) = (Mutex::new(active), "none".into(), DateCache::default());
-        Self { active, throttle, clock, metrics, unrouted, date }
+        let (active, date) = (Mutex::new(active), DateCache::default());
+        Self { active, throttle, clock, metrics, date }
     }
 
     /// The plan in force.
@@ -120,16 +148,12 @@ impl Proxy {
         &self.throttle
     }
 
-    /// Answers one request. Returns its headers too, for another use of their memory.
-    async fn handle(
-        &self,
-        parts: request::Parts,
-        body: Incoming,
-        connection: &Connection,
-    ) -> (Answer, HeaderMap) {
+    /// Answers one request: the answer is in the exchange then, where it need not be moved.
+    async fn handle(&self, exchange: &mut Exchange, connection: &Connection) {
         let began = Instant::now();
         connection.phase.begin(began);
         let active = self.active();
+        let parts = &exchange.parts;
         let mut ended = self.begin(connection, began, parts.version);
         // From the start, so that a client that leaves is logged too.
         ended.access = active.plan.log.access.then(|| {
@@ -140,20 +164,22 @@ impl Proxy {
                 upstream: None,
             })
         });
-        let body_end = BodyEnd::default();
-        let mut exchange = Exchange { parts, body: Some(body), body_end, server: None };
-        let passed = self.pass(&active, &mut exchange, connection, &mut ended).await;
-        let mut answer = passed.unwrap_or_else(|refusal| {
+        let passed = self.pass(&active, exchange, connection, &mut ended).await;
+        let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
-                events::upstream_failed(error, &ended.route);
+                events::upstream_failed(error, ended.route());
             }
-            let mut answer =
-                answer::respond(&refusal, &exchange.parts.headers, &active.plan.reject);
+            let asked = answer::protocol(&exchange.parts.headers, exchange.seen);
+            let spare = std::mem::take(&mut exchange.spare);
+            let mut answer = answer::respond(&refusal, asked, &active.plan.reject, spare);
+            if !matches!(refusal, Refusal::ClientLeft) {
+                ended.permit.refused(answer.status);
+            }
             if !exchange.body_end.is_reached() {
                 answer.close();
             }
             answer
-        });
+        }));
         if let Some(body) = exchange.body.take()
             && !discard(body, &exchange.parts.headers, connection, &active.plan).await
         {
@@ -163,9 +189,10 @@ impl Proxy {
             connection.phase.linger();
         }
         ended.status = answer.status;
-        ended.body_end = exchange.body_end;
-        answer.body = answer.body.until(ended);
-        (answer, exchange.parts.headers)
+        ended.body_end = std::mem::take(&mut exchange.body_end);
+        if let Some(body) = &mut answer.body {
+            body.until(ended);
+        }
     }
 
     /// What is counted even if the client leaves now.
@@ -176,10 +203,11 @@ impl Proxy {
             began,
             version,
             body_end: BodyEnd::default(),
-            route: self.unrouted.clone(),
+            route: None,
             status: client_gone(),
-            access: None,
             permit: Permit::default(),
+            access: None,
+            now: None,
         }
     }
 
@@ -192,16 +220,18 @@ impl Proxy {
         ended: &mut Ended,
     ) -> Result<Answer, Refusal> {
         let plan = &*active.plan;
-        let parts = &exchange.parts;
-        let host = Host::of(&parts.uri, &parts.headers, parts.version).map_err(Refusal::Host)?;
+        let parts = &mut exchange.parts;
+        let host = exchange.host.of(&parts.uri, &parts.headers, parts.version);
+        let host = host.map_err(Refusal::Host)?;
         let seen = Seen::of(&parts.headers);
+        exchange.seen = seen;
         if hop::has_unknown_coding(&parts.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
         if matches!(parts.method, Method::TRACE | Method::CONNECT) {
             return Err(Refusal::Method(Vec::new()));
         }
-        let uri = parts.uri.clone();
+        let uri = &parts.uri;
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let trust = &plan.server.trust;
@@ -209,8 +239,7 @@ impl Proxy {
         if let Some(access) = &mut ended.access {
             access.client = client.address;
         }
-        headers::leave_sent(&mut exchange.parts, seen, &client, trust);
-        let parts = &exchange.parts;
+        headers::leave_sent(uri, &mut parts.headers, seen, &client, trust);
         let found = plan.table.find(&path, &parts.method, host.as_str(), &parts.headers).map_err(
             |none| match none {
                 NoRoute::NotFound => Refusal::NotFound,
@@ -218,7 +247,7 @@ impl Proxy {
             },
         )?;
         let route = &plan.routes[found.route];
-        ended.route = route.name.clone();
+        ended.route = Some(route.name.clone());
         if is_too_large(&parts.headers, plan) {
             return Err(Refusal::TooLarge);
         }
@@ -233,12 +262,12 @@ impl Proxy {
             params: &found.params,
         };
         let now = self.clock.at(ended.began);
-        let Admitted { quotas, permit } = self.throttle.admit(plan, route, &view, now).await?;
+        let Passed { quotas, permit } = self.throttle.admit(plan, route, &view, now).await?;
         ended.permit = permit;
         let mut answer = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
-                let target = forward::target(&uri, &path, rewrite.as_ref())?;
+                let target = forward::target(uri, &path, rewrite.as_ref())?;
                 let upstream = &active.upstreams[*upstream];
                 let way = Way { plan, upstream, route, client: &client, seen };
                 forward::send(exchange, connection, target, way).await?
@@ -247,6 +276,7 @@ impl Proxy {
         if let Some(access) = &mut ended.access {
             access.upstream = exchange.server.take();
         }
+        ended.permit.answered(answer.status, &answer.fields);
         finish(&mut answer.fields, plan, route, &quotas);
         Ok(answer)
     }
@@ -255,7 +285,8 @@ impl Proxy {
 /// Takes out of a request what its API will not be sent, as it is done before routes and limits look
 /// at it.
 pub fn leave_sent(parts: &mut request::Parts, client: &Client, trust: &Trust) {
-    headers::leave_sent(parts, Seen::of(&parts.headers), client, trust);
+    let seen = Seen::of(&parts.headers);
+    headers::leave_sent(&parts.uri, &mut parts.headers, seen, client, trust);
 }
 
 /// The status for a client that left before its answer: for logs and metrics, nobody is sent it.
@@ -274,7 +305,7 @@ fn respond(status: StatusCode, body: Bytes) -> Answer {
     let mut answer = Answer::new(status, ResponseBody::whole(body));
     if typed {
         let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-        answer.fields.append(CONTENT_TYPE, kind);
+        answer.fields.append(&CONTENT_TYPE, &kind);
     }
     answer
 }
@@ -284,7 +315,9 @@ fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &Quotas) 
     if !quotas.is_empty() {
         write_quotas(fields, quotas, &plan.reject, None);
     }
-    headers::answer::change(fields, &route.response_headers);
+    if let Some(changes) = &route.response_headers {
+        headers::answer::change(fields, changes);
+    }
 }
 
 /// Reads a body that nobody wants, or leaves it where it is long or not asked for yet. Says

@@ -5,13 +5,20 @@ use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use http::header::HOST;
-use http::{HeaderMap, Uri, Version};
-use smallvec::SmallVec;
+use http::{HeaderMap, HeaderValue, Uri, Version};
 
 /// A host in its normal form: lower case, without a trailing dot, without the port; an IPv6
 /// address in brackets, in its shortest spelling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Host(SmallVec<[u8; 48]>);
+pub struct Host(String);
+
+/// The host of a connection's last request: that of the next one is mostly the same.
+#[derive(Debug, Default)]
+pub struct LastHost {
+    /// As the `host` header had it, alone.
+    said: Option<Vec<u8>>,
+    host: Option<Host>,
+}
 
 /// Why a request's host cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,15 +54,14 @@ impl Host {
         match (uri.authority(), header) {
             (Some(authority), _) => Self::parse(authority.as_str().as_bytes()),
             (None, Some(header)) => Ok(header),
-            (None, None) if version < Version::HTTP_11 => Ok(Self(SmallVec::new())),
+            (None, None) if version < Version::HTTP_11 => Ok(Self(String::new())),
             (None, None) => Err(HostError::Missing),
         }
     }
 
     /// The normal form; empty where an HTTP/1.0 request has none.
     pub fn as_str(&self) -> &str {
-        // Built from ASCII alone, so the fallback is never taken.
-        std::str::from_utf8(&self.0).unwrap_or_default()
+        &self.0
     }
 
     /// The normal form of a host without a port.
@@ -63,7 +69,7 @@ impl Host {
         match text.strip_prefix('[') {
             Some(literal) => {
                 let address: Ipv6Addr = literal.strip_suffix(']')?.parse().ok()?;
-                Some(Self(format!("[{address}]").into_bytes().into()))
+                Some(Self(format!("[{address}]")))
             }
             None => normal_name(text.as_bytes()).map(Self),
         }
@@ -82,6 +88,33 @@ impl Host {
             _ => normal_name(host).map(Self),
         };
         host.filter(|_| is_port(port)).ok_or(HostError::Malformed)
+    }
+}
+
+impl LastHost {
+    /// The same as [`Host::of`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn of(
+        &mut self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        version: Version,
+    ) -> Result<&Host, HostError> {
+        let mut lines = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+        let alone = lines.next().filter(|_| lines.next().is_none() && uri.authority().is_none());
+        let is_same = alone.is_some() && alone == self.said.as_deref();
+        let known = self.host.take().filter(|_| is_same);
+        let host = match known {
+            Some(host) => host,
+            None => {
+                let host = Host::of(uri, headers, version)?;
+                self.said = alone.map(<[u8]>::to_vec);
+                host
+            }
+        };
+        Ok(self.host.insert(host))
     }
 }
 
@@ -114,23 +147,21 @@ impl fmt::Display for HostError {
 
 impl std::error::Error for HostError {}
 
-/// A name in lower case without its trailing dot; `None` where it is no name. In one go, because
-/// every request has one.
-fn normal_name(text: &[u8]) -> Option<SmallVec<[u8; 48]>> {
+/// A name in lower case without its trailing dot; `None` where it is no name.
+fn normal_name(text: &[u8]) -> Option<String> {
     let text = text.strip_suffix(b".").unwrap_or(text);
     if text.len() > MAX_LENGTH {
         return None;
     }
-    let mut name: SmallVec<[u8; 48]> = SmallVec::from_slice(text);
+    let name = std::str::from_utf8(text).ok()?.to_ascii_lowercase();
     let mut before = b'.';
-    for byte in &mut name {
-        match *byte {
+    for byte in name.bytes() {
+        match byte {
             b'.' if before == b'.' => return None,
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.' => {}
-            b'A'..=b'Z' => byte.make_ascii_lowercase(),
             _ => return None,
         }
-        before = *byte;
+        before = byte;
     }
     (before != b'.').then_some(name)
 }
@@ -138,7 +169,6 @@ fn normal_name(text: &[u8]) -> Option<SmallVec<[u8; 48]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
     use proptest::prelude::*;
 
     fn of(target: &str, hosts: &[&str], version: Version) -> Result<String, HostError> {
@@ -226,6 +256,35 @@ mod tests {
             ("empty, 1.0", "/", &[""], V::HTTP_10, Err(Malformed)),
         ] {
             assert_eq!(of(target, hosts, version), expected.map(str::to_owned), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_connection_may_name_another_host_each_time() {
+        use HostError::{Malformed, Missing, Repeated};
+        let mut last = LastHost::default();
+        for (target, hosts, expected) in [
+            ("/", &["A.example"][..], Ok("a.example")),
+            ("/", &["A.example"], Ok("a.example")),
+            ("/", &["b.example:80"], Ok("b.example")),
+            ("/", &["b.example"], Ok("b.example")),
+            ("/", &["b.example", "b.example"], Err(Repeated)),
+            ("/", &["b.example"], Ok("b.example")),
+            ("http://c.example/", &["b.example"], Ok("c.example")),
+            ("/", &["b.example"], Ok("b.example")),
+            ("http://c.example/", &["b.example"], Ok("c.example")),
+            ("/", &["a b"], Err(Malformed)),
+            ("/", &["a b"], Err(Malformed)),
+            ("/", &[], Err(Missing)),
+            ("/", &["b.example"], Ok("b.example")),
+        ] {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(HOST, HeaderValue::from_str(host).expect("a value"));
+            }
+            let uri: Uri = target.parse().expect("a target");
+            let host = last.of(&uri, &headers, Version::HTTP_11).map(Host::as_str);
+            assert_eq!(host, expected, "{target} {hosts:?}");
         }
     }
 

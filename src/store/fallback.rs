@@ -13,7 +13,7 @@ use super::redis::{Redis, Said, Verb};
 use super::slots::Leases;
 use super::{Answer, BucketAsk, Shared, Slots, StoreError, Unavailable};
 use crate::limit::algorithm::{Algorithm, Difference};
-use crate::limit::decide::PerAsk;
+use crate::limit::decide::{PerAsk, Refusers};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
@@ -21,10 +21,12 @@ use crate::plan::OnStoreError;
 
 /// Who decides on an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+pub enum By {
+    /// The buckets of this process.
     Process,
+    /// Those in Redis.
     Redis,
-    /// Redis should have, and cannot for this ask's key alone.
+    /// Redis should have, and cannot.
     Nobody,
 }
 
@@ -53,6 +55,7 @@ pub(super) async fn decide(
             Ok(Asked::WrongType(places)) => {
                 for place in places {
                     by[place] = request.without_redis(place)?;
+                    request.keep_together(&mut by, place);
                 }
             }
             // The call may have been carried out all the same, and then its tokens are gone:
@@ -98,19 +101,23 @@ impl<'q> Request<'q> {
         // Given back when they are dropped, as `taken` is.
         let mut slots = Slots::here(self.shared, &here, (&decided, &found));
         let mut taken = Taken { request: self, taken: PerAsk::new() };
-        if passed_here {
-            let takers = here.iter().zip(&decided.decisions).filter(|(ask, d)| {
-                d.outcome.passes() && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
-            });
-            taken.taken = takers.map(|(ask, _)| *ask).collect();
-        }
+        let refusers_here = refusers(&here, &decided.decisions);
+        let outcomes = here.iter().zip(&decided.decisions).enumerate();
+        taken.taken = outcomes
+            .filter(|(at, (ask, decision))| {
+                decision.outcome.passes()
+                    && refusers_here.let_take(*at, ask.ask.mode)
+                    && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
+            })
+            .map(|(_, (ask, _))| *ask)
+            .collect();
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in here_places.iter().zip(&decided.decisions) {
             decisions[*place] = Some(*decision);
         }
         if there.is_empty() {
             taken.keep();
-            return Ok(Asked::Decided(Answer { slots, ..Answer::new(self.asks, decisions) }));
+            return Ok(Asked::Decided(Answer { slots, ..Answer::new(self.asks, decisions, by) }));
         }
 
         let verb = if passed_here { Verb::Take } else { Verb::Look };
@@ -137,7 +144,7 @@ impl<'q> Request<'q> {
             leases.iter_mut().flatten().for_each(|lease| lease.refused());
             return Ok(Asked::WrongType(wrong));
         }
-        let mut answer = Answer::new(self.asks, decisions);
+        let mut answer = Answer::new(self.asks, decisions, by);
         let passes = answer.verdict.passes();
         for (place, lease) in there_places.iter().zip(leases) {
             let Some(mut lease) = lease else { continue };
@@ -148,9 +155,18 @@ impl<'q> Request<'q> {
             }
         }
         if passes {
-            taken.keep();
             answer.slots = slots;
-        } else if passed_here {
+        }
+        // A candidate here may have taken in place of its limit: Redis's limits have a say in that.
+        let refused_there =
+            answer.decisions.iter().zip(self.asks).zip(by).any(|((decision, ask), by)| {
+                let refuses = decision.is_some_and(|decision| !decision.outcome.passes());
+                *by == By::Redis && ask.ask.mode == Mode::Enforce && refuses
+            });
+        if !refused_there {
+            taken.keep();
+        }
+        if passed_here && refused_there {
             // What remains after it is given back.
             for (place, ask) in here_places.iter().zip(&here) {
                 if let Some(Some(decision)) = answer.decisions.get_mut(*place)
@@ -172,7 +188,19 @@ impl<'q> Request<'q> {
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
-        Answer { slots, ..Answer::new(self.asks, decisions) }
+        Answer { slots, ..Answer::new(self.asks, decisions, by) }
+    }
+
+    /// A candidate goes where its limit goes, which is asked right before it: apart from it, it would
+    /// stand in for another. Where it is the candidate that cannot be asked, it is not decided on.
+    fn keep_together(&self, by: &mut [By], place: usize) {
+        let is_candidate =
+            |at: usize| self.asks.get(at).is_some_and(|ask| ask.ask.mode == Mode::Candidate);
+        if is_candidate(place) && place.checked_sub(1).is_some_and(|own| by[own] == By::Redis) {
+            by[place] = By::Nobody;
+        } else if is_candidate(place + 1) && by[place + 1] == By::Redis {
+            by[place + 1] = by[place];
+        }
     }
 
     /// Who decides on an ask that Redis does not.
@@ -181,7 +209,9 @@ impl<'q> Request<'q> {
         match (ask.spec.on_store_error, ask.ask.mode) {
             (OnStoreError::Local, _) => Ok(By::Process),
             (OnStoreError::Reject, Mode::Enforce) => Err(Unavailable { by: place }),
-            (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow) => Ok(By::Nobody),
+            (OnStoreError::Allow, _) | (OnStoreError::Reject, Mode::Shadow | Mode::Candidate) => {
+                Ok(By::Nobody)
+            }
         }
     }
 
@@ -195,6 +225,11 @@ impl<'q> Request<'q> {
     fn now(&self) -> Timestamp {
         self.now.plus(self.began.elapsed())
     }
+}
+
+fn refusers(asks: &[&BucketAsk<'_>], decisions: &[Decision]) -> Refusers {
+    let outcomes = asks.iter().zip(decisions).enumerate();
+    Refusers::of(outcomes.map(|(at, (ask, decision))| (at, ask.ask.mode, decision.outcome)))
 }
 
 /// Tokens taken in the process for a request that Redis has not let pass yet. They go back when

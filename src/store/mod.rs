@@ -11,6 +11,7 @@ mod fallback;
 mod health;
 mod memory;
 mod redis;
+mod settling;
 mod slots;
 
 use std::fmt;
@@ -20,10 +21,13 @@ use std::time::Duration;
 
 use ::redis::RedisError;
 
+pub use self::fallback::By;
 use self::health::Health;
 use self::memory::Memory;
 pub use self::redis::BucketName;
 use self::redis::Redis;
+pub use self::settling::Settling;
+use self::settling::{UnderWay, Unsettled};
 pub use self::slots::Slots;
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::{Ask, Decided, PerAsk};
@@ -53,6 +57,8 @@ pub struct Answer {
     /// In the asks' order; `None` where a limit was not decided, because Redis is away and the
     /// limit then lets everything pass.
     pub decisions: PerAsk<Option<Decision>>,
+    /// Who decided, in the asks' order: what a request has to settle is settled there.
+    pub by: PerAsk<By>,
     /// What the enforcing limits mean together; its `by` is a place among the asks.
     pub verdict: Verdict,
     /// The slots that the request holds from now on.
@@ -60,7 +66,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>) -> Self {
+    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>, by: &[By]) -> Self {
         let enforcing = asks
             .iter()
             .zip(&decisions)
@@ -68,14 +74,15 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        Self { decisions, verdict, slots: Slots::default() }
+        Self { decisions, by: PerAsk::from_slice(by), verdict, slots: Slots::default() }
     }
 }
 
 impl From<(Decided, Slots)> for Answer {
     fn from((decided, slots): (Decided, Slots)) -> Self {
+        let by = decided.decisions.iter().map(|_| By::Process).collect();
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, verdict: decided.verdict, slots }
+        Self { decisions, by, verdict: decided.verdict, slots }
     }
 }
 
@@ -138,6 +145,7 @@ pub struct Shared {
     memory: Memory,
     health: Option<Health>,
     timeout: AtomicU64,
+    unsettled: Unsettled,
 }
 
 /// Numbers for metrics.
@@ -147,6 +155,8 @@ pub struct Counters {
     pub keys: usize,
     /// Decisions for which a limit's shared bucket stood in, because no room could be made.
     pub shared_uses: u64,
+    /// Settlements that Redis was not told of.
+    pub unsettled: u64,
     /// Whether Redis answers; `None` where buckets live in the process.
     pub redis_up: Option<bool>,
 }
@@ -158,8 +168,12 @@ impl Shared {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
         };
-        let shared =
-            Self { memory: Memory::new(spec.max_keys), health, timeout: AtomicU64::new(0) };
+        let shared = Self {
+            memory: Memory::new(spec.max_keys),
+            health,
+            timeout: AtomicU64::new(0),
+            unsettled: Unsettled::default(),
+        };
         shared.adjust(spec);
         Arc::new(shared)
     }
@@ -182,6 +196,7 @@ impl Shared {
         Counters {
             keys: self.memory.keys(),
             shared_uses: self.memory.shared_uses(),
+            unsettled: self.unsettled.count(),
             redis_up: self.health.as_ref().map(Health::is_up),
         }
     }
@@ -199,6 +214,7 @@ impl Shared {
 pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
+    settling: UnderWay,
 }
 
 impl Store {
@@ -213,7 +229,7 @@ impl Store {
                 Some(Redis::new(url, &spec.prefix, display, Arc::clone(&shared)))
             }
         };
-        Self { shared, redis }
+        Self { shared, redis, settling: UnderWay::default() }
     }
 
     /// Decides over all asks together: every limit that allows takes, or none does.
@@ -251,7 +267,8 @@ impl Store {
         }
     }
 
-    /// Tells the ask's bucket how much more or less than it had taken the request used.
+    /// Tells the ask's bucket how much more or less than it had taken the request used, where this is
+    /// the store that decides.
     ///
     /// # Errors
     /// Where Redis does not answer.
@@ -261,13 +278,64 @@ impl Store {
         used: Difference,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        match self.redis_of(ask) {
-            None => {
-                self.shared.memory.settle(ask, used, now);
-                Ok(())
-            }
-            Some(redis) => redis.settle(ask, used).await,
+        let by = self.redis_of(ask).map_or(By::Process, |_| By::Redis);
+        match self.begin_settling(by, ask, used, now) {
+            None => Ok(()),
+            Some(settling) => settling.done().await,
         }
+    }
+
+    /// Gives back what was taken for an ask, where the bucket is that decided on it. Where Redis does
+    /// not answer it is gone, as after any lost call.
+    pub async fn give_back(&self, taken: &Taken, now: Timestamp) {
+        if let Some(settling) = self.begin_giving_back(taken, now) {
+            let _ = settling.done().await;
+        }
+    }
+
+    /// The same for those who cannot wait: what this process keeps is back when this returns, and for
+    /// Redis a task is left behind.
+    pub fn give_back_soon(&self, taken: &Taken, now: Timestamp) {
+        // Without a runtime the worker has ended, and with it its connection.
+        if let Some(settling) = self.begin_giving_back(taken, now)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(settling.done());
+        }
+    }
+
+    fn begin_giving_back(&self, taken: &Taken, now: Timestamp) -> Option<Settling> {
+        let used = Difference::Less(taken.ask.cost.get());
+        self.begin_settling(taken.by, &taken.bucket(), used, now)
+    }
+
+    /// Settles in the store that decided on the ask: in this process at once, and in Redis by what is
+    /// returned, which must be kept until it is done. Whatever is begun before this worker's tasks run
+    /// again goes to Redis in one call, before whatever is asked later.
+    pub fn begin_settling(
+        &self,
+        by: By,
+        ask: &BucketAsk<'_>,
+        used: Difference,
+        now: Timestamp,
+    ) -> Option<Settling> {
+        match (by, &self.redis) {
+            (By::Redis, Some(redis)) => {
+                let said = redis.begin_settling(ask, used);
+                Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
+            }
+            (By::Process | By::Redis, _) => {
+                self.shared.memory.settle(ask, used, now);
+                None
+            }
+            (By::Nobody, _) => None,
+        }
+    }
+
+    /// Waits until Redis was told of every settlement that this worker has begun: no longer than
+    /// `store.timeout`.
+    pub async fn settled(&self) {
+        self.settling.none().await;
     }
 
     /// Makes the ask's bucket a new one, in this process too.
@@ -285,6 +353,25 @@ impl Store {
     /// Redis, where it holds the ask's bucket.
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
+    }
+}
+
+/// What was taken for an ask, to be given back perhaps.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The limit.
+    pub spec: Arc<LimitSpec>,
+    /// The request's key, plain.
+    pub key: Key,
+    /// What was asked.
+    pub ask: Ask,
+    /// Who decided.
+    pub by: By,
+}
+
+impl Taken {
+    fn bucket(&self) -> BucketAsk<'_> {
+        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
     }
 }
 

@@ -13,6 +13,8 @@
 --          ways:
 --   enforce  take where every enforcing ask of the request lets it pass
 --   shadow   the same, but a refusal of this one does not count
+--   candidate  as shadow; and where the ask right before it is the only enforcing one that does not
+--            let the request pass, this one takes all the same: it stands in for that one
 --   look     take for no ask of the request
 --   settle   take the cost in any case, or give it back where it is below zero
 -- Buckets that are lists are sorted sets, each read and written when a request asks about it: see
@@ -76,6 +78,10 @@ local place, ends = 1, #plan
 while place < ends do
   local count, first, said_before, entries = plan[place], place, said
   local pass = true
+  -- The only ask that refused so far, 0 where there are several.
+  local refused
+  -- Of the candidate that stands in for it.
+  local tried, tried_fresh_at
   for n = 1, count do
     local bucket, ask = plan[place + 1], terms[plan[place + 2]]
     local state, cost, way = states[bucket], ask[2], ask[3]
@@ -89,10 +95,6 @@ while place < ends do
         wait = list.settle(keys[bucket], ask, now)
       else
         wait, remaining, taken = list.ask(keys[bucket], ask, now)
-        if taken and way ~= 'look' then
-          entries = entries or {}
-          entries[n] = taken
-        end
       end
     elseif way == 'settle' and state ~= nil then
       -- What is full has nothing to be given back.
@@ -127,8 +129,17 @@ while place < ends do
     if way == 'look' then
       pass = false
     end
-    if taken and pass and not list then
-      states[bucket], written[bucket] = taken, fresh_at
+    if taken then
+      if not pass then
+        if refused == n - 1 and way == 'candidate' then
+          tried, tried_fresh_at = taken, fresh_at
+        end
+      elseif list then
+        entries = entries or {}
+        entries[n] = taken
+      else
+        states[bucket], written[bucket] = taken, fresh_at
+      end
     end
     if wait == 0 then
       said = said + 1
@@ -136,7 +147,11 @@ while place < ends do
     elseif taken then
       answer[said + 1], answer[said + 2], said = -2 - wait, -1 - remaining, said + 2
     else
-      pass = pass and way == 'shadow' and wait ~= WRONG_TYPE
+      if wait == WRONG_TYPE then
+        pass, refused = false, 0
+      elseif way ~= 'shadow' and way ~= 'candidate' then
+        pass, refused = false, refused and 0 or n
+      end
       answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
     end
   end
@@ -153,12 +168,24 @@ while place < ends do
       local bucket = plan[first + 2 * n - 1]
       states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
     end
+    -- The one right behind the only ask that refused.
+    local stands_in
+    if tried and refused > 0 then
+      stands_in = refused + 1
+      local bucket, ask = plan[first + 2 * stands_in - 1], terms[plan[first + 2 * stands_in]]
+      local list = lists and lists[ask[1]]
+      if list then
+        list.write(keys[bucket], ask, tried)
+      else
+        states[bucket], written[bucket] = tried, tried_fresh_at
+      end
+    end
     said = said_before
     for n = 1, count do
       said = said + 1
       if answer[said] < 0 then
         said = said + 1
-      else
+      elseif n ~= stands_in then
         answer[said] = answer[said] + terms[plan[first + 2 * n]][2]
       end
     end

@@ -1,6 +1,9 @@
-//! Where a request meets its limits: keys, one question to the store, one verdict.
+//! Where a request meets its limits: keys, one question to the store, one verdict, and perhaps a wait.
 
-pub mod permit;
+mod candidate;
+mod permit;
+mod queue;
+mod usage;
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +12,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-use self::permit::{AtEnd, Permit};
+use self::permit::{Due, Held};
+pub use self::permit::{Permit, most_of};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
@@ -21,14 +25,20 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
-use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec};
+use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{KeyError, Keyed, View};
-use crate::store::{BucketAsk, Slots, Store};
+pub use crate::store::Slots;
+use crate::store::{BucketAsk, By, Store};
+
+pub use self::queue::Waiting;
+use self::queue::{NoTurn, Place};
 
 /// One worker's way to the limits.
 pub struct Throttle {
     /// Where the buckets are.
-    pub store: Store,
+    pub store: Arc<Store>,
+    /// Who waits.
+    pub waiting: Arc<Waiting>,
     /// What the log says of it.
     pub log: Arc<Throttled>,
     /// What is counted of it.
@@ -58,10 +68,10 @@ pub struct Quota {
 /// route's order.
 pub type Quotas = PerAsk<Quota>;
 
-/// What a request that may pass takes with it.
+/// A request that passed.
 #[derive(Debug, Default)]
-pub struct Admitted {
-    /// What the limits say to its client.
+pub struct Passed {
+    /// What its client is told.
     pub quotas: Quotas,
     /// What it holds until its response has ended.
     pub permit: Permit,
@@ -96,22 +106,33 @@ pub struct Refusing {
     pub answer: Arc<AnswerSpec>,
 }
 
-/// One limit that applies to a request.
+/// One limit, or the candidate of one, that applies to a request.
 struct Applying<'p> {
     spec: &'p Arc<LimitSpec>,
     key: Key,
-    figures: Figures,
+    terms: Terms,
     cost: Cost,
+    mode: Mode,
 }
 
 impl Applying<'_> {
     fn is_closed(&self) -> bool {
-        self.figures == Figures::Nothing
+        self.terms == Terms::Nothing
+    }
+
+    /// Whether a request may have to be held for it.
+    fn may_hold(&self) -> bool {
+        self.mode == Mode::Enforce
+            && self.spec.wait > Patience::NONE
+            && matches!(self.terms, Terms::Limited(_))
     }
 }
 
 impl Throttle {
-    /// Lets a request pass or refuses it, with one question to the store at most.
+    /// Lets a request pass, perhaps after a wait, or refuses it, with one question to the store at most.
+    ///
+    /// Dropped while the request waits, it gives back what was taken for it. Once it has let the request
+    /// pass that is spent, whatever becomes of the request then.
     ///
     /// # Errors
     /// Where it may not pass.
@@ -121,63 +142,118 @@ impl Throttle {
         route: &RouteSpec,
         request: &View<'_>,
         now: Timestamp,
-    ) -> Result<Admitted, Refused> {
-        let mut applying = applying(plan, route, request)?;
-        if applying.iter().any(|limit| limit.is_closed() && limit.spec.mode == Mode::Enforce) {
-            // Nothing will ever pass, so the other limits take nothing and need not be asked.
-            applying.retain(|limit| limit.is_closed());
-        }
+    ) -> Result<Passed, Refused> {
+        let mut applying = applying(plan, route, request, now)?;
+        candidate::leave_closed(&mut applying);
         if applying.is_empty() {
-            return Ok(Admitted::default());
+            return Ok(Passed::default());
         }
-        let decided = self.decide(&applying, now).await?;
+        // Before the store is asked, so that nobody has a turn there who may not wait for it.
+        let places: PerAsk<Option<Place>> = applying
+            .iter()
+            .map(|limit| match limit.may_hold() {
+                true => self.waiting.claim(&limit.spec.name, limit.spec.max_waiting),
+                false => None,
+            })
+            .collect();
+        let decided = self.decide(&applying, &places, now).await?;
         for (limit, decision) in applying.iter().zip(&decided.decisions) {
-            self.metrics
-                .decision(limit.spec.name.as_str(), kind(limit.spec.mode, decision.as_ref()));
+            self.metrics.decision(limit.spec.name.as_str(), kind(limit.mode, decision.as_ref()));
         }
         self.tell_shadows(&applying, &decided.decisions, request, now);
         let quotas = quotas(&applying, &decided.decisions);
         match decided.verdict {
-            Verdict::Pass { .. } => {
-                let mut permit = Permit::default();
-                if !decided.slots.is_empty() {
-                    permit.add(AtEnd::Release(decided.slots));
+            Verdict::Pass { wait } if wait.is_zero() => {
+                Ok(Passed { quotas, permit: self.permit(applying, decided, now) })
+            }
+            Verdict::Pass { wait } => {
+                let by = queue::slowest(&applying, &decided.decisions, wait);
+                self.tell(&applying[by], request, Shown::Delayed { delay: wait }, now);
+                // Few requests wait, and none of the others is to make room for it.
+                let held = Box::pin(self.hold(wait, &applying, places, &decided, now));
+                match held.await {
+                    Ok(()) => Ok(Passed { quotas, permit: self.permit(applying, decided, now) }),
+                    Err(NoTurn { left }) => {
+                        let limit = &applying[by];
+                        self.metrics.decision(limit.spec.name.as_str(), DecisionKind::Rejected);
+                        let quotas = queue::without_turn(quotas, left);
+                        let retry_after = Some(left);
+                        Err(self.refuse(plan, limit, request, (retry_after, quotas), now))
+                    }
                 }
-                Ok(Admitted { quotas, permit })
             }
             Verdict::Refuse { by, retry_after } => {
-                let limit = &applying[by];
-                self.tell(limit, request, Shown::Rejected { retry_after }, now);
-                let answer = limit.spec.reject.as_ref().unwrap_or(&plan.reject).clone();
-                Err(Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer })))
+                Err(self.refuse(plan, &applying[by], request, (retry_after, quotas), now))
             }
         }
     }
 
+    fn refuse(
+        &self,
+        plan: &Plan,
+        limit: &Applying<'_>,
+        request: &View<'_>,
+        (retry_after, quotas): (Option<Duration>, Quotas),
+        now: Timestamp,
+    ) -> Refused {
+        self.tell(limit, request, Shown::Rejected { retry_after }, now);
+        let answer = limit.spec.reject.as_ref().unwrap_or(&plan.reject).clone();
+        Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer }))
+    }
+
+    /// What is to be settled or given back when the response has ended.
+    fn permit(&self, applying: PerAsk<Applying<'_>>, decided: Decided, now: Timestamp) -> Permit {
+        // Most limits have nothing of the kind, and then nothing is made here.
+        if decided.slots.is_empty() && !applying.iter().any(|limit| limit.spec.is_settled()) {
+            return Permit::default();
+        }
+        let mut dues = Vec::new();
+        let said = decided.decisions.iter().zip(&decided.by);
+        for (limit, (decision, by)) in applying.into_iter().zip(said) {
+            let took = decision.is_some_and(|decision| decision.outcome.passes());
+            if let Terms::Limited(algorithm) = limit.terms
+                && took
+                && limit.spec.is_settled()
+            {
+                let (cost, mode) = (limit.cost, limit.mode);
+                let ask = Ask { algorithm, cost, patience: Patience::NONE, mode };
+                dues.push(Due::new(limit.spec.clone(), limit.key, ask, *by));
+            }
+        }
+        let Decided { began, slots, .. } = decided;
+        Permit::holding(Held { store: self.store.clone(), now, began, dues, slots })
+    }
+
     /// Asks the store about the limits that need one, and joins what needs none.
-    async fn decide(&self, applying: &[Applying<'_>], now: Timestamp) -> Result<Decided, Refused> {
+    async fn decide(
+        &self,
+        applying: &[Applying<'_>],
+        claimed: &[Option<Place>],
+        now: Timestamp,
+    ) -> Result<Decided, Refused> {
         let mut places: PerAsk<usize> = PerAsk::new();
         let mut asks: PerAsk<BucketAsk<'_>> = PerAsk::new();
         for (place, limit) in applying.iter().enumerate() {
-            if let Figures::Limited(algorithm) = limit.figures {
-                let patience = match algorithm.holds() {
-                    true => Patience::ENDLESS,
-                    false => Patience::NONE,
+            if let Terms::Limited(algorithm) = limit.terms {
+                // Without a place it may not wait. One that is in shadow never does.
+                let patience = match limit.mode == Mode::Enforce && claimed[place].is_none() {
+                    true => Patience::NONE,
+                    false => limit.spec.wait,
                 };
-                let ask = Ask { algorithm, cost: limit.cost, patience, mode: limit.spec.mode };
+                let ask = Ask { algorithm, cost: limit.cost, patience, mode: limit.mode };
                 places.push(place);
                 asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask });
             }
         }
         let mut decisions: PerAsk<_> =
             applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect();
+        let closed =
+            applying.iter().position(|limit| limit.is_closed() && limit.mode == Mode::Enforce);
+        let closed = closed.map(|by| Verdict::Refuse { by, retry_after: None });
         if asks.is_empty() {
-            let closed = applying.iter().position(|limit| limit.spec.mode == Mode::Enforce);
-            let verdict = match closed {
-                Some(by) => Verdict::Refuse { by, retry_after: None },
-                None => Verdict::PASS,
-            };
-            return Ok(Decided { decisions, verdict, slots: Slots::default() });
+            let (by, began) = (decisions.iter().map(|_| By::Nobody).collect(), Instant::now());
+            let (verdict, slots) = (closed.unwrap_or(Verdict::PASS), Slots::default());
+            return Ok(Decided { decisions, by, verdict, slots, began });
         }
         let began = Instant::now();
         let answer = self.store.decide(&asks, now).await;
@@ -188,14 +264,20 @@ impl Throttle {
             }
             Refused::StoreUnavailable
         })?;
-        for (place, decision) in places.iter().zip(answer.decisions) {
-            decisions[*place] = decision;
+        let mut by: PerAsk<By> = decisions.iter().map(|_| By::Nobody).collect();
+        for (place, (decision, who)) in
+            places.iter().zip(answer.decisions.into_iter().zip(answer.by))
+        {
+            (decisions[*place], by[*place]) = (decision, who);
         }
-        let verdict = match answer.verdict {
-            Verdict::Refuse { by, retry_after } => Verdict::Refuse { by: places[by], retry_after },
-            pass @ Verdict::Pass { .. } => pass,
+        let verdict = match (closed, answer.verdict) {
+            (Some(refuse), _) => refuse,
+            (None, Verdict::Refuse { by, retry_after }) => {
+                Verdict::Refuse { by: places[by], retry_after }
+            }
+            (None, pass @ Verdict::Pass { .. }) => pass,
         };
-        Ok(Decided { decisions, verdict, slots: answer.slots })
+        Ok(Decided { decisions, by, verdict, slots: answer.slots, began })
     }
 
     fn tell_shadows(
@@ -206,10 +288,17 @@ impl Throttle {
         now: Timestamp,
     ) {
         for (limit, decision) in applying.iter().zip(decisions) {
-            if let (Mode::Shadow, Some(Decision { outcome: Outcome::Reject { retry_after }, .. })) =
-                (limit.spec.mode, decision)
-            {
-                self.tell(limit, request, Shown::Shadow { retry_after: *retry_after }, now);
+            if limit.mode == Mode::Enforce {
+                continue;
+            }
+            match decision.map(|decision| decision.outcome) {
+                Some(Outcome::Reject { retry_after }) => {
+                    self.tell(limit, request, Shown::Shadow { retry_after }, now);
+                }
+                Some(Outcome::Delay(delay)) => {
+                    self.tell(limit, request, Shown::ShadowDelayed { delay }, now);
+                }
+                Some(Outcome::Allow) | None => {}
             }
         }
     }
@@ -218,7 +307,7 @@ impl Throttle {
         let shown = ShownKey { spec: limit.spec, key: &limit.key, display: self.keys };
         let event = ThrottleEvent {
             limit: limit.spec.name.as_str(),
-            key: limit.key.as_str(),
+            key: limit.key.as_bytes(),
             shown: &shown,
             route: request.route,
             client: request.client,
@@ -232,8 +321,12 @@ impl Throttle {
 
 struct Decided {
     decisions: PerAsk<Option<Decision>>,
+    by: PerAsk<By>,
     verdict: Verdict,
+    /// Given back when this is dropped, be it while the request is held.
     slots: Slots,
+    /// When the store was asked, which was told the request's time.
+    began: Instant,
 }
 
 /// A key as the log may show it.
@@ -259,13 +352,13 @@ fn applying<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
     request: &View<'_>,
+    now: Timestamp,
 ) -> Result<PerAsk<Applying<'p>>, Refused> {
     let mut applying = PerAsk::new();
     for limit in &route.limits {
         let spec = &plan.limits[*limit];
-        match apply(spec, request) {
-            Ok(Some(limit)) => applying.push(limit),
-            Ok(None) => {}
+        match apply(spec, request, now, &mut applying) {
+            Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
             Err(refused) => return Err(refused),
@@ -274,23 +367,36 @@ fn applying<'p>(
     Ok(applying)
 }
 
+/// Adds a limit, and its candidate right behind it, if they apply.
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-) -> Result<Option<Applying<'p>>, Refused> {
+    now: Timestamp,
+    applying: &mut PerAsk<Applying<'p>>,
+) -> Result<(), Refused> {
     if spec.exempt.covers(request) {
-        return Ok(None);
+        return Ok(());
     }
     let key = match spec.key.key(request).map_err(Refused::Key)? {
         Keyed::Key(key) => key,
-        Keyed::Skip => return Ok(None),
+        Keyed::Skip => return Ok(()),
     };
-    let figures = *spec.overrides.find(&key).unwrap_or(&spec.figures);
-    if figures == Figures::Unlimited {
-        return Ok(None);
+    let overridden = spec.overrides.find(&key);
+    let terms = overridden.unwrap_or(&spec.figures).at(now);
+    // It is tried in place of the limit's own figures, which an override's are not.
+    let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
+    let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
+    if terms == Terms::Unlimited && candidate.is_none() {
+        return Ok(());
     }
-    let cost = cost(&spec.cost, request.headers)?;
-    Ok(Some(Applying { spec, key, figures, cost }))
+    let limit =
+        Applying { spec, key, terms, cost: cost(&spec.cost, request.headers)?, mode: spec.mode };
+    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit, now));
+    if terms != Terms::Unlimited {
+        applying.push(limit);
+    }
+    applying.extend(candidate);
+    Ok(())
 }
 
 /// What a request takes from a bucket.
@@ -299,7 +405,7 @@ fn apply<'p>(
 /// Where its header does not say so as it must.
 pub fn cost(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused> {
     match spec {
-        CostSpec::Fixed(cost) => Ok(*cost),
+        CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
             let mut values = headers.get_all(name).iter();
             let Some(value) = values.next() else { return Ok(*default) };
@@ -320,7 +426,7 @@ fn kind(mode: Mode, decision: Option<&Decision>) -> DecisionKind {
         (Some(Outcome::Allow), _) => DecisionKind::Allowed,
         (Some(Outcome::Delay(_)), _) => DecisionKind::Delayed,
         (Some(Outcome::Reject { .. }), Mode::Enforce) => DecisionKind::Rejected,
-        (Some(Outcome::Reject { .. }), Mode::Shadow) => DecisionKind::Shadow,
+        (Some(Outcome::Reject { .. }), Mode::Shadow | Mode::Candidate) => DecisionKind::Shadow,
     }
 }
 
@@ -328,14 +434,14 @@ fn quotas(applying: &[Applying<'_>], decisions: &[Option<Decision>]) -> Quotas {
     applying
         .iter()
         .zip(decisions)
-        .filter(|(limit, _)| limit.spec.mode == Mode::Enforce)
+        .filter(|(limit, _)| limit.mode == Mode::Enforce)
         .filter_map(|(limit, decision)| {
             let decision = (*decision)?;
-            let (burst, window, unit) = match limit.figures {
-                Figures::Limited(algorithm) => {
+            let (burst, window, unit) = match limit.terms {
+                Terms::Limited(algorithm) => {
                     (algorithm.capacity(), algorithm.window_seconds(), unit(&algorithm))
                 }
-                Figures::Unlimited | Figures::Nothing => (0, None, None),
+                Terms::Unlimited | Terms::Nothing => (0, None, None),
             };
             Some(Quota {
                 limit: limit.spec.clone(),

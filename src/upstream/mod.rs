@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
@@ -54,6 +54,8 @@ pub struct RequestHead<'r> {
     pub target: &'r str,
     /// The fields. What frames the body is taken from the body.
     pub headers: &'r HeaderMap,
+    /// More fields, of other names.
+    pub more: &'r [(&'r HeaderName, &'r HeaderValue)],
 }
 
 /// A response whose body is still to come.

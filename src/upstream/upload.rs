@@ -71,8 +71,9 @@ enum Coding {
 impl Upload {
     /// Encodes a request in origin form.
     pub(super) fn new(head: RequestHead<'_>, body: RequestBody) -> Self {
-        let RequestHead { method, target, headers } = head;
-        let mut out = Vec::with_capacity(64 + target.len() + 48 * headers.len());
+        let RequestHead { method, target, headers, more } = head;
+        let fields = headers.len() + more.len();
+        let mut out = Vec::with_capacity(64 + target.len() + 48 * fields);
         for part in [method.as_str(), " ", target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
         }
@@ -83,6 +84,9 @@ impl Upload {
             } else if *name != TRANSFER_ENCODING {
                 put_field(&mut out, name, value.as_bytes());
             }
+        }
+        for (name, value) in more {
+            put_field(&mut out, name, value.as_bytes());
         }
         let coding = match body.size_hint().exact() {
             Some(length) => Coding::Length(length),
@@ -315,7 +319,7 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        let head = RequestHead { method: &method, target, headers: &headers };
+        let head = RequestHead { method: &method, target, headers: &headers, more: &[] };
         Upload::new(head, RequestBody::empty())
     }
 

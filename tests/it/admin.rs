@@ -87,6 +87,7 @@ fn metrics_have_the_names_of_the_interface() {
         (server.as_str(), 1.0),
         ("tidegate_memory_keys", 1.0),
         ("tidegate_shared_decisions_total", 0.0),
+        ("tidegate_unsettled_total", 0.0),
         ("tidegate_config_generation", 1.0),
         ("tidegate_config_valid", 1.0),
     ] {

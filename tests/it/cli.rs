@@ -389,6 +389,36 @@ fn explain_prints_the_name_that_stands_in_redis() {
 }
 
 #[test]
+fn explain_tells_who_waits_and_what_is_tried() {
+    const FILE: &str = "[store]\nurl = \"redis://127.0.0.1:1\"\n\
+        [limits.leaky]\nalgorithm = \"leaky-bucket\"\nrate = \"5/s\"\nqueue = 7\n\
+        [limits.late]\nkey = [\"header:x-user\"]\nrate = \"5/s\"\nwait = \"2s\"\nmax_waiting = 9\n\
+        candidate = { rate = \"3/s\" }\noverrides = [{ key = [\"ann\"], rate = \"9/s\" }]\n\
+        [limits.open]\nrate = \"unlimited\"\ncandidate = { rate = \"4/s\" }\n\
+        [[routes]]\npath = \"/\"\nrespond = { status = 200 }\nlimits = [\"leaky\", \"late\", \"open\"]\n";
+    let folder = folder(Some(FILE));
+    let explain = |user: &str| {
+        let user = format!("x-user: {user}");
+        told(folder.path(), &["explain", "/", "--header", &user]).1
+    };
+    let text = explain("bob");
+    for part in [
+        "leaky: 5/s at even spacing, queue 7",
+        "holds requests until their turn comes, 1000 at once",
+        "holds requests for up to 2s, 9 at once",
+        "tries 3/s, burst 3 in shadow",
+        ":late:candidate",
+        "open: unlimited",
+        "tries 4/s, burst 4 in shadow",
+        "tidegate:open:candidate",
+    ] {
+        assert!(text.contains(part), "`{part}` in:\n{text}");
+    }
+    let text = explain("ann");
+    assert!(text.contains("9/s, burst 9, an override") && !text.contains("tries 3/s"), "{text}");
+}
+
+#[test]
 fn the_demo_needs_nothing_and_throttles_its_visitor() {
     let folder = folder(None);
     let mut demo = Running::start(folder.path(), &["demo", "--listen", "127.0.0.1:0"]);

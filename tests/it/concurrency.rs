@@ -258,3 +258,36 @@ fn of_scope_node_each_process_has_its_own() {
     drop(client);
     wait_until("it has ended", || is_free(&proxy));
 }
+
+/// A request that waits for another limit holds its slot meanwhile.
+fn a_slot_is_free_when_a_held_client_leaves(store: &str) {
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[admin]\nlisten = \"LISTEN\"\n{store}\n\
+         [limits.slots]\nalgorithm = \"concurrency\"\nlimit = 2\n\
+         [limits.turns]\nkey = [\"header:x-turn\"]\nmissing = \"skip\"\nrate = \"1/h\"\nwait = \"2h\"\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nlimits = [\"slots\", \"turns\"]\n\
+         respond = {{ status = 200 }}\n"
+    ));
+    let turn = "GET / HTTP/1.1\r\nhost: a\r\nx-turn: a\r\n\r\n";
+    let left = || {
+        let reply = get(proxy.address, "/", &[]);
+        reply.header("ratelimit")
+    };
+    assert_eq!(get(proxy.address, "/", &[("x-turn", "a")]).status, 200);
+    wait_until("its slot is free", || left().as_deref() == Some("\"slots\";r=1"));
+    let mut held = Connection::open(proxy.address);
+    held.send(turn);
+    wait_until("it is held", || left().as_deref() == Some("\"slots\";r=0"));
+    drop(held);
+    wait_until("it has left", || left().as_deref() == Some("\"slots\";r=1"));
+}
+
+#[test]
+fn a_slot_of_the_process_is_free_when_a_held_client_leaves() {
+    a_slot_is_free_when_a_held_client_leaves("");
+}
+
+#[test]
+fn a_slot_in_redis_is_free_when_a_held_client_leaves() {
+    a_slot_is_free_when_a_held_client_leaves(&redis(&RedisServer::start()));
+}

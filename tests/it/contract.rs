@@ -8,12 +8,15 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::{Algorithm, Difference, State, concurrency, sliding_log};
+use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
+use tidegate::limit::algorithm::{
+    Algorithm, Difference, State, concurrency, fixed_window, sliding_log, sliding_window,
+};
 use tidegate::limit::decide::decide;
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::{Burst, Cost, Rate};
+use tidegate::limit::rate::{Burst, Cost, Interval, MAX_INTERVAL, Rate};
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{Answer, BucketAsk, Shared, Store};
@@ -40,6 +43,7 @@ every_store! {
     what_costs_more_than_the_bucket_never_passes
     all_limits_take_or_none
     a_shadow_never_stops_a_request
+    a_candidate_stands_in_for_the_limit_before_it
     every_key_and_limit_has_a_bucket_of_its_own
     a_limit_without_a_key_has_one_bucket
     changed_figures_go_on_from_what_was_used
@@ -47,12 +51,14 @@ every_store! {
     a_forgotten_bucket_is_new
     a_look_takes_nothing
     two_workers_share_their_buckets
+    a_window_holds_its_count
     random_histories_agree_with_the_pure_function
     a_sliding_log_holds_its_count
     a_sliding_log_is_decided_with_the_others
     a_sliding_log_reserves_places
     a_sliding_log_is_told_what_was_used
     a_sliding_log_takes_many_at_once
+    a_sliding_log_is_tried_as_a_candidate
     a_slot_is_held_until_it_is_dropped
     slots_are_decided_with_the_others
     a_request_that_is_dropped_holds_no_slot
@@ -134,6 +140,44 @@ async fn a_bucket_holds_its_burst(bench: &Bench) {
     }
 }
 
+async fn a_window_holds_its_count(bench: &Bench) {
+    // So long that none of the clock's windows ends meanwhile.
+    let decade = Interval::from_micros(MAX_INTERVAL).unwrap();
+    let count = Burst::new(10).unwrap();
+    let fixed = |windows| Algorithm::FixedWindow(fixed_window::Params { count, windows });
+    let (spec, calendar) = (limit("windows"), years().around(Bench::now()));
+    for (name, algorithm) in [
+        ("rolling", fixed(Windows::Rolling(decade))),
+        ("on the clock", fixed(Windows::Clock(decade))),
+        ("on the calendar", fixed(calendar)),
+        ("sliding", Algorithm::SlidingWindow(sliding_window::Params::new(count, decade))),
+    ] {
+        let key = key(name);
+        let mut one = ask(&spec, &key, 10);
+        one.ask.algorithm = algorithm;
+        for left in (0..10).rev() {
+            assert_eq!(bench.take(one).await, Some(left), "{name}");
+        }
+        assert_eq!(bench.take(one).await, None, "{name}");
+        bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
+        assert_eq!(bench.left(one).await, 1, "{name}");
+        bench.take(one).await;
+        one.ask.patience = Patience::ENDLESS;
+        let held = bench.decide(&[one]).await.verdict;
+        let is_held = matches!(held, Verdict::Pass { wait } if wait > Duration::ZERO);
+        assert!(is_held, "{name}: {held:?}");
+        bench.store.settle(&one, Difference::More(20), Bench::now()).await.unwrap();
+        one.ask.patience = Patience::NONE;
+        assert_eq!(bench.left(one).await, 0, "{name}");
+    }
+}
+
+/// A calendar whose days are decades.
+fn years() -> Schedule {
+    let start = |place: u64| Timestamp::from_micros(place * MAX_INTERVAL).unwrap();
+    Schedule::new(Unit::Day, "Somewhere".into(), (0..12).map(start).collect()).unwrap()
+}
+
 async fn what_costs_more_than_the_bucket_never_passes(bench: &Bench) {
     let (spec, key) = (limit("per-client"), key("192.0.2.1"));
     let mut ask = ask(&spec, &key, 10);
@@ -180,6 +224,29 @@ async fn a_shadow_never_stops_a_request(bench: &Bench) {
     let refused = [ask(&shadow, &other, 5), ask(&enforced, &key, 3)];
     bench.decide(&refused).await;
     assert_eq!(bench.left(refused[0]).await, 5, "a shadow takes only what passes");
+}
+
+async fn a_candidate_stands_in_for_the_limit_before_it(bench: &Bench) {
+    let (own, other, key) = (limit("own"), limit("other"), key("192.0.2.1"));
+    let mut candidate = limit("own");
+    candidate.name = candidate.name.of_candidate();
+    let mut tried = ask(&candidate, &key, 4);
+    tried.ask.mode = Mode::Candidate;
+    let asks = |other_burst| [ask(&own, &key, 1), tried, ask(&other, &key, other_burst)];
+    for left in [3, 2, 1] {
+        bench.decide(&asks(2)).await;
+        assert_eq!(bench.left(tried).await, left, "its own limit alone refuses from the second on");
+    }
+    let answer = bench.decide(&asks(1)).await;
+    assert!(matches!(answer.verdict, Verdict::Refuse { .. }));
+    let said = answer.decisions[1].unwrap();
+    assert_eq!(said, Decision { outcome: Outcome::Allow, remaining: 1 }, "another refuses too");
+    assert_eq!(bench.left(tried).await, 1);
+    assert_eq!(
+        bench.left(ask(&other, &key, 2)).await,
+        1,
+        "whoever is refused costs others nothing"
+    );
 }
 
 async fn every_key_and_limit_has_a_bucket_of_its_own(bench: &Bench) {
@@ -262,13 +329,17 @@ async fn two_workers_share_their_buckets(bench: &Bench) {
     assert_eq!(passed, 50);
 }
 
+fn any_mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![2 => Just(Mode::Enforce), 1 => Just(Mode::Shadow), 1 => Just(Mode::Candidate)]
+}
+
 /// Requests with several limits, modes and costs over a few keys, at a rate that gains nothing
 /// while the test runs, against the pure function at one moment.
 async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
     let specs = ["one", "two", "three"].map(limit);
     let keys = ["a", "b", "c"].map(key);
     let request = (
-        prop::collection::vec((0_usize..3, 1_u64..5, 1_u64..9, any::<bool>()), 1..4),
+        prop::collection::vec((0_usize..3, 1_u64..5, 1_u64..9, any_mode()), 1..4),
         prop::bool::weighted(0.1),
     );
     let history = prop::collection::vec(request, 300);
@@ -280,10 +351,10 @@ async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
         let asks: Vec<BucketAsk<'_>> = parts
             .iter()
             .zip(&specs)
-            .map(|((key, cost, burst, shadow), spec)| {
+            .map(|((key, cost, burst, mode), spec)| {
                 let mut ask = ask(spec, &keys[*key], 4 * burst);
                 ask.ask.cost = Cost::new(*cost).unwrap();
-                ask.ask.mode = if *shadow { Mode::Shadow } else { Mode::Enforce };
+                ask.ask.mode = *mode;
                 ask
             })
             .collect();
@@ -415,6 +486,25 @@ async fn a_sliding_log_takes_many_at_once(bench: &Bench) {
     let answers = futures_join(all).await;
     let passed = answers.iter().filter(|answer| answer.verdict == Verdict::PASS).count();
     assert_eq!(passed, 50);
+}
+
+async fn a_sliding_log_is_tried_as_a_candidate(bench: &Bench) {
+    let (own, key) = (limit("own"), key("192.0.2.1"));
+    let mut candidate = limit("own");
+    candidate.name = candidate.name.of_candidate();
+    let mut tried = log(&candidate, &key, 3);
+    tried.ask.mode = Mode::Candidate;
+    for (passes, left) in [(true, 2), (false, 1), (false, 0), (false, 0)] {
+        let answer = bench.decide(&[log(&own, &key, 1), tried]).await;
+        assert_eq!(answer.verdict.passes(), passes);
+        assert_eq!(bench.left(tried).await, left, "its own limit alone refuses");
+    }
+    bench.store.forget(&tried).await.unwrap();
+    let (other, one) = (limit("other"), ask(&limit("own"), &key, 1).ask);
+    bench.take(BucketAsk { ask: one, spec: &other, key: &key }).await;
+    let asks = [log(&own, &key, 1), tried, BucketAsk { ask: one, spec: &other, key: &key }];
+    assert!(!bench.decide(&asks).await.verdict.passes());
+    assert_eq!(bench.left(tried).await, 3, "another refuses too");
 }
 
 async fn futures_join<E: std::fmt::Debug>(

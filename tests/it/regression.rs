@@ -1,8 +1,10 @@
 //! One test for each fault that was found after the fact, named for what went wrong.
 
+use std::io::Write as _;
+
 use super::support::client::{Connection, get};
 use super::support::tidegate::Tidegate;
-use super::support::upstream::{Upstream, section};
+use super::support::upstream::{Upstream, ok, section};
 
 /// A proxy with one limit of two requests, which further lines say more about.
 fn limited(api: &Upstream, server: &str, limit: &str) -> Tidegate {
@@ -174,4 +176,67 @@ fn idle_clients_do_not_take_the_descriptors_of_those_who_ask() {
     }
     assert_eq!(proxy.log.count("accept failed"), 0);
     assert_eq!(proxy.log.count("server down"), 0);
+}
+
+/// A status line without words for its status, or with bytes beyond ASCII in them, took the
+/// connection's task down: the client was closed without an answer.
+#[test]
+fn an_answer_without_words_for_its_status_does_not_break_the_connection() {
+    for line in ["HTTP/1.1 200", "HTTP/1.1 200 \u{e9}"] {
+        let answer = format!("{line}\r\ncontent-length: 2\r\n\r\nok");
+        let api = Upstream::saying(&[&answer]);
+        let proxy = Tidegate::before(&[&api], "", "");
+        let reply = Connection::open(proxy.address).get("/", &[]);
+        assert_eq!((reply.status, reply.text().as_str()), (200, "ok"), "{line}");
+    }
+}
+
+/// Interim answers, and empty lines before a request, were passed over without end: whoever sent
+/// them fast enough was never looked at by a timer.
+#[test]
+fn nothing_goes_on_for_ever_before_a_head() {
+    let api = Upstream::raw(|mut stream| {
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+        while stream.write_all(interim.as_bytes()).is_ok() {}
+    });
+    let proxy = Tidegate::before(&[&api], "", "retries = 0\nresponse_timeout = \"1d\"");
+    assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 502);
+    let mut client = Connection::open(proxy.address);
+    client.send("\r\n".repeat(32 * 1024));
+    assert_eq!(client.reply("GET").status, 431);
+}
+
+/// A connection that ended with requests unread behind the last one was reset, which destroyed what
+/// its client had not read yet of the answer.
+#[test]
+fn requests_behind_the_last_one_do_not_destroy_its_answer() {
+    let body = "x".repeat(1_000_000);
+    let answer = body.clone();
+    let api = Upstream::answering(move |_| ok(&answer));
+    let proxy = Tidegate::before(&[&api], "", "[log]\naccess = true");
+    let mut client = Connection::open(proxy.address);
+    let last = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    client.send(format!("{last}{}", "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(3000)));
+    // By then all of the answer is in the kernel's hands.
+    proxy.log.wait("request", |_| true);
+    assert_eq!(client.reply("GET").text().len(), body.len());
+}
+
+/// A stranger announced `x-forwarded-for` as a trailer: it went to the API behind the body.
+#[test]
+fn a_stranger_does_not_say_who_it_is_behind_its_body() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::before(&[&api], "client_ip_header = \"x-real-ip\"", "");
+    let trailers = ["x-forwarded-for", "forwarded", "x_real_ip", "connection", "upgrade", "x-sum"];
+    let lines: String = trailers.iter().map(|name| format!("{name}: 203.0.113.7\r\n")).collect();
+    let mut client = Connection::open(proxy.address);
+    client.send(format!(
+        "POST / HTTP/1.1\r\nhost: a\r\ntrailer: {}\r\ntransfer-encoding: chunked\r\n\r\n\
+         1\r\nx\r\n0\r\n{lines}\r\n",
+        trailers.join(", ")
+    ));
+    assert_eq!(client.reply("POST").status, 200);
+    let got = api.last();
+    assert_eq!(got.trailers, [("x-sum".to_owned(), "203.0.113.7".to_owned())]);
+    assert_eq!(got.header("trailer").as_deref(), Some("x-sum"));
 }

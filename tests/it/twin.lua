@@ -1,8 +1,8 @@
 -- The algorithms of the script (joined in front of this file) under a clock that the test holds.
 -- Nothing is kept in Redis: buckets live as bytes in this call.
 --
--- ARGV[1]: JSON, a list of steps { now, asks }, each ask { bucket, algorithm, enforces, cost,
---          figures, patience }; or { now, settle } with such an ask, whose cost is what was used more
+-- ARGV[1]: JSON, a list of steps { now, asks }, each ask { bucket, algorithm, way, cost, figures,
+--          patience }; or { now, settle } with such an ask, whose cost is what was used more
 --          or, below zero, less.
 -- Answer: for each step and ask of it { said, wait, remaining, bytes }.
 
@@ -28,17 +28,19 @@ for _, step in ipairs(cjson.decode(ARGV[1])) do
     end
     say(0, 0, false, ask)
   else
-    local pass = true
+    local refusals, refused = 0, 0
     local steps = {}
     for n, ask in ipairs(step.asks) do
       local wait, remaining, moved, taken = ask_for(ask, ask.cost, ask.patience, step.now)
       steps[n] = { wait = wait, remaining = remaining, moved = moved, taken = taken }
-      if ask.enforces and not taken then
-        pass = false
+      if ask.way == 'enforce' and not taken then
+        refusals, refused = refusals + 1, n
       end
     end
     for n, ask in ipairs(step.asks) do
       local wait, remaining, taken = steps[n].wait, steps[n].remaining, steps[n].taken
+      local pass = refusals == 0
+        or refusals == 1 and refused == n - 1 and ask.way == 'candidate'
       if taken and pass then
         buckets[ask.bucket] = steps[n].taken
       elseif steps[n].moved then

@@ -6,12 +6,15 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate::limit::Mode;
+use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
 use tidegate::limit::algorithm::token_bucket::{self, Params, STALE};
-use tidegate::limit::algorithm::{Algorithm, Difference, LUA, State, Want, leaky_bucket};
+use tidegate::limit::algorithm::{
+    Algorithm, Difference, LUA, State, Want, fixed_window, leaky_bucket, sliding_window,
+};
 use tidegate::limit::decide::{Ask, decide};
 use tidegate::limit::decision::Outcome;
 use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
+use tidegate::limit::rate::{Burst, Cost, EXACT, Interval, MAX_INTERVAL, Rate};
 use tidegate::limit::time::Timestamp;
 
 use crate::support::redis::RedisServer;
@@ -60,6 +63,59 @@ fn any_clock() -> impl Strategy<Value = Clock> {
 }
 
 fn any_algorithm() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![2 => any_bucket(), 2 => any_fixed_window(), 1 => any_sliding_window()]
+}
+
+fn any_count() -> impl Strategy<Value = Burst> {
+    prop_oneof![1_u64..5, 1_u64..1_000, Just(1_000_000_000)]
+        .prop_map(|count| Burst::new(count).unwrap())
+}
+
+fn any_interval() -> impl Strategy<Value = Interval> {
+    prop_oneof![
+        Just(SECOND),
+        Just(60 * SECOND),
+        Just(DAY),
+        Just(MAX_INTERVAL),
+        1_u64..10,
+        1..10 * SECOND,
+        1..30 * DAY,
+    ]
+    .prop_map(|micros| Interval::from_micros(micros).unwrap())
+}
+
+fn any_fixed_window() -> impl Strategy<Value = Algorithm> {
+    let lengths = prop_oneof![Just(DAY), DAY - HOUR..DAY + HOUR, 28 * DAY..31 * DAY, 1_u64..10];
+    let calendar = (0_u64..3, prop::collection::vec(lengths, 9), 0_usize..9).prop_map(
+        |(far, lengths, around)| {
+            let starts: Vec<_> = lengths
+                .into_iter()
+                .scan(1_700_000_000 * SECOND - far * DAY, |start, length| {
+                    *start += length;
+                    Some(Timestamp::from_micros(*start).unwrap())
+                })
+                .collect();
+            let now = starts[around];
+            Schedule::new(Unit::Day, "Somewhere".into(), starts).unwrap().around(now)
+        },
+    );
+    let windows = prop_oneof![
+        any_interval().prop_map(Windows::Rolling),
+        any_interval().prop_map(Windows::Clock),
+        calendar,
+    ];
+    (any_count(), windows).prop_map(|(count, windows)| {
+        Algorithm::FixedWindow(fixed_window::Params { count, windows })
+    })
+}
+
+fn any_sliding_window() -> impl Strategy<Value = Algorithm> {
+    (any_count(), any_interval()).prop_map(|(count, interval)| {
+        Algorithm::SlidingWindow(sliding_window::Params::new(count, interval))
+    })
+}
+
+fn any_bucket() -> impl Strategy<Value = Algorithm> {
     let rate = prop_oneof![
         Just((1, DAY)),
         Just((10_000_000, SECOND)),
@@ -83,19 +139,27 @@ fn any_algorithm() -> impl Strategy<Value = Algorithm> {
     })
 }
 
-/// The rate of an algorithm that has one.
-fn rate(algorithm: &Algorithm) -> Rate {
+/// After which time much is as it was.
+fn period(algorithm: &Algorithm) -> u64 {
     match algorithm {
-        Algorithm::TokenBucket(params) => params.rate,
-        Algorithm::LeakyBucket(params) => params.rate,
-        Algorithm::SlidingLog(params) => params.rate(),
-        Algorithm::Concurrency(_) => unreachable!("it has none"),
+        Algorithm::TokenBucket(params) => params.rate.period(),
+        Algorithm::LeakyBucket(params) => params.rate.period(),
+        Algorithm::FixedWindow(params) => match params.windows {
+            Windows::Rolling(interval) | Windows::Clock(interval) => interval.as_micros(),
+            Windows::Calendar(_) => DAY,
+        },
+        Algorithm::SlidingWindow(params) => params.interval.as_micros(),
+        Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => unreachable!("see `twin_lists`"),
     }
 }
 
 fn any_ask() -> impl Strategy<Value = Ask> {
     let cost = prop_oneof![4 => Just(1), 2 => 1_u64..6, 1 => 1_u64..=1_000_000_000];
-    let mode = prop_oneof![3 => Just(Mode::Enforce), 1 => Just(Mode::Shadow)];
+    let mode = prop_oneof![
+        3 => Just(Mode::Enforce),
+        1 => Just(Mode::Shadow),
+        1 => Just(Mode::Candidate),
+    ];
     let patience = prop_oneof![
         2 => Just(Patience::NONE),
         2 => (0..10 * SECOND).prop_map(|micros| Patience::of(Duration::from_micros(micros))),
@@ -150,9 +214,7 @@ fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
             Clock::Forward(micros) => now + micros,
             Clock::Back(micros) => now.saturating_sub(micros),
             Clock::Promised(early) => promised.map_or(now, |then: u64| then.saturating_sub(early)),
-            Clock::Periods(periods, micros) => {
-                now + periods * rate(&first.algorithm).period() + micros
-            }
+            Clock::Periods(periods, micros) => now + periods * period(&first.algorithm) + micros,
         }
         .min(EXACT - 1);
         let time = Timestamp::from_micros(now).unwrap();
@@ -210,7 +272,11 @@ fn in_json(bucket: usize, ask: &Ask) -> Value {
     json!({
         "bucket": name(bucket, ask),
         "algorithm": ask.algorithm.name(),
-        "enforces": ask.mode == Mode::Enforce,
+        "way": match ask.mode {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+            Mode::Candidate => "candidate",
+        },
         "cost": ask.cost.get(),
         "figures": ask.algorithm.figures().to_vec(),
         "patience": ask.patience.as_micros(),
@@ -219,10 +285,14 @@ fn in_json(bucket: usize, ask: &Ask) -> Value {
 
 /// A state as Redis keeps it.
 fn kept(state: State, algorithm: &Algorithm) -> State {
-    match state {
-        State::TokenBucket(state) => State::TokenBucket(kept_bucket(state, rate(algorithm))),
-        State::LeakyBucket(state) => State::LeakyBucket(kept_bucket(state, rate(algorithm))),
-        list @ (State::SlidingLog(_) | State::Concurrency(_)) => list,
+    match (state, algorithm) {
+        (State::TokenBucket(state), Algorithm::TokenBucket(params)) => {
+            State::TokenBucket(kept_bucket(state, params.rate))
+        }
+        (State::LeakyBucket(state), Algorithm::LeakyBucket(params)) => {
+            State::LeakyBucket(kept_bucket(state, params.rate))
+        }
+        (state, _) => state,
     }
 }
 
@@ -243,9 +313,33 @@ fn kept_bucket(state: token_bucket::State, rate: Rate) -> token_bucket::State {
 fn bytes(state: State) -> Vec<u8> {
     match state {
         State::TokenBucket(state) | State::LeakyBucket(state) => bucket_bytes(state),
+        State::FixedWindow(state) => fixed_bytes(state),
+        State::SlidingWindow(state) => sliding_bytes(state),
         // Not here: see `twin_lists`.
         State::SlidingLog(_) | State::Concurrency(_) => Vec::new(),
     }
+}
+
+fn fixed_bytes(state: fixed_window::State) -> Vec<u8> {
+    counted_bytes(state.start, &[state.used])
+}
+
+fn sliding_bytes(state: sliding_window::State) -> Vec<u8> {
+    counted_bytes(state.start, &[state.previous, state.current, state.next])
+}
+
+/// A format, a time, and counters in four bytes each, or in five where one needs them.
+fn counted_bytes(start: Timestamp, counters: &[u64]) -> Vec<u8> {
+    let (format, from) = match counters.iter().all(|counter| *counter < 1 << 32) {
+        true => (1, 4),
+        false => (2, 3),
+    };
+    let start = start.as_micros().to_be_bytes();
+    let mut bytes = [&[format], &start[1..]].concat();
+    for counter in counters {
+        bytes.extend_from_slice(&counter.to_be_bytes()[from..]);
+    }
+    bytes
 }
 
 fn bucket_bytes(state: token_bucket::State) -> Vec<u8> {
@@ -273,7 +367,7 @@ fn in_lua(connection: &mut redis::Connection, script: &Value) -> Vec<Said> {
 fn rust_and_lua_decide_the_same_and_keep_the_same_bytes() {
     let server = RedisServer::start();
     let connection = std::cell::RefCell::new(server.connection());
-    let config = ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() };
+    let config = ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() };
     proptest!(config, |((start, steps) in any_history())| {
         let (script, expected) = play(start, &steps);
         let answers = in_lua(&mut connection.borrow_mut(), &script);
@@ -288,17 +382,17 @@ fn rust_and_lua_decide_the_same_and_keep_the_same_bytes() {
 #[test]
 fn a_state_that_is_kept_goes_on_as_it_was() {
     proptest!(|(
-        (algorithm, missing, rest) in (any_algorithm(), 0_u64..2_000, any::<prop::sample::Index>()),
+        (algorithm, missing, rest) in (any_bucket(), 0_u64..2_000, any::<prop::sample::Index>()),
         at in prop_oneof![Just(0), Just(1_700_000_000 * SECOND)],
         (cost, later) in (1_u64..2_000, 0_u64..DAY),
     )| {
-        let period = rate(&algorithm).period();
+        let period = period(&algorithm);
         let rest = u64::try_from(rest.index(usize::MAX)).unwrap() % period;
         let at = Timestamp::from_micros(at).unwrap();
         let state = token_bucket::State { missing, rest, period, at };
         let state = match algorithm {
-            Algorithm::TokenBucket(_) => State::TokenBucket(state),
-            _ => State::LeakyBucket(state),
+            Algorithm::LeakyBucket(_) => State::LeakyBucket(state),
+            _ => State::TokenBucket(state),
         };
         let kept = kept(state, &algorithm);
         let want = Want { cost: Cost::new(cost).unwrap(), patience: Patience::NONE };
@@ -357,6 +451,54 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
             .query(&mut server.connection())
             .unwrap();
         assert_eq!(read, left, "{name}");
+    }
+}
+
+#[test]
+fn lua_reads_what_it_does_not_know_as_a_new_window() {
+    let server = RedisServer::start();
+    let start = Timestamp::from_micros(1_700_000_000 * SECOND).unwrap();
+    let fixed = |used| fixed_bytes(fixed_window::State { start, used });
+    let sliding = |previous, current| {
+        sliding_bytes(sliding_window::State { start, previous, current, next: 0 })
+    };
+    let with = |bytes: Vec<u8>, place: usize, byte: u8| {
+        let mut bytes = bytes;
+        bytes[place] = byte;
+        bytes
+    };
+    for (name, algorithm, bytes, left) in [
+        ("what was used", "fixed-window", fixed(3), 6),
+        ("no format", "fixed-window", with(fixed(3), 0, 9), 9),
+        ("the other format", "fixed-window", with(fixed(3), 0, 2), 9),
+        ("a time from 2^53 on", "fixed-window", with(fixed(3), 1, 0x20), 9),
+        ("nothing used", "fixed-window", fixed(0), 9),
+        ("cut off", "fixed-window", fixed(3)[..11].to_vec(), 9),
+        ("nothing", "fixed-window", vec![], 9),
+        ("two windows", "sliding-window", sliding(2, 3), 4),
+        ("no format", "sliding-window", with(sliding(2, 3), 0, 9), 9),
+        ("the other format", "sliding-window", with(sliding(2, 3), 0, 2), 9),
+        ("a time from 2^53 on", "sliding-window", with(sliding(2, 3), 1, 0x20), 9),
+        ("nothing counted", "sliding-window", sliding(0, 0), 9),
+        ("too long", "sliding-window", [sliding(2, 3), vec![0]].concat(), 9),
+    ] {
+        // Ten each second, at the begin of a window.
+        let script = format!(
+            "{LUA} local _, left = decide('{algorithm}', {{ 10, 1, 1000000 }}, 1, 0, ARGV[1], {})
+             return left",
+            start.as_micros()
+        );
+        let script = match algorithm {
+            "sliding-window" => script.replace("{ 10, 1, 1000000 }", "{ 10, 1000000, 1 }"),
+            _ => script,
+        };
+        let read: u64 = redis::cmd("EVAL")
+            .arg(&script)
+            .arg(0)
+            .arg(bytes)
+            .query(&mut server.connection())
+            .unwrap();
+        assert_eq!(read, left, "{algorithm}: {name}");
     }
 }
 

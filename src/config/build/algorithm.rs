@@ -2,57 +2,98 @@
 
 use std::time::Duration;
 
-use crate::config::file::Section;
-use crate::config::item::Zero;
+use super::window::{self, Align};
+use crate::config::file::{Section, Zero};
 use crate::config::problem::Problem;
 
-/// How a limit counts, before its figures are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counting {
+/// The algorithms by the figures that they have.
+pub(super) enum Family {
+    /// `rate` and `burst`.
     TokenBucket,
+    /// `rate` and `queue`.
+    LeakyBucket,
+    /// `rate` alone.
+    FixedWindow(Align),
+    /// The same.
+    SlidingWindow,
+    /// The same.
     SlidingLog,
+    /// `limit` alone.
     Concurrency { lease: Duration },
 }
 
 #[derive(Clone, Copy)]
 enum Word {
     TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
     SlidingLog,
     Concurrency,
 }
 
-/// `algorithm` of a limit, and what belongs to one alone and holds for its overrides too.
-pub(super) fn build(section: &mut Section<'_>) -> Counting {
-    let item = section.take("algorithm");
-    let words = &[
-        ("token-bucket", Word::TokenBucket),
-        ("sliding-log", Word::SlidingLog),
-        ("concurrency", Word::Concurrency),
-    ];
-    let word = item.as_ref().and_then(|item| item.word(words, LATER));
-    let counting = match word {
-        None | Some(Word::TokenBucket) => Counting::TokenBucket,
-        Some(Word::SlidingLog) => Counting::SlidingLog,
-        Some(Word::Concurrency) => return Counting::Concurrency { lease: lease(section) },
-    };
-    // Beside a word that is wrong nobody knows what was meant.
-    let known = item.is_none() || word.is_some();
-    for field in ["limit", "lease"] {
-        if let Some(item) = section.take(field).filter(|_| known) {
-            section.cx.note(Problem::error(
-                item.span,
-                format!("`{field}` belongs to `algorithm = \"concurrency\"`"),
-                "remove it, or set that algorithm",
-            ));
-        }
-    }
-    counting
-}
-
-const LATER: &[&str] = &["leaky-bucket", "fixed-window", "sliding-window", "redisson"];
+const WORDS: &[(&str, Word)] = &[
+    ("token-bucket", Word::TokenBucket),
+    ("leaky-bucket", Word::LeakyBucket),
+    ("fixed-window", Word::FixedWindow),
+    ("sliding-window", Word::SlidingWindow),
+    ("sliding-log", Word::SlidingLog),
+    ("concurrency", Word::Concurrency),
+];
+const LATER: &[&str] = &["redisson"];
 
 const LEASE: Duration = Duration::from_secs(60);
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+/// `algorithm` of a limit, with what else says how it counts and holds for its overrides too; `None`
+/// where that is wrong.
+pub(super) fn build(section: &mut Section<'_>) -> Option<Family> {
+    let word = match section.take("algorithm") {
+        Some(item) => item.word(WORDS, LATER),
+        None => Some(Word::TokenBucket),
+    };
+    let Some(word) = word else {
+        // Nobody knows what was meant.
+        for name in ["align", "timezone", "limit", "lease"] {
+            section.take(name);
+        }
+        return None;
+    };
+    if !matches!(word, Word::FixedWindow) {
+        window::refuse(section);
+    }
+    if !matches!(word, Word::Concurrency) {
+        refuse(section, "limit");
+        refuse(section, "lease");
+    }
+    Some(match word {
+        Word::TokenBucket => Family::TokenBucket,
+        Word::LeakyBucket => Family::LeakyBucket,
+        Word::FixedWindow => Family::FixedWindow(window::align(section)?),
+        Word::SlidingWindow => Family::SlidingWindow,
+        Word::SlidingLog => Family::SlidingLog,
+        Word::Concurrency => Family::Concurrency { lease: lease(section) },
+    })
+}
+
+/// That an override's `limit` has nothing to say beside another algorithm, where it is there.
+pub(super) fn refuse_limit(section: &mut Section<'_>, family: Option<&Family>) {
+    match family {
+        Some(Family::Concurrency { .. }) => {}
+        Some(_) => refuse(section, "limit"),
+        None => drop(section.take("limit")),
+    }
+}
+
+fn refuse(section: &mut Section<'_>, field: &str) {
+    if let Some(item) = section.take(field) {
+        item.cx.note(Problem::error(
+            item.span.clone(),
+            format!("`{field}` belongs to `algorithm = \"concurrency\"`"),
+            "remove it, or set that algorithm",
+        ));
+    }
+}
 
 fn lease(section: &mut Section<'_>) -> Duration {
     let Some(item) = section.take("lease") else { return LEASE };

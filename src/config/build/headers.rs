@@ -46,9 +46,12 @@ pub(super) fn values(section: &mut Section<'_>, field: &str) -> Vec<(HeaderName,
 }
 
 /// A route's `request_headers` or `response_headers`.
-pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> HeaderChanges {
+pub(super) fn changes(
+    section: &mut Section<'_>,
+    field: &'static str,
+) -> Option<Box<HeaderChanges>> {
     let inner = section.take(field).and_then(|item| item.section(&HEADERS, field));
-    let Some(mut inner) = inner else { return HeaderChanges::default() };
+    let mut inner = inner?;
     let mut changes = HeaderChanges {
         set: values(&mut inner, "set"),
         add: values(&mut inner, "add"),
@@ -73,7 +76,7 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> HeaderC
         ));
     }
     inner.finish();
-    changes
+    Some(Box::new(changes))
 }
 
 fn name(section: &Section<'_>, entry: &Entry<'_>) -> Option<HeaderName> {

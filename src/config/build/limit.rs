@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::figures::{self, Bursts};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, algorithm, answer, headers, key, name, named, overrides};
+use super::{Named, algorithm, answer, headers, key, name, named, overrides, settled, waiting};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -60,14 +60,21 @@ fn one(
         &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
         Missing::Shared,
     );
-    let counting = algorithm::build(&mut section);
-    let figures = figures::build(&mut section, counting);
-    let known = sources.as_deref();
-    let overrides = overrides::build(&mut section, counting, known, inherited.ipv6_prefix);
-    let bursts: Vec<_> =
-        overrides.iter().map(|o| (figures::burst(&o.figures), o.span.clone())).collect();
+    let family = algorithm::build(&mut section);
+    let figures = figures::build(&mut section, family.as_ref());
+    let overrides =
+        overrides::build(&mut section, family.as_ref(), sources.as_deref(), inherited.ipv6_prefix);
+    let wait = waiting::wait(&mut section, family.as_ref());
+    let max_waiting = waiting::max_waiting(&mut section, family.as_ref());
+    let candidate = waiting::candidate(&mut section, family.as_ref());
+    let bursts: Vec<_> = overrides
+        .iter()
+        .map(|o| (figures::burst(&o.figures), o.span.clone()))
+        .chain(candidate.as_ref().map(|(figures, span)| (figures::burst(figures), span.clone())))
+        .collect();
     let own = figures.as_ref().and_then(figures::burst);
-    let cost = figures::cost(&mut section, counting, &Bursts { own, overrides: &bursts });
+    let cost = figures::cost(&mut section, family.as_ref(), &Bursts { own, overrides: &bursts });
+    let count_when = settled::count_when(&mut section, family.as_ref());
     let exempt = exempt(&mut section);
     let scope = section.word(
         "scope",
@@ -92,7 +99,7 @@ fn one(
 
     let (name, sources) = (name?, sources?);
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
-    let spec = LimitSpec {
+    let mut spec = LimitSpec {
         name,
         key: KeySpec {
             sources: sources.iter().map(|(source, _)| source.clone()).collect(),
@@ -102,6 +109,10 @@ fn one(
         figures: figures?,
         overrides: Overrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect()),
         cost: cost?,
+        wait,
+        max_waiting,
+        candidate: None,
+        count_when: count_when?,
         exempt,
         mode: match mode {
             Written::On(mode) => mode,
@@ -111,6 +122,7 @@ fn one(
         on_store_error,
         reject,
     };
+    spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
     Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
 }
 

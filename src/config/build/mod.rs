@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod answer;
+mod calendar;
 mod figures;
 mod headers;
 mod key;
@@ -11,8 +12,11 @@ mod overrides;
 mod route;
 mod sanity;
 mod server;
+mod settled;
 mod store;
 mod upstream;
+mod waiting;
+mod window;
 
 use std::sync::Arc;
 

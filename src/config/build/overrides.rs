@@ -2,7 +2,7 @@
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::algorithm::Counting;
+use super::algorithm::{self, Family};
 use super::figures;
 use super::server::network_item;
 use crate::config::fields::OVERRIDE;
@@ -20,10 +20,10 @@ pub(super) struct Override {
     pub(super) span: Span,
 }
 
-/// The overrides of a limit that counts by `sources`.
+/// The overrides of a limit of this family that counts by `sources`.
 pub(super) fn build(
     section: &mut Section<'_>,
-    counting: Counting,
+    family: Option<&Family>,
     sources: Option<&[(KeySource, Span)]>,
     ipv6_prefix: u8,
 ) -> Vec<Override> {
@@ -31,7 +31,8 @@ pub(super) fn build(
     for item in section.list("overrides") {
         let Some(mut entry) = item.section(&OVERRIDE, "an override") else { continue };
         let key = entry.require("key", "[\"…\"]");
-        let figures = figures::build(&mut entry, counting);
+        algorithm::refuse_limit(&mut entry, family);
+        let figures = figures::build(&mut entry, family);
         entry.finish();
         let key_span = key.as_ref().map_or(item.span.clone(), |key| key.span.clone());
         // Without the limit's key nothing can be said about an override's.

@@ -49,8 +49,8 @@ pub(super) struct Draft {
     pub(super) limits: Vec<(usize, Span)>,
     /// Limits that it likely meant where it names one that there is not.
     pub(super) limits_meant: Vec<String>,
-    request_headers: HeaderChanges,
-    response_headers: HeaderChanges,
+    request_headers: Option<Box<HeaderChanges>>,
+    response_headers: Option<Box<HeaderChanges>>,
 }
 
 impl Draft {

@@ -64,7 +64,8 @@ mod traffic;
 use Fallback::{Value, Words};
 
 pub(super) use self::traffic::{
-    COST, EXEMPT, HEADERS, LIMIT, OVERRIDE, RESPOND, ROUTE, UPSTREAM, UPSTREAM_SERVER,
+    CANDIDATE, COST, COUNT_WHEN, EXEMPT, HEADERS, LIMIT, OVERRIDE, RESPOND, RESPONSE_COST, ROUTE,
+    UPSTREAM, UPSTREAM_SERVER,
 };
 
 const fn field(name: &'static str, kind: Kind, default: Fallback, meaning: &'static str) -> Field {
@@ -75,6 +76,8 @@ const fn field(name: &'static str, kind: Kind, default: Fallback, meaning: &'sta
 pub(super) const MAX_WORKERS: u64 = 1_024;
 /// The most client connections.
 pub(super) const MAX_CONNECTIONS: u64 = 10_000_000;
+/// The most requests that are held for a limit.
+pub(super) const MAX_WAITING: u64 = 1_000_000;
 /// The most further tries.
 pub(super) const MAX_RETRIES: u64 = 10;
 /// The most buckets in memory.

@@ -1,7 +1,9 @@
 //! Upstreams, limits and routes: what happens to a request.
 
 use super::Fallback::{Required, Value, Words};
-use super::{Kind, MAX_RETRIES, MAX_TOKENS, REJECT, STORE_ERRORS, Shape, TEXT_LIST, field};
+use super::{
+    Kind, MAX_RETRIES, MAX_TOKENS, MAX_WAITING, REJECT, STORE_ERRORS, Shape, TEXT_LIST, field,
+};
 
 /// `[upstreams.NAME]`.
 pub(in crate::config) static UPSTREAM: Shape = Shape {
@@ -62,21 +64,46 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field(
             "algorithm",
-            Kind::Word(&["token-bucket", "sliding-log", "concurrency"]),
+            Kind::Word(&[
+                "token-bucket",
+                "leaky-bucket",
+                "fixed-window",
+                "sliding-window",
+                "sliding-log",
+                "concurrency",
+            ]),
             Value("\"token-bucket\""),
             "how it counts",
+        ),
+        field(
+            "align",
+            Kind::Word(&["first-request", "clock"]),
+            Words("`\"first-request\"`"),
+            "of a fixed window: it opens at a key's first request, or with the clock",
+        ),
+        field(
+            "timezone",
+            Kind::Text,
+            Words("`\"UTC\"`"),
+            "of `align = \"clock\"`: whose days, weeks (from Monday) and months, as in `\"Europe/Berlin\"`",
         ),
         field(
             "rate",
             Kind::Rate,
             Words("required, but for `concurrency`"),
-            "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`",
+            "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`; a fixed window on the clock has `\"100000/month\"` too",
         ),
         field(
             "burst",
             Kind::Whole { min: 1, max: MAX_TOKENS },
             Words("the rate's count"),
             "the bucket's size",
+        ),
+        field(
+            "queue",
+            Kind::Whole { min: 0, max: MAX_TOKENS - 1 },
+            Words("the rate's count"),
+            "of a leaky bucket: how many requests are held at most; one more is rejected",
         ),
         field(
             "limit",
@@ -92,9 +119,31 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field(
             "cost",
-            Kind::Either(&[Kind::Whole { min: 1, max: MAX_TOKENS }, Kind::Table(&COST)]),
+            Kind::Either(&[
+                Kind::Whole { min: 1, max: MAX_TOKENS },
+                Kind::Table(&COST),
+                Kind::Table(&RESPONSE_COST),
+            ]),
             Value("1"),
-            "what a request takes: a number, or what a header says",
+            "what a request takes: a number, or what a header or the response says",
+        ),
+        field(
+            "count_when",
+            Kind::Table(&COUNT_WHEN),
+            Words("every request"),
+            "only responses with these statuses count; what others had taken is given back",
+        ),
+        field(
+            "wait",
+            Kind::Duration,
+            Value("\"0s\""),
+            "a request that would be allowed within this time is held until then; a leaky bucket holds as long as its queue needs, or at most so long",
+        ),
+        field(
+            "max_waiting",
+            Kind::Whole { min: 0, max: MAX_WAITING },
+            Value("1000"),
+            "requests that this process holds at once for this limit; more are rejected",
         ),
         field(
             "exempt",
@@ -115,6 +164,12 @@ pub(in crate::config) static LIMIT: Shape = Shape {
             "shadow: checked, counted, logged, and never rejects",
         ),
         field(
+            "candidate",
+            Kind::Table(&CANDIDATE),
+            Words("none"),
+            "other figures, tried in shadow in place of the limit's own on the same traffic",
+        ),
+        field(
             "on_store_error",
             Kind::Word(STORE_ERRORS),
             Words("the store's `on_error`"),
@@ -128,17 +183,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         ),
         field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     ],
-    later: &[
-        "wait",
-        "max_waiting",
-        "count_when",
-        "candidate",
-        "queue",
-        "align",
-        "timezone",
-        "type",
-        "name",
-    ],
+    later: &["type", "name"],
 };
 
 /// A limit's `cost`, written as a table.
@@ -159,7 +204,51 @@ pub(in crate::config) static COST: Shape = Shape {
             "the most it may say; more is refused with 400",
         ),
     ],
-    later: &["response_header", "response_json", "estimate"],
+    later: &[],
+};
+
+/// The same, where the response tells.
+pub(in crate::config) static RESPONSE_COST: Shape = Shape {
+    title: "cost by response",
+    fields: &[
+        field(
+            "response_header",
+            Kind::Text,
+            Words("required, or `response_json`"),
+            "the response's header that says what was used",
+        ),
+        field(
+            "response_json",
+            Kind::Text,
+            Words("none"),
+            "keys with dots between them, to the number in a response of JSON or in the last data of server-sent events that has it",
+        ),
+        field(
+            "estimate",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Required,
+            "what is taken before, and in the end where the response does not say",
+        ),
+        field(
+            "max",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("100 bursts"),
+            "the most that one response takes, whatever it says",
+        ),
+    ],
+    later: &[],
+};
+
+/// A limit's `count_when`.
+pub(in crate::config) static COUNT_WHEN: Shape = Shape {
+    title: "count_when",
+    fields: &[field(
+        "status",
+        TEXT_LIST,
+        Required,
+        "statuses as the client gets them: `\"401\"`, `\"5xx\"`",
+    )],
+    later: &[],
 };
 
 /// A limit's `exempt`.
@@ -169,6 +258,27 @@ pub(in crate::config) static EXEMPT: Shape = Shape {
         field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
         field("path", TEXT_LIST, Value("[]"), "path patterns as in routes"),
         field("header", Kind::Texts, Words("none"), "headers with exactly this value"),
+    ],
+    later: &[],
+};
+
+/// A limit's `candidate`.
+pub(in crate::config) static CANDIDATE: Shape = Shape {
+    title: "candidate",
+    fields: &[
+        field("rate", Kind::Rate, Required, "as in the limit"),
+        field(
+            "burst",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("the candidate's own count"),
+            "as in the limit",
+        ),
+        field(
+            "queue",
+            Kind::Whole { min: 0, max: MAX_TOKENS - 1 },
+            Words("the candidate's own count"),
+            "as in the limit",
+        ),
     ],
     later: &[],
 };
@@ -187,6 +297,12 @@ pub(in crate::config) static OVERRIDE: Shape = Shape {
         field(
             "burst",
             Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("the override's own count"),
+            "as in the limit",
+        ),
+        field(
+            "queue",
+            Kind::Whole { min: 0, max: MAX_TOKENS - 1 },
             Words("the override's own count"),
             "as in the limit",
         ),

@@ -1,8 +1,8 @@
 //! The list of fields and the reader agree.
 
 use super::super::fields::{
-    ADMIN, COST, EXEMPT, Fallback, HEADERS, Kind, LIMIT, LOG, OVERRIDE, REJECT, RESPOND, ROUTE,
-    SERVER, STORE, Shape, UPSTREAM, UPSTREAM_SERVER,
+    ADMIN, CANDIDATE, COST, COUNT_WHEN, EXEMPT, Fallback, HEADERS, Kind, LIMIT, LOG, OVERRIDE,
+    REJECT, RESPOND, RESPONSE_COST, ROUTE, SERVER, STORE, Shape, UPSTREAM, UPSTREAM_SERVER,
 };
 use super::*;
 
@@ -19,7 +19,12 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             inline("limits = [\"per-client\"]"),
         ],
         "cost" => vec![inline("header = \"x-cost\"")],
+        "cost by response" => {
+            vec![inline("response_header = \"x-used\""), inline("estimate = 1")]
+        }
+        "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
+        "candidate" => vec![inline("rate = \"100/s\"")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         _ => Vec::new(),
     };
@@ -30,6 +35,9 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
     }
     if (shape.title, name) == ("[limits.NAME]", "lease") {
         fields.push("limit = 1".to_owned());
+    }
+    if name == "response_json" {
+        fields.retain(|field| !field.starts_with("response_header"));
     }
     if name == "respond" {
         fields.retain(|field| !field.starts_with("upstream"));
@@ -57,8 +65,10 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "[upstreams.NAME]" => upstream = lines,
         "[limits.NAME]" => limit = lines,
         "[[routes]]" => route = lines,
-        "cost" => limit.push_str(&format!("\ncost = {table}")),
+        "count_when" => limit.push_str(&format!("\ncount_when = {table}")),
+        "cost" | "cost by response" => limit.push_str(&format!("\ncost = {table}")),
         "exempt" => limit.push_str(&format!("\nexempt = {table}")),
+        "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
         "a server" => upstream = format!("servers = [{table}]"),
         "respond" => {
@@ -67,18 +77,30 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "header changes" => route.push_str(&format!("\nrequest_headers = {table}")),
         title => rest = format!("{title}\n{lines}"),
     }
+    if matches!((shape.title, name), ("[limits.NAME]", "align" | "timezone")) {
+        limit.push_str("\nalgorithm = \"fixed-window\"");
+    }
+    if name == "queue" {
+        limit.push_str("\nalgorithm = \"leaky-bucket\"");
+    }
+    if name == "timezone" {
+        limit = limit.replace("100/s", "100/d") + "\nalign = \"clock\"";
+    }
     format!(
         "[upstreams.api]\n{upstream}\n[limits.per-client]\n{limit}\n[[routes]]\n{route}\n{rest}\n"
     )
 }
 
-static SHAPES: [&Shape; 14] = [
+static SHAPES: [&Shape; 17] = [
     &SERVER,
     &UPSTREAM,
     &UPSTREAM_SERVER,
     &LIMIT,
     &COST,
+    &RESPONSE_COST,
+    &COUNT_WHEN,
     &EXEMPT,
+    &CANDIDATE,
     &OVERRIDE,
     &ROUTE,
     &RESPOND,
@@ -146,12 +168,16 @@ fn every_field_of_the_list_is_read() {
                 (_, "url", _) => "\"http://a\"",
                 (_, "servers", _) => "[\"http://a\"]",
                 (_, "level", _) => "\"debug\"",
+                ("count_when", "status", _) => "[\"401\"]",
+                (_, "count_when", _) => "{ status = [\"401\"] }",
                 (_, "status", _) => "500",
                 ("[reject]", "headers", _) => "[\"ratelimit\"]",
                 (_, "cost", _) => "1",
+                (_, "timezone", _) => "\"Europe/Berlin\"",
                 (_, "reject", _) => "{ status = 503 }",
                 (_, "respond", _) => "{ status = 404 }",
                 (_, "exempt", _) => "{ path = [\"/a\"] }",
+                (_, "candidate", _) => "{ rate = \"1/s\" }",
                 (_, "overrides", _) => "[{ key = [\"*\"], rate = \"1/s\" }]",
                 (_, "request_headers" | "response_headers", _) => "{ set = { x-a = \"b\" } }",
                 (_, _, Kind::Flag) => "true",

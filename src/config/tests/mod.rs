@@ -48,7 +48,7 @@ fn the_smallest_file_works() {
     assert_eq!(plan.server.trust.header, ClientHeader::XForwardedFor);
     assert_eq!(plan.store.location, StoreLocation::Memory);
     assert_eq!(&*plan.routes[0].name, "/{*rest}");
-    assert_eq!(plan.routes[0].limits, [0]);
+    assert_eq!(plan.routes[0].limits.as_slice(), [0]);
     assert!(matches!(plan.limits[0].figures, Figures::Limited(_)));
 }
 
@@ -64,9 +64,14 @@ fn the_default_file_has_no_problem() {
 fn every_setting_that_the_default_file_shows_works() {
     let text = include_str!("../../../proxy.toml");
     let env = |_: &str| Some("secret".to_owned());
+    // Those of another algorithm than the default one are read in a file of their own.
+    let is_leaky = |line: &str| line.contains("# leaky-bucket: ");
+    let is_window = |line: &str| line.contains("# fixed-window: ");
     let is_setting = |line: &str| {
         line.strip_prefix('#')
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
+            && !is_leaky(line)
+            && !is_window(line)
     };
     let all: Vec<String> = text
         .lines()
@@ -88,11 +93,37 @@ fn every_setting_that_the_default_file_shows_works() {
             shape.fields.iter().filter(|field| !matches!(field.name, "lease" | "algorithm"))
         {
             let shown = all.iter().any(|line| {
-                line.strip_prefix(field.name).is_some_and(|rest| rest.trim_start().starts_with('='))
+                line.trim_start_matches('#')
+                    .strip_prefix(field.name)
+                    .is_some_and(|rest| rest.trim_start().starts_with('='))
             });
             assert!(shown, "the default file does not show {} {}", shape.title, field.name);
         }
     }
+    let leaky: Vec<&str> = text
+        .lines()
+        .map(|line| match line {
+            _ if line.starts_with("#algorithm = \"token-bucket\"") => {
+                "algorithm = \"leaky-bucket\""
+            }
+            line if is_leaky(line) => &line[1..],
+            line => line,
+        })
+        .collect();
+    parsed(&leaky.join("\n"));
+    let window: Vec<&str> = text
+        .lines()
+        .map(|line| match line {
+            _ if line.starts_with("#algorithm = \"token-bucket\"") => {
+                "algorithm = \"fixed-window\""
+            }
+            _ if line.starts_with("#align = ") => "align = \"clock\"",
+            _ if line.starts_with("rate = ") => "rate = \"100000/month\"",
+            line if is_window(line) => &line[1..],
+            line => line,
+        })
+        .collect();
+    assert!(matches!(parsed(&window.join("\n")).plan.limits[0].figures, Figures::Calendar(_)));
 }
 
 #[test]
@@ -223,7 +254,7 @@ fn variables_stand_in_strings_everywhere() {
         .replace("\"per-client\"]", "\"${LIMIT:-per-client}\"]");
     let plan = parse("proxy.toml", &text, &env, &Overrides::default()).unwrap().plan;
     assert_eq!(plan.upstreams[0].servers[0].port, 81);
-    assert_eq!(plan.routes[0].limits, [0]);
+    assert_eq!(plan.routes[0].limits.as_slice(), [0]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Version, request};
+use http::{Method, Version, request};
 use http_body::Body;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
@@ -29,7 +29,7 @@ use crate::http1::request::{Head, HeadFault, HeadReader};
 /// The least and the most bytes that one read asks for. It asks for more where the last one was
 /// filled.
 const LEAST_READ: usize = 4 * 1024;
-const MOST_READ: usize = 64 * 1024;
+const MOST_READ: usize = 256 * 1024;
 
 /// A connection to a client.
 #[derive(Debug)]
@@ -42,8 +42,6 @@ pub struct Connection<S> {
     /// Whether what may still come can be made sense of.
     readable: bool,
     heads: HeadReader,
-    /// An empty map, whose memory the next head uses.
-    spare: HeaderMap,
     asked: Asked,
     upload: Option<Upload>,
     persistence: Persistence,
@@ -55,10 +53,9 @@ pub struct Connection<S> {
 
 /// What a client says next.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "it is taken apart where it arrives")]
 pub enum Next {
-    /// A request. It must be answered before the next one is asked for.
-    Request(request::Parts, Incoming),
+    /// A request, with this body. It must be answered before the next one is asked for.
+    Request(Incoming),
     /// Something that is no request. It may be answered, and the connection must be closed then.
     Fault(HeadFault),
     /// Nothing more.
@@ -93,7 +90,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             read: LEAST_READ,
             readable: true,
             heads: HeadReader::new(most),
-            spare: HeaderMap::new(),
             asked: Asked { method: Method::GET, version: Version::HTTP_11, takes_trailers: false },
             upload: None,
             persistence: Persistence::Keep,
@@ -103,11 +99,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Waits for the next request.
-    pub fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+    /// Waits for the next request, which is put into `parts` in place of what is there.
+    pub fn poll_request(&mut self, parts: &mut request::Parts, cx: &mut Context<'_>) -> Poll<Next> {
         loop {
-            match self.heads.next(&mut self.input, &mut self.spare) {
-                Ok(Some(head)) => return Poll::Ready(self.begin(head, cx.waker())),
+            match self.heads.next(&mut self.input, parts) {
+                Ok(Some(head)) => {
+                    self.asked.method.clone_from(&parts.method);
+                    self.asked.version = parts.version;
+                    return Poll::Ready(self.begin(head, cx.waker()));
+                }
                 Ok(None) => {}
                 Err(fault) => {
                     self.end_input();
@@ -128,9 +128,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn begin(&mut self, head: Head, waker: &Waker) -> Next {
-        let Head { parts, framing, keeps_alive, awaits_continue, takes_trailers } = head;
-        let (method, version) = (parts.method.clone(), parts.version);
-        self.asked = Asked { method, version, takes_trailers };
+        let Head { framing, keeps_alive, awaits_continue, takes_trailers } = head;
+        self.asked.takes_trailers = takes_trailers;
         self.persistence = match keeps_alive && !self.last {
             true => Persistence::Keep,
             false => Persistence::Close,
@@ -138,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.download = Download::Awaited;
         self.read = LEAST_READ;
         let length = match framing {
-            Framing::None => return Next::Request(parts, Incoming::empty()),
+            Framing::None => return Next::Request(Incoming::empty()),
             Framing::Length(length) => Some(length),
             Framing::Chunked | Framing::UntilClose => None,
         };
@@ -150,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Fed::Last(_) => {}
             Fed::Faulty(_) => self.end_input(),
         }
-        Next::Request(parts, incoming)
+        Next::Request(incoming)
     }
 
     /// Whether something was read that is not used yet.
@@ -357,12 +356,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Where it is closed already.
     pub fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    /// Gives a map back whose memory can be used for the next head.
-    pub fn reuse(&mut self, mut headers: HeaderMap) {
-        headers.clear();
-        self.spare = headers;
     }
 
     /// The stream, and what was read from it and not used.

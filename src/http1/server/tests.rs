@@ -19,9 +19,14 @@ fn pair(room: usize) -> (DuplexStream, Connection<DuplexStream>) {
     (client, Connection::new(server, BytesMut::new(), 8 * 1024))
 }
 
+async fn next(server: &mut Connection<DuplexStream>) -> Next {
+    let (mut parts, ()) = http::Request::new(()).into_parts();
+    poll_fn(|cx| server.poll_request(&mut parts, cx)).await
+}
+
 async fn request(server: &mut Connection<DuplexStream>) -> Incoming {
-    match poll_fn(|cx| server.poll_request(cx)).await {
-        Next::Request(_, body) => body,
+    match next(server).await {
+        Next::Request(body) => body,
         other => panic!("no request: {other:?}"),
     }
 }
@@ -208,5 +213,5 @@ async fn the_last_request_is_said_to_be_the_last() {
 
     let (_client, mut server) = pair(1024);
     server.end_soon();
-    assert!(matches!(poll_fn(|cx| server.poll_request(cx)).await, Next::End));
+    assert!(matches!(next(&mut server).await, Next::End));
 }

@@ -1,8 +1,10 @@
 //! The family of algorithms: one file for each, dispatched here.
 
 pub mod concurrency;
+pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod sliding_log;
+pub mod sliding_window;
 pub mod token_bucket;
 
 use std::fmt;
@@ -31,6 +33,10 @@ pub const LUA: &str = concat!(
     "local function decide(algorithm, figures, cost, patience, bytes, now)\n",
     "if algorithm == 'token-bucket' or algorithm == 'leaky-bucket' then\n",
     include_str!("token_bucket.lua"),
+    "elseif algorithm == 'fixed-window' then\n",
+    include_str!("fixed_window.lua"),
+    "elseif algorithm == 'sliding-window' then\n",
+    include_str!("sliding_window.lua"),
     "elseif algorithm == 'sliding-log' then\n",
     include_str!("sliding_log.lua"),
     "elseif algorithm == 'concurrency' then\n",
@@ -45,6 +51,10 @@ pub enum Algorithm {
     TokenBucket(token_bucket::Params),
     /// Lets requests go at even spacing, and holds some of them for it.
     LeakyBucket(leaky_bucket::Params),
+    /// Counts in windows of time, one after the other.
+    FixedWindow(fixed_window::Params),
+    /// Counts in the interval that ends now, by two counters.
+    SlidingWindow(sliding_window::Params),
     /// Counts exactly, by one entry for each permit.
     SlidingLog(sliding_log::Params),
     /// Holds a slot until the response ends.
@@ -76,6 +86,10 @@ pub enum State {
     TokenBucket(token_bucket::State),
     /// Of [`Algorithm::LeakyBucket`].
     LeakyBucket(token_bucket::State),
+    /// Of [`Algorithm::FixedWindow`].
+    FixedWindow(fixed_window::State),
+    /// Of [`Algorithm::SlidingWindow`].
+    SlidingWindow(sliding_window::State),
     /// Of [`Algorithm::SlidingLog`], whose list is the store's own.
     SlidingLog(sliding_log::State),
     /// Of [`Algorithm::Concurrency`].
@@ -111,6 +125,14 @@ impl Algorithm {
                 leaky_bucket::decide(params, Some(state), want, now)
             }
             (Self::LeakyBucket(params), _) => leaky_bucket::decide(params, None, want, now),
+            (Self::FixedWindow(params), Some(State::FixedWindow(state))) => {
+                fixed_window::decide(params, Some(state), want, now)
+            }
+            (Self::FixedWindow(params), _) => fixed_window::decide(params, None, want, now),
+            (Self::SlidingWindow(params), Some(State::SlidingWindow(state))) => {
+                sliding_window::decide(params, Some(state), want, now)
+            }
+            (Self::SlidingWindow(params), _) => sliding_window::decide(params, None, want, now),
             (Self::SlidingLog(params), Some(State::SlidingLog(seen))) => {
                 sliding_log::decide(params, Some(seen), want, now)
             }
@@ -140,6 +162,18 @@ impl Algorithm {
             (Self::LeakyBucket(params), _) => {
                 token_bucket::settle(&params.bucket(), None, used, now).map(State::LeakyBucket)
             }
+            (Self::FixedWindow(params), Some(State::FixedWindow(state))) => {
+                fixed_window::settle(params, Some(state), used, now).map(State::FixedWindow)
+            }
+            (Self::FixedWindow(params), _) => {
+                fixed_window::settle(params, None, used, now).map(State::FixedWindow)
+            }
+            (Self::SlidingWindow(params), Some(State::SlidingWindow(state))) => {
+                sliding_window::settle(params, Some(state), used, now).map(State::SlidingWindow)
+            }
+            (Self::SlidingWindow(params), _) => {
+                sliding_window::settle(params, None, used, now).map(State::SlidingWindow)
+            }
             (Self::SlidingLog(_), seen) => seen,
             (Self::Concurrency(_), Some(State::Concurrency(state))) => {
                 concurrency::settle(Some(state), used).map(State::Concurrency)
@@ -158,6 +192,12 @@ impl Algorithm {
             (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
                 token_bucket::fresh_at(&params.bucket(), state)
             }
+            (Self::FixedWindow(params), State::FixedWindow(state)) => {
+                fixed_window::fresh_at(params, state)
+            }
+            (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
+                sliding_window::fresh_at(params, state)
+            }
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
                 sliding_log::fresh_at(params, state)
             }
@@ -174,6 +214,12 @@ impl Algorithm {
             }
             (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
                 token_bucket::in_debt(&params.bucket(), state)
+            }
+            (Self::FixedWindow(params), State::FixedWindow(state)) => {
+                fixed_window::in_debt(params, state)
+            }
+            (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
+                sliding_window::in_debt(params, state)
             }
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
                 sliding_log::in_debt(params, state)
@@ -194,6 +240,10 @@ impl Algorithm {
                 let bucket = params.bucket();
                 smallvec![bucket.rate.tokens(), bucket.rate.period(), bucket.burst.get()]
             }
+            Self::FixedWindow(params) => params.figures(),
+            Self::SlidingWindow(params) => {
+                smallvec![params.count.get(), params.interval.as_micros(), params.grain()]
+            }
             Self::SlidingLog(params) => {
                 smallvec![params.rate().count(), params.rate().interval()]
             }
@@ -209,25 +259,24 @@ impl Algorithm {
         match self {
             Self::TokenBucket(params) => params.burst.get(),
             Self::LeakyBucket(params) => params.bucket().burst.get(),
+            Self::FixedWindow(params) => params.count.get(),
+            Self::SlidingWindow(params) => params.count.get(),
             Self::SlidingLog(params) => params.rate().count(),
             Self::Concurrency(params) => params.limit.get(),
         }
     }
 
-    /// The whole seconds after which a bucket of which everything was taken is as new, rounded up;
-    /// `None` where time alone does not make it so.
+    /// The whole seconds after which a bucket of which everything was taken is as new, rounded up; of a
+    /// window its length. `None` where time alone does not make it so.
     pub fn window_seconds(&self) -> Option<u64> {
         match self {
             Self::TokenBucket(params) => Some(params.refill_seconds()),
             Self::LeakyBucket(params) => Some(params.bucket().refill_seconds()),
+            Self::FixedWindow(params) => Some(params.windows.seconds()),
+            Self::SlidingWindow(params) => Some(params.interval.as_seconds()),
             Self::SlidingLog(params) => Some(params.rate().interval().div_ceil(1_000_000)),
             Self::Concurrency(_) => None,
         }
-    }
-
-    /// Whether a request may have to be held whatever is configured: that is how it works.
-    pub fn holds(&self) -> bool {
-        matches!(self, Self::LeakyBucket(_))
     }
 
     /// The word for this algorithm in `proxy.toml`.
@@ -235,6 +284,8 @@ impl Algorithm {
         match self {
             Self::TokenBucket(_) => "token-bucket",
             Self::LeakyBucket(_) => "leaky-bucket",
+            Self::FixedWindow(_) => "fixed-window",
+            Self::SlidingWindow(_) => "sliding-window",
             Self::SlidingLog(_) => "sliding-log",
             Self::Concurrency(_) => "concurrency",
         }
@@ -248,6 +299,10 @@ impl fmt::Display for Algorithm {
             Self::TokenBucket(params) => write!(f, "{}, burst {}", params.rate, params.burst),
             Self::LeakyBucket(params) => {
                 write!(f, "{} at even spacing, queue {}", params.rate, params.queue())
+            }
+            Self::FixedWindow(params) => write!(f, "{}{}", params.count, params.windows),
+            Self::SlidingWindow(params) => {
+                write!(f, "{}/{} in a sliding window", params.count, params.interval)
             }
             Self::SlidingLog(params) => write!(f, "{} in any such interval", params.rate()),
             Self::Concurrency(params) => write!(f, "{} at once", params.limit),

@@ -30,8 +30,9 @@ impl Histogram {
     }
 
     pub(super) fn observe(&mut self, duration: Duration) {
-        let micros = duration.as_nanos().div_ceil(1000);
-        let bucket = self.bounds.partition_point(|bound| u128::from(*bound) < micros);
+        let seconds = duration.as_secs().saturating_mul(1_000_000);
+        let micros = seconds.saturating_add(duration.subsec_nanos().div_ceil(1000).into());
+        let bucket = self.bounds.partition_point(|bound| *bound < micros);
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += 1;
         }

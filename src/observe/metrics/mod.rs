@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use http::StatusCode;
+use smallvec::{SmallVec, smallvec};
 
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
 use self::text::{Kind, Page};
@@ -65,6 +66,8 @@ pub struct Snapshot<'s> {
     pub memory_keys: u64,
     /// Decisions since the start that a limit's shared bucket made, because no room could be made.
     pub shared_decisions: u64,
+    /// Settlements since the start that did not reach Redis.
+    pub unsettled: u64,
     /// Log lines that were dropped since the start.
     pub log_dropped: u64,
     /// Configurations that came in force since the start, the first included.
@@ -113,16 +116,17 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
-    /// Counts a request that is over. `route` is a route's name, or [`NO_ROUTE`]; `duration` is
+    /// Counts a request that is over. `route` is its route's name, where it has one; `duration` is
     /// from the request's head to the response's end.
-    pub fn request(&self, route: &str, status: StatusCode, duration: Duration) {
+    pub fn request(&self, route: Option<&Arc<str>>, status: StatusCode, duration: Duration) {
         let mut counts = self.counts();
         counts.request_seconds.observe(duration);
         let status = status.as_u16();
-        match counts.requests.get_mut(route) {
+        match counts.requests.get_mut(route.map_or(NO_ROUTE, |route| route)) {
             Some(statuses) => increment(statuses, status),
             None => {
-                counts.requests.insert(route.into(), vec![(status, 1)]);
+                let route = route.map_or_else(|| NO_ROUTE.into(), Arc::clone);
+                counts.requests.insert(route, smallvec![(status, 1)]);
             }
         }
     }
@@ -154,7 +158,7 @@ impl WorkerMetrics {
 #[derive(Debug)]
 struct Counts {
     /// A route answers with few different statuses: a list is searched faster than a table.
-    requests: HashMap<Box<str>, Vec<(u16, u64)>>,
+    requests: HashMap<Arc<str>, Statuses>,
     decisions: HashMap<Box<str>, Decisions>,
     store_seconds: Histogram,
     request_seconds: Histogram,
@@ -171,7 +175,10 @@ impl Default for Counts {
     }
 }
 
-fn increment(statuses: &mut Vec<(u16, u64)>, status: u16) {
+/// How often each status was answered.
+type Statuses = SmallVec<[(u16, u64); 2]>;
+
+fn increment(statuses: &mut Statuses, status: u16) {
     match statuses.iter_mut().find(|(known, _)| *known == status) {
         Some((_, count)) => *count += 1,
         None => statuses.push((status, 1)),
@@ -202,7 +209,7 @@ impl Decisions {
 /// All workers' counts, in the order in which they are shown.
 #[derive(Default)]
 struct Total {
-    requests: BTreeMap<(Box<str>, u16), u64>,
+    requests: BTreeMap<(Arc<str>, u16), u64>,
     decisions: BTreeMap<Box<str>, Decisions>,
     seconds: Counts,
 }
@@ -269,6 +276,9 @@ impl Snapshot<'_> {
         let help = "Decisions by a bucket that new keys share, the memory being full.";
         page.family(Counter, "tidegate_shared_decisions_total", help);
         page.sample(&[], &self.shared_decisions);
+        let help = "Settlements of costs that did not reach Redis.";
+        page.family(Counter, "tidegate_unsettled_total", help);
+        page.sample(&[], &self.unsettled);
         page.family(Counter, "tidegate_log_dropped_total", "Log lines that were dropped.");
         page.sample(&[], &self.log_dropped);
         let help = "Configurations that came in force since the start.";

@@ -8,6 +8,7 @@ fn snapshot() -> Snapshot<'static> {
         connections: 2,
         memory_keys: 3,
         shared_decisions: 6,
+        unsettled: 7,
         log_dropped: 4,
         config_generation: 5,
         config_valid: false,
@@ -22,10 +23,14 @@ fn snapshot() -> Snapshot<'static> {
 fn the_whole_page() {
     let metrics = Metrics::new(2);
     let (one, two) = (metrics.worker(0), metrics.worker(1));
-    one.request("/users/{id}", StatusCode::OK, Duration::from_millis(3));
-    two.request("/users/{id}", StatusCode::OK, Duration::from_millis(40));
-    two.request("/users/{id}", StatusCode::TOO_MANY_REQUESTS, Duration::from_micros(400));
-    one.request(NO_ROUTE, StatusCode::NOT_FOUND, Duration::from_secs(70));
+    one.request(Some(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(3));
+    two.request(Some(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(40));
+    two.request(
+        Some(&"/users/{id}".into()),
+        StatusCode::TOO_MANY_REQUESTS,
+        Duration::from_micros(400),
+    );
+    one.request(None, StatusCode::NOT_FOUND, Duration::from_secs(70));
     one.decision("per-client", DecisionKind::Allowed);
     two.decision("per-client", DecisionKind::Allowed);
     two.decision("per-client", DecisionKind::Rejected);
@@ -38,7 +43,7 @@ fn the_whole_page() {
 #[test]
 fn a_scrape_before_the_first_request_has_every_family() {
     let page = Metrics::new(1).render(&Snapshot { servers: Vec::new(), ..snapshot() });
-    assert_eq!(page.matches("# TYPE ").count(), 14);
+    assert_eq!(page.matches("# TYPE ").count(), 15);
     assert!(page.contains("tidegate_request_seconds_count 0\n"));
 }
 
@@ -50,7 +55,7 @@ fn workers_add_up_while_a_scrape_reads() {
             let worker = metrics.worker(number);
             std::thread::spawn(move || {
                 for _ in 0..10_000 {
-                    worker.request("/", StatusCode::OK, Duration::from_millis(1));
+                    worker.request(Some(&"/".into()), StatusCode::OK, Duration::from_millis(1));
                     worker.decision("all", DecisionKind::Allowed);
                 }
             })

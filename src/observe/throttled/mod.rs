@@ -1,4 +1,4 @@
-//! The throttle lines: the first rejection of a key at once, then how many there were.
+//! The throttle lines: the first rejection or delay of a key at once, then how many there were.
 //!
 //! Events are counted in a bounded table; a timer of the caller's turns the counts into lines.
 //! Over all lines the counts add up to exactly the number of events, whatever is left out.
@@ -9,12 +9,13 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip128::SipHasher13;
+use smallvec::SmallVec;
 use tracing::warn;
 
 use self::table::{Entry, Shard, Window};
@@ -29,13 +30,13 @@ pub const ENTRIES: usize = 10_000;
 
 const SHARDS: usize = 16;
 
-/// A request that a limit refuses.
+/// A request that a limit does not let pass at once.
 #[derive(Clone, Copy)]
 pub struct ThrottleEvent<'e> {
     /// The limit's name.
     pub limit: &'e str,
     /// The key, by which events are told apart.
-    pub key: &'e str,
+    pub key: &'e [u8],
     /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
     pub shown: &'e dyn Display,
     /// The route's name.
@@ -50,7 +51,7 @@ pub struct ThrottleEvent<'e> {
     pub decision: Shown,
 }
 
-/// What came of a request that a limit refuses.
+/// What came of a request that a limit does not let pass at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// It was rejected.
@@ -58,14 +59,24 @@ pub enum Shown {
         /// When to try again; `None` is never.
         retry_after: Option<Duration>,
     },
+    /// It is held.
+    Delayed {
+        /// For so long.
+        delay: Duration,
+    },
     /// It would have been rejected.
     Shadow {
         /// When to try again; `None` is never.
         retry_after: Option<Duration>,
     },
+    /// It would have been held.
+    ShadowDelayed {
+        /// For so long.
+        delay: Duration,
+    },
 }
 
-/// Counts refusals and writes them to the log.
+/// Counts refusals and delays and writes them to the log.
 #[derive(Debug)]
 pub struct Throttled {
     shards: Vec<Mutex<Shard>>,
@@ -196,15 +207,17 @@ impl Throttled {
     /// Stands for limit, key and decision. At 128 bits with secret keys two of them never meet in
     /// practice, and long keys need not be kept.
     fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
-        let mut hasher = self.hasher;
-        hasher.write(event.limit.as_bytes());
+        // Hashed at once: each piece by itself would cost as much as all of them.
+        let mut text: SmallVec<[u8; 128]> = SmallVec::from_slice(event.limit.as_bytes());
         // No UTF-8 has these bytes, so no limit's name runs into a key.
-        hasher.write_u8(match event.decision {
+        text.push(match event.decision {
             Shown::Rejected { .. } => 0xfe,
             Shown::Shadow { .. } => 0xff,
+            Shown::Delayed { .. } => 0xfd,
+            Shown::ShadowDelayed { .. } => 0xfc,
         });
-        hasher.write(event.key.as_bytes());
-        hasher.finish128().as_u128()
+        text.extend_from_slice(event.key);
+        self.hasher.hash(&text).as_u128()
     }
 
     fn window(&self) -> MutexGuard<'_, Window> {
@@ -238,9 +251,11 @@ impl Others {
 const TARGET: &str = "tidegate::throttle";
 
 fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>) {
-    let (decision, retry_after) = match event.decision {
-        Shown::Rejected { retry_after } => ("rejected", retry_after),
-        Shown::Shadow { retry_after } => ("shadow", retry_after),
+    let (decision, retry_after, delay) = match event.decision {
+        Shown::Rejected { retry_after } => ("rejected", retry_after, None),
+        Shown::Delayed { delay } => ("delayed", None, Some(delay)),
+        Shown::Shadow { retry_after } => ("shadow", retry_after, None),
+        Shown::ShadowDelayed { delay } => ("shadow", None, Some(delay)),
     };
     warn!(
         target: TARGET,
@@ -252,6 +267,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         path = event.path,
         decision,
         retry_after_ms = retry_after.map(millis),
+        delay_ms = delay.map(millis),
         count,
         interval_ms = interval.map(millis),
         "throttled"

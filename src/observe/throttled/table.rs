@@ -106,7 +106,7 @@ impl Seen {
     pub(super) fn event(&self) -> ThrottleEvent<'_> {
         ThrottleEvent {
             limit: &self.limit,
-            key: &self.key,
+            key: self.key.as_bytes(),
             shown: &self.key,
             route: &self.route,
             client: self.client,

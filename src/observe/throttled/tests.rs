@@ -16,7 +16,7 @@ fn at(millis: u64) -> Timestamp {
 fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
     ThrottleEvent {
         limit: "per-client",
-        key,
+        key: key.as_bytes(),
         shown: key,
         route: "/users/{id}",
         client: [203, 0, 113, 7].into(),
@@ -110,6 +110,11 @@ fn limits_keys_and_decisions_are_counted_apart() {
         ThrottleEvent { limit: "other", ..rejected(&"a") },
         ThrottleEvent { decision: Shown::Shadow { retry_after: None }, ..rejected(&"a") },
         rejected(&"b"),
+        ThrottleEvent {
+            decision: Shown::Delayed { delay: Duration::from_micros(1500) },
+            ..rejected(&"a")
+        },
+        ThrottleEvent { decision: Shown::ShadowDelayed { delay: TEN }, ..rejected(&"a") },
     ];
     let lines = testing::lines(|| {
         for event in events.iter().chain(&events) {
@@ -119,6 +124,10 @@ fn limits_keys_and_decisions_are_counted_apart() {
     assert_eq!(lines.len(), events.len());
     assert_eq!(lines[2]["decision"], "shadow");
     assert_eq!(lines[2].get("retry_after_ms"), None);
+    for (line, decision, delay) in [(&lines[4], "delayed", 2), (&lines[5], "shadow", 10_000)] {
+        assert_eq!((&line["decision"], &line["delay_ms"]), (&decision.into(), &delay.into()));
+        assert_eq!(line.get("retry_after_ms"), None);
+    }
 }
 
 #[test]

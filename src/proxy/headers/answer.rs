@@ -1,10 +1,10 @@
 //! What changes in an answer's fields on their way to the client.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HeaderName};
 use smallvec::SmallVec;
 
 use super::{hop, tokens};
-use crate::http1::fields::Fields;
+use crate::http1::fields::{Field, Fields, Kind};
 use crate::plan::HeaderChanges;
 
 /// The body is coded in a way that this proxy would pass on wrongly.
@@ -17,24 +17,27 @@ pub(in crate::proxy) struct UnknownCoding;
 /// Where the body is coded in another way than chunked alone.
 pub(in crate::proxy) fn take_hop_by_hop(fields: &mut Fields) -> Result<(), UnknownCoding> {
     let mut seen = Seen::default();
-    for (name, value) in fields.iter() {
-        seen.note(name, value);
+    for field in fields.iter() {
+        seen.note(field);
     }
     if seen.codings > 0 && !is_chunked_alone(fields) {
         return Err(UnknownCoding);
     }
-    if seen.hop {
-        let lines = || fields.values(&CONNECTION);
+    if seen.hop && seen.codings == 0 && hop::names_nothing(fields.values_of(Kind::Connection)) {
+        fields.remove_kinds(&[Kind::Connection, Kind::Hop]);
+    } else if seen.hop || seen.codings > 0 {
+        let lines = || fields.values_of(Kind::Connection);
         let named: SmallVec<[HeaderName; 4]> = match hop::names_nothing(lines()) {
             true => SmallVec::new(),
             false => hop::named(lines()).collect(),
         };
-        fields.retain(|name| {
+        let is_named =
+            |field: Field<'_>| named.iter().any(|named| named.as_str().as_bytes() == field.name());
+        fields.retain(|field| match field.kind() {
+            Kind::Connection | Kind::Coding | Kind::Hop => false,
             // A length beside chunks is not the length of anything.
-            let framing = seen.codings > 0 && name == b"content-length";
-            !is_hop_by_hop(name)
-                && !framing
-                && !named.iter().any(|named| named.as_str().as_bytes() == name)
+            Kind::Length if seen.codings > 0 => false,
+            Kind::Length | Kind::Trailer | Kind::Date | Kind::Other => !is_named(field),
         });
     }
     if seen.lengths > 1 {
@@ -53,32 +56,18 @@ struct Seen {
 }
 
 impl Seen {
-    fn note(&mut self, name: &[u8], value: &[u8]) {
-        match name {
-            b"transfer-encoding" => self.codings += 1,
-            b"content-length" => self.lengths += 1 + usize::from(value.contains(&b',')),
-            _ => {}
+    fn note(&mut self, field: Field<'_>) {
+        match field.kind() {
+            Kind::Coding => self.codings += 1,
+            Kind::Length => self.lengths += 1 + usize::from(field.value().contains(&b',')),
+            Kind::Connection | Kind::Hop => self.hop = true,
+            Kind::Trailer | Kind::Date | Kind::Other => {}
         }
-        self.hop |= is_hop_by_hop(name);
     }
 }
 
-fn is_hop_by_hop(name: &[u8]) -> bool {
-    matches!(
-        name,
-        b"connection"
-            | b"keep-alive"
-            | b"proxy-connection"
-            | b"proxy-authenticate"
-            | b"proxy-authorization"
-            | b"upgrade"
-            | b"te"
-            | b"transfer-encoding"
-    )
-}
-
 fn is_chunked_alone(fields: &Fields) -> bool {
-    let mut codings = fields.values(&TRANSFER_ENCODING);
+    let mut codings = fields.values_of(Kind::Coding);
     let coding = codings.next().unwrap_or_default();
     coding.trim_ascii().eq_ignore_ascii_case(b"chunked") && codings.next().is_none()
 }
@@ -87,10 +76,10 @@ fn is_chunked_alone(fields: &Fields) -> bool {
 /// a number. Lengths that differ frame no body here, so they go.
 fn unite_lengths(fields: &mut Fields) {
     let number = |text| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
-    let lengths: SmallVec<[_; 4]> = tokens(fields.values(&CONTENT_LENGTH)).map(number).collect();
+    let lengths: SmallVec<[_; 4]> = tokens(fields.values_of(Kind::Length)).map(number).collect();
     match lengths.first() {
         Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
-            fields.insert(CONTENT_LENGTH, HeaderValue::from(*length));
+            fields.insert_number(&CONTENT_LENGTH, *length);
         }
         _ => fields.remove(&CONTENT_LENGTH),
     }
@@ -102,9 +91,9 @@ pub(in crate::proxy) fn change(fields: &mut Fields, changes: &HeaderChanges) {
         fields.remove(name);
     }
     for (name, value) in &changes.set {
-        fields.insert(name.clone(), value.clone());
+        fields.insert(name, value);
     }
     for (name, value) in &changes.add {
-        fields.append(name.clone(), value.clone());
+        fields.append(name, value);
     }
 }

@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 use super::Seen;
 use crate::request::client::{Client, ClientHeader, Trust};
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+static HTTP: HeaderValue = HeaderValue::from_static("http");
 
 /// Who is at the other end of a client's connection.
 #[derive(Clone, Debug)]
@@ -36,16 +37,36 @@ pub(in crate::proxy) struct Origin<'r> {
     pub(in crate::proxy) host: HeaderValue,
 }
 
-/// Writes who the client is, where what strangers said of it is taken out already.
-pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, origin: Origin<'_>) {
-    let claims = seen.has(Seen::CLAIM);
-    headers.insert(X_FORWARDED_FOR, chain(&origin));
-    let believed = |headers: &HeaderMap, name| claims && headers.contains_key(name);
-    if !believed(headers, X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+/// Who the client is, as it is said of a request that said nothing of it itself.
+pub(in crate::proxy) struct Forwarded {
+    chain: HeaderValue,
+    host: HeaderValue,
+}
+
+impl Forwarded {
+    pub(in crate::proxy) fn of(origin: Origin<'_>) -> Self {
+        Self { chain: chain(&origin), host: origin.host }
     }
-    if !believed(headers, X_FORWARDED_HOST) {
-        headers.insert(X_FORWARDED_HOST, origin.host);
+
+    pub(in crate::proxy) fn fields(&self) -> [(&HeaderName, &HeaderValue); 3] {
+        [
+            (&X_FORWARDED_FOR, &self.chain),
+            (&X_FORWARDED_PROTO, &HTTP),
+            (&X_FORWARDED_HOST, &self.host),
+        ]
+    }
+
+    /// Writes it, where what strangers said of the client is taken out already.
+    pub(in crate::proxy) fn write(&self, headers: &mut HeaderMap, seen: Seen) {
+        let claims = seen.has(Seen::CLAIM);
+        headers.insert(&X_FORWARDED_FOR, self.chain.clone());
+        let believed = |headers: &HeaderMap, name| claims && headers.contains_key(name);
+        if !believed(headers, &X_FORWARDED_PROTO) {
+            headers.insert(&X_FORWARDED_PROTO, HTTP.clone());
+        }
+        if !believed(headers, &X_FORWARDED_HOST) {
+            headers.insert(&X_FORWARDED_HOST, self.host.clone());
+        }
     }
 }
 
@@ -63,9 +84,14 @@ pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) 
     if seen.has(Seen::CLAIM) {
         remove_all(headers, is_claim);
     }
-    if let ClientHeader::Single(single) = &trust.header {
-        remove_all(headers, |name| is_spelling(name, single));
+    if matches!(trust.header, ClientHeader::Single(_)) {
+        remove_all(headers, |name| is_address(name, trust));
     }
+}
+
+/// Whether trusted proxies say the client's address in this field alone.
+pub(super) fn is_address(name: &HeaderName, trust: &Trust) -> bool {
+    matches!(&trust.header, ClientHeader::Single(single) if is_spelling(name, single))
 }
 
 /// Whether many servers read the one name as the other.

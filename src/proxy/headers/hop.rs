@@ -2,12 +2,13 @@
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use smallvec::SmallVec;
 
-use super::forwarded::is_claim;
+use super::forwarded::{is_address, is_claim};
 use super::{Seen, listed, tokens};
+use crate::request::client::Trust;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -99,6 +100,20 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
         headers.remove(TRANSFER_ENCODING);
         // A length beside chunks is not the length of anything.
         headers.remove(CONTENT_LENGTH);
+    }
+}
+
+/// Leaves of the trailers that a client announces, of which no others are passed on, those that its
+/// API may believe: what is taken out or written anew in the head must not come in behind the body.
+pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, trust: &Trust) {
+    let kept = listed(headers, &TRAILER)
+        .filter_map(|name| HeaderName::from_bytes(name).ok())
+        .filter(|name| !is_hop_by_hop(name) && !KEPT.contains(name))
+        .filter(|name| !is_claim(name) && !is_address(name, trust));
+    let kept: SmallVec<[HeaderName; 4]> = kept.collect();
+    headers.remove(TRAILER);
+    for name in kept {
+        headers.append(TRAILER, name.into());
     }
 }
 

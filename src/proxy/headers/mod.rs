@@ -5,18 +5,18 @@ pub(super) mod forwarded;
 pub(super) mod hop;
 pub(super) mod quotas;
 
+use http::Uri;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
-use http::request::Parts;
 
 use crate::plan::HeaderChanges;
 use crate::request::client::{Client, Trust};
 
 /// Which of the fields that this proxy deals with a message has: found in one look at each name,
 /// where a search for each field would cost more than all else that is done to most messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen(u16);
 
 impl Seen {
@@ -36,6 +36,8 @@ impl Seen {
     pub(super) const HOP: Self = Self(1 << 6);
     /// A field that says who the client is.
     pub(super) const CLAIM: Self = Self(1 << 7);
+    /// `content-type`.
+    pub(super) const TYPE: Self = Self(1 << 8);
 
     /// What these headers have.
     pub(super) fn of(headers: &HeaderMap) -> Self {
@@ -60,6 +62,8 @@ impl Seen {
             TRANSFER_ENCODING => Self::CODING,
             CONTENT_LENGTH => Self::LENGTH,
             EXPECT => Self::EXPECT,
+            CONTENT_TYPE => Self::TYPE,
+            HOST => Self(0),
             _ if hop::is_hop_by_hop(name) => Self::HOP,
             _ if forwarded::is_claim(name) => Self::CLAIM,
             _ => Self(0),
@@ -69,13 +73,18 @@ impl Seen {
 
 /// Takes out of a request what its API will not be sent, before anything is read off it: nobody may
 /// be routed or counted by what the API does not see.
-pub(super) fn leave_sent(parts: &mut Parts, seen: Seen, client: &Client, trust: &Trust) {
-    let headers = &mut parts.headers;
+pub(super) fn leave_sent(
+    uri: &Uri,
+    headers: &mut HeaderMap,
+    seen: Seen,
+    client: &Client,
+    trust: &Trust,
+) {
     hop::remove_named(headers, seen);
     if !client.peer_trusted {
         forwarded::remove_claims(headers, seen, trust);
     }
-    if let Some(authority) = parts.uri.authority()
+    if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         headers.insert(HOST, host);
@@ -132,6 +141,7 @@ mod tests {
             ("x-forwarded-anything", Seen::CLAIM),
             ("x-forwarded", Seen(0)),
             ("x-forward-for", Seen(0)),
+            ("content-type", Seen::TYPE),
             ("accept", Seen(0)),
         ] {
             let mut headers = HeaderMap::new();

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderName, RETRY_AFTER};
 
 use crate::http1::fields::Fields;
 use crate::limit::decision::Outcome;
@@ -25,78 +24,66 @@ pub(in crate::proxy) fn write_quotas(
     default: &AnswerSpec,
     retry_after: Option<Duration>,
 ) {
-    // Both values in one piece of memory: every answer has them.
-    let mut text = Text(Vec::with_capacity(80 * quotas.len()));
     let told = |quota: &&Quota| quota.limit.reject.as_deref().unwrap_or(default).ratelimit;
-    for quota in quotas.iter().filter(told) {
-        text.member(0, quota.limit.name.as_str()).parameter(b";q=", quota.burst);
-        if let Some(window) = quota.window {
-            text.parameter(b";w=", window);
-        }
-        if let Some(unit) = quota.unit {
-            text.unit(unit);
-        }
-    }
-    let state = text.0.len();
-    for quota in quotas.iter().filter(told) {
-        text.member(state, quota.limit.name.as_str()).parameter(b";r=", quota.remaining);
-        if let Some(seconds) = reset(quota, retry_after) {
-            text.parameter(b";t=", seconds);
-        }
-    }
-    if state > 0 {
-        let text = Bytes::from(text.0);
-        insert(fields, RATELIMIT_POLICY, text.slice(..state));
-        insert(fields, RATELIMIT, text.slice(state..));
+    let told = || quotas.iter().filter(told).enumerate();
+    if told().next().is_some() {
+        fields.insert_with(&RATELIMIT_POLICY, |out| {
+            for (place, quota) in told() {
+                write_member(out, place, quota);
+                write_parameter(out, b";q=", quota.burst);
+                if let Some(window) = quota.window {
+                    write_parameter(out, b";w=", window);
+                }
+                if let Some(unit) = quota.unit {
+                    write_unit(out, unit);
+                }
+            }
+        });
+        fields.insert_with(&RATELIMIT, |out| {
+            for (place, quota) in told() {
+                write_member(out, place, quota);
+                write_parameter(out, b";r=", quota.remaining);
+                if let Some(seconds) = reset(quota, retry_after) {
+                    write_parameter(out, b";t=", seconds);
+                }
+            }
+        });
     }
     let asks = |quota: &&Quota| quota.limit.reject.as_deref().unwrap_or(default).x_ratelimit;
     let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota>, quota| {
         tightest.filter(|other| !is_tighter(quota, other)).or(Some(quota))
     });
     if let Some(quota) = tightest {
-        fields.insert(X_RATELIMIT_LIMIT, quota.burst.into());
-        fields.insert(X_RATELIMIT_REMAINING, quota.remaining.into());
+        fields.insert_number(&X_RATELIMIT_LIMIT, quota.burst);
+        fields.insert_number(&X_RATELIMIT_REMAINING, quota.remaining);
         if let Some(seconds) = reset(quota, retry_after) {
-            fields.insert(X_RATELIMIT_RESET, seconds.into());
+            fields.insert_number(&X_RATELIMIT_RESET, seconds);
         }
     }
 }
 
-/// `retry-after` in whole seconds, rounded up, at least 1.
+/// `retry-after` in whole seconds, rounded up, at least 1, in an answer that has none.
 pub(in crate::proxy) fn write_retry_after(fields: &mut Fields, wait: Duration) {
-    fields.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+    fields.append_number(&RETRY_AFTER, whole_seconds(wait));
 }
 
-/// Fields' values in the making: the formatting machinery would cost ten times as much.
-struct Text(Vec<u8>);
-
-impl Text {
-    /// Begins a member of the list that begins at `list`.
-    fn member(&mut self, list: usize, name: &str) -> &mut Self {
-        self.0.extend_from_slice(if self.0.len() == list { b"\"" } else { b", \"" });
-        self.0.extend_from_slice(name.as_bytes());
-        self.0.push(b'"');
-        self
-    }
-
-    fn unit(&mut self, unit: &str) {
-        self.0.extend_from_slice(b";qu=\"");
-        self.0.extend_from_slice(unit.as_bytes());
-        self.0.push(b'"');
-    }
-
-    fn parameter(&mut self, name: &[u8; 3], number: u64) -> &mut Self {
-        self.0.extend_from_slice(name);
-        self.0.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-        self
-    }
+fn write_unit(out: &mut Vec<u8>, unit: &str) {
+    out.extend_from_slice(b";qu=\"");
+    out.extend_from_slice(unit.as_bytes());
+    out.push(b'"');
 }
 
-fn insert(fields: &mut Fields, name: HeaderName, text: Bytes) {
-    // Names and numbers are always a value.
-    if let Ok(value) = HeaderValue::from_maybe_shared(text) {
-        fields.insert(name, value);
-    }
+/// Begins a member of a list. The formatting machinery would cost ten times as much.
+fn write_member(out: &mut Vec<u8>, place: usize, quota: &Quota) {
+    out.extend_from_slice(if place == 0 { b"\"" } else { b", \"" });
+    // Names need no escapes.
+    out.extend_from_slice(quota.limit.name.as_str().as_bytes());
+    out.push(b'"');
+}
+
+fn write_parameter(out: &mut Vec<u8>, name: &[u8; 3], number: u64) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// The seconds after which a limit is as it was; of one that refuses, what its client waits for all

@@ -27,7 +27,7 @@ impl KeySource {
         builder: &mut KeyBuilder,
     ) -> Found {
         match self {
-            Self::Ip => builder.push(&ip_text(request.client, ipv6_prefix)),
+            Self::Ip => builder.push_plain(&ip_text(request.client, ipv6_prefix)),
             Self::Path => builder.push(request.path.matching().as_bytes()),
             Self::Method => builder.push(request.method.as_str().as_bytes()),
             Self::Host => builder.push(request.host.as_bytes()),

@@ -221,6 +221,7 @@ fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &mut Vec<u8>)
             (Verb::Settle(_), _) => "settle",
             (_, Mode::Enforce) => "enforce",
             (_, Mode::Shadow) => "shadow",
+            (_, Mode::Candidate) => "candidate",
         },
         into,
     );

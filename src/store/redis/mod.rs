@@ -20,6 +20,7 @@ use self::call::{Call, SCRIPT};
 use self::connection::{Connection, Server};
 pub(super) use self::leases::Lease;
 use self::leases::Leases;
+pub(super) use self::queue::Awaited;
 use self::queue::Queue;
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
@@ -94,17 +95,12 @@ impl Redis {
         }
     }
 
-    /// Counts what a request used more, whatever its bucket says to it, or less.
-    pub(super) async fn settle(
-        &self,
-        ask: &BucketAsk<'_>,
-        used: Difference,
-    ) -> Result<(), StoreError> {
-        match self.ask(&[ask], Verb::Settle(used), &[]).await?.first() {
-            Some(Said::Decided(_)) => Ok(()),
-            Some(Said::WrongType) => Err(StoreError::WrongType),
-            None => Err(StoreError::Nonsense),
-        }
+    /// Counts what a request used more, whatever its bucket says to it, or less. It is on its way when
+    /// this returns, together with what else is asked now.
+    pub(super) fn begin_settling(&self, ask: &BucketAsk<'_>, used: Difference) -> Awaited {
+        self.queue.begin(1, self.deadline(), |call| {
+            call.ask(Verb::Settle(used), &ask.ask, |name| self.write_name(ask, name));
+        })
     }
 
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {

@@ -21,7 +21,8 @@ pub struct BucketName<'n> {
 }
 
 impl BucketName<'_> {
-    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key.
+    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key; behind it the algorithm, if
+    /// it is no token bucket, and `:candidate`, if it is one's.
     pub fn text(&self, algorithm: &Algorithm, display: KeyDisplay) -> String {
         let mut text = Vec::new();
         self.write(algorithm, display, &mut text);
@@ -44,9 +45,12 @@ impl BucketName<'_> {
             }
             into.extend_from_slice(b"}:");
         }
-        into.extend_from_slice(spec.name.as_str().as_bytes());
+        into.extend_from_slice(spec.name.limit().as_bytes());
         let Suffix(suffix) = Suffix::of(algorithm);
         into.extend_from_slice(suffix.as_bytes());
+        if spec.name.is_of_candidate() {
+            into.extend_from_slice(b":candidate");
+        }
     }
 }
 
@@ -68,6 +72,8 @@ impl Suffix {
         match algorithm {
             Algorithm::TokenBucket(_) => Self(""),
             Algorithm::LeakyBucket(_) => Self(":leaky-bucket"),
+            Algorithm::FixedWindow(_) => Self(":fixed-window"),
+            Algorithm::SlidingWindow(_) => Self(":sliding-window"),
             Algorithm::SlidingLog(_) => Self(":sliding-log"),
             Algorithm::Concurrency(_) => Self(":concurrency"),
         }

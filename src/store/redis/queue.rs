@@ -60,13 +60,32 @@ impl Queue {
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Answer {
+        self.begin(asks, deadline, ask).answer().await
+    }
+
+    /// Joins in the same way, and leaves the waiting to whoever keeps what is returned.
+    pub(super) fn begin(
+        &self,
+        asks: usize,
+        deadline: Instant,
+        ask: impl FnOnce(&mut Call),
+    ) -> Awaited {
         let (sender, answer) = oneshot::channel();
         self.gathered.join(deadline, Some(sender), asks, |call| {
             call.request(asks);
             ask(call);
         });
+        Awaited(answer)
+    }
+}
+
+/// What will be said to a request that has joined a call. Once it is dropped the call may be left out.
+pub(in crate::store) struct Awaited(oneshot::Receiver<Answer>);
+
+impl Awaited {
+    pub(in crate::store) async fn answer(self) -> Result<PerAsk<Said>, StoreError> {
         // An error means that the worker ends.
-        answer.await.unwrap_or(Err(StoreError::NotConnected))
+        self.0.await.unwrap_or(Err(StoreError::NotConnected))
     }
 }
 

@@ -1,0 +1,102 @@
+//! What is known of a request only when its response has come: `cost` by what that says, `count_when`.
+
+use super::algorithm::Family;
+use super::figures::{Bursts, check, header_name};
+use crate::config::fields::{COUNT_WHEN, MAX_TOKENS};
+use crate::config::file::{Item, Section};
+use crate::config::problem::Problem;
+use crate::limit::rate::Cost;
+use crate::plan::CostSpec;
+use crate::plan::response::{JsonPath, StatusPattern, Statuses, UsedSource};
+
+const STATUS: &str = "expected a status as in \"401\", or a class as in \"5xx\"";
+
+/// Whether a `cost` is meant to be what a response says.
+pub(super) fn is_by_response(section: &Section<'_>) -> bool {
+    let has = |name| section.has(|field| field == name);
+    section.has(|field| field.starts_with("response")) || has("estimate") && !has("header")
+}
+
+/// Such a `cost`.
+pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
+    let json = section.take("response_json");
+    let source = match json {
+        None => section
+            .require("response_header", "\"x-tokens-used\"")
+            .and_then(|item| header_name(&item))
+            .map(UsedSource::Header),
+        Some(json) => {
+            let path = json_path(&json).map(|path| UsedSource::Json(path.into()));
+            match section.take("response_header") {
+                None => path,
+                Some(header) => {
+                    header.cx.note(
+                        Problem::error(
+                            header.span.clone(),
+                            "`cost` has both `response_header` and `response_json`",
+                            "expected one of them",
+                        )
+                        .related(json.span.clone(), "the other one"),
+                    );
+                    None
+                }
+            }
+        }
+    };
+    let max_item = section.take("max");
+    let max = max_item.as_ref().map(|item| item.whole(1..=MAX_TOKENS));
+    let estimate = section.require("estimate", "100").and_then(|item| {
+        let estimate = item.whole(1..=MAX_TOKENS)?;
+        match max.flatten().filter(|max| estimate > *max) {
+            Some(max) => item.reject(format!("expected at most `max`, {max}")),
+            None => check(&item, estimate, bursts),
+        }
+        Cost::new(estimate)
+    });
+    section.finish();
+    let max = match max {
+        Some(max) => Some(max?),
+        None => None,
+    };
+    Some(CostSpec::Response { source: source?, estimate: estimate?, max })
+}
+
+fn json_path(item: &Item<'_>) -> Option<JsonPath> {
+    const EXPECTED: &str = "expected the keys of nested objects with dots between them, as in \
+                            \"usage.total_tokens\"";
+    let text = item.text_as(EXPECTED)?;
+    text.parsed(text.text.parse().ok(), EXPECTED)
+}
+
+/// `count_when`: `None` where it is wrong.
+pub(super) fn count_when(
+    section: &mut Section<'_>,
+    family: Option<&Family>,
+) -> Option<Option<Statuses>> {
+    if let Some(Family::Concurrency { .. }) = family {
+        section.refuse_for(
+            "count_when",
+            "concurrency",
+            "a slot is held until its response has ended",
+        );
+    }
+    let Some(item) = section.take("count_when") else { return Some(None) };
+    let mut inner = item.section(&COUNT_WHEN, "count_when")?;
+    let list = inner.require("status", "[\"401\"]");
+    inner.finish();
+    let list = list?;
+    let items = list.list()?;
+    if items.is_empty() {
+        list.reject("expected one status at least: without any, nothing would ever count");
+        return None;
+    }
+    // All that is wrong is said.
+    let patterns: Vec<_> = items.iter().map(status).collect();
+    let patterns: Option<Vec<_>> = patterns.into_iter().collect();
+    patterns.map(|patterns| Some(Statuses(patterns)))
+}
+
+fn status(item: &Item<'_>) -> Option<StatusPattern> {
+    let text = item.text_as(STATUS)?;
+    text.parsed(text.text.parse().ok(), format!("{STATUS}, that a client can get"))
+}

@@ -1,0 +1,138 @@
+-- The twin of fixed_window.rs, as a branch of the function `decide` (see mod.rs). `figures` are the
+-- count, how windows begin (0 rolling, 1 on the clock, 2 on the calendar), and then their length or,
+-- on the calendar, when the five known windows begin.
+--
+-- Its bytes, by their number, each figure with its highest byte first:
+--   12  1 (1 byte), start (7 bytes), used (4)
+--   13  2 (1 byte), start (7 bytes), used (5)
+-- What is none of these is a new window.
+
+local count, align, length = figures[1], figures[2], figures[3]
+
+-- On the calendar: the number of the window of a time, and when the window of a number begins.
+local place_of, start_of
+if align == 2 then
+  local before, behind = figures[4] - figures[3], figures[7] - figures[6]
+  function place_of(time)
+    if time < figures[3] then
+      local under = figures[3] - time
+      local over = under % before
+      return (over - under) / before - (over > 0 and 1 or 0)
+    end
+    local place = 4
+    while figures[3 + place] > time do
+      place = place - 1
+    end
+    local beyond = math.max(time - figures[7], 0)
+    return place + (beyond - beyond % behind) / behind
+  end
+  function start_of(place)
+    if place < 0 then
+      return math.max(figures[3] + place * before, 0)
+    elseif place > 4 then
+      return figures[7] + (place - 4) * behind
+    end
+    return figures[3 + place]
+  end
+end
+
+-- Decoded.
+local start, used
+if bytes then
+  local size, format = #bytes, string.byte(bytes)
+  if size == 12 and format == 1 then
+    start, used = struct_unpack('>xI7I4', bytes)
+  elseif size == 13 and format == 2 then
+    start, used = struct_unpack('>xI7I5', bytes)
+  end
+end
+
+-- open
+local moved, opens, place = false, now
+if align == 1 then
+  opens = now - now % length
+elseif align == 2 then
+  place = place_of(now)
+  opens = start_of(place)
+end
+if not start or start >= 2^53 or used == 0 then
+  start, used = opens, 0
+else
+  if align == 1 then
+    start = start - start % length
+  elseif align == 2 then
+    start = start_of(place_of(start))
+  end
+  if start - now > 1000000 then -- STALE
+    start, moved = opens, true
+  elseif start <= now then
+    local passed
+    if align == 2 then
+      passed = place - place_of(start)
+    else
+      passed = now - start
+      passed = (passed - passed % length) / length
+    end
+    if passed > 0 then
+      used = used - passed * count
+      if used <= 0 then
+        start, used = opens, 0
+      elseif align == 2 then
+        start = opens
+      else
+        start = start + passed * length
+      end
+    end
+  end
+end
+
+-- decide
+local untouched, wait = count - used, 0
+if cost > 0 and patience >= 0 and untouched < cost then
+  if untouched < 0 then
+    untouched = 0
+  end
+  if cost > count then
+    return -1, untouched, moved
+  end
+  -- place
+  local into = used % count
+  local ahead, behind = (used - into) / count, used
+  if into + cost > count then
+    ahead = ahead + 1
+    behind = ahead * count
+  end
+  local begins = align == 2 and start_of(place_of(start) + ahead) or start + ahead * length
+  wait = math.max(math.min(begins, 2^53 - 1) - now, 1)
+  if wait > patience then
+    return wait, untouched, moved
+  end
+  used, untouched = behind, cost
+end
+
+-- settle
+used = used + cost
+if used <= 0 then
+  return 0, count, moved
+elseif used >= 2^40 then -- MOST_USED
+  used = 2^40 - 1
+end
+
+-- fresh_at
+local windows = (used - used % count) / count
+if used % count > 0 then
+  windows = windows + 1
+end
+local fresh_at = align == 2 and start_of(place_of(start) + windows) or start + windows * length
+if fresh_at >= 2^53 then
+  fresh_at = 2^53 - 1
+end
+
+-- Encoded.
+local taken
+if used < 2^32 then
+  taken = struct_pack('>I1I7I4', 1, start, used)
+else
+  taken = struct_pack('>I1I7I5', 2, start, used)
+end
+return wait, untouched - cost, moved, taken, fresh_at

@@ -1,0 +1,325 @@
+use super::windows::{Schedule, Unit};
+use super::*;
+use crate::limit::patience::Patience;
+use crate::limit::rate::{Cost, Interval};
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000;
+const HOUR: u64 = 3_600 * SECOND;
+const DAY: u64 = 24 * HOUR;
+
+/// The noon of some day, and no multiple of an hour since 1970.
+const NOON: u64 = 19_675 * DAY + 12 * HOUR + 17 * SECOND;
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+fn interval(micros: u64) -> Interval {
+    Interval::from_micros(micros).unwrap()
+}
+
+fn params(count: u64, windows: Windows) -> Params {
+    Params { count: Burst::new(count).unwrap(), windows }
+}
+
+fn rolling(count: u64, micros: u64) -> Params {
+    params(count, Windows::Rolling(interval(micros)))
+}
+
+/// Days of 24, 23, 25 and 24 hours around noon, the second of which is the one of noon.
+fn calendar() -> Schedule {
+    let midnight = NOON - 12 * HOUR - 17 * SECOND;
+    let starts = [0, DAY, DAY + 23 * HOUR, 3 * DAY, 4 * DAY, 5 * DAY, 6 * DAY];
+    let starts = starts.map(|since| at(midnight - DAY + since)).to_vec();
+    Schedule::new(Unit::Day, "Somewhere".into(), starts).unwrap()
+}
+
+fn want(cost: u64, patience: Patience) -> Want {
+    Want { cost: Cost::new(cost).unwrap(), patience }
+}
+
+fn ask(params: &Params, state: Option<State>, cost: u64, patience: Patience, now: u64) -> Step {
+    decide(params, state, want(cost, patience), at(now))
+}
+
+fn after(step: &Step, state: Option<State>) -> Option<State> {
+    step.taken.or(step.kept).map(own).or(state)
+}
+
+fn own(state: AnyState) -> State {
+    match state {
+        AnyState::FixedWindow(state) => state,
+        other => panic!("another algorithm's: {other:?}"),
+    }
+}
+
+/// Takes `cost`, and says after how many microseconds the request goes.
+fn take(params: &Params, state: &mut Option<State>, cost: u64, now: u64) -> u64 {
+    let step = ask(params, *state, cost, Patience::ENDLESS, now);
+    *state = after(&step, *state);
+    micros(step.decision.outcome).expect("an endless patience")
+}
+
+fn micros(outcome: Outcome) -> Option<u64> {
+    let wait = match outcome {
+        Outcome::Allow => Duration::ZERO,
+        Outcome::Delay(wait) => wait,
+        Outcome::Reject { retry_after } => retry_after?,
+    };
+    Some(u64::try_from(wait.as_micros()).unwrap())
+}
+
+fn any_params() -> impl Strategy<Value = Params> {
+    let length = || {
+        prop_oneof![Just(SECOND), Just(60 * SECOND), Just(DAY), 1_u64..10, 1..10 * SECOND]
+            .prop_map(interval)
+    };
+    let windows = prop_oneof![
+        length().prop_map(Windows::Rolling),
+        length().prop_map(Windows::Clock),
+        (0..6 * DAY).prop_map(|off| calendar().around(at(NOON - DAY + off))),
+    ];
+    (prop_oneof![1_u64..5, 1_u64..1_000, Just(1_000_000_000)], windows)
+        .prop_map(|(count, windows)| params(count, windows))
+}
+
+fn any_state() -> impl Strategy<Value = (Params, State)> {
+    any_params().prop_flat_map(|params| {
+        let count = params.count.get();
+        let used = prop_oneof![1..=count, Just(count), 1..=4 * count];
+        (used, 0..2 * HOUR).prop_map(move |(used, late)| {
+            let start = params.windows.start_of(at(NOON + late));
+            (params, State { start, used })
+        })
+    })
+}
+
+#[test]
+fn a_window_opens_at_the_first_request() {
+    let figures = rolling(3, HOUR);
+    let mut state = None;
+    for left in [2, 1, 0] {
+        let step = ask(&figures, state, 1, Patience::NONE, NOON);
+        assert_eq!(step.decision, Decision { outcome: Outcome::Allow, remaining: left });
+        state = after(&step, state);
+    }
+    let refused = ask(&figures, state, 1, Patience::NONE, NOON + HOUR - 1);
+    let retry_after = Some(Duration::from_micros(1));
+    assert_eq!(refused.decision.outcome, Outcome::Reject { retry_after });
+    // The next one opens when somebody comes, not where the last one ended.
+    assert_eq!(take(&figures, &mut state, 3, NOON + HOUR + 7), 0);
+    assert_eq!(state.unwrap().start, at(NOON + HOUR + 7));
+    let never = ask(&figures, state, 4, Patience::ENDLESS, NOON + HOUR + 7);
+    assert_eq!(never.decision.outcome, Outcome::Reject { retry_after: None });
+}
+
+#[test]
+fn a_window_on_the_clock_ends_with_it() {
+    let figures = params(3, Windows::Clock(interval(HOUR)));
+    let mut state = None;
+    assert_eq!(take(&figures, &mut state, 3, NOON), 0);
+    let refused = ask(&figures, state, 1, Patience::NONE, NOON);
+    assert_eq!(micros(refused.decision.outcome), Some(HOUR - 17 * SECOND));
+    assert_eq!(take(&figures, &mut state, 1, NOON + HOUR - 17 * SECOND), 0);
+}
+
+#[test]
+fn days_are_as_long_as_the_calendar_has_them() {
+    let schedule = calendar();
+    let midnight = NOON - 12 * HOUR - 17 * SECOND;
+    for (name, now, seconds) in [
+        ("a day of 23 hours", midnight, 23 * 3_600),
+        ("its last moment", midnight + 23 * HOUR - 1, 23 * 3_600),
+        ("a day of 25 hours", midnight + 23 * HOUR, 25 * 3_600),
+        ("a day before all that is known", midnight - 10 * DAY, 23 * 3_600),
+        ("one after", midnight + 100 * DAY, 24 * 3_600),
+    ] {
+        assert_eq!(schedule.around(at(now)).seconds(), seconds, "{name}");
+    }
+    let figures = params(2, schedule.around(at(NOON)));
+    let mut state = None;
+    assert_eq!(take(&figures, &mut state, 2, midnight), 0);
+    let refused = ask(&figures, state, 1, Patience::NONE, midnight);
+    assert_eq!(micros(refused.decision.outcome), Some(23 * HOUR));
+    assert_eq!(take(&figures, &mut state, 2, midnight + 23 * HOUR), 0, "the next day");
+    // A clock that is a day behind the one by which the windows were looked up finds its own.
+    assert_eq!(take(&figures, &mut None, 2, midnight - 5), 0);
+    let yesterday = Some(State { start: at(midnight - DAY), used: 2 });
+    let refused = ask(&figures, yesterday, 1, Patience::NONE, midnight - 5);
+    assert_eq!(micros(refused.decision.outcome), Some(5));
+}
+
+#[test]
+fn what_is_above_belongs_to_the_windows_that_follow() {
+    let figures = rolling(10, HOUR);
+    let mut state = None;
+    assert_eq!(take(&figures, &mut state, 7, NOON), 0);
+    assert_eq!(take(&figures, &mut state, 5, NOON), HOUR, "five more do not fit any more");
+    assert_eq!(take(&figures, &mut state, 3, NOON), HOUR, "behind those, though there was room");
+    assert_eq!(take(&figures, &mut state, 4, NOON), 2 * HOUR);
+    // In the second window eight are used, in the third four.
+    let second = ask(&figures, state, 2, Patience::NONE, NOON + HOUR);
+    assert_eq!(micros(second.decision.outcome), Some(HOUR));
+    let third = ask(&figures, state, 6, Patience::NONE, NOON + 2 * HOUR);
+    assert_eq!(third.decision.outcome, Outcome::Allow);
+    assert_eq!(fresh_at(&figures, state.unwrap()), at(NOON + 3 * HOUR));
+}
+
+#[test]
+fn what_turns_out_to_be_used_is_counted_in_the_end() {
+    let figures = rolling(10, HOUR);
+    let used = settle(&figures, None, Difference::More(25), at(NOON)).unwrap();
+    assert!(in_debt(&figures, used));
+    let refused = ask(&figures, Some(used), 1, Patience::NONE, NOON);
+    assert_eq!(micros(refused.decision.outcome), Some(2 * HOUR));
+    let less = settle(&figures, Some(used), Difference::Less(19), at(NOON)).unwrap();
+    assert_eq!(less, State { start: at(NOON), used: 6 });
+    assert_eq!(settle(&figures, Some(less), Difference::Less(7), at(NOON)), None);
+}
+
+#[test]
+fn changed_figures_go_on_from_what_was_used() {
+    let mut state = None;
+    take(&rolling(10, HOUR), &mut state, 4, NOON);
+    let schedule = calendar();
+    for (name, figures, remaining) in [
+        ("more", rolling(100, HOUR), 95),
+        ("less", rolling(3, HOUR), 0),
+        ("longer", rolling(10, DAY), 5),
+        ("on the clock", params(10, Windows::Clock(interval(HOUR))), 5),
+        ("on the calendar", params(10, schedule.around(at(NOON))), 5),
+    ] {
+        let step = ask(&figures, state, 1, Patience::NONE, NOON + 1);
+        assert_eq!(step.decision.remaining, remaining, "{name}");
+    }
+}
+
+#[test]
+fn a_clock_that_stepped_back_takes_the_window_with_it() {
+    for figures in [rolling(2, HOUR), params(2, Windows::Clock(interval(HOUR)))] {
+        let mut state = None;
+        take(&figures, &mut state, 2, NOON + DAY);
+        let step = ask(&figures, state, 1, Patience::NONE, NOON);
+        assert!(micros(step.decision.outcome).unwrap() <= HOUR);
+        let state = after(&step, state);
+        assert_eq!(state.unwrap().used, 2, "nothing is credited");
+        let early = ask(&figures, state, 1, Patience::NONE, NOON + HOUR);
+        assert_eq!(early.decision.outcome, Outcome::Allow);
+    }
+    let figures = rolling(2, HOUR);
+    let mut state = None;
+    take(&figures, &mut state, 2, NOON);
+    let behind = ask(&figures, state, 1, Patience::NONE, NOON - STALE);
+    assert_eq!((behind.kept, micros(behind.decision.outcome)), (None, Some(HOUR + STALE)));
+}
+
+proptest! {
+    #[test]
+    fn no_window_has_more_than_its_count_and_order_is_kept(
+        figures in any_params(),
+        steps in prop::collection::vec((0_u64..3, 0..2 * SECOND, 1_u64..5, any::<bool>()), 1..80),
+    ) {
+        let count = figures.count.get();
+        let (mut state, mut now, mut last) = (None, NOON, 0);
+        // When requests go, and what they take.
+        let mut passed: Vec<(u64, u64)> = Vec::new();
+        for (windows, micros_on, cost, patient) in steps {
+            let length = figures.windows.seconds() * SECOND;
+            now += windows * length / 2 + micros_on;
+            let patience = if patient { Patience::ENDLESS } else { Patience::NONE };
+            let step = ask(&figures, state, cost.min(count), patience, now);
+            state = after(&step, state);
+            if step.decision.outcome.passes() {
+                let goes = now + micros(step.decision.outcome).unwrap();
+                prop_assert!(goes >= last, "nobody overtakes");
+                last = goes;
+                passed.push((goes, cost.min(count)));
+            }
+        }
+        // Rolling windows begin where the first request does that is in none of the ones before.
+        let mut window: Option<(u64, u64)> = None;
+        for (goes, cost) in passed {
+            let used = match (&figures.windows, window) {
+                (Windows::Rolling(interval), Some((start, used))) => {
+                    let ends = start + interval.as_micros();
+                    if goes < ends { Some((start, used)) } else { None }
+                }
+                (windows, Some((start, used))) => {
+                    (windows.start_of(at(goes)) == at(start)).then_some((start, used))
+                }
+                (_, None) => None,
+            };
+            let start = match figures.windows {
+                Windows::Rolling(_) => goes,
+                windows => windows.start_of(at(goes)).as_micros(),
+            };
+            let (start, used) = used.unwrap_or((start, 0));
+            prop_assert!(used + cost <= count, "{} and {} in one window", used, cost);
+            window = Some((start, used + cost));
+        }
+    }
+
+    #[test]
+    fn the_promised_wait_is_exact(
+        (figures, state) in any_state(),
+        cost in 1_u64..1_000,
+        later in 0..3 * DAY,
+        back in 0..2 * STALE,
+    ) {
+        let cost = cost.min(figures.count.get());
+        let now = state.start.as_micros() + later - back.min(later);
+        let step = ask(&figures, Some(state), cost, Patience::NONE, now);
+        let state = after(&step, Some(state));
+        let Outcome::Reject { .. } = step.decision.outcome else { return Ok(()) };
+        let wait = micros(step.decision.outcome).unwrap();
+        let passes = |wait: u64| {
+            ask(&figures, state, cost, Patience::NONE, now + wait).decision.outcome == Outcome::Allow
+        };
+        prop_assert!(passes(wait));
+        prop_assert!(!passes(wait - 1));
+        let held = ask(&figures, state, cost, Patience::of(Duration::from_micros(wait)), now);
+        prop_assert_eq!(held.decision.outcome, Outcome::Delay(Duration::from_micros(wait)));
+        let short = Patience::of(Duration::from_micros(wait - 1));
+        prop_assert!(!ask(&figures, state, cost, short, now).decision.outcome.passes());
+    }
+
+    #[test]
+    fn at_fresh_at_a_window_is_as_good_as_new(
+        (figures, state) in any_state(),
+        cost in 1_u64..1_000,
+        later in 0_u64..DAY,
+    ) {
+        let fresh = fresh_at(&figures, state).as_micros();
+        prop_assert_eq!(
+            ask(&figures, Some(state), cost, Patience::NONE, fresh + later),
+            ask(&figures, None, cost, Patience::NONE, fresh + later)
+        );
+        let all = figures.count.get();
+        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - 1);
+        prop_assert_ne!(before.decision.outcome, Outcome::Allow);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_nothing_and_sticks_nowhere(
+        (figures, state) in any_state(),
+        back in 1..NOON - 4 * DAY,
+    ) {
+        let now = state.start.as_micros() - back;
+        let before = ask(&figures, Some(state), 1, Patience::NONE, state.start.as_micros());
+        let step = ask(&figures, Some(state), 1, Patience::NONE, now);
+        prop_assert!(step.untouched <= before.untouched);
+        let kept = after(&step, Some(state)).unwrap();
+        prop_assert!(kept.start.micros_since(at(now)) <= STALE);
+    }
+
+    #[test]
+    fn what_is_given_back_is_there_again((figures, state) in any_state(), cost in 1_u64..1_000) {
+        let now = state.start;
+        let step = decide(&figures, Some(state), want(cost, Patience::NONE), now);
+        if let Some(taken) = step.taken.map(own) {
+            let back = settle(&figures, Some(taken), Difference::Less(cost), now);
+            prop_assert_eq!(decide(&figures, back, want(cost, Patience::NONE), now), step);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The sliding window by two counters: `count` tokens in the interval that ends now, as far as two
+//! numbers can tell. One counts the window of the clock that is under way, the other the one before
+//! it, of which as much still counts as is inside the interval: its tokens are taken to be spread
+//! evenly over it. (Cloudflare described it in 2017 as the counting behind its rate limits.)
+//!
+//! A third number counts requests that are held until a moment in the next window. While there are
+//! such, whoever comes later goes behind them. What is further ahead than that has no number and is
+//! refused.
+//!
+//! Everything is a whole number. Time within a window is counted in grains, coarse enough that no
+//! product reaches 2^53: a microsecond with the figures that people use, and never more than a
+//! 70,000th of the interval. The time that has passed is rounded down, against the client.
+//! `sliding_window.lua` is the same function for Redis, step by step.
+
+use std::time::Duration;
+
+use super::token_bucket::STALE;
+use super::{Difference, State as AnyState, Step, Want};
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::rate::{Burst, EXACT, Interval};
+use crate::limit::time::Timestamp;
+
+/// No more tokens than this are counted in a window.
+const MOST_COUNTED: u64 = (1 << 40) - 1;
+
+/// A window that is over counts for at most so many times the count of the limit: it is more only
+/// where requests used more than they had taken.
+const MOST_BEHIND: u64 = 128;
+
+/// The figures of one sliding window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// Tokens in an interval.
+    pub count: Burst,
+    /// The interval.
+    pub interval: Interval,
+    /// Time is counted in units of so many microseconds.
+    grain: u64,
+}
+
+impl Params {
+    /// Any two figures fit.
+    pub fn new(count: Burst, interval: Interval) -> Self {
+        let most_units = (EXACT - 1) / (MOST_BEHIND * count.get());
+        Self { count, interval, grain: interval.as_micros().div_ceil(most_units) }
+    }
+
+    /// Microseconds of the unit in which time is counted.
+    pub(super) fn grain(&self) -> u64 {
+        self.grain
+    }
+
+    /// The interval in grains, rounded up.
+    fn units(&self) -> u64 {
+        self.interval.as_micros().div_ceil(self.grain)
+    }
+
+    /// What a window that is over can count for at most.
+    fn behind(&self, counted: u64) -> u64 {
+        counted.min(MOST_BEHIND * self.count.get())
+    }
+}
+
+/// What was counted in a window of the clock and its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// When the window began.
+    pub start: Timestamp,
+    /// Tokens of the window before.
+    pub previous: u64,
+    /// Tokens of the window itself.
+    pub current: u64,
+    /// Tokens of requests that are held for a moment in the window after.
+    pub next: u64,
+}
+
+impl State {
+    fn is_new(self) -> bool {
+        self.previous + self.current + self.next == 0
+    }
+}
+
+/// What a request at `now` means to the window.
+pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
+    let Opened { state, moved } = open(params, state, now);
+    let (count, cost) = (params.count.get(), want.cost.get());
+    let kept = moved.then_some(AnyState::SlidingWindow(state));
+    let untouched = untouched(params, state, now);
+
+    if untouched >= cost {
+        let taken = State { current: state.current + cost, ..state };
+        return Step {
+            decision: Decision { outcome: Outcome::Allow, remaining: untouched - cost },
+            untouched,
+            taken: Some(AnyState::SlidingWindow(taken)),
+            kept,
+        };
+    }
+    let moment = (cost <= count).then(|| moment(params, state, cost));
+    let wait = moment.map(|moment| moment.at.micros_since(now).max(1));
+    if let (Some(moment), Some(wait)) = (moment, wait)
+        && let Some(taken) = reserve(state, cost, moment.ahead)
+        && want.patience.bears(wait)
+    {
+        let outcome = Outcome::Delay(Duration::from_micros(wait));
+        return Step {
+            decision: Decision { outcome, remaining: 0 },
+            untouched: 0,
+            taken: Some(AnyState::SlidingWindow(taken)),
+            kept,
+        };
+    }
+    let outcome = Outcome::Reject { retry_after: wait.map(Duration::from_micros) };
+    Step { decision: Decision { outcome, remaining: untouched }, untouched, taken: None, kept }
+}
+
+/// Whole tokens that a request at `now` finds, rounded down.
+fn untouched(params: &Params, state: State, now: Timestamp) -> u64 {
+    if state.next > 0 {
+        return 0;
+    }
+    let units = params.units();
+    let inside = units - now.micros_since(state.start) / params.grain;
+    let weighted = (state.previous * inside).div_ceil(units);
+    params.count.get().saturating_sub(state.current + weighted)
+}
+
+/// When a request passes.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// In the window so many after the state's.
+    ahead: u64,
+    at: Timestamp,
+}
+
+/// The first moment at which a request that does not pass now will, if nobody else comes.
+fn moment(params: &Params, state: State, cost: u64) -> Moment {
+    let (count, units, interval) =
+        (params.count.get(), params.units(), params.interval.as_micros());
+    let windows =
+        [(state.previous, state.current), (state.current, state.next), (state.next, 0), (0, 0)];
+    let first = usize::from(state.next > 0);
+    for (ahead, (behind, counted)) in (0..).zip(windows).skip(first) {
+        let Some(room) = count.checked_sub(counted + cost) else { continue };
+        let behind = params.behind(behind);
+        // From here on no more of the window behind is inside than there is room for.
+        let unit = if behind <= room { 0 } else { units - room * units / behind };
+        let into = unit * params.grain;
+        if into < interval {
+            return Moment { ahead, at: state.start.plus_micros(ahead * interval + into) };
+        }
+    }
+    // Where nothing is behind there is room for all that can ever pass: the last window had it.
+    Moment { ahead: 3, at: state.start.plus_micros(3 * interval) }
+}
+
+/// The state with a request that is held, `None` where no counter reaches its moment.
+fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
+    match ahead {
+        0 => Some(State { current: state.current + cost, ..state }),
+        1 => Some(State { next: state.next + cost, ..state }),
+        _ => None,
+    }
+}
+
+/// The state once a request's use is known; `None` where nothing is counted then. What was used less
+/// is taken back from the newest tokens.
+pub fn settle(
+    params: &Params,
+    state: Option<State>,
+    used: Difference,
+    now: Timestamp,
+) -> Option<State> {
+    let mut state = open(params, state, now).state;
+    match used {
+        Difference::More(tokens) => {
+            state.current = state.current.saturating_add(tokens).min(MOST_COUNTED);
+        }
+        Difference::Less(mut tokens) => {
+            for counted in [&mut state.next, &mut state.current, &mut state.previous] {
+                let less = tokens.min(*counted);
+                *counted -= less;
+                tokens -= less;
+            }
+        }
+    }
+    (!state.is_new()).then_some(state)
+}
+
+/// When nothing that was counted is inside any more.
+pub fn fresh_at(params: &Params, state: State) -> Timestamp {
+    let State { start, current, next, .. } = rebased(params, state);
+    let windows = if next > 0 { 3 } else { 1 + u64::from(current > 0) };
+    start.plus_micros(windows * params.interval.as_micros())
+}
+
+/// Whether more is counted than fits into an interval, or somebody is held.
+pub fn in_debt(params: &Params, state: State) -> bool {
+    state.previous.max(state.current) > params.count.get() || state.next > 0
+}
+
+struct Opened {
+    state: State,
+    /// The clock had stepped back, and the state went with it.
+    moved: bool,
+}
+
+/// The state as of the window of `now`.
+fn open(params: &Params, state: Option<State>, now: Timestamp) -> Opened {
+    let interval = params.interval.as_micros();
+    let opens = begin(interval, now);
+    let Some(state) = state else {
+        let new = State { start: opens, previous: 0, current: 0, next: 0 };
+        return Opened { state: new, moved: false };
+    };
+    let state = rebased(params, state);
+    let ahead = state.start.micros_since(now);
+    if ahead > STALE {
+        // Of the window before less would be inside than there was: none of it goes.
+        return Opened { state: State { start: opens, ..together(state) }, moved: true };
+    }
+    let (previous, current, next) = match opens.micros_since(state.start) / interval {
+        0 => return Opened { state, moved: false },
+        1 => (state.current, state.next, 0),
+        2 => (state.next, 0, 0),
+        _ => (0, 0, 0),
+    };
+    let previous = params.behind(previous);
+    Opened { state: State { start: opens, previous, current, next }, moved: false }
+}
+
+/// The state under these figures. Where its window is none of theirs, all of it counts as of the one
+/// in which it began.
+fn rebased(params: &Params, state: State) -> State {
+    let start = begin(params.interval.as_micros(), state.start);
+    if start != state.start {
+        return State { start, ..together(state) };
+    }
+    State { previous: params.behind(state.previous), ..state }
+}
+
+fn together(state: State) -> State {
+    let current = (state.previous + state.current).min(MOST_COUNTED);
+    State { previous: 0, current, ..state }
+}
+
+fn begin(interval: u64, time: Timestamp) -> Timestamp {
+    let micros = time.as_micros();
+    Timestamp::from_micros(micros - micros % interval).unwrap_or(Timestamp::MIN)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+use super::*;
+use crate::limit::patience::Patience;
+use crate::limit::rate::Cost;
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000;
+const MINUTE: u64 = 60 * SECOND;
+const DAY: u64 = 86_400 * SECOND;
+
+/// The begin of a window of any whole number of seconds up to a day.
+const MIDNIGHT: u64 = 19_675 * DAY;
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+fn params(count: u64, micros: u64) -> Params {
+    Params::new(Burst::new(count).unwrap(), Interval::from_micros(micros).unwrap())
+}
+
+fn ask(params: &Params, state: Option<State>, cost: u64, patience: Patience, now: u64) -> Step {
+    decide(params, state, Want { cost: Cost::new(cost).unwrap(), patience }, at(now))
+}
+
+fn after(step: &Step, state: Option<State>) -> Option<State> {
+    step.taken.or(step.kept).map(own).or(state)
+}
+
+fn own(state: AnyState) -> State {
+    match state {
+        AnyState::SlidingWindow(state) => state,
+        other => panic!("another algorithm's: {other:?}"),
+    }
+}
+
+fn micros(outcome: Outcome) -> Option<u64> {
+    let wait = match outcome {
+        Outcome::Allow => Duration::ZERO,
+        Outcome::Delay(wait) => wait,
+        Outcome::Reject { retry_after } => retry_after?,
+    };
+    Some(u64::try_from(wait.as_micros()).unwrap())
+}
+
+fn counted(previous: u64, current: u64, next: u64) -> Option<State> {
+    Some(State { start: at(MIDNIGHT), previous, current, next })
+}
+
+fn any_params() -> impl Strategy<Value = Params> {
+    let length = prop_oneof![Just(SECOND), Just(MINUTE), Just(DAY), 1_u64..10, 1..10 * SECOND];
+    (prop_oneof![1_u64..5, 1_u64..1_000, Just(1_000_000_000)], length)
+        .prop_map(|(count, micros)| params(count, micros))
+}
+
+fn any_state() -> impl Strategy<Value = (Params, State)> {
+    any_params().prop_flat_map(|params| {
+        let count = params.count.get();
+        let most = prop_oneof![Just(0), 0..=count, Just(count), 0..=200 * count];
+        let next = prop_oneof![3 => Just(0), 1 => 0..=count];
+        (most.clone(), most, next, 0..2 * DAY).prop_map(move |(previous, current, next, late)| {
+            let start = begin(params.interval.as_micros(), at(MIDNIGHT + late));
+            (params, State { start, previous, current: current.max(1), next })
+        })
+    })
+}
+
+#[test]
+fn the_last_window_counts_as_far_as_it_is_inside() {
+    let figures = params(100, MINUTE);
+    for (name, seconds, state, remaining) in [
+        ("all of it", 0, counted(80, 0, 0), 20),
+        ("half of it", 30, counted(80, 0, 0), 60),
+        ("half of it and what came since", 30, counted(80, 25, 0), 35),
+        ("a rest is rounded up", 59, counted(1, 0, 0), 99),
+        ("the window after", 60, counted(80, 30, 0), 70),
+        ("the one after that", 120, counted(80, 30, 0), 100),
+        ("somebody is held", 30, counted(0, 0, 1), 0),
+    ] {
+        let step = ask(&figures, state, 1, Patience::NONE, MIDNIGHT + seconds * SECOND);
+        assert_eq!(step.untouched, remaining, "{name}");
+    }
+}
+
+#[test]
+fn the_wait_ends_when_enough_has_left() {
+    let figures = params(100, MINUTE);
+    for (name, state, cost, seconds) in [
+        ("a tenth of the last window", counted(100, 0, 0), 10, 6),
+        ("all of it", counted(100, 0, 0), 100, 60),
+        ("in the next window", counted(0, 100, 0), 25, 75),
+        ("all of this window", counted(0, 1, 0), 100, 120),
+        ("behind who is held", counted(0, 100, 50), 25, 105),
+        ("after who is held", counted(0, 100, 50), 75, 150),
+        ("all after who is held", counted(0, 100, 50), 100, 180),
+    ] {
+        let step = ask(&figures, state, cost, Patience::NONE, MIDNIGHT);
+        assert_eq!(micros(step.decision.outcome), Some(seconds * SECOND), "{name}");
+    }
+    let never = ask(&figures, None, 101, Patience::ENDLESS, MIDNIGHT);
+    assert_eq!(never.decision.outcome, Outcome::Reject { retry_after: None });
+}
+
+#[test]
+fn who_is_held_is_counted_where_its_moment_lies() {
+    let figures = params(100, MINUTE);
+    let held = |state, cost| {
+        let step = ask(&figures, state, cost, Patience::ENDLESS, MIDNIGHT);
+        step.taken.map(|state| (micros(step.decision.outcome).unwrap() / SECOND, own(state)))
+    };
+    assert_eq!(held(counted(100, 0, 0), 10), Some((6, counted(100, 10, 0).unwrap())));
+    assert_eq!(held(counted(0, 100, 0), 25), Some((75, counted(0, 100, 25).unwrap())));
+    assert_eq!(held(counted(0, 100, 25), 25), Some((90, counted(0, 100, 50).unwrap())));
+    assert_eq!(held(counted(0, 100, 50), 60), None, "two windows ahead");
+}
+
+#[test]
+fn what_was_used_less_is_taken_from_the_newest() {
+    let figures = params(100, MINUTE);
+    let settled = |used| settle(&figures, counted(9, 8, 7), used, at(MIDNIGHT));
+    assert_eq!(settled(Difference::More(5)), counted(9, 13, 7));
+    assert_eq!(settled(Difference::Less(5)), counted(9, 8, 2));
+    assert_eq!(settled(Difference::Less(10)), counted(9, 5, 0));
+    assert_eq!(settled(Difference::Less(20)), counted(4, 0, 0));
+    assert_eq!(settled(Difference::Less(25)), None);
+}
+
+#[test]
+fn changed_figures_go_on_from_what_was_counted() {
+    for (name, figures, remaining) in [
+        ("more", params(1_000, MINUTE), 1_000 - 20 - 9),
+        ("less", params(10, MINUTE), 0),
+        // Its windows begin elsewhere, so all of it counts in full.
+        ("another interval", params(100, 7 * MINUTE), 100 - 20 - 10),
+    ] {
+        let state =
+            Some(State { start: at(MIDNIGHT + MINUTE), previous: 10, current: 20, next: 0 });
+        let step = ask(&figures, state, 1, Patience::NONE, MIDNIGHT + MINUTE + 10 * SECOND);
+        assert_eq!(step.untouched, remaining, "{name}");
+    }
+}
+
+#[test]
+fn a_steady_caller_below_the_rate_is_not_starved() {
+    // A rest of a token is rounded up, which is felt where the count is small.
+    for (count, most_refused) in [(1, 25), (10, 5), (60, 0), (100, 0), (999, 0)] {
+        let figures = params(count, MINUTE);
+        let (mut state, gap, requests) = (None, MINUTE * 10 / (count * 9), 50 * count);
+        let mut passed = 0;
+        for place in 0..requests {
+            let step = ask(&figures, state, 1, Patience::NONE, MIDNIGHT + 7 + place * gap);
+            passed += u64::from(step.decision.outcome == Outcome::Allow);
+            state = after(&step, state);
+        }
+        let refused = requests - passed;
+        assert!(refused <= most_refused, "{refused} of {requests} at {count}/m");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_interval_has_more_than_twice_the_count(
+        figures in any_params(),
+        gaps in prop::collection::vec(0_u64..32, 1..200),
+    ) {
+        let (interval, count) = (figures.interval.as_micros(), figures.count.get());
+        let (mut state, mut now) = (None, MIDNIGHT);
+        let mut passed: Vec<u64> = Vec::new();
+        for gap in gaps {
+            now += gap * interval / 32 / count.min(8);
+            let step = ask(&figures, state, count.div_ceil(8), Patience::NONE, now);
+            state = after(&step, state);
+            if step.decision.outcome == Outcome::Allow {
+                passed.push(now);
+            }
+        }
+        for (place, until) in passed.iter().enumerate() {
+            let inside = passed[..=place].iter().filter(|time| **time + interval > *until);
+            prop_assert!(inside.count() as u64 * count.div_ceil(8) <= 2 * count);
+        }
+    }
+
+    #[test]
+    fn never_more_than_count_by_its_own_formula_and_in_order(
+        figures in any_params(),
+        steps in prop::collection::vec((0_u64..40, 1_u64..20, any::<bool>()), 1..80),
+    ) {
+        let (count, interval) = (figures.count.get(), figures.interval.as_micros());
+        let units = u128::from(figures.units());
+        let (mut state, mut now, mut last) = (None, MIDNIGHT, 0);
+        let mut passed: Vec<(u64, u64)> = Vec::new();
+        for (sixteenths, cost, patient) in steps {
+            now += sixteenths * interval / 16;
+            let cost = cost.min(count);
+            let patience = if patient { Patience::ENDLESS } else { Patience::NONE };
+            let step = ask(&figures, state, cost, patience, now);
+            state = after(&step, state);
+            if step.decision.outcome.passes() {
+                let goes = now + micros(step.decision.outcome).unwrap();
+                prop_assert!(goes >= last, "nobody overtakes");
+                last = goes;
+                passed.push((goes, cost));
+            }
+        }
+        for (place, (goes, _)) in passed.iter().enumerate() {
+            let window = goes / interval;
+            let of = |wanted: u64| -> u128 {
+                let until = &passed[..=place];
+                let of = until.iter().filter(|(goes, _)| goes / interval == wanted);
+                of.map(|(_, cost)| u128::from(*cost)).sum()
+            };
+            let inside = units - u128::from(goes % interval / figures.grain);
+            let all = of(window) * units + of(window - 1) * inside;
+            prop_assert!(all <= u128::from(count) * units);
+        }
+    }
+
+    #[test]
+    fn the_promised_wait_is_exact(
+        (figures, state) in any_state(),
+        cost in 1_u64..1_000,
+        later in 0_u64..2_000,
+        back in 0..2 * STALE,
+    ) {
+        let cost = cost.min(figures.count.get());
+        let later = figures.interval.as_micros() * later / 1_000;
+        let now = state.start.as_micros() + later - back;
+        let step = ask(&figures, Some(state), cost, Patience::NONE, now);
+        let state = after(&step, Some(state));
+        let Outcome::Reject { .. } = step.decision.outcome else { return Ok(()) };
+        let wait = micros(step.decision.outcome).unwrap();
+        let passes = |wait: u64| {
+            ask(&figures, state, cost, Patience::NONE, now + wait).decision.outcome == Outcome::Allow
+        };
+        prop_assert!(passes(wait));
+        prop_assert!(!passes(wait - 1));
+        let held = ask(&figures, state, cost, Patience::of(Duration::from_micros(wait)), now);
+        let expected = Outcome::Delay(Duration::from_micros(wait));
+        prop_assert!(held.decision.outcome == expected || held.taken.is_none());
+        let short = Patience::of(Duration::from_micros(wait - 1));
+        prop_assert!(!ask(&figures, state, cost, short, now).decision.outcome.passes());
+    }
+
+    #[test]
+    fn at_fresh_at_a_window_is_as_good_as_new(
+        (figures, state) in any_state(),
+        cost in 1_u64..1_000,
+        later in 0_u64..DAY,
+    ) {
+        let fresh = fresh_at(&figures, state).as_micros();
+        prop_assert_eq!(
+            ask(&figures, Some(state), cost, Patience::NONE, fresh + later),
+            ask(&figures, None, cost, Patience::NONE, fresh + later)
+        );
+        let all = figures.count.get();
+        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - 1);
+        prop_assert_ne!(before.decision.outcome, Outcome::Allow);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_nothing_and_sticks_nowhere(
+        (figures, state) in any_state(),
+        back in 1..MIDNIGHT,
+    ) {
+        let now = state.start.as_micros() - back;
+        let before = ask(&figures, Some(state), 1, Patience::NONE, state.start.as_micros());
+        let step = ask(&figures, Some(state), 1, Patience::NONE, now);
+        prop_assert!(step.untouched <= before.untouched);
+        let kept = after(&step, Some(state)).unwrap();
+        prop_assert!(kept.start.micros_since(at(now)) <= STALE);
+    }
+
+    #[test]
+    fn every_figure_leaves_the_arithmetic_exact(
+        count in 1..=1_000_000_000_u64,
+        micros in 1..=crate::limit::rate::MAX_INTERVAL,
+    ) {
+        let figures = params(count, micros);
+        prop_assert!(MOST_BEHIND * count * figures.units() < EXACT);
+        prop_assert!(figures.grain <= micros.div_ceil(70_000));
+        prop_assert!((figures.units() - 1) * figures.grain < micros);
+    }
+}

@@ -1,0 +1,171 @@
+//! What a limit wants to know of a response: how much it used, and whether it counts at all.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use http::{HeaderName, StatusCode};
+
+/// Where a response says how many tokens its request used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UsedSource {
+    /// In this header.
+    Header(HeaderName),
+    /// In its body: a number in a JSON document, or in the data of server-sent events.
+    Json(Arc<JsonPath>),
+}
+
+impl fmt::Display for UsedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "the response's header {name}"),
+            Self::Json(path) => write!(f, "{path} in the response's JSON"),
+        }
+    }
+}
+
+/// A way through nested JSON objects, as in `usage.total_tokens`: one key or more, none of them empty.
+/// A key that holds a dot cannot be named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonPath(Box<[Box<str>]>);
+
+impl JsonPath {
+    /// The keys, from the outermost.
+    pub fn keys(&self) -> &[Box<str>] {
+        &self.0
+    }
+}
+
+/// That a text is no [`JsonPath`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoJsonPath;
+
+impl FromStr for JsonPath {
+    type Err = NoJsonPath;
+
+    fn from_str(text: &str) -> Result<Self, NoJsonPath> {
+        let keys: Box<[Box<str>]> = text.split('.').map(Into::into).collect();
+        let sound = keys.iter().all(|key| !key.is_empty());
+        sound.then_some(Self(keys)).ok_or(NoJsonPath)
+    }
+}
+
+impl fmt::Display for JsonPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, key) in self.0.iter().enumerate() {
+            f.write_str(if place == 0 { "" } else { "." })?;
+            f.write_str(key)?;
+        }
+        Ok(())
+    }
+}
+
+/// One status that a client may get, or a class of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusPattern {
+    /// This one.
+    Exact(StatusCode),
+    /// All whose first digit is this, 1 to 5.
+    Class(u16),
+}
+
+impl StatusPattern {
+    /// Whether it means this status.
+    pub fn fits(self, status: StatusCode) -> bool {
+        match self {
+            Self::Exact(exact) => exact == status,
+            Self::Class(class) => status.as_u16() / 100 == class,
+        }
+    }
+}
+
+/// That a text is no status that a client can get, nor a class of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoStatus;
+
+impl FromStr for StatusPattern {
+    type Err = NoStatus;
+
+    fn from_str(text: &str) -> Result<Self, NoStatus> {
+        match text.as_bytes() {
+            [class @ b'1'..=b'5', b'x' | b'X', b'x' | b'X'] => {
+                Ok(Self::Class(u16::from(class - b'0')))
+            }
+            // What comes before an answer is not the answer; 101 is one.
+            [b'2'..=b'5', _, _] | b"101" => text.parse().map(Self::Exact).map_err(|_| NoStatus),
+            _ => Err(NoStatus),
+        }
+    }
+}
+
+impl fmt::Display for StatusPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(status) => f.write_str(status.as_str()),
+            Self::Class(class) => write!(f, "{class}xx"),
+        }
+    }
+}
+
+/// The statuses of responses that count; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statuses(pub Vec<StatusPattern>);
+
+impl Statuses {
+    /// Whether a response with this status counts.
+    pub fn contain(&self, status: StatusCode) -> bool {
+        self.0.iter().any(|pattern| pattern.fits(status))
+    }
+}
+
+impl fmt::Display for Statuses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, pattern) in self.0.iter().enumerate() {
+            write!(f, "{}{pattern}", if place == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_a_key_between_its_dots() {
+        for (text, keys) in [
+            ("tokens", Some(vec!["tokens"])),
+            ("usage.total_tokens", Some(vec!["usage", "total_tokens"])),
+            ("a b.ü", Some(vec!["a b", "ü"])),
+            ("", None),
+            (".a", None),
+            ("a.", None),
+            ("a..b", None),
+        ] {
+            let path = text.parse::<JsonPath>().ok();
+            let found = path.as_ref().map(|path| path.keys().iter().map(|k| &**k).collect());
+            assert_eq!(found, keys, "{text}");
+            assert_eq!(path.map(|path| path.to_string()), keys.map(|_| text.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_one_that_a_client_can_get() {
+        for text in ["401", "101", "200", "599", "1xx", "5xx"] {
+            assert_eq!(text.parse::<StatusPattern>().unwrap().to_string(), text);
+        }
+        assert_eq!("4XX".parse(), Ok(StatusPattern::Class(4)));
+        for text in ["", "4", "40", "4x", "40x", "x01", "100", "102", "600", "0xx", "6xx", "4xxx"] {
+            assert_eq!(text.parse::<StatusPattern>(), Err(NoStatus), "{text}");
+        }
+    }
+
+    #[test]
+    fn statuses_fit_one_by_one_or_by_class() {
+        let statuses = Statuses(vec!["401".parse().unwrap(), "5xx".parse().unwrap()]);
+        for (status, fits) in [(401, true), (403, false), (500, true), (599, true), (200, false)] {
+            assert_eq!(statuses.contain(StatusCode::from_u16(status).unwrap()), fits, "{status}");
+        }
+        assert_eq!(statuses.to_string(), "401, 5xx");
+    }
+}

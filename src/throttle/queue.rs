@@ -1,0 +1,308 @@
+//! Who is held: requests that pass after a wait, each of which sleeps until its own moment.
+//!
+//! The store gave each its moment, one behind the other in the order in which it decided, so there is
+//! no line to be kept here: only how many wait for each limit, for all workers of the process
+//! together. The counts go by the limits' names, so that a reload changes nothing about them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Applying, Decided, Quotas, Throttle};
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::name::Name;
+use crate::limit::patience::Patience;
+use crate::limit::time::Timestamp;
+use crate::plan::Terms;
+use crate::store::{Store, Taken};
+
+/// What all workers know of the requests that wait.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    /// Places taken, by limit. A limit's count stays when it is zero: there are few names.
+    lines: Mutex<HashMap<Name, Arc<AtomicUsize>>>,
+    held: AtomicUsize,
+    /// Whoever would wait beyond this is let go before: the process ends then.
+    end: watch::Sender<Option<Instant>>,
+}
+
+/// The process ends before a request's turn comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoTurn {
+    /// What is left of its wait.
+    pub(super) left: Duration,
+}
+
+/// A request's place among those that wait for a limit; free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Waiting {
+    /// Requests that are held now.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// The process ends at this time: whoever waits for longer is let go at once, and so is whoever
+    /// still comes.
+    pub fn end_at(&self, end: Instant) {
+        self.end.send_replace(Some(end));
+    }
+
+    /// A place for a request of this limit, of which it has `most`; `None` where all are taken.
+    pub(super) fn claim(&self, limit: &Name, most: usize) -> Option<Place> {
+        let line = self.line(limit);
+        let more = |taken| (taken < most).then_some(taken + 1);
+        let claimed = line.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
+        // A place that is made is one that is given back.
+        claimed.then(|| Place(line))
+    }
+
+    /// Waits until `due`.
+    pub(super) async fn hold(&self, due: Instant) -> Result<(), NoTurn> {
+        let _counted = Counted::new(&self.held);
+        let mut end = self.end.subscribe();
+        let ends_before = |end: &Option<Instant>| end.is_some_and(|end| end < due);
+        tokio::select! {
+            biased;
+            () = sleep_until(due) => Ok(()),
+            Ok(_) = end.wait_for(ends_before) => Err(NoTurn { left: due - Instant::now() }),
+        }
+    }
+
+    fn line(&self, limit: &Name) -> Arc<AtomicUsize> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines.get(limit) {
+            return Arc::clone(line);
+        }
+        Arc::clone(lines.entry(limit.clone()).or_default())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One more, for as long as it lives.
+struct Counted<'c>(&'c AtomicUsize);
+
+impl<'c> Counted<'c> {
+    fn new(count: &'c AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a request took that has not gone on yet. Dropped before it does, because its client leaves or
+/// the process ends, it gives that back.
+pub(super) struct Reserved<'s> {
+    store: &'s Arc<Store>,
+    taken: PerAsk<Taken>,
+    /// A time, and when it was.
+    known: (Timestamp, Instant),
+}
+
+impl<'s> Reserved<'s> {
+    /// `taken` at `now`.
+    pub(super) fn new(store: &'s Arc<Store>, taken: PerAsk<Taken>, now: Timestamp) -> Self {
+        Self { store, taken, known: (now, Instant::now()) }
+    }
+
+    /// The request goes on.
+    pub(super) fn keep(mut self) {
+        self.taken.clear();
+    }
+
+    /// It does not, and there is time to say so.
+    async fn give_back(mut self) {
+        while let Some(taken) = self.taken.pop() {
+            self.store.give_back(&taken, self.now()).await;
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        let (then, at) = self.known;
+        then.plus(at.elapsed())
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let now = self.now();
+        for taken in self.taken.drain(..) {
+            self.store.give_back_soon(&taken, now);
+        }
+    }
+}
+
+impl Throttle {
+    /// Holds a request that passes after this wait. The limits that do not delay it give their places
+    /// back at once.
+    pub(super) async fn hold(
+        &self,
+        wait: Duration,
+        applying: &[Applying<'_>],
+        mut places: PerAsk<Option<Place>>,
+        decided: &Decided,
+        now: Timestamp,
+    ) -> Result<(), NoTurn> {
+        let due = Instant::now() + wait;
+        let mut taken = PerAsk::new();
+        for (at, (limit, decision)) in applying.iter().zip(&decided.decisions).enumerate() {
+            let Some(Decision { outcome, .. }) = *decision else { continue };
+            if !matches!(outcome, Outcome::Delay(_)) {
+                places[at] = None;
+            }
+            // The verdict is to pass, so whoever let it pass has taken. Slots give themselves back.
+            if let (true, Terms::Limited(algorithm)) = (outcome.passes(), limit.terms)
+                && !matches!(algorithm, Algorithm::Concurrency(_))
+            {
+                let ask =
+                    Ask { algorithm, cost: limit.cost, patience: Patience::NONE, mode: limit.mode };
+                let (spec, key) = (Arc::clone(limit.spec), limit.key.clone());
+                taken.push(Taken { spec, key, ask, by: decided.by[at] });
+            }
+        }
+        let reserved = Reserved::new(&self.store, taken, now);
+        let went = self.waiting.hold(due).await;
+        match went {
+            Ok(()) => reserved.keep(),
+            // The process is about to end, and must not do so before.
+            Err(_) => reserved.give_back().await,
+        }
+        went
+    }
+}
+
+/// The place of the limit for which a request waits so long.
+pub(super) fn slowest(
+    applying: &[Applying<'_>],
+    decisions: &[Option<Decision>],
+    wait: Duration,
+) -> usize {
+    let mut limits = applying.iter().zip(decisions);
+    let slowest = limits.position(|(limit, decision)| {
+        limit.mode == Mode::Enforce
+            && decision.is_some_and(|decision| decision.outcome == Outcome::Delay(wait))
+    });
+    slowest.unwrap_or_default()
+}
+
+/// What the limits say to a request that was to wait for so long and cannot.
+pub(super) fn without_turn(mut quotas: Quotas, left: Duration) -> Quotas {
+    for quota in &mut quotas {
+        if matches!(quota.outcome, Outcome::Delay(_)) {
+            quota.outcome = Outcome::Reject { retry_after: Some(left) };
+        }
+    }
+    quotas
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn poll<F: Future>(held: &mut Pin<Box<F>>) -> Poll<F::Output> {
+        held.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn each_limit_has_so_many_places() {
+        let waiting = Waiting::default();
+        let (one, other) = (name("one"), name("other"));
+        let first = waiting.claim(&one, 2).unwrap();
+        let _second = waiting.claim(&one, 2).unwrap();
+        for _ in 0..3 {
+            assert!(waiting.claim(&one, 2).is_none(), "who is refused frees no place");
+        }
+        assert!(waiting.claim(&one, 3).is_some(), "a reload allows more");
+        assert!(waiting.claim(&other, 1).is_some());
+        assert!(waiting.claim(&other, 0).is_none());
+        drop(first);
+        assert!(waiting.claim(&one, 2).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_goes_at_its_moment() {
+        let waiting = Waiting::default();
+        let mut held = Box::pin(waiting.hold(Instant::now() + Duration::from_secs(3_600)));
+        assert!(poll(&mut held).is_pending());
+        assert_eq!(waiting.held(), 1);
+        tokio::time::advance(Duration::from_millis(3_599_990)).await;
+        assert!(poll(&mut held).is_pending(), "not before");
+        tokio::time::advance(Duration::from_millis(11)).await;
+        assert_eq!(held.await, Ok(()));
+        assert_eq!(waiting.held(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_come_first_go_first() {
+        let (waiting, went) = (Arc::new(Waiting::default()), Arc::new(Mutex::new(Vec::new())));
+        let begin = Instant::now();
+        let mut all = JoinSet::new();
+        // Their moments are less than a millisecond apart, which is as fine as timers are.
+        for n in 0..50_u64 {
+            if n == 25 {
+                // The others begin to wait when the first are nearly there.
+                tokio::time::sleep(Duration::from_millis(99)).await;
+            }
+            let (waiting, went) = (Arc::clone(&waiting), Arc::clone(&went));
+            all.spawn(async move {
+                let due = begin + Duration::from_micros(100_000 + n * 300);
+                waiting.hold(due).await.unwrap();
+                went.lock().unwrap().push(n);
+            });
+        }
+        all.join_all().await;
+        let went = went.lock().unwrap();
+        assert!(went.len() == 50 && went.is_sorted(), "{went:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_leaves_waits_no_longer() {
+        let waiting = Waiting::default();
+        let mut held = Box::pin(waiting.hold(Instant::now() + Duration::from_secs(1)));
+        assert!(poll(&mut held).is_pending());
+        drop(held);
+        assert_eq!(waiting.held(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_of_the_process_only_those_wait_whose_turn_comes() {
+        let waiting = Waiting::default();
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let (mut soon, mut late) = (Box::pin(waiting.hold(at(10))), Box::pin(waiting.hold(at(31))));
+        assert!(poll(&mut soon).is_pending() && poll(&mut late).is_pending());
+        waiting.end_at(at(30));
+        assert!(poll(&mut soon).is_pending());
+        let left = |seconds| Err(NoTurn { left: Duration::from_secs(seconds) });
+        assert_eq!(poll(&mut late), Poll::Ready(left(31)));
+        assert_eq!(waiting.hold(at(40)).await, left(40));
+        assert_eq!(soon.await, Ok(()));
+    }
+}

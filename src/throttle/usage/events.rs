@@ -1,0 +1,158 @@
+//! Finds one number in server-sent events that pass by in pieces.
+//!
+//! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). What is none, as the
+//! `[DONE]` that ends an answer of an LLM's API, says nothing.
+
+use super::json::Scanner;
+
+/// Looks for the number in each event; the last one counts.
+#[derive(Debug)]
+pub(super) struct Events {
+    data: Scanner,
+    line: Line,
+    /// The last byte was a carriage return, behind which a line feed ends no further line.
+    returned: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// So many bytes of it agree with [`DATA`].
+    Begins(usize),
+    /// What stands behind that.
+    Data,
+    /// Of no interest.
+    Other,
+}
+
+const DATA: &[u8] = b"data:";
+
+/// The byte order mark, which a stream may begin with.
+const MARK: &[u8] = "\u{FEFF}".as_bytes();
+
+impl Events {
+    /// Each event's data is read by `data`.
+    pub(super) fn new(data: Scanner) -> Self {
+        Self { data, line: Line::Begins(0), returned: false }
+    }
+
+    /// The last number so far.
+    pub(super) fn found(&self) -> Option<u64> {
+        self.data.found()
+    }
+
+    /// More of the stream.
+    pub(super) fn read(&mut self, piece: &[u8]) {
+        let mut rest = piece;
+        while let Some((byte, behind)) = rest.split_first() {
+            let returned = std::mem::take(&mut self.returned);
+            match (*byte, self.line) {
+                (b'\n', _) if returned => {}
+                (b'\n' | b'\r', _) => {
+                    self.returned = *byte == b'\r';
+                    self.end_line();
+                }
+                (_, Line::Begins(0)) if MARK.contains(byte) => {}
+                (_, Line::Begins(same)) if DATA.get(same) == Some(byte) => {
+                    self.line = match same + 1 {
+                        whole if whole == DATA.len() => Line::Data,
+                        part => Line::Begins(part),
+                    };
+                }
+                (_, Line::Begins(_)) => self.line = Line::Other,
+                (_, Line::Data | Line::Other) => {
+                    let ends = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+                    let (line, behind) = rest.split_at(ends.unwrap_or(rest.len()));
+                    if self.line == Line::Data {
+                        self.data.read(line);
+                    }
+                    rest = behind;
+                    continue;
+                }
+            }
+            rest = behind;
+        }
+    }
+
+    fn end_line(&mut self) {
+        match self.line {
+            // An empty line ends the event.
+            Line::Begins(0) => self.data.begin(),
+            Line::Data => self.data.read(b"\n"),
+            Line::Begins(_) | Line::Other => {}
+        }
+        self.line = Line::Begins(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
+        let mut events = Events::new(Scanner::new(Arc::new("usage.total".parse().unwrap())));
+        pieces.into_iter().for_each(|piece| events.read(piece));
+        events.found()
+    }
+
+    const ANSWER: &str = "data: {\"choices\":[{\"text\":\"a\"}],\"usage\":null}\n\n\
+        data: {\"choices\":[],\"usage\":{\"total\":57}}\n\ndata: [DONE]\n\n";
+
+    #[test]
+    fn finds_the_number_in_the_last_data_that_has_it() {
+        for (name, text, found) in [
+            ("an answer", ANSWER, Some(57)),
+            (
+                "several",
+                "data:{\"usage\":{\"total\":1}}\n\ndata:{\"usage\":{\"total\":2}}\n\n",
+                Some(2),
+            ),
+            ("returns", "data: {\"usage\":{\"total\":1}}\r\rdata: [DONE]\r\r", Some(1)),
+            ("both", "event: x\r\ndata: {\"usage\":\r\ndata: {\"total\":1}}\r\n\r\n", Some(1)),
+            ("in several lines", "data: {\"usage\":\nid: 1\ndata: {\"total\":1}}\n\n", Some(1)),
+            ("cut by an event's end", "data: {\"usage\":\n\ndata: {\"total\":1}}\n\n", None),
+            (
+                "behind a broken event",
+                "data: {\"a\":\"\n\ndata: {\"usage\":{\"total\":1}}\n\n",
+                Some(1),
+            ),
+            ("no end", "data: {\"usage\":{\"total\":1}}", Some(1)),
+            ("in a comment", ": {\"usage\":{\"total\":1}}\n\n", None),
+            ("another field", "dat: {\"usage\":{\"total\":1}}\n\n", None),
+            ("a longer field", "datas: {\"usage\":{\"total\":1}}\n\n", None),
+            ("no field", "{\"usage\":{\"total\":1}}\n\n", None),
+            ("a mark", "\u{FEFF}data: {\"usage\":{\"total\":1}}\n\n", Some(1)),
+            ("data alone", "data\ndata:\ndata: {\"usage\":{\"total\":1}}\n\n", Some(1)),
+        ] {
+            assert_eq!(scan([text.as_bytes()]), found, "{name}");
+            assert_eq!(scan(text.as_bytes().chunks(1)), found, "{name}, byte by byte");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_is_read_the_same_however_it_is_cut(
+            mut cuts in prop::collection::vec(0..ANSWER.len(), 0..8),
+            returns: bool,
+        ) {
+            let text = if returns { ANSWER.replace('\n', "\r\n") } else { ANSWER.to_owned() };
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let pieces = cuts.windows(2).map(|cut| &text.as_bytes()[cut[0]..cut[1]]);
+            prop_assert_eq!(scan(pieces), Some(57));
+        }
+
+        #[test]
+        fn garbage_is_read_the_same_however_it_is_cut(
+            lines in prop::collection::vec("(data: ?)?[a-z{}\"\\[\\]:, 0-9\r\n]{0,12}\n{1,2}", 0..12),
+            size in 1_usize..9,
+        ) {
+            let text = lines.concat();
+            let whole = scan([text.as_bytes()]);
+            prop_assert_eq!(scan(text.as_bytes().chunks(size)), whole);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Finds one number in JSON that passes by in pieces.
+//!
+//! It keeps nothing of the text: how many objects on the path are open, how deep it is in something
+//! else, and how far the key at hand agrees with the one that is looked for. So its memory is the same
+//! for any body, and where a body is cut into pieces makes no difference.
+
+use std::sync::Arc;
+
+use super::number::Number;
+use crate::plan::response::JsonPath;
+
+/// Looks for the number at a path, in one document after another; the last one counts.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    path: Arc<JsonPath>,
+    /// Objects on the path that are open.
+    level: usize,
+    /// Objects and lists that are open besides, within the innermost of those.
+    aside: u64,
+    /// Whether the key at hand is the path's.
+    on_path: bool,
+    state: State,
+    found: Option<u64>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// A value is to begin.
+    Value,
+    /// A key is to begin, or the object ends.
+    Key,
+    /// Within a key.
+    InKey(KeyMatch),
+    /// A key has ended.
+    Colon,
+    /// A value has ended.
+    After,
+    /// Within a text that is no key on the path.
+    Text { escaped: bool },
+    /// Within a number on the path.
+    Number(Number),
+    /// Within any other value that is no text.
+    Word,
+    /// Within an object or a list that does not lie on the path.
+    Aside,
+    /// This is no JSON.
+    Lost,
+}
+
+/// Whether a character was used up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Taken,
+    /// It is to be looked at again, in another state.
+    Again,
+}
+
+impl Scanner {
+    pub(super) fn new(path: Arc<JsonPath>) -> Self {
+        Self { path, level: 0, aside: 0, on_path: false, state: State::Value, found: None }
+    }
+
+    /// The last number at the path so far.
+    pub(super) fn found(&self) -> Option<u64> {
+        self.found
+    }
+
+    /// Another document begins, whatever became of this one.
+    pub(super) fn begin(&mut self) {
+        (self.level, self.aside, self.on_path, self.state) = (0, 0, false, State::Value);
+    }
+
+    /// More of the text.
+    pub(super) fn read(&mut self, piece: &[u8]) {
+        let mut rest = piece;
+        while let Some((byte, behind)) = rest.split_first() {
+            rest = behind;
+            while self.step(*byte) == Step::Again {}
+            // Most of a body is of no interest.
+            let dull = match self.state {
+                State::Text { escaped: false } => {
+                    rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))
+                }
+                State::Aside => {
+                    rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'[' | b'}' | b']'))
+                }
+                State::Lost => return,
+                _ => Some(0),
+            };
+            rest = rest.get(dull.unwrap_or(rest.len())..).unwrap_or_default();
+        }
+    }
+
+    fn step(&mut self, byte: u8) -> Step {
+        let (state, step) = match &mut self.state {
+            State::InKey(key) => {
+                // Keys are read within objects on the path alone, which are as many as its keys or fewer.
+                let place = self.level.saturating_sub(1);
+                let wanted = self.path.keys().get(place).map_or("", |key| key);
+                match key.push(byte, wanted.as_bytes()) {
+                    Some(same) => {
+                        self.on_path = same;
+                        (State::Colon, Step::Taken)
+                    }
+                    None => return Step::Taken,
+                }
+            }
+            State::Text { escaped } => match byte {
+                _ if std::mem::take(escaped) => return Step::Taken,
+                b'\\' => {
+                    *escaped = true;
+                    return Step::Taken;
+                }
+                b'"' => (self.behind(), Step::Taken),
+                _ => return Step::Taken,
+            },
+            State::Number(number) => match byte {
+                b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
+                    self.found = number.value().or(self.found);
+                    (State::After, Step::Again)
+                }
+                _ => {
+                    number.push(byte);
+                    return Step::Taken;
+                }
+            },
+            State::Word => match byte {
+                b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => (State::After, Step::Again),
+                b'"' | b'{' | b'[' | b':' => (State::Lost, Step::Taken),
+                _ => return Step::Taken,
+            },
+            State::Aside => match byte {
+                b'"' => (State::Text { escaped: false }, Step::Taken),
+                b'{' | b'[' => {
+                    self.aside = self.aside.saturating_add(1);
+                    return Step::Taken;
+                }
+                b'}' | b']' => {
+                    self.aside = self.aside.saturating_sub(1);
+                    (self.behind(), Step::Taken)
+                }
+                _ => return Step::Taken,
+            },
+            State::Lost => return Step::Taken,
+            State::Value | State::Key | State::Colon | State::After => match byte {
+                b' ' | b'\t' | b'\n' | b'\r' => return Step::Taken,
+                _ => self.between(byte),
+            },
+        };
+        self.state = state;
+        step
+    }
+
+    /// What a character means that stands between keys and values.
+    fn between(&mut self, byte: u8) -> (State, Step) {
+        let state = match (&self.state, byte) {
+            (State::Value, b'{') if self.leads_on() => {
+                self.level += 1;
+                State::Key
+            }
+            (State::Value, b'{' | b'[') => {
+                self.aside = 1;
+                State::Aside
+            }
+            (State::Value, b'"') => State::Text { escaped: false },
+            (State::Value, b'-' | b'0'..=b'9') if self.is_at_end() => {
+                return (State::Number(Number::default()), Step::Again);
+            }
+            (State::Value, b'-' | b'0'..=b'9' | b'a'..=b'z') if self.level > 0 => State::Word,
+            (State::Key, b'"') => State::InKey(KeyMatch::default()),
+            (State::Key | State::After, b'}') if self.level > 0 => {
+                self.level -= 1;
+                State::After
+            }
+            (State::Colon, b':') => State::Value,
+            (State::After, b',') if self.level > 0 => State::Key,
+            // Documents may follow each other.
+            (State::After, _) if self.level == 0 => return (State::Value, Step::Again),
+            _ => State::Lost,
+        };
+        (state, Step::Taken)
+    }
+
+    /// Whether an object here lies on the path.
+    fn leads_on(&self) -> bool {
+        self.level == 0 || self.on_path && self.level < self.path.keys().len()
+    }
+
+    /// Whether a number here is the one.
+    fn is_at_end(&self) -> bool {
+        self.on_path && self.level == self.path.keys().len()
+    }
+
+    /// The state behind a text, an object or a list.
+    fn behind(&self) -> State {
+        if self.aside > 0 { State::Aside } else { State::After }
+    }
+}
+
+/// How far a key that passes by agrees with the one that is looked for.
+#[derive(Debug, Default)]
+struct KeyMatch {
+    /// So many bytes of it were there.
+    at: usize,
+    /// Another byte was there.
+    differs: bool,
+    escape: Escape,
+    /// The first half of a character that is written as two.
+    high: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+enum Escape {
+    #[default]
+    None,
+    Begun,
+    /// So many digits of a code, and what they say.
+    Code {
+        digits: u8,
+        code: u32,
+    },
+}
+
+impl KeyMatch {
+    /// One more byte as it is written; says at the closing quote whether the key is `wanted`.
+    fn push(&mut self, byte: u8, wanted: &[u8]) -> Option<bool> {
+        match (&self.escape, byte) {
+            (Escape::None, b'"') => {
+                return Some(!self.differs && self.high.is_none() && self.at == wanted.len());
+            }
+            (Escape::None, b'\\') => self.escape = Escape::Begun,
+            (Escape::None, _) => self.compare(&[byte], wanted),
+            (Escape::Begun, b'u') => self.escape = Escape::Code { digits: 0, code: 0 },
+            (Escape::Begun, _) => {
+                self.escape = Escape::None;
+                match byte {
+                    b'"' | b'\\' | b'/' => self.compare(&[byte], wanted),
+                    b'b' => self.compare(&[8], wanted),
+                    b'f' => self.compare(&[12], wanted),
+                    b'n' => self.compare(b"\n", wanted),
+                    b'r' => self.compare(b"\r", wanted),
+                    b't' => self.compare(b"\t", wanted),
+                    _ => self.differs = true,
+                }
+            }
+            (Escape::Code { digits, code }, _) => {
+                let digit = char::from(byte).to_digit(16);
+                self.differs |= digit.is_none();
+                let code = code * 16 + digit.unwrap_or_default();
+                if *digits < 3 {
+                    self.escape = Escape::Code { digits: digits + 1, code };
+                } else {
+                    self.escape = Escape::None;
+                    self.character(code, wanted);
+                }
+            }
+        }
+        None
+    }
+
+    /// A character that is written by its code in UTF-16, or half of one.
+    fn character(&mut self, code: u32, wanted: &[u8]) {
+        let whole = match (self.high.take(), code) {
+            (None, 0xD800..=0xDBFF) => {
+                self.high = Some(code);
+                return;
+            }
+            (Some(high), 0xDC00..=0xDFFF) => {
+                char::from_u32(0x1_0000 + (high - 0xD800) * 0x400 + (code - 0xDC00))
+            }
+            (None, _) => char::from_u32(code),
+            (Some(_), _) => None,
+        };
+        match whole {
+            Some(whole) => self.compare(whole.encode_utf8(&mut [0; 4]).as_bytes(), wanted),
+            None => self.differs = true,
+        }
+    }
+
+    fn compare(&mut self, bytes: &[u8], wanted: &[u8]) {
+        let end = self.at + bytes.len();
+        // Behind the first half of a character only the second may stand.
+        if self.differs || self.high.is_some() || wanted.get(self.at..end) != Some(bytes) {
+            self.differs = true;
+        } else {
+            self.at = end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! What a response says of its cost: a header's value, or a number in its body.
+//!
+//! A body is read as it passes by. Nothing of it is kept or held up, and a reader's memory is the same
+//! for any body.
+
+mod events;
+mod json;
+mod number;
+
+use std::sync::Arc;
+
+use http::HeaderName;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
+use self::events::Events;
+use self::json::Scanner;
+use self::number::Number;
+use crate::http1::fields::Fields;
+use crate::plan::response::JsonPath;
+
+/// The number in a header; `None` where it is not there, is there twice, or is no number from 0.
+pub(super) fn in_header(fields: &Fields, name: &HeaderName) -> Option<u64> {
+    Number::of(only(fields, name)?)
+}
+
+/// Reads a number out of a body that passes by.
+#[derive(Debug)]
+pub(super) struct Reader(Body);
+
+#[derive(Debug)]
+enum Body {
+    Documents(Scanner),
+    Events(Events),
+}
+
+impl Reader {
+    /// A reader for a body with these fields; `None` where it is none that can be read.
+    pub(super) fn of(fields: &Fields, path: &Arc<JsonPath>) -> Option<Self> {
+        let coded = fields
+            .values(&CONTENT_ENCODING)
+            .any(|coding| !coding.trim_ascii().eq_ignore_ascii_case(b"identity"));
+        if coded {
+            return None;
+        }
+        let kind = only(fields, &CONTENT_TYPE)?;
+        let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        let scanner = || Scanner::new(Arc::clone(path));
+        if kind.eq_ignore_ascii_case(b"text/event-stream") {
+            Some(Self(Body::Events(Events::new(scanner()))))
+        } else if is_json(kind) {
+            Some(Self(Body::Documents(scanner())))
+        } else {
+            None
+        }
+    }
+
+    /// More of the body.
+    pub(super) fn read(&mut self, piece: &[u8]) {
+        match &mut self.0 {
+            Body::Documents(scanner) => scanner.read(piece),
+            Body::Events(events) => events.read(piece),
+        }
+    }
+
+    /// The last number so far.
+    pub(super) fn found(&self) -> Option<u64> {
+        match &self.0 {
+            Body::Documents(scanner) => scanner.found(),
+            Body::Events(events) => events.found(),
+        }
+    }
+}
+
+/// A header's value, unless it is there more than once.
+fn only<'f>(fields: &'f Fields, name: &HeaderName) -> Option<&'f [u8]> {
+    let mut values = fields.values(name);
+    let value = values.next()?;
+    values.next().is_none().then(|| value.trim_ascii())
+}
+
+/// A document, or one on each line.
+fn is_json(kind: &[u8]) -> bool {
+    const SUFFIX: &[u8] = b"+json";
+    let ends = kind.len().checked_sub(SUFFIX.len()).and_then(|at| kind.get(at..));
+    kind.eq_ignore_ascii_case(b"application/json")
+        || kind.eq_ignore_ascii_case(b"application/x-ndjson")
+        || ends.is_some_and(|end| end.eq_ignore_ascii_case(SUFFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn fields(lines: &[(&'static str, &'static str)]) -> Fields {
+        let mut fields = Fields::default();
+        for (name, value) in lines {
+            fields.append(&HeaderName::from_static(name), &HeaderValue::from_static(value));
+        }
+        fields
+    }
+
+    #[test]
+    fn a_header_says_one_number() {
+        let name = HeaderName::from_static("x-used");
+        for (lines, used) in [
+            (&[("x-used", "57")][..], Some(57)),
+            (&[("x-used", " 57 ")], Some(57)),
+            (&[("x-used", "0")], Some(0)),
+            (&[], None),
+            (&[("x-other", "57")], None),
+            (&[("x-used", "57"), ("x-used", "57")], None),
+            (&[("x-used", "57 tokens")], None),
+            (&[("x-used", "")], None),
+        ] {
+            assert_eq!(in_header(&fields(lines), &name), used, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn only_plain_json_and_events_are_read() {
+        let path = Arc::new("n".parse().unwrap());
+        let number = |lines: &[(&'static str, &'static str)], body: &[u8]| {
+            let mut reader = Reader::of(&fields(lines), &path)?;
+            reader.read(body);
+            reader.found()
+        };
+        for kind in [
+            "application/json",
+            "application/json; charset=utf-8",
+            "Application/JSON",
+            "application/problem+json",
+            "application/x-ndjson",
+        ] {
+            assert_eq!(number(&[("content-type", kind)], b"{\"n\":7}"), Some(7), "{kind}");
+        }
+        for kind in ["text/event-stream", "text/event-stream;charset=utf-8"] {
+            assert_eq!(
+                number(&[("content-type", kind)], b"data: {\"n\":7}\n\n"),
+                Some(7),
+                "{kind}"
+            );
+        }
+        for kind in ["text/html", "application/jsonp", "json", "", "text/plain; x=application/json"]
+        {
+            assert_eq!(number(&[("content-type", kind)], b"{\"n\":7}"), None, "{kind}");
+        }
+        let json = ("content-type", "application/json");
+        assert_eq!(number(&[json, json], b"{\"n\":7}"), None);
+        assert_eq!(number(&[json, ("content-encoding", "gzip")], b"{\"n\":7}"), None);
+        assert_eq!(number(&[json, ("content-encoding", "Identity")], b"{\"n\":7}"), Some(7));
+    }
+}

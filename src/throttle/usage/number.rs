@@ -1,0 +1,87 @@
+//! A number of tokens, digit by digit.
+
+/// What was read of a number so far. Whole tokens are counted, so a fraction is rounded up: `57.0` is
+/// 57, `57.2` is 58. What is below zero, or written with an exponent, cannot be read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Number {
+    whole: u64,
+    part: Part,
+    /// Whether something stands behind the point that is more than zero.
+    more: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Begin,
+    Whole,
+    Point,
+    Fraction,
+    Unreadable,
+}
+
+impl Number {
+    /// One more character of it.
+    pub(super) fn push(&mut self, byte: u8) {
+        self.part = match (self.part, byte) {
+            (Part::Begin | Part::Whole, b'0'..=b'9') => {
+                // One that is too large to be counted is as large as can be.
+                self.whole = self.whole.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
+                Part::Whole
+            }
+            (Part::Whole, b'.') => Part::Point,
+            (Part::Point | Part::Fraction, b'0'..=b'9') => {
+                self.more |= byte != b'0';
+                Part::Fraction
+            }
+            _ => Part::Unreadable,
+        };
+    }
+
+    /// The number, if nothing follows.
+    pub(super) fn value(self) -> Option<u64> {
+        matches!(self.part, Part::Whole | Part::Fraction)
+            .then(|| self.whole.saturating_add(u64::from(self.more)))
+    }
+
+    /// The number that a whole text is.
+    pub(super) fn of(text: &[u8]) -> Option<u64> {
+        let mut number = Self::default();
+        text.iter().for_each(|byte| number.push(*byte));
+        number.value()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_tokens_are_counted() {
+        for (text, value) in [
+            ("0", Some(0)),
+            ("57", Some(57)),
+            ("57.0", Some(57)),
+            ("57.000", Some(57)),
+            ("57.001", Some(58)),
+            ("0.5", Some(1)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", Some(u64::MAX)),
+            ("99999999999999999999999999999999", Some(u64::MAX)),
+            ("", None),
+            ("-1", None),
+            ("+1", None),
+            ("-0", None),
+            ("1e3", None),
+            ("1.", None),
+            (".5", None),
+            ("1.5.2", None),
+            ("5, 7", None),
+            ("0x10", None),
+            (" 5", None),
+            ("1_000", None),
+        ] {
+            assert_eq!(Number::of(text.as_bytes()), value, "{text:?}");
+        }
+    }
+}
