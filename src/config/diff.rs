@@ -138,8 +138,17 @@ impl Changes {
         if !anew.is_empty() {
             self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
         }
+        if let (
+            Figures::Limited(Algorithm::Concurrency(old)),
+            Figures::Limited(Algorithm::Concurrency(new)),
+        ) = (&old.figures, &new.figures)
+        {
+            self.duration(&format!("{title} lease"), old.lease(), new.lease());
+        }
         let (old_figures, new_figures) = (figures(&old.figures), figures(&new.figures));
-        self.value(&format!("{title} rate"), &old_figures.0, &new_figures.0);
+        if let (Some(old), Some(new)) = (old_figures.0, new_figures.0) {
+            self.value(&format!("{title} rate"), &old, &new);
+        }
         if let (Some((what, old)), Some((what_now, new))) = (old_figures.1, new_figures.1)
             && what == what_now
         {
@@ -251,19 +260,23 @@ where
     kept.chain(added).collect()
 }
 
-/// The rate and what stands beside it, as the file has them.
-fn figures(figures: &Figures) -> (String, Option<(&'static str, u64)>) {
+/// The rate, where there is one, and what stands beside it, as the file has them.
+fn figures(figures: &Figures) -> (Option<String>, Option<(&'static str, u64)>) {
     match figures {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
-            (params.rate.to_string(), Some(("burst", params.burst.get())))
+            (Some(params.rate.to_string()), Some(("burst", params.burst.get())))
         }
         Figures::Limited(Algorithm::LeakyBucket(params)) => {
-            (params.rate.to_string(), Some(("queue", params.queue())))
+            (Some(params.rate.to_string()), Some(("queue", params.queue())))
         }
-        Figures::Limited(algorithm) => (algorithm.to_string(), None),
-        Figures::Calendar(quota) => (quota.to_string(), None),
-        Figures::Unlimited => ("unlimited".to_owned(), None),
-        Figures::Nothing => ("0/s".to_owned(), None),
+        Figures::Limited(Algorithm::SlidingLog(params)) => (Some(params.rate().to_string()), None),
+        Figures::Limited(Algorithm::Concurrency(params)) => {
+            (None, Some(("limit", params.limit.get())))
+        }
+        Figures::Limited(algorithm) => (Some(algorithm.to_string()), None),
+        Figures::Calendar(quota) => (Some(quota.to_string()), None),
+        Figures::Unlimited => (Some("unlimited".to_owned()), None),
+        Figures::Nothing => (Some("0/s".to_owned()), None),
     }
 }
 
@@ -277,7 +290,7 @@ fn wait(patience: Patience) -> String {
 fn candidate(limit: &LimitSpec) -> String {
     match limit.candidate.as_ref().map(|candidate| &candidate.figures) {
         Some(Figures::Limited(algorithm)) => algorithm.to_string(),
-        Some(other) => figures(other).0,
+        Some(other) => figures(other).0.unwrap_or_default(),
         None => "none".to_owned(),
     }
 }
@@ -411,6 +424,16 @@ limits = ["per-client", "total"]
                 "1000/s\"",
                 "1000/s\"\nmode = \"off\"",
                 "limits.total is off now|route /b limits [per-client, total] -> [per-client]",
+            ),
+            (
+                "1000/s\"",
+                "1000/s\"\nalgorithm = \"sliding-log\"",
+                "limits.total begins anew: algorithm changed",
+            ),
+            (
+                "rate = \"1000/s\"",
+                "algorithm = \"concurrency\"\nlimit = 5",
+                "limits.total begins anew: algorithm changed",
             ),
             (
                 "rate = \"100/s\"",

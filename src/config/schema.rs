@@ -191,7 +191,6 @@ mod tests {
         assert_eq!(upstream["required"], json!(["servers"]));
         assert!(limit.get("required").is_none(), "a Redisson limiter needs no rate");
         assert_eq!(limit["additionalProperties"], false);
-        assert!(limit["properties"].get("lease").is_none());
     }
 
     #[test]

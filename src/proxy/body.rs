@@ -81,7 +81,11 @@ impl ResponseBody {
     }
 
     /// Says what is to be done at its end.
-    pub(super) fn until(&mut self, ended: Ended) {
+    pub(super) fn until(&mut self, mut ended: Ended) {
+        // What follows goes on when the response is long over.
+        if let Some(switched) = &mut self.switched {
+            switched.slots = ended.permit.take_slots();
+        }
         self.ended = Some(ended);
     }
 }

@@ -16,6 +16,7 @@ use crate::plan::{Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
+use crate::throttle::Slots;
 use crate::upstream::body::RequestBody;
 use crate::upstream::{Answered, RequestHead, Upstream, UpstreamError};
 
@@ -132,8 +133,8 @@ fn switch(answered: Answered, plan: &Plan) -> Option<Answer> {
     if let Some(Ok(protocol)) = protocol {
         fields.append(&UPGRADE, &protocol);
     }
-    let patience = plan.server.tunnel_timeout;
-    let body = Some(ResponseBody::switched(Switched { server, patience }));
+    let (patience, slots) = (plan.server.tunnel_timeout, Slots::default());
+    let body = Some(ResponseBody::switched(Switched { server, patience, slots }));
     Some(Answer { status: head.status, reason: head.reason, fields, body })
 }
 

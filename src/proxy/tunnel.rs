@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::http1::incoming::Incoming;
+use crate::throttle::Slots;
 use crate::upstream::connection::Upgraded;
 
 /// Reads a body of up to `most` bytes within `patience` and throws it away. Says whether it reached
@@ -39,6 +40,8 @@ pub(super) struct Switched {
     pub(super) server: Upgraded,
     /// How long nothing may move.
     pub(super) patience: Duration,
+    /// What its request holds for as long as it lives.
+    pub(super) slots: Slots,
 }
 
 /// Joins a client with such a server until either closes, breaks, or nothing has moved for too
@@ -47,7 +50,7 @@ pub(super) async fn join<S>(client: S, early: Bytes, switched: Switched)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let Switched { server, patience } = switched;
+    let Switched { server, patience, slots: _slots } = switched;
     let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
     let mut client = Watched { inner: client, early, moved: moved.clone() };
     let mut server = Watched { inner: server, early: Bytes::new(), moved: moved.clone() };

@@ -7,11 +7,14 @@
 //! decide locally do so with the whole limit, for this process alone, in buckets that live on between
 //! outages.
 
+use std::sync::Arc;
+
 use tokio::time::{Instant, timeout_at};
 
 use super::redis::{Entry, Heard, Redis, Said, Verb, is_limiter};
-use super::{Answer, BucketAsk, Shared, StoreError, Told, Unavailable};
-use crate::limit::algorithm::Difference;
+use super::slots::Leases;
+use super::{Answer, BucketAsk, Shared, Slots, StoreError, Told, Unavailable};
+use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decide::{PerAsk, Refusers};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
@@ -32,7 +35,7 @@ pub enum By {
 /// Decides over all asks together, whatever the state of Redis.
 pub(super) async fn decide(
     redis: &Redis,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     asks: &[BucketAsk<'_>],
     now: Timestamp,
 ) -> Result<Answer, Unavailable> {
@@ -84,7 +87,7 @@ enum Asked {
 
 struct Request<'q> {
     redis: &'q Redis,
-    shared: &'q Shared,
+    shared: &'q Arc<Shared>,
     asks: &'q [BucketAsk<'q>],
     now: Timestamp,
     began: Instant,
@@ -95,14 +98,18 @@ impl<'q> Request<'q> {
     async fn ask_both(&self, by: &[By], turn: Turn) -> Result<Asked, StoreError> {
         let (here_places, here) = self.here(by);
         let (there_places, there) = self.of(by, |ask, by| by == By::Redis && !is_limiter(ask));
-        let decided = self.shared.memory.decide(&here, self.now());
+        let (decided, found) = self.shared.memory.decide_in_place(&here, self.now());
         let passed_here = decided.verdict.passes();
+        // Given back when they are dropped, as `taken` is.
+        let mut slots = Slots::here(self.shared, &here, (&decided, &found));
         let mut taken = Taken { request: self, taken: PerAsk::new() };
         let refusers_here = refusers(&here, &decided.decisions);
         let outcomes = here.iter().zip(&decided.decisions).enumerate();
         taken.taken = outcomes
             .filter(|(at, (ask, decision))| {
-                decision.outcome.passes() && refusers_here.let_take(*at, ask.ask.mode)
+                decision.outcome.passes()
+                    && refusers_here.let_take(*at, ask.ask.mode)
+                    && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
             })
             .map(|(_, (ask, _))| *ask)
             .collect();
@@ -119,11 +126,15 @@ impl<'q> Request<'q> {
         }
 
         let mut wrong = PerAsk::new();
+        let verb = if limiters.pass { Verb::Take } else { Verb::Look };
+        let mut leases: Leases = match verb {
+            Verb::Take => self.redis.name_slots(&there),
+            Verb::Look | Verb::Settle(_) => Leases::new(),
+        };
         let said = match there.is_empty() {
             true => PerAsk::new(),
             false => {
-                let verb = if limiters.pass { Verb::Take } else { Verb::Look };
-                let asking = self.redis.ask(&there, verb);
+                let asking = self.redis.ask(&there, verb, &leases);
                 match turn {
                     // It ends in time by itself.
                     Turn::First if limiters.decisions.is_empty() => asking.await?,
@@ -140,10 +151,23 @@ impl<'q> Request<'q> {
             }
         }
         if !wrong.is_empty() {
+            leases.iter_mut().flatten().for_each(|lease| lease.refused());
             return Ok(Asked::WrongType(wrong));
         }
         let mut answer = Answer::new(self.asks, decisions, by);
         answer.told = limiters.told;
+        let passes = answer.verdict.passes();
+        for (place, lease) in there_places.iter().zip(leases) {
+            let Some(mut lease) = lease else { continue };
+            let decision = answer.decisions.get(*place).copied().flatten();
+            match passes && decision.is_some_and(|decision| decision.outcome.passes()) {
+                true => slots.and_lease(lease),
+                false => lease.refused(),
+            }
+        }
+        if passes {
+            answer.slots = slots;
+        }
         // A candidate here may have taken in place of its limit: Redis's limits have a say in that.
         let refused_there =
             answer.decisions.iter().zip(self.asks).zip(by).any(|((decision, ask), by)| {
@@ -197,12 +221,13 @@ impl<'q> Request<'q> {
     /// Decides in the process alone.
     fn decide_here(&self, by: &[By]) -> Answer {
         let (places, here) = self.here(by);
-        let decided = self.shared.memory.decide(&here, self.now());
+        let (decided, found) = self.shared.memory.decide_in_place(&here, self.now());
+        let slots = Slots::here(self.shared, &here, (&decided, &found));
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
-        Answer::new(self.asks, decisions, by)
+        Answer { slots, ..Answer::new(self.asks, decisions, by) }
     }
 
     /// A candidate goes where its limit goes, which is asked right before it: apart from it, it would

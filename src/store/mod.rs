@@ -1,7 +1,8 @@
 //! Applies `limit::decide` atomically somewhere: to this process's buckets, or in Redis.
 //!
 //! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
-//! twins of the algorithms; `health` knows whether that server can decide; `fallback` puts the two
+//! twins of the algorithms (`lists.lua` for those that are lists); `slots` are what a request holds of
+//! either until it ends; `health` knows whether that server can decide; `fallback` puts the two
 //! together: limits of one node, and what each limit does while Redis is away. All workers of a
 //! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the
 //! runtime that made it.
@@ -11,6 +12,7 @@ mod health;
 mod memory;
 mod redis;
 mod settling;
+mod slots;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ pub use self::redis::{
 use self::redis::{Notices, Redis};
 pub use self::settling::Settling;
 use self::settling::{UnderWay, Unsettled};
+pub use self::slots::Slots;
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
@@ -51,7 +54,7 @@ pub struct BucketAsk<'r> {
 }
 
 /// What a store says to all of a request's asks together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     /// In the asks' order; `None` where a limit was not decided, because Redis is away and the
     /// limit then lets everything pass.
@@ -62,6 +65,8 @@ pub struct Answer {
     pub verdict: Verdict,
     /// The figures of those limits that have them in Redis.
     pub told: Vec<Told>,
+    /// The slots that the request holds from now on.
+    pub slots: Slots,
 }
 
 /// The figures of a limit that only its store knows.
@@ -84,15 +89,16 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        Self { decisions, by: PerAsk::from_slice(by), verdict, told: Vec::new() }
+        let (told, slots) = (Vec::new(), Slots::default());
+        Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots }
     }
 }
 
-impl From<Decided> for Answer {
-    fn from(decided: Decided) -> Self {
+impl From<(Decided, Slots)> for Answer {
+    fn from((decided, slots): (Decided, Slots)) -> Self {
         let by = decided.decisions.iter().map(|_| By::Process).collect();
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, by, verdict: decided.verdict, told: Vec::new() }
+        Self { decisions, by, verdict: decided.verdict, told: Vec::new(), slots }
     }
 }
 
@@ -264,7 +270,12 @@ impl Store {
         now: Timestamp,
     ) -> Result<Answer, Unavailable> {
         match &self.redis {
-            None => Ok(self.shared.memory.decide(&all(asks), now).into()),
+            None => {
+                let asks = all(asks);
+                let (decided, places) = self.shared.memory.decide_in_place(&asks, now);
+                let slots = Slots::here(&self.shared, &asks, (&decided, &places));
+                Ok((decided, slots).into())
+            }
             Some(redis) => fallback::decide(redis, &self.shared, asks, now).await,
         }
     }

@@ -17,6 +17,8 @@
 --            let the request pass, this one takes all the same: it stands in for that one
 --   look     take for no ask of the request
 --   settle   take the cost in any case, or give it back where it is below zero
+-- Buckets that are lists are sorted sets, each read and written when a request asks about it: see
+-- `lists.lua`.
 -- Answer: numbers of 8 bytes. For an ask that would be allowed one, the tokens that remain. For any
 --   other two: -1 is never, -2 that the key holds something that is no string, and below that the
 --   microseconds until it would be allowed, less by 2 and negative; then the tokens that remain, less
@@ -32,14 +34,22 @@ local call, keys = redis.call, KEYS
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local plan = { cmsgpack.unpack(ARGV[1]) }
-local terms = {}
+local terms, lists = {}
 for place = 2, #ARGV do
-  terms[place - 1] = { cmsgpack.unpack(ARGV[place]) }
+  local ask = { cmsgpack.unpack(ARGV[place]) }
+  if ask[1] == 'sliding-log' or ask[1] == 'concurrency' then
+    lists = {}
+  end
+  terms[place - 1] = ask
+end
+if lists then
+-- (lists.lua)
 end
 
--- Each bucket's bytes; false for a new one, nil for a key of another type. MGET tells no difference
--- between the last two, but then more keys exist than it has strings for.
-local states = call('MGET', unpack(keys))
+-- Each bucket's bytes; false for a new one, nil for a key of another type, which is then told by
+-- `kinds`. MGET tells no difference between the last two, but then more keys exist than it has strings
+-- for.
+local states, kinds = call('MGET', unpack(keys))
 local known = 0
 for bucket = 1, #keys do
   if states[bucket] then
@@ -47,9 +57,11 @@ for bucket = 1, #keys do
   end
 end
 if known < #keys and call('EXISTS', unpack(keys)) > known then
+  kinds = {}
   for bucket = 1, #keys do
-    if not states[bucket] and call('EXISTS', keys[bucket]) == 1 then
-      states[bucket] = nil
+    local kind = not states[bucket] and call('TYPE', keys[bucket]).ok
+    if kind and kind ~= 'none' then
+      states[bucket], kinds[bucket] = nil, kind
     end
   end
 end
@@ -64,7 +76,7 @@ local expiries, format = {}, string.format
 local before = {}
 local place, ends = 1, #plan
 while place < ends do
-  local count, first, said_before = plan[place], place, said
+  local count, first, said_before, entries = plan[place], place, said
   local pass = true
   -- The only ask that refused so far, 0 where there are several.
   local refused
@@ -75,7 +87,16 @@ while place < ends do
     local state, cost, way = states[bucket], ask[2], ask[3]
     local wait, remaining, moved, taken, fresh_at = 0, 0
     place = place + 2
-    if way == 'settle' and state ~= nil then
+    local list = lists and lists[ask[1]]
+    if list then
+      if state or state == nil and kinds[bucket] ~= 'zset' then
+        wait = WRONG_TYPE
+      elseif way == 'settle' then
+        wait = list.settle(keys[bucket], ask, now)
+      else
+        wait, remaining, taken = list.ask(keys[bucket], ask, now)
+      end
+    elseif way == 'settle' and state ~= nil then
       -- What is full has nothing to be given back.
       if state or cost > 0 then
         wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, -1, state, now)
@@ -109,10 +130,15 @@ while place < ends do
       pass = false
     end
     if taken then
-      if pass then
+      if not pass then
+        if refused == n - 1 and way == 'candidate' then
+          tried, tried_fresh_at = taken, fresh_at
+        end
+      elseif list then
+        entries = entries or {}
+        entries[n] = taken
+      else
         states[bucket], written[bucket] = taken, fresh_at
-      elseif refused == n - 1 and way == 'candidate' then
-        tried, tried_fresh_at = taken, fresh_at
       end
     end
     if wait == 0 then
@@ -131,6 +157,12 @@ while place < ends do
   end
   place = place + 1
 
+  if entries and pass then
+    for n, entry in pairs(entries) do
+      local ask = terms[plan[first + 2 * n]]
+      lists[ask[1]].write(keys[plan[first + 2 * n - 1]], ask, entry)
+    end
+  end
   if not pass then
     for n = count - 1, 1, -1 do
       local bucket = plan[first + 2 * n - 1]
@@ -140,8 +172,13 @@ while place < ends do
     local stands_in
     if tried and refused > 0 then
       stands_in = refused + 1
-      local bucket = plan[first + 2 * stands_in - 1]
-      states[bucket], written[bucket] = tried, tried_fresh_at
+      local bucket, ask = plan[first + 2 * stands_in - 1], terms[plan[first + 2 * stands_in]]
+      local list = lists and lists[ask[1]]
+      if list then
+        list.write(keys[bucket], ask, tried)
+      else
+        states[bucket], written[bucket] = tried, tried_fresh_at
+      end
     end
     said = said_before
     for n = 1, count do

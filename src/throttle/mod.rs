@@ -1,9 +1,8 @@
 //! Where a request meets its limits: keys, one question to the store, one verdict, and perhaps a wait.
 
 mod candidate;
-mod queue;
-
 mod permit;
+mod queue;
 mod usage;
 
 use std::fmt;
@@ -16,6 +15,7 @@ use tokio::time::Instant;
 use self::permit::{Due, Held};
 pub use self::permit::{Permit, most_of};
 use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::key::Key;
@@ -27,6 +27,7 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{KeyError, Keyed, View};
+pub use crate::store::Slots;
 use crate::store::{BucketAsk, By, Store, Told};
 
 pub use self::queue::Waiting;
@@ -53,8 +54,10 @@ pub struct Quota {
     pub limit: Arc<LimitSpec>,
     /// The bucket's size; 0 where nothing passes.
     pub burst: u64,
-    /// The whole seconds in which it refills, rounded up; `None` where it never does.
+    /// The whole seconds in which it refills, rounded up; `None` where it never does, or not by time.
     pub window: Option<u64>,
+    /// What is counted, where it is not requests.
+    pub unit: Option<&'static str>,
     /// Whole tokens left.
     pub remaining: u64,
     /// Whether this limit refuses, and when it would allow.
@@ -161,7 +164,7 @@ impl Throttle {
         let quotas = quotas(&applying, &decided);
         match decided.verdict {
             Verdict::Pass { wait } if wait.is_zero() => {
-                Ok(Passed { quotas, permit: self.permit(applying, &decided, now) })
+                Ok(Passed { quotas, permit: self.permit(applying, decided, now) })
             }
             Verdict::Pass { wait } => {
                 let by = queue::slowest(&applying, &decided.decisions, wait);
@@ -169,7 +172,7 @@ impl Throttle {
                 // Few requests wait, and none of the others is to make room for it.
                 let held = Box::pin(self.hold(wait, &applying, places, &decided, now));
                 match held.await {
-                    Ok(()) => Ok(Passed { quotas, permit: self.permit(applying, &decided, now) }),
+                    Ok(()) => Ok(Passed { quotas, permit: self.permit(applying, decided, now) }),
                     Err(NoTurn { left }) => {
                         let limit = &applying[by];
                         self.metrics.decision(limit.spec.name.as_str(), DecisionKind::Rejected);
@@ -198,10 +201,10 @@ impl Throttle {
         Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer }))
     }
 
-    /// What is to be settled when the response has ended.
-    fn permit(&self, applying: PerAsk<Applying<'_>>, decided: &Decided, now: Timestamp) -> Permit {
-        // Most limits have nothing to settle, and then nothing is made here.
-        if !applying.iter().any(|limit| limit.spec.is_settled()) {
+    /// What is to be settled or given back when the response has ended.
+    fn permit(&self, applying: PerAsk<Applying<'_>>, decided: Decided, now: Timestamp) -> Permit {
+        // Most limits have nothing of the kind, and then nothing is made here.
+        if decided.slots.is_empty() && !applying.iter().any(|limit| limit.spec.is_settled()) {
             return Permit::default();
         }
         let mut dues = Vec::new();
@@ -217,7 +220,8 @@ impl Throttle {
                 dues.push(Due::new(limit.spec.clone(), limit.key, ask, *by));
             }
         }
-        Permit::holding(Held { store: self.store.clone(), now, began: decided.began, dues })
+        let Decided { began, slots, .. } = decided;
+        Permit::holding(Held { store: self.store.clone(), now, began, dues, slots })
     }
 
     /// Asks the store about the limits that need one, and joins what needs none.
@@ -248,8 +252,8 @@ impl Throttle {
         let closed = closed.map(|by| Verdict::Refuse { by, retry_after: None });
         if asks.is_empty() {
             let (by, began) = (decisions.iter().map(|_| By::Nobody).collect(), Instant::now());
-            let verdict = closed.unwrap_or(Verdict::PASS);
-            return Ok(Decided { decisions, by, verdict, began, told: Vec::new() });
+            let (verdict, slots) = (closed.unwrap_or(Verdict::PASS), Slots::default());
+            return Ok(Decided { decisions, by, verdict, slots, began, told: Vec::new() });
         }
         let began = Instant::now();
         let answer = self.store.decide(&asks, now).await;
@@ -275,7 +279,7 @@ impl Throttle {
             }
             (None, pass @ Verdict::Pass { .. }) => pass,
         };
-        Ok(Decided { decisions, by, verdict, began, told })
+        Ok(Decided { decisions, by, verdict, slots: answer.slots, began, told })
     }
 
     fn tell_shadows(
@@ -321,6 +325,8 @@ struct Decided {
     decisions: PerAsk<Option<Decision>>,
     by: PerAsk<By>,
     verdict: Verdict,
+    /// Given back when this is dropped, be it while the request is held.
+    slots: Slots,
     /// When the store was asked, which was told the request's time.
     began: Instant,
     told: Vec<Told>,
@@ -436,22 +442,28 @@ fn quotas(applying: &[Applying<'_>], decided: &Decided) -> Quotas {
         .filter_map(|(place, (limit, decision))| {
             let decision = (*decision)?;
             let told = decided.told.iter().find(|told| told.place == place);
-            let (burst, window) = match (told, limit.terms) {
-                (Some(told), _) => (told.capacity, Some(told.window_seconds)),
+            let (burst, window, unit) = match (told, limit.terms) {
+                (Some(told), _) => (told.capacity, Some(told.window_seconds), None),
                 (None, Terms::Limited(algorithm)) => {
-                    (algorithm.capacity(), Some(algorithm.window_seconds()))
+                    (algorithm.capacity(), algorithm.window_seconds(), unit(&algorithm))
                 }
-                (None, Terms::Unlimited | Terms::Nothing) => (0, None),
+                (None, Terms::Unlimited | Terms::Nothing) => (0, None, None),
             };
             Some(Quota {
                 limit: limit.spec.clone(),
                 burst,
                 window,
+                unit,
                 remaining: decision.remaining,
                 outcome: decision.outcome,
             })
         })
         .collect()
+}
+
+/// The quota unit of draft-ietf-httpapi-ratelimit-headers, where it is not the default.
+fn unit(algorithm: &Algorithm) -> Option<&'static str> {
+    matches!(algorithm, Algorithm::Concurrency(_)).then_some("concurrent-requests")
 }
 
 impl Refusing {

@@ -15,13 +15,14 @@ use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::plan::response::UsedSource;
 use crate::plan::{CostSpec, LimitSpec};
-use crate::store::{BucketAsk, By, Settling, Store};
+use crate::store::{BucketAsk, By, Settling, Slots, Store};
 
 /// A response may take so many bursts at once where its limit does not say how much.
 const MOST_BURSTS: u64 = 100;
 
 /// What a request holds: nothing for most. It is told what comes of the request, and dropped with the
-/// end of the response, its error or the client's going away, it settles what the request took.
+/// end of the response, its error or the client's going away, it settles what the request took and
+/// gives its slots back.
 #[derive(Default)]
 pub struct Permit(Option<Box<Held>>);
 
@@ -32,6 +33,8 @@ pub(super) struct Held {
     pub(super) now: Timestamp,
     pub(super) began: Instant,
     pub(super) dues: Vec<Due>,
+    /// They give themselves back.
+    pub(super) slots: Slots,
 }
 
 /// What one limit took before it was known what the request uses.
@@ -56,7 +59,13 @@ enum Used {
 
 impl Permit {
     pub(super) fn holding(held: Held) -> Self {
-        Self((!held.dues.is_empty()).then(|| Box::new(held)))
+        let holds = !held.dues.is_empty() || !held.slots.is_empty();
+        Self(holds.then(|| Box::new(held)))
+    }
+
+    /// The slots alone, for what goes on when the response has ended.
+    pub fn take_slots(&mut self) -> Slots {
+        self.0.as_mut().map(|held| std::mem::take(&mut held.slots)).unwrap_or_default()
     }
 
     /// The upstream, or the file, has answered with this status and these fields, which are not

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Applying, Decided, Quotas, Throttle};
 use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::name::Name;
@@ -167,8 +168,10 @@ impl Throttle {
             if !matches!(outcome, Outcome::Delay(_)) {
                 places[at] = None;
             }
-            // The verdict is to pass, so whoever let it pass has taken.
-            if let (true, Terms::Limited(algorithm)) = (outcome.passes(), limit.terms) {
+            // The verdict is to pass, so whoever let it pass has taken. Slots give themselves back.
+            if let (true, Terms::Limited(algorithm)) = (outcome.passes(), limit.terms)
+                && !matches!(algorithm, Algorithm::Concurrency(_))
+            {
                 let ask =
                     Ask { algorithm, cost: limit.cost, patience: Patience::NONE, mode: limit.mode };
                 let (spec, key) = (Arc::clone(limit.spec), limit.key.clone());

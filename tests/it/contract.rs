@@ -9,14 +9,16 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tidegate::limit::Mode;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
-use tidegate::limit::algorithm::{Algorithm, Difference, State, fixed_window, sliding_window};
+use tidegate::limit::algorithm::{
+    Algorithm, Difference, State, concurrency, fixed_window, sliding_log, sliding_window,
+};
 use tidegate::limit::decide::decide;
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::{Burst, Cost, Interval, MAX_INTERVAL};
+use tidegate::limit::rate::{Burst, Cost, Interval, MAX_INTERVAL, Rate};
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
+use tidegate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{Answer, BucketAsk, Shared, Store};
 use tokio::time::Instant;
 
@@ -51,6 +53,15 @@ every_store! {
     two_workers_share_their_buckets
     a_window_holds_its_count
     random_histories_agree_with_the_pure_function
+    a_sliding_log_holds_its_count
+    a_sliding_log_is_decided_with_the_others
+    a_sliding_log_reserves_places
+    a_sliding_log_is_told_what_was_used
+    a_sliding_log_takes_many_at_once
+    a_sliding_log_is_tried_as_a_candidate
+    a_slot_is_held_until_it_is_dropped
+    slots_are_decided_with_the_others
+    a_request_that_is_dropped_holds_no_slot
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -377,4 +388,228 @@ async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
         }
         assert_eq!(answer.verdict == Verdict::PASS, expected.verdict == Verdict::PASS);
     }
+}
+
+/// The ask of a limit that lets so many pass in an hour, whenever it begins.
+fn log<'r>(spec: &'r LimitSpec, key: &'r Key, count: u64) -> BucketAsk<'r> {
+    let mut ask = ask(spec, key, 1);
+    let rate = Rate::new(count, 3_600_000_000).unwrap();
+    ask.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
+    ask
+}
+
+async fn a_sliding_log_holds_its_count(bench: &Bench) {
+    let (spec, key) = (limit("log"), key("192.0.2.1"));
+    for left in [4, 3, 2] {
+        assert_eq!(bench.take(log(&spec, &key, 5)).await, Some(left));
+    }
+    let mut two = log(&spec, &key, 5);
+    two.ask.cost = Cost::new(2).unwrap();
+    assert_eq!(bench.take(two).await, Some(0));
+    let answer = bench.decide(&[two]).await;
+    let Verdict::Refuse { retry_after, .. } = answer.verdict else { panic!("{answer:?}") };
+    bench.assert_wait(retry_after, HOUR);
+    assert_eq!(bench.left(two).await, 0);
+    assert_eq!(bench.take(log(&spec, &key, 7)).await, Some(1), "other figures go on");
+    two.ask.cost = Cost::new(8).unwrap();
+    let answer = bench.decide(&[two]).await;
+    assert_eq!(answer.verdict, Verdict::Refuse { by: 0, retry_after: None });
+    bench.store.forget(&two).await.unwrap();
+    assert_eq!(bench.left(log(&spec, &key, 5)).await, 5);
+}
+
+async fn a_sliding_log_is_decided_with_the_others(bench: &Bench) {
+    let (spec, tokens, key) = (limit("log"), limit("tokens"), key("192.0.2.1"));
+    let asks = [log(&spec, &key, 3), ask(&tokens, &key, 2)];
+    for left in [[2, 1], [1, 0]] {
+        let answer = bench.decide(&asks).await;
+        let remaining: Vec<_> = answer.decisions.iter().map(|d| d.unwrap().remaining).collect();
+        assert_eq!((answer.verdict, remaining), (Verdict::PASS, left.to_vec()));
+    }
+    for _ in 0..3 {
+        let answer = bench.decide(&asks).await;
+        assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }), "{answer:?}");
+        let untouched = Decision { outcome: Outcome::Allow, remaining: 1 };
+        assert_eq!(answer.decisions[0], Some(untouched));
+    }
+    assert_eq!(bench.take(asks[0]).await, Some(0), "what was refused took nothing");
+}
+
+async fn a_sliding_log_reserves_places(bench: &Bench) {
+    let (spec, key) = (limit("log"), key("192.0.2.1"));
+    let (mut one, interval) = (log(&spec, &key, 1), Duration::from_secs(600));
+    let rate: Rate = "1/10m".parse().unwrap();
+    one.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
+    assert_eq!(bench.take(one).await, Some(0));
+    one.ask.patience = Patience::ENDLESS;
+    for turn in [1, 2] {
+        let answer = bench.decide(&[one]).await;
+        let Some(Decision { outcome: Outcome::Delay(wait), remaining: 0 }) = answer.decisions[0]
+        else {
+            panic!("{answer:?}");
+        };
+        bench.assert_wait(Some(wait), turn * interval);
+    }
+    one.ask.patience = Patience::NONE;
+    let answer = bench.decide(&[one]).await;
+    let Verdict::Refuse { retry_after, .. } = answer.verdict else { panic!("{answer:?}") };
+    bench.assert_wait(retry_after, 3 * interval);
+    // Who does not wait any more gives the place back.
+    bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
+    let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+    let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
+    bench.assert_wait(retry_after, 2 * interval);
+}
+
+async fn a_sliding_log_is_told_what_was_used(bench: &Bench) {
+    let (spec, key) = (limit("log"), key("192.0.2.1"));
+    let one = log(&spec, &key, 5);
+    let settle = async |used| {
+        bench.store.settle(&one, used, Bench::now()).await.unwrap();
+        bench.left(one).await
+    };
+    assert_eq!(settle(Difference::Less(1)).await, 5, "of nothing");
+    assert_eq!(bench.take(one).await, Some(4));
+    assert_eq!(settle(Difference::More(2)).await, 2);
+    assert_eq!(settle(Difference::Less(1)).await, 3);
+    assert_eq!(settle(Difference::More(5)).await, 0);
+    assert_eq!(settle(Difference::Less(2)).await, 0, "seven were used, of five");
+    assert_eq!(settle(Difference::Less(1)).await, 1);
+    assert_eq!(settle(Difference::Less(9)).await, 5);
+}
+
+/// Many in one microsecond: in Redis, whose clock stands still within a call, in one call.
+async fn a_sliding_log_takes_many_at_once(bench: &Bench) {
+    let (spec, tokens, key) = (limit("log"), limit("tokens"), key("192.0.2.1"));
+    let asks = [log(&spec, &key, 50), ask(&tokens, &key, 90)];
+    let all = (0..100).map(|n| bench.store.decide(&asks[..1 + n % 2], Bench::now()));
+    let answers = futures_join(all).await;
+    let passed = answers.iter().filter(|answer| answer.verdict == Verdict::PASS).count();
+    assert_eq!(passed, 50);
+}
+
+async fn a_sliding_log_is_tried_as_a_candidate(bench: &Bench) {
+    let (own, key) = (limit("own"), key("192.0.2.1"));
+    let mut candidate = limit("own");
+    candidate.name = candidate.name.of_candidate();
+    let mut tried = log(&candidate, &key, 3);
+    tried.ask.mode = Mode::Candidate;
+    for (passes, left) in [(true, 2), (false, 1), (false, 0), (false, 0)] {
+        let answer = bench.decide(&[log(&own, &key, 1), tried]).await;
+        assert_eq!(answer.verdict.passes(), passes);
+        assert_eq!(bench.left(tried).await, left, "its own limit alone refuses");
+    }
+    bench.store.forget(&tried).await.unwrap();
+    let (other, one) = (limit("other"), ask(&limit("own"), &key, 1).ask);
+    bench.take(BucketAsk { ask: one, spec: &other, key: &key }).await;
+    let asks = [log(&own, &key, 1), tried, BucketAsk { ask: one, spec: &other, key: &key }];
+    assert!(!bench.decide(&asks).await.verdict.passes());
+    assert_eq!(bench.left(tried).await, 3, "another refuses too");
+}
+
+async fn futures_join<E: std::fmt::Debug>(
+    all: impl Iterator<Item = impl Future<Output = Result<Answer, E>>>,
+) -> Vec<Answer> {
+    let mut waiting: Vec<_> = all.map(Box::pin).collect();
+    let mut answers = Vec::new();
+    std::future::poll_fn(|cx| {
+        waiting.retain_mut(|one| match one.as_mut().poll(cx) {
+            std::task::Poll::Ready(answer) => {
+                answers.push(answer.unwrap());
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+        match waiting.is_empty() {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    answers
+}
+
+/// The ask of a limit that lets so many be under way at once.
+fn slots<'r>(spec: &'r LimitSpec, key: &'r Key, limit: u64) -> BucketAsk<'r> {
+    let mut ask = ask(spec, key, 1);
+    let lease = Duration::from_secs(3_600);
+    let params = concurrency::Params::new(Burst::new(limit).unwrap(), lease);
+    ask.ask.algorithm = Algorithm::Concurrency(params);
+    ask
+}
+
+impl Bench {
+    /// What is given back on the side is told in the order in which it was given.
+    async fn left_soon(&self, ask: BucketAsk<'_>, expected: u64) {
+        while self.left(ask).await != expected {
+            assert!(self.began.elapsed() < crate::support::PATIENCE, "never {expected}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn a_slot_is_held_until_it_is_dropped(bench: &Bench) {
+    let (spec, key) = (limit("slots"), key("192.0.2.1"));
+    let two = slots(&spec, &key, 2);
+    let first = bench.decide(&[two]).await;
+    let second = bench.decide(&[two]).await;
+    assert_eq!(second.decisions[0], Some(Decision { outcome: Outcome::Allow, remaining: 0 }));
+    let retry_after = Some(Duration::from_secs(1));
+    let third = bench.decide(&[two]).await;
+    assert_eq!(third.verdict, Verdict::Refuse { by: 0, retry_after });
+    assert!(third.slots.is_empty());
+    drop(third);
+    assert_eq!(bench.left(two).await, 0, "a refusal gives nothing back");
+    assert_eq!(
+        bench.left(slots(&spec, &key, 5)).await,
+        3,
+        "another limit goes on from what is held"
+    );
+    assert_eq!(bench.left(slots(&spec, &key, 1)).await, 0);
+    drop(first);
+    bench.left_soon(two, 1).await;
+    drop(second);
+    bench.left_soon(two, 2).await;
+}
+
+async fn slots_are_decided_with_the_others(bench: &Bench) {
+    let (held, tokens, logged) = (limit("slots"), limit("tokens"), limit("log"));
+    let key = key("192.0.2.1");
+    let asks = [slots(&held, &key, 9), ask(&tokens, &key, 2), log(&logged, &key, 9)];
+    let answers = [bench.decide(&asks).await, bench.decide(&asks).await];
+    let refused = bench.decide(&asks).await;
+    assert!(matches!(refused.verdict, Verdict::Refuse { by: 1, .. }), "{refused:?}");
+    let left: Vec<_> = refused.decisions.iter().map(|d| d.unwrap().remaining).collect();
+    assert_eq!(left, [7, 0, 7], "what was refused took nothing");
+    assert_eq!(bench.left(asks[0]).await, 7);
+    let full = [slots(&held, &key, 2), log(&logged, &key, 9)];
+    assert!(matches!(bench.decide(&full).await.verdict, Verdict::Refuse { by: 0, .. }));
+    assert_eq!(bench.left(full[1]).await, 7);
+    drop(answers);
+    bench.left_soon(asks[0], 9).await;
+    assert_eq!(bench.left(asks[1]).await, 0, "tokens do not come back");
+}
+
+async fn a_request_that_is_dropped_holds_no_slot(bench: &Bench) {
+    let (spec, key) = (limit("slots"), key("192.0.2.1"));
+    let one = slots(&spec, &key, 3);
+    assert_eq!(bench.left(one).await, 3, "the store is there");
+    for turns in 0..3 {
+        let mut asking = Box::pin(bench.store.decide(std::slice::from_ref(&one), Bench::now()));
+        for _ in 0..turns {
+            if futures_poll(&mut asking).await {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(asking);
+    }
+    bench.left_soon(one, 3).await;
+}
+
+async fn futures_poll<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())
+    })
+    .await
 }

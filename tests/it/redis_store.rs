@@ -200,7 +200,7 @@ async fn a_key_of_another_type_is_its_limits_error_alone() {
 /// What these requests are told when they are all asked in the same turn of the worker's loop.
 async fn at_once(bench: &Bench, requests: &[Vec<BucketAsk<'_>>]) -> Vec<Answer> {
     let mut waiting: Vec<_> = requests.iter().map(|asks| Box::pin(bench.decide(asks))).collect();
-    let mut answers: Vec<Option<Answer>> = vec![None; requests.len()];
+    let mut answers: Vec<Option<Answer>> = requests.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {
         for (request, answer) in waiting.iter_mut().zip(&mut answers) {
             if answer.is_none()

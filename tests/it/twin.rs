@@ -150,6 +150,7 @@ fn period(algorithm: &Algorithm) -> u64 {
             Windows::Calendar(_) => DAY,
         },
         Algorithm::SlidingWindow(params) => params.interval.as_micros(),
+        Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => unreachable!("see `twin_lists`"),
     }
 }
 
@@ -316,6 +317,8 @@ fn bytes(state: State) -> Vec<u8> {
         State::Redisson(_) => panic!("it has no twin"),
         State::FixedWindow(state) => fixed_bytes(state),
         State::SlidingWindow(state) => sliding_bytes(state),
+        // Not here: see `twin_lists`.
+        State::SlidingLog(_) | State::Concurrency(_) => Vec::new(),
     }
 }
 

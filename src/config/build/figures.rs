@@ -1,15 +1,18 @@
 //! `rate`, `burst`, `queue` and `cost`: figures that fit together, and with the algorithm.
 
+use std::time::Duration;
+
 use http::HeaderName;
 
-use super::calendar::Zone;
-use super::{settled, window};
+use super::algorithm::Family;
+use super::settled;
+use super::window::{self, Align, Calendar};
 use crate::config::fields::{COST, MAX_TOKENS, RESPONSE_COST};
 use crate::config::file::{Item, Section, Text};
 use crate::config::problem::{Problem, Span};
 use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
 use crate::limit::algorithm::{
-    Algorithm, fixed_window, leaky_bucket, sliding_window, token_bucket,
+    Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
 };
 use crate::limit::rate::{Burst, Cost, Interval, Rate, RateError, count_and_interval};
 use crate::plan::{CalendarQuota, CostSpec, Figures};
@@ -17,37 +20,15 @@ use crate::plan::{CalendarQuota, CostSpec, Figures};
 pub(super) const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
-/// The algorithms by the figures that they have.
-pub(super) enum Family {
-    /// `rate` and `burst`.
-    TokenBucket,
-    /// `rate` and `queue`.
-    LeakyBucket,
-    /// `rate` alone.
-    FixedWindow(Align),
-    /// The same.
-    SlidingWindow,
-}
-
-/// When fixed windows begin.
-pub(super) enum Align {
-    /// At a key's first request.
-    FirstRequest,
-    /// With the clock; those of a day and more with the zone's calendar.
-    Clock(Calendar),
-}
-
-/// The calendar of a limit.
-pub(super) struct Calendar {
-    pub(super) zone: Zone,
-    /// Where the file names the zone.
-    pub(super) named: Option<Span>,
-}
-
 /// The figures of a limit, of an override or of a candidate; `family` is `None` where the algorithm is
 /// wrong.
 pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Option<Figures> {
-    let rate = section.require("rate", "\"100/s\"");
+    let rate = match family {
+        Some(Family::Concurrency { .. }) => None,
+        Some(_) => section.require("rate", "\"100/s\""),
+        // Nobody knows whether it must be there.
+        None => section.take("rate"),
+    };
     match family {
         Some(Family::TokenBucket) => {
             if let Some(queue) = section.take("queue") {
@@ -82,6 +63,12 @@ pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Optio
             window::refuse_size(section, "a sliding window");
             sliding_window(&rate?)
         }
+        Some(Family::SlidingLog) => {
+            section.refuse_for("burst", "sliding-log", "its count is the rate's");
+            section.refuse_for("queue", "sliding-log", "`wait` holds requests");
+            sliding_log(&rate?)
+        }
+        Some(Family::Concurrency { lease }) => slots(section, *lease),
         None => {
             section.take("burst");
             section.take("queue");
@@ -195,6 +182,34 @@ fn sliding_window(item: &Item<'_>) -> Option<Figures> {
     Some(Figures::Limited(Algorithm::SlidingWindow(params)))
 }
 
+/// `rate` of a sliding log.
+fn sliding_log(item: &Item<'_>) -> Option<Figures> {
+    let rate = match parse(item, |text| text.parse())? {
+        Written::Unlimited => return Some(Figures::Unlimited),
+        Written::Nothing => return Some(Figures::Nothing),
+        Written::Rate(rate) => rate,
+    };
+    let params = sliding_log::Params::new(rate);
+    if params.is_none() {
+        item.reject(format!(
+            "a sliding log keeps an entry for each permit: expected a count of at most {}",
+            sliding_log::MOST
+        ));
+    }
+    Some(Figures::Limited(Algorithm::SlidingLog(params?)))
+}
+
+/// `limit` of a concurrency limit.
+fn slots(section: &mut Section<'_>, lease: Duration) -> Option<Figures> {
+    let limit = section.require("limit", "10");
+    let why = "it counts what is under way";
+    for field in ["rate", "burst", "queue"] {
+        section.refuse_for(field, "concurrency", why);
+    }
+    let limit = Burst::new(limit?.whole(1..=MAX_TOKENS)?)?;
+    Some(Figures::Limited(Algorithm::Concurrency(concurrency::Params::new(limit, lease))))
+}
+
 /// How long a window is.
 enum Length {
     Interval(Interval),
@@ -224,7 +239,7 @@ fn no_month(item: &Item<'_>, expected: &str) -> Problem {
     Problem::error(item.span.clone(), "a month is a matter of the calendar", expected)
 }
 
-/// The bucket's size, where there is a bucket.
+/// The most that a request can take, where there is a bound.
 pub(super) fn burst(figures: &Figures) -> Option<u64> {
     match figures {
         // What Redis has is not known here.
@@ -327,7 +342,14 @@ pub(super) struct Bursts<'b> {
 }
 
 /// `cost`.
-pub(super) fn cost(section: &mut Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
+pub(super) fn cost(
+    section: &mut Section<'_>,
+    family: Option<&Family>,
+    bursts: &Bursts<'_>,
+) -> Option<CostSpec> {
+    if let Some(Family::Concurrency { .. }) = family {
+        section.refuse_for("cost", "concurrency", "a request holds one slot");
+    }
     let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
     if item.is_table() {
         let section = item.section(&COST, "cost")?;

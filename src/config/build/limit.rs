@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::figures::{self, Bursts, Family};
+use super::algorithm::{self, Algorithm};
+use super::figures::{self, Bursts};
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{
-    Named, answer, headers, key, name, named, overrides, redisson, settled, waiting, window,
-};
+use super::{Named, answer, headers, key, name, named, overrides, redisson, settled, waiting};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -63,9 +62,9 @@ fn one(
         &[("shared", Missing::Shared), ("skip", Missing::Skip), ("reject", Missing::Reject)],
         Missing::Shared,
     );
-    let (family, mut limiter) = match counting(&mut section) {
-        Some(Counting::Redisson) => (None, Some(redisson::build(&mut section, inherited))),
-        counting => (counting.and_then(|counting| family(&mut section, counting)), None),
+    let (family, mut limiter) = match algorithm::build(&mut section) {
+        Algorithm::Redisson => (None, Some(redisson::build(&mut section, inherited))),
+        Algorithm::Ours(family) => (family, None),
     };
     let figures = match &mut limiter {
         Some(limiter) => limiter.figures.take(),
@@ -74,7 +73,7 @@ fn one(
     let overrides =
         overrides::build(&mut section, family.as_ref(), sources.as_deref(), inherited.ipv6_prefix);
     let wait = waiting::wait(&mut section, family.as_ref());
-    let max_waiting = waiting::max_waiting(&mut section);
+    let max_waiting = waiting::max_waiting(&mut section, family.as_ref());
     let candidate = waiting::candidate(&mut section, family.as_ref());
     let bursts: Vec<_> = overrides
         .iter()
@@ -82,11 +81,11 @@ fn one(
         .chain(candidate.as_ref().map(|(figures, span)| (figures::burst(figures), span.clone())))
         .collect();
     let own = figures.as_ref().and_then(figures::burst);
-    let cost = figures::cost(&mut section, &Bursts { own, overrides: &bursts });
+    let cost = figures::cost(&mut section, family.as_ref(), &Bursts { own, overrides: &bursts });
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
     }
-    let count_when = settled::count_when(&mut section);
+    let count_when = settled::count_when(&mut section, family.as_ref());
     let exempt = exempt(&mut section);
     let scope = section.word(
         "scope",
@@ -145,53 +144,6 @@ fn one(
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
     Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
 }
-
-#[derive(Clone, Copy)]
-enum Counting {
-    TokenBucket,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindow,
-    Redisson,
-}
-
-/// `algorithm`: `None` where it is wrong, and then nothing is said of what depends on it.
-fn counting(section: &mut Section<'_>) -> Option<Counting> {
-    let words = [
-        ("token-bucket", Counting::TokenBucket),
-        ("leaky-bucket", Counting::LeakyBucket),
-        ("fixed-window", Counting::FixedWindow),
-        ("sliding-window", Counting::SlidingWindow),
-        ("redisson", Counting::Redisson),
-    ];
-    let counting = match section.take("algorithm") {
-        Some(item) => item.word(&words, LATER_ALGORITHMS),
-        None => Some(Counting::TokenBucket),
-    };
-    if counting.is_none() {
-        for name in ["align", "timezone", "name", "type"] {
-            section.take(name);
-        }
-    }
-    counting
-}
-
-/// What else says how a limit counts; `None` where that is wrong, or where it is a Redisson limiter.
-fn family(section: &mut Section<'_>, counting: Counting) -> Option<Family> {
-    redisson::refuse_fields(section);
-    if !matches!(counting, Counting::FixedWindow) {
-        window::refuse(section);
-    }
-    Some(match counting {
-        Counting::TokenBucket => Family::TokenBucket,
-        Counting::LeakyBucket => Family::LeakyBucket,
-        Counting::FixedWindow => Family::FixedWindow(window::align(section)?),
-        Counting::SlidingWindow => Family::SlidingWindow,
-        Counting::Redisson => return None,
-    })
-}
-
-const LATER_ALGORITHMS: &[&str] = &["sliding-log", "concurrency"];
 
 fn exempt(section: &mut Section<'_>) -> Exempt {
     let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));

@@ -1,5 +1,6 @@
 //! Tables to [`Plan`]: one file for each section, then what holds between them.
 
+mod algorithm;
 mod answer;
 mod calendar;
 mod figures;

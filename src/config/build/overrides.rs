@@ -2,7 +2,8 @@
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::figures::{self, Family};
+use super::algorithm::{self, Family};
+use super::figures;
 use super::server::network_item;
 use crate::config::fields::OVERRIDE;
 use crate::config::file::{Item, Section};
@@ -30,6 +31,7 @@ pub(super) fn build(
     for item in section.list("overrides") {
         let Some(mut entry) = item.section(&OVERRIDE, "an override") else { continue };
         let key = entry.require("key", "[\"…\"]");
+        algorithm::refuse_limit(&mut entry, family);
         let figures = figures::build(&mut entry, family);
         entry.finish();
         let key_span = key.as_ref().map_or(item.span.clone(), |key| key.span.clone());

@@ -1,5 +1,6 @@
 //! What is known of a request only when its response has come: `cost` by what that says, `count_when`.
 
+use super::algorithm::Family;
 use super::figures::{Bursts, check, header_name};
 use crate::config::fields::{COUNT_WHEN, MAX_TOKENS};
 use crate::config::file::{Item, Section};
@@ -68,7 +69,17 @@ fn json_path(item: &Item<'_>) -> Option<JsonPath> {
 }
 
 /// `count_when`: `None` where it is wrong.
-pub(super) fn count_when(section: &mut Section<'_>) -> Option<Option<Statuses>> {
+pub(super) fn count_when(
+    section: &mut Section<'_>,
+    family: Option<&Family>,
+) -> Option<Option<Statuses>> {
+    if let Some(Family::Concurrency { .. }) = family {
+        section.refuse_for(
+            "count_when",
+            "concurrency",
+            "a slot is held until its response has ended",
+        );
+    }
     let Some(item) = section.take("count_when") else { return Some(None) };
     let mut inner = item.section(&COUNT_WHEN, "count_when")?;
     let list = inner.require("status", "[\"401\"]");

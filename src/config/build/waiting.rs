@@ -1,6 +1,7 @@
 //! `wait`, `max_waiting` and `candidate` of a limit.
 
-use super::figures::{self, Family};
+use super::algorithm::Family;
+use super::figures;
 use crate::config::fields::{CANDIDATE, MAX_WAITING};
 use crate::config::file::{Section, Zero};
 use crate::config::problem::Span;
@@ -13,9 +14,14 @@ use crate::request::overrides::Overrides;
 /// Where the file does not say.
 const DEFAULT_MAX_WAITING: u64 = 1_000;
 
+const NO_TURN: &str = "nobody knows when a slot is free";
+
 /// `wait`. A leaky bucket holds requests by itself, for as long as its queue needs.
 pub(super) fn wait(section: &mut Section<'_>, family: Option<&Family>) -> Patience {
     let leaks = matches!(family, Some(Family::LeakyBucket));
+    if let Some(Family::Concurrency { .. }) = family {
+        section.refuse_for("wait", "concurrency", NO_TURN);
+    }
     let Some(item) = section.take("wait") else {
         return if leaks { Patience::ENDLESS } else { Patience::NONE };
     };
@@ -30,7 +36,10 @@ pub(super) fn wait(section: &mut Section<'_>, family: Option<&Family>) -> Patien
 }
 
 /// `max_waiting`.
-pub(super) fn max_waiting(section: &mut Section<'_>) -> usize {
+pub(super) fn max_waiting(section: &mut Section<'_>, family: Option<&Family>) -> usize {
+    if let Some(Family::Concurrency { .. }) = family {
+        section.refuse_for("max_waiting", "concurrency", NO_TURN);
+    }
     let most = section.whole("max_waiting", 0..=MAX_WAITING, DEFAULT_MAX_WAITING);
     usize::try_from(most).unwrap_or(usize::MAX)
 }
@@ -40,6 +49,9 @@ pub(super) fn candidate(
     section: &mut Section<'_>,
     family: Option<&Family>,
 ) -> Option<(Figures, Span)> {
+    if let Some(Family::Concurrency { .. }) = family {
+        section.refuse_for("candidate", "concurrency", "slots that nobody holds cannot be tried");
+    }
     let item = section.take("candidate")?;
     let mut inner = item.section(&CANDIDATE, "candidate")?;
     let figures = figures::build(&mut inner, family);

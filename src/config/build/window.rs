@@ -1,9 +1,23 @@
-//! `algorithm`, `align` and `timezone` of a limit: how it counts, as far as that has no figures.
+//! `align` and `timezone` of a limit: how it counts, as far as that has no figures.
 
 use super::calendar::Zone;
-use super::figures::{Align, Calendar};
 use crate::config::file::{Item, Section};
-use crate::config::problem::{Problem, nearest};
+use crate::config::problem::{Problem, Span, nearest};
+
+/// When fixed windows begin.
+pub(super) enum Align {
+    /// At a key's first request.
+    FirstRequest,
+    /// With the clock; those of a day and more with the zone's calendar.
+    Clock(Calendar),
+}
+
+/// The calendar of a limit.
+pub(super) struct Calendar {
+    pub(super) zone: Zone,
+    /// Where the file names the zone.
+    pub(super) named: Option<Span>,
+}
 
 /// The zone of the calendar where the file names none.
 const UTC: &str = "UTC";

@@ -69,6 +69,8 @@ pub(in crate::config) static LIMIT: Shape = Shape {
                 "leaky-bucket",
                 "fixed-window",
                 "sliding-window",
+                "sliding-log",
+                "concurrency",
                 "redisson",
             ]),
             Value("\"token-bucket\""),
@@ -89,7 +91,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
         field(
             "rate",
             Kind::Rate,
-            Words("required, but for `redisson`"),
+            Words("required, but for `concurrency` and `redisson`"),
             "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`; a fixed window on the clock has `\"100000/month\"` too",
         ),
         field(
@@ -103,6 +105,18 @@ pub(in crate::config) static LIMIT: Shape = Shape {
             Kind::Whole { min: 0, max: MAX_TOKENS - 1 },
             Words("the rate's count"),
             "of a leaky bucket: how many requests are held at most; one more is rejected",
+        ),
+        field(
+            "limit",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("required for `concurrency`"),
+            "requests that may be under way at once",
+        ),
+        field(
+            "lease",
+            Kind::Duration,
+            Value("\"60s\""),
+            "of `concurrency`: in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`",
         ),
         field(
             "cost",
@@ -182,7 +196,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
             "of `redisson`: one budget for all who use the limiter, or for each process its own; where Redis has none yet",
         ),
     ],
-    later: &["limit", "lease"],
+    later: &[],
 };
 
 /// A limit's `cost`, written as a table.
@@ -292,7 +306,7 @@ pub(in crate::config) static OVERRIDE: Shape = Shape {
             Required,
             "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network",
         ),
-        field("rate", Kind::Rate, Required, "as in the limit"),
+        field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
         field(
             "burst",
             Kind::Whole { min: 1, max: MAX_TOKENS },
@@ -303,6 +317,12 @@ pub(in crate::config) static OVERRIDE: Shape = Shape {
             "queue",
             Kind::Whole { min: 0, max: MAX_TOKENS - 1 },
             Words("the override's own count"),
+            "as in the limit",
+        ),
+        field(
+            "limit",
+            Kind::Whole { min: 1, max: MAX_TOKENS },
+            Words("required for `concurrency`"),
             "as in the limit",
         ),
     ],

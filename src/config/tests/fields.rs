@@ -34,6 +34,13 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         fields.push("algorithm = \"redisson\"".to_owned());
         fields.extend((name != "name").then(|| "name = \"orders\"".to_owned()));
     }
+    if matches!(name, "limit" | "lease") {
+        // They are of one algorithm alone.
+        fields.retain(|field| !field.starts_with("rate"));
+    }
+    if (shape.title, name) == ("[limits.NAME]", "lease") {
+        fields.push("limit = 1".to_owned());
+    }
     if name == "response_json" {
         fields.retain(|field| !field.starts_with("response_header"));
     }
@@ -45,9 +52,17 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
     }
     let lines = fields.join("\n");
     let table = format!("{{ {} }}", fields.join(", "));
+    let figures = match name {
+        "limit" => "\nalgorithm = \"concurrency\"\nlimit = 9",
+        _ => "\nrate = \"100/s\"",
+    };
+    let lines = match (shape.title, name) {
+        ("[limits.NAME]", "limit" | "lease") => format!("{lines}\nalgorithm = \"concurrency\""),
+        _ => lines,
+    };
     let (mut upstream, mut limit, mut route, mut rest) = (
         "servers = [\"http://127.0.0.1:3000\"]".to_owned(),
-        "key = [\"ip\"]\nrate = \"100/s\"".to_owned(),
+        format!("key = [\"ip\"]{figures}"),
         "path = \"/{*rest}\"\nupstream = \"api\"\nlimits = [\"per-client\"]".to_owned(),
         String::new(),
     );
@@ -124,6 +139,11 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
         let without = parsed(&with(shape, ""));
         for field in shape.fields {
             let Fallback::Value(value) = field.default else { continue };
+            let without = match (shape.title, field.name) {
+                // Another algorithm's.
+                ("[limits.NAME]", "lease") => &parsed(&with(shape, "limit = 1")),
+                _ => &without,
+            };
             // The base file has these already.
             if matches!(
                 (shape.title, field.name),

@@ -104,7 +104,9 @@ fn every_setting_that_the_default_file_shows_works() {
     let leaky: Vec<&str> = text
         .lines()
         .map(|line| match line {
-            _ if line.starts_with("#algorithm = ") => "algorithm = \"leaky-bucket\"",
+            _ if line.starts_with("#algorithm = \"token-bucket\"") => {
+                "algorithm = \"leaky-bucket\""
+            }
             line if is_leaky(line) => &line[1..],
             line => line,
         })
@@ -113,7 +115,9 @@ fn every_setting_that_the_default_file_shows_works() {
     let window: Vec<&str> = text
         .lines()
         .map(|line| match line {
-            _ if line.starts_with("#algorithm = ") => "algorithm = \"fixed-window\"",
+            _ if line.starts_with("#algorithm = \"token-bucket\"") => {
+                "algorithm = \"fixed-window\""
+            }
             _ if line.starts_with("#align = ") => "align = \"clock\"",
             _ if line.starts_with("rate = ") => "rate = \"100000/month\"",
             line if is_window(line) => &line[1..],

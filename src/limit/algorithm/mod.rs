@@ -1,8 +1,10 @@
 //! The family of algorithms: one file for each, dispatched here.
 
+pub mod concurrency;
 pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod redisson;
+pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
 
@@ -25,7 +27,8 @@ use super::time::Timestamp;
 /// it never will be); the tokens that remain, once the cost is taken where it is; whether the state
 /// had to follow a clock that stepped back; and, where the request passes now or after those
 /// microseconds, the bytes after its cost was taken (nothing for a new bucket) and the time at which
-/// those are indistinguishable from a new bucket.
+/// those are indistinguishable from a new bucket. Of an algorithm that keeps a list, `store/lists.lua`
+/// stands between: see there, and the algorithm's own file.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
     "local function decide(algorithm, figures, cost, patience, bytes, now)\n",
@@ -35,6 +38,10 @@ pub const LUA: &str = concat!(
     include_str!("fixed_window.lua"),
     "elseif algorithm == 'sliding-window' then\n",
     include_str!("sliding_window.lua"),
+    "elseif algorithm == 'sliding-log' then\n",
+    include_str!("sliding_log.lua"),
+    "elseif algorithm == 'concurrency' then\n",
+    include_str!("concurrency.lua"),
     "end\nend\n\n",
 );
 
@@ -51,6 +58,10 @@ pub enum Algorithm {
     SlidingWindow(sliding_window::Params),
     /// Shares a limiter of Redisson's, which stands in Redis.
     Redisson(redisson::Params),
+    /// Counts exactly, by one entry for each permit.
+    SlidingLog(sliding_log::Params),
+    /// Holds a slot until the response ends.
+    Concurrency(concurrency::Params),
 }
 
 /// What a request wants of a bucket.
@@ -84,6 +95,10 @@ pub enum State {
     SlidingWindow(sliding_window::State),
     /// Of [`Algorithm::Redisson`], where the process decides alone.
     Redisson(token_bucket::State),
+    /// Of [`Algorithm::SlidingLog`], whose list is the store's own.
+    SlidingLog(sliding_log::State),
+    /// Of [`Algorithm::Concurrency`].
+    Concurrency(concurrency::State),
 }
 
 /// What one algorithm would do with one request. Nothing has been taken yet: whether it is, is
@@ -127,11 +142,20 @@ impl Algorithm {
                 redisson::decide(params, Some(state), want, now)
             }
             (Self::Redisson(params), _) => redisson::decide(params, None, want, now),
+            (Self::SlidingLog(params), Some(State::SlidingLog(seen))) => {
+                sliding_log::decide(params, Some(seen), want, now)
+            }
+            (Self::SlidingLog(params), _) => sliding_log::decide(params, None, want, now),
+            (Self::Concurrency(params), Some(State::Concurrency(state))) => {
+                concurrency::decide(params, Some(state))
+            }
+            (Self::Concurrency(params), _) => concurrency::decide(params, None),
         }
     }
 
     /// The state once the use of a request, which had taken before, is known at `now`; `None` where that
-    /// is a new bucket. A state of another algorithm reads as one.
+    /// is a new bucket. A state of another algorithm reads as one. A list is settled by itself
+    /// ([`sliding_log::Log::settle`]): what is known of it stays as it is here.
     pub fn settle(&self, state: Option<State>, used: Difference, now: Timestamp) -> Option<State> {
         match (self, state) {
             (Self::TokenBucket(params), Some(State::TokenBucket(state))) => {
@@ -167,6 +191,11 @@ impl Algorithm {
                 let bucket = params.stand_in()?;
                 token_bucket::settle(&bucket, state, used, now).map(State::Redisson)
             }
+            (Self::SlidingLog(_), seen) => seen,
+            (Self::Concurrency(_), Some(State::Concurrency(state))) => {
+                concurrency::settle(Some(state), used).map(State::Concurrency)
+            }
+            (Self::Concurrency(_), _) => concurrency::settle(None, used).map(State::Concurrency),
         }
     }
 
@@ -189,6 +218,10 @@ impl Algorithm {
             (Self::Redisson(params), State::Redisson(state)) => params
                 .stand_in()
                 .map_or(Timestamp::MIN, |bucket| token_bucket::fresh_at(&bucket, state)),
+            (Self::SlidingLog(params), State::SlidingLog(state)) => {
+                sliding_log::fresh_at(params, state)
+            }
+            (Self::Concurrency(_), State::Concurrency(_)) => concurrency::fresh_at(),
             _ => Timestamp::MIN,
         }
     }
@@ -211,6 +244,11 @@ impl Algorithm {
             (Self::Redisson(params), State::Redisson(state)) => {
                 params.stand_in().is_some_and(|bucket| token_bucket::in_debt(&bucket, state))
             }
+            (Self::SlidingLog(params), State::SlidingLog(state)) => {
+                sliding_log::in_debt(params, state)
+            }
+            // Held slots are never forgotten.
+            (Self::Concurrency(_), State::Concurrency(_)) => true,
             _ => false,
         }
     }
@@ -231,6 +269,13 @@ impl Algorithm {
             }
             // It has no twin: its script is its own.
             Self::Redisson(_) => SmallVec::new(),
+            Self::SlidingLog(params) => {
+                smallvec![params.rate().count(), params.rate().interval()]
+            }
+            Self::Concurrency(params) => {
+                let lease = u64::try_from(params.lease().as_micros()).unwrap_or(u64::MAX);
+                smallvec![params.limit.get(), lease]
+            }
         }
     }
 
@@ -243,20 +288,24 @@ impl Algorithm {
             Self::SlidingWindow(params) => params.count.get(),
             // What Redis has is not known here.
             Self::Redisson(params) => params.rate().map_or(u64::MAX, Rate::count),
+            Self::SlidingLog(params) => params.rate().count(),
+            Self::Concurrency(params) => params.limit.get(),
         }
     }
 
     /// The whole seconds after which a bucket of which everything was taken is as new, rounded up; of a
-    /// window its length.
-    pub fn window_seconds(&self) -> u64 {
+    /// window its length. `None` where time alone does not make it so.
+    pub fn window_seconds(&self) -> Option<u64> {
         match self {
-            Self::TokenBucket(params) => params.refill_seconds(),
-            Self::LeakyBucket(params) => params.bucket().refill_seconds(),
-            Self::FixedWindow(params) => params.windows.seconds(),
-            Self::SlidingWindow(params) => params.interval.as_seconds(),
+            Self::TokenBucket(params) => Some(params.refill_seconds()),
+            Self::LeakyBucket(params) => Some(params.bucket().refill_seconds()),
+            Self::FixedWindow(params) => Some(params.windows.seconds()),
+            Self::SlidingWindow(params) => Some(params.interval.as_seconds()),
             Self::Redisson(params) => {
-                params.rate().map_or(0, |rate| rate.interval().div_ceil(1_000_000))
+                Some(params.rate().map_or(0, |rate| rate.interval().div_ceil(1_000_000)))
             }
+            Self::SlidingLog(params) => Some(params.rate().interval().div_ceil(1_000_000)),
+            Self::Concurrency(_) => None,
         }
     }
 
@@ -268,6 +317,8 @@ impl Algorithm {
             Self::FixedWindow(_) => "fixed-window",
             Self::SlidingWindow(_) => "sliding-window",
             Self::Redisson(_) => "redisson",
+            Self::SlidingLog(_) => "sliding-log",
+            Self::Concurrency(_) => "concurrency",
         }
     }
 }
@@ -285,6 +336,8 @@ impl fmt::Display for Algorithm {
                 write!(f, "{}/{} in a sliding window", params.count, params.interval)
             }
             Self::Redisson(params) => params.fmt(f),
+            Self::SlidingLog(params) => write!(f, "{} in any such interval", params.rate()),
+            Self::Concurrency(params) => write!(f, "{} at once", params.limit),
         }
     }
 }

@@ -34,6 +34,9 @@ pub(in crate::proxy) fn write_quotas(
                 if let Some(window) = quota.window {
                     write_parameter(out, b";w=", window);
                 }
+                if let Some(unit) = quota.unit {
+                    write_unit(out, unit);
+                }
             }
         });
         fields.insert_with(&RATELIMIT, |out| {
@@ -62,6 +65,12 @@ pub(in crate::proxy) fn write_quotas(
 /// `retry-after` in whole seconds, rounded up, at least 1, in an answer that has none.
 pub(in crate::proxy) fn write_retry_after(fields: &mut Fields, wait: Duration) {
     fields.append_number(&RETRY_AFTER, whole_seconds(wait));
+}
+
+fn write_unit(out: &mut Vec<u8>, unit: &str) {
+    out.extend_from_slice(b";qu=\"");
+    out.extend_from_slice(unit.as_bytes());
+    out.push(b'"');
 }
 
 /// Begins a member of a list. The formatting machinery would cost ten times as much.

@@ -15,7 +15,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use self::shard::{Due, Identity, Shard};
 use super::BucketAsk;
-use crate::limit::algorithm::{Algorithm, Difference, State, Want};
+use crate::limit::algorithm::sliding_log::{self, Log};
+use crate::limit::algorithm::{Algorithm, Difference, State, Want, concurrency};
 use crate::limit::decide::{Ask, Decided, PerAsk, decide};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
@@ -37,7 +38,7 @@ pub(super) struct Memory {
     secret: (u64, u64),
     shards: Box<[Mutex<Shard>]>,
     /// Where new keys go when nothing can be evicted: one bucket for each limit.
-    shared: Mutex<HashMap<Identity, (State, Timestamp)>>,
+    shared: Mutex<HashMap<Identity, SharedBucket>>,
     keys: AtomicUsize,
     max_keys: AtomicUsize,
     shared_uses: AtomicU64,
@@ -47,13 +48,27 @@ pub(super) struct Memory {
 
 /// Where an ask's bucket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// In its shard.
     Known,
     /// Not there yet, but there is room for it.
     New,
     /// The limit's shared one.
     Shared,
+}
+
+/// Where a slot was taken that is held.
+pub(super) struct Slot {
+    id: Identity,
+    place: Place,
+}
+
+/// A bucket that several keys share.
+struct SharedBucket {
+    state: State,
+    fresh_at: Timestamp,
+    /// Empty but for an algorithm that keeps a list.
+    log: Log,
 }
 
 /// What a decision makes of a bucket.
@@ -96,11 +111,59 @@ impl Memory {
         self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
     }
 
-    /// Decides over all asks at once and takes where the verdict is to pass.
-    pub(super) fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
-        match asks {
-            [ask] => self.decide_one(ask, now).unwrap_or_else(|| self.decide_all(asks, now)),
-            _ => self.decide_all(asks, now),
+    #[cfg(test)]
+    fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+        self.decide_in_place(asks, now).0
+    }
+
+    /// Decides over all asks at once and takes where the verdict is to pass. Says besides where each
+    /// ask's bucket was; a list that is too short stands for places of their own.
+    pub(super) fn decide_in_place(
+        &self,
+        asks: &[&BucketAsk<'_>],
+        now: Timestamp,
+    ) -> (Decided, PerAsk<Place>) {
+        if let [ask] = asks
+            && let Some(decided) = self.decide_one(ask, now)
+        {
+            return (decided, PerAsk::new());
+        }
+        self.decide_all(asks, now)
+    }
+
+    /// A slot that this ask took, in such a place.
+    pub(super) fn slot(&self, ask: &BucketAsk<'_>, place: Place) -> Slot {
+        let id = match place {
+            Place::Known | Place::New => self.identity(ask),
+            Place::Shared => self.shared_identity(ask),
+        };
+        Slot { id, place }
+    }
+
+    /// Gives a slot back where it was taken. Its bucket is still there: one with slots held never goes.
+    pub(super) fn release(&self, slot: &Slot) {
+        let Slot { id, place } = *slot;
+        let one_less = |state| match state {
+            State::Concurrency(state) => concurrency::settle(Some(state), Difference::Less(1)),
+            _ => None,
+        };
+        if place == Place::Shared {
+            let mut shared = unpoisoned(self.shared.lock());
+            let left = shared.get(&id).and_then(|bucket| one_less(bucket.state));
+            match (left, shared.get_mut(&id)) {
+                (Some(left), Some(bucket)) => bucket.state = State::Concurrency(left),
+                _ => drop(shared.remove(&id)),
+            }
+            return;
+        }
+        let mut shards = self.lock(&[id]);
+        let shard = shards.of(id);
+        match shard.state(id).and_then(one_less) {
+            Some(left) => {
+                let due = Due::new(concurrency::fresh_at(), true);
+                shard.put(id, State::Concurrency(left), due);
+            }
+            None => self.removed(usize::from(shard.remove(id))),
         }
     }
 
@@ -110,7 +173,7 @@ impl Memory {
         let id = self.identity(ask);
         let number = shard_number(id, self.shards.len());
         let mut shard = unpoisoned(self.shards.get(number)?.lock());
-        let state = shard.state(id);
+        let state = state(&mut shard, id, &ask.ask, now);
         if state.is_none() && !self.make_room(&mut shard, &[id], now) {
             return None;
         }
@@ -120,7 +183,7 @@ impl Memory {
         Some(decided)
     }
 
-    fn decide_all(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+    fn decide_all(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> (Decided, PerAsk<Place>) {
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut places: PerAsk<Place> = PerAsk::new();
@@ -139,9 +202,12 @@ impl Memory {
             .iter()
             .zip(ids.iter().zip(&places))
             .map(|(ask, (id, place))| match place {
-                Place::Known => shards.of(*id).state(*id),
+                Place::Known => state(shards.of(*id), *id, &ask.ask, now),
                 Place::New => None,
-                Place::Shared => shared.as_ref()?.get(&self.shared_identity(ask)).map(|s| s.0),
+                Place::Shared => {
+                    let bucket = shared.as_mut()?.get_mut(&self.shared_identity(ask))?;
+                    Some(read(bucket.state, &mut bucket.log, &ask.ask, now))
+                }
             })
             .collect();
         let figures: PerAsk<Ask> = asks.iter().map(|ask| ask.ask).collect();
@@ -157,21 +223,34 @@ impl Memory {
                 }
                 (Some(Place::Shared), _) => {
                     if let (Some(shared), Some(state)) = (&mut shared, write) {
+                        let id = self.shared_identity(ask);
                         let fresh_at = algorithm.fresh_at(state);
-                        shared.insert(self.shared_identity(ask), (state, fresh_at));
+                        let mut log = shared.remove(&id).map(|b| b.log).unwrap_or_default();
+                        if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) =
+                            (algorithm, state)
+                        {
+                            log.write(&params, seen);
+                        }
+                        shared.insert(id, SharedBucket { state, fresh_at, log });
                     }
                 }
                 _ => {}
             }
         }
-        decided
+        (decided, places)
     }
 
     /// Writes what a decision made of a bucket, for which there is room.
     fn keep(&self, shard: &mut Shard, id: Identity, change: Change) {
         let Change { algorithm, before, write } = change;
         match (write, before) {
-            (Some(state), _) => shard.put(id, state, due(&algorithm, state)),
+            (Some(state), _) => {
+                shard.put(id, state, due(&algorithm, state));
+                if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) = (algorithm, state)
+                {
+                    shard.log(id).write(&params, seen);
+                }
+            }
             (None, None) => self.release_room(),
             // Under a smaller burst than before a bucket may owe what it did not owe.
             (None, Some(state)) if algorithm.in_debt(state) => {
@@ -184,7 +263,7 @@ impl Memory {
     /// What one ask would be told, with nothing taken.
     pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
         let id = self.identity(ask);
-        let state = self.lock(&[id]).of(id).state(id);
+        let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
         let want = Want { cost: ask.ask.cost, patience: Patience::NONE };
         let step = ask.ask.algorithm.decide(state, want, now);
         Decision { remaining: step.untouched, ..step.decision }
@@ -200,9 +279,16 @@ impl Memory {
         // One that is not there was full and forgotten, or the tokens came from the shared bucket.
         let known = state.is_some();
         if known || !unpoisoned(self.shared.lock()).contains_key(&self.shared_identity(ask)) {
-            match algorithm.settle(state, used, now) {
+            let mut log = match algorithm {
+                Algorithm::SlidingLog(_) => shard.take_log(id),
+                _ => Log::default(),
+            };
+            match settled(&algorithm, (state, &mut log), used, now) {
                 Some(state) if known || self.make_room(shard, &[id], now) => {
                     shard.put(id, state, due(&algorithm, state));
+                    if let State::SlidingLog(_) = state {
+                        *shard.log(id) = log;
+                    }
                     return;
                 }
                 // Without room it goes to the shared one.
@@ -212,11 +298,14 @@ impl Memory {
         }
         let mut shared = unpoisoned(self.shared.lock());
         let id = self.shared_identity(ask);
-        let before = shared.get(&id).map(|(state, _)| *state);
-        match algorithm.settle(before, used, now) {
-            Some(state) => shared.insert(id, (state, algorithm.fresh_at(state))),
-            None => shared.remove(&id),
+        let (before, mut log) = match shared.remove(&id) {
+            Some(bucket) => (Some(bucket.state), bucket.log),
+            None => (None, Log::default()),
         };
+        if let Some(state) = settled(&algorithm, (before, &mut log), used, now) {
+            let fresh_at = algorithm.fresh_at(state);
+            shared.insert(id, SharedBucket { state, fresh_at, log });
+        }
     }
 
     /// Makes the bucket a new one.
@@ -238,7 +327,7 @@ impl Memory {
             let evictions = (0..over.min(SWEEP_EVICTIONS)).take_while(|_| shard.evict(&[], now));
             self.removed(evictions.count());
         }
-        unpoisoned(self.shared.lock()).retain(|_, (_, fresh_at)| *fresh_at > now);
+        unpoisoned(self.shared.lock()).retain(|_, bucket| bucket.fresh_at > now);
     }
 
     /// Reserves a place for one more bucket in this shard, where another has to go if need be.
@@ -262,7 +351,7 @@ impl Memory {
         &self,
         asks: &[&BucketAsk<'_>],
         places: &[Place],
-    ) -> MutexGuard<'_, HashMap<Identity, (State, Timestamp)>> {
+    ) -> MutexGuard<'_, HashMap<Identity, SharedBucket>> {
         for (ask, _) in asks.iter().zip(places).filter(|(_, place)| **place == Place::Shared) {
             self.shared_uses.fetch_add(1, Ordering::Relaxed);
             if !self.shared_logged.swap(true, Ordering::Relaxed) {
@@ -336,6 +425,35 @@ fn shard_number(id: Identity, shards: usize) -> usize {
 fn finish(hasher: &SipHasher13) -> Identity {
     let hash = hasher.finish128();
     Identity { shard: hash.h1, place: hash.h2 }
+}
+
+/// A bucket's state, as a request is to see it.
+fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Timestamp) -> Option<State> {
+    let state = shard.state(id)?;
+    match state {
+        State::SlidingLog(_) => Some(read(state, shard.log(id), ask, now)),
+        _ => Some(state),
+    }
+}
+
+fn read(state: State, log: &mut Log, ask: &Ask, now: Timestamp) -> State {
+    let Algorithm::SlidingLog(params) = ask.algorithm else { return state };
+    log.forget(&params, now);
+    let seen = log.seen(&params, ask.cost, now);
+    State::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now)))
+}
+
+/// A bucket after it was told what a request used.
+fn settled(
+    algorithm: &Algorithm,
+    (state, log): (Option<State>, &mut Log),
+    used: Difference,
+    now: Timestamp,
+) -> Option<State> {
+    match algorithm {
+        Algorithm::SlidingLog(params) => log.settle(params, used, now).map(State::SlidingLog),
+        _ => algorithm.settle(state, used, now),
+    }
 }
 
 fn due(algorithm: &Algorithm, state: State) -> Due {

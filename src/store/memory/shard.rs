@@ -4,12 +4,13 @@
 //! bucket costs little more than what it holds, whatever the table's load.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use hashbrown::HashTable;
 
 use super::blocks::Blocks;
 use crate::limit::algorithm::State;
+use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::time::Timestamp;
 
 /// Which bucket: 128 bits of a keyed hash, so that nobody outside can make two buckets meet.
@@ -60,6 +61,8 @@ type Rank = (u64, Identity);
 pub(super) struct Shard {
     places: HashTable<u32>,
     entries: Blocks<Entry>,
+    /// What does not fit into an entry: beside it, so that the others need no room for it.
+    logs: HashMap<Identity, Log>,
     /// The next to go. A rank that is no longer its bucket's is passed over.
     candidates: BinaryHeap<Reverse<Rank>>,
     /// Every evictable bucket of a lower rank is among the candidates; `None` before the first
@@ -92,12 +95,25 @@ impl Shard {
         }
     }
 
+    /// The list of a bucket whose state is that of one.
+    pub(super) fn log(&mut self, identity: Identity) -> &mut Log {
+        self.logs.entry(identity).or_default()
+    }
+
+    /// The same, taken out: it is to be put back unless the bucket goes.
+    pub(super) fn take_log(&mut self, identity: Identity) -> Log {
+        self.logs.remove(&identity).unwrap_or_default()
+    }
+
     /// Whether the bucket was there.
     pub(super) fn remove(&mut self, identity: Identity) -> bool {
-        let Self { places, entries, .. } = self;
+        let Self { places, entries, logs, .. } = self;
         let found = places.find_entry(identity.place, |place| is(entries, *place, identity));
         let Ok(found) = found else { return false };
         let (place, _) = found.remove();
+        if let Some(Entry { state: State::SlidingLog(_), .. }) = entries.get(index(place)) {
+            logs.remove(&identity);
+        }
         let last = entries.len() - 1;
         entries.swap_remove(index(place));
         if let Some(moved) = entries.get(index(place))
@@ -145,7 +161,15 @@ impl Shard {
 
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        self.places.allocation_size() + self.entries.capacity() * size_of::<Entry>()
+        self.places.allocation_size()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.logs.capacity() * size_of::<(Identity, Log)>()
+            + self.logs.values().map(Log::bytes).sum::<usize>()
+    }
+
+    #[cfg(test)]
+    pub(super) fn lists(&self) -> usize {
+        self.logs.len()
     }
 
     fn find(&self, identity: Identity) -> Option<usize> {
@@ -215,6 +239,9 @@ impl Shard {
         if self.places.capacity() / 3 > self.places.len() {
             let Self { places, entries, .. } = self;
             places.shrink_to(entries.len(), |place| hash(entries, *place));
+        }
+        if self.logs.capacity() / 3 > self.logs.len() {
+            self.logs.shrink_to_fit();
         }
     }
 }

@@ -262,6 +262,86 @@ fn two_threads_never_take_the_same_token() {
     assert_eq!(passed.load(Ordering::Relaxed), 200 * 3);
 }
 
+/// Ten in an hour, whenever it begins.
+fn log(cost: u64) -> Ask {
+    let params = sliding_log::Params::new(Rate::new(10, HOUR).unwrap()).unwrap();
+    Ask { algorithm: Algorithm::SlidingLog(params), ..ask(cost) }
+}
+
+#[test]
+fn a_bucket_is_no_larger_for_those_that_are_lists() {
+    assert_eq!(size_of::<State>(), 40);
+}
+
+#[test]
+fn lists_count_as_keys_and_give_memory_back() {
+    let table = Table::of(100);
+    let lists = |table: &Table| -> usize {
+        table.memory.shards.iter().map(|shard| unpoisoned(shard.lock()).lists()).sum()
+    };
+    for n in 0..300 {
+        assert!(table.take(&n.to_string(), log(3), HOUR));
+        assert!(table.memory.keys() <= 100);
+    }
+    assert_eq!(lists(&table), 100, "a list goes with its bucket");
+    assert!(!table.take("299", log(8), HOUR + 5), "the newest are there");
+    for _ in 0..SWEEP_STEPS {
+        table.memory.sweep(at(2 * HOUR));
+    }
+    assert_eq!((table.memory.keys(), lists(&table)), (0, 0));
+}
+
+#[test]
+fn a_list_that_others_share_is_a_list() {
+    let table = Table::of(1);
+    assert!(table.take("old", ask_of(20, 20), HOUR));
+    // It owes ten, so it stays.
+    assert!(!table.take("old", ask(1), HOUR));
+    let passed = (0..30).filter(|n| table.take(&format!("new {n}"), log(1), HOUR)).count();
+    assert_eq!(passed, 10);
+    assert!(table.take("later", log(1), 2 * HOUR));
+}
+
+fn slot(limit: u64) -> Ask {
+    let lease = std::time::Duration::from_secs(60);
+    let params = concurrency::Params::new(Burst::new(limit).unwrap(), lease);
+    Ask { algorithm: Algorithm::Concurrency(params), ..ask(1) }
+}
+
+impl Table {
+    /// Where a slot was taken, if one was.
+    fn hold(&self, name: &str) -> Option<Slot> {
+        let key = key(name);
+        let ask = BucketAsk { spec: &self.spec, key: &key, ask: slot(2) };
+        let (decided, places) = self.memory.decide_in_place(&[&ask], at(HOUR));
+        let place = places.first().copied().unwrap_or(Place::Known);
+        (decided.verdict == Verdict::PASS).then(|| self.memory.slot(&ask, place))
+    }
+}
+
+#[test]
+fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
+    let table = Table::of(2);
+    let held = [table.hold("a"), table.hold("a"), table.hold("b")].map(Option::unwrap);
+    assert!(table.hold("a").is_none());
+    table.memory.sweep(at(Timestamp::MAX.as_micros() - 1));
+    assert_eq!(table.memory.keys(), 2);
+    // No room for others: they share two slots.
+    let shared = [table.hold("c"), table.hold("d")].map(Option::unwrap);
+    assert!(table.hold("e").is_none());
+    for slot in &held {
+        table.memory.release(slot);
+    }
+    assert_eq!(table.memory.keys(), 0);
+    // Now there is room, and what was taken elsewhere is given back there.
+    let own = table.hold("c").unwrap();
+    shared.iter().for_each(|slot| table.memory.release(slot));
+    assert!(unpoisoned(table.memory.shared.lock()).is_empty());
+    assert_eq!(table.memory.keys(), 1);
+    table.memory.release(&own);
+    assert_eq!(table.memory.keys(), 0);
+}
+
 /// How much a bucket costs. Not a matter of right or wrong, so it does not run by itself.
 #[test]
 #[ignore = "a measurement: run it alone, in release"]
@@ -280,4 +360,21 @@ fn a_million_keys() {
         (resident() - before) / 1_000_000,
         table.memory.keys()
     );
+}
+
+/// The same for a permit of a sliding log, in logs that are short and long.
+#[test]
+#[ignore = "a measurement: run it alone, in release"]
+fn a_million_permits() {
+    let params = sliding_log::Params::new(Rate::new(10_000, HOUR).unwrap()).unwrap();
+    let ask = Ask { algorithm: Algorithm::SlidingLog(params), ..ask(1) };
+    for (keys, permits) in [(1_000_000, 1), (100_000, 10), (10_000, 100), (100, 10_000)] {
+        let table = Table::of(1_000_000);
+        for n in 0..permits {
+            (0..keys).for_each(|key| assert!(table.take(&key.to_string(), ask, HOUR + n)));
+        }
+        let bytes: usize =
+            table.memory.shards.iter().map(|shard| unpoisoned(shard.lock()).bytes()).sum();
+        println!("{} bytes for each permit of {keys} logs of {permits}", bytes / 1_000_000);
+    }
 }

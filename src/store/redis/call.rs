@@ -27,9 +27,13 @@ const HELD: i64 = -1;
 
 const SHELL: &str = include_str!("../shell.lua");
 
+/// What stands in the shell where this line of it is.
+const LISTS: (&str, &str) = ("-- (lists.lua)\n", include_str!("../lists.lua"));
+
 /// The script, and the hash by which Redis knows it.
-pub(super) static SCRIPT: LazyLock<Code> =
-    LazyLock::new(|| Code::new(format!("{}{SHELL}", algorithm::LUA)));
+pub(super) static SCRIPT: LazyLock<Code> = LazyLock::new(|| {
+    Code::new(format!("{}{}", algorithm::LUA, SHELL.replacen(LISTS.0, LISTS.1, 1)))
+});
 
 pub(super) struct Code {
     pub(super) text: String,
@@ -54,6 +58,15 @@ pub(crate) enum Verb {
     Settle(Difference),
 }
 
+/// Who holds a slot: two numbers below 2^53, the same from nobody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// Of a worker of a process.
+    pub(crate) worker: u64,
+    /// Of a request.
+    pub(crate) request: u64,
+}
+
 /// What the script says about one ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
@@ -73,7 +86,7 @@ pub(super) struct Call {
     /// For each request its number of asks, for each ask the places of its bucket and its terms.
     plan: Vec<u8>,
     /// Different figures, costs and modes, and what is wanted by them, each once.
-    terms: Vec<(Verb, Ask)>,
+    terms: Vec<(Verb, Ask, Option<Holder>)>,
     /// For each request the number of its asks.
     requests: Vec<usize>,
 }
@@ -94,13 +107,24 @@ impl Call {
 
     /// Adds an ask about the bucket whose name `write_key` appends.
     pub(super) fn ask(&mut self, verb: Verb, ask: &Ask, write_key: impl FnOnce(&mut Vec<u8>)) {
+        self.ask_for(None, verb, ask, write_key);
+    }
+
+    /// The same, where slots are asked about in the name of their holder.
+    pub(super) fn ask_for(
+        &mut self,
+        holder: Option<Holder>,
+        verb: Verb,
+        ask: &Ask,
+        write_key: impl FnOnce(&mut Vec<u8>),
+    ) {
         let begin = self.keys.len();
         write_key(&mut self.keys);
         let bucket = self.bucket(begin);
         pack_place(bucket, &mut self.plan);
-        let known = self.terms.iter().position(|terms| *terms == (verb, *ask));
+        let known = self.terms.iter().position(|terms| *terms == (verb, *ask, holder));
         let terms = known.unwrap_or_else(|| {
-            self.terms.push((verb, *ask));
+            self.terms.push((verb, *ask, holder));
             self.terms.len() - 1
         });
         pack_place(terms + 1, &mut self.plan);
@@ -133,9 +157,9 @@ impl Call {
             from = *end;
         }
         call.arg(&self.plan);
-        for (verb, ask) in &self.terms {
+        for (verb, ask, holder) in &self.terms {
             terms.clear();
-            pack_terms(*verb, ask, &mut terms);
+            pack_terms(*verb, ask, *holder, &mut terms);
             call.arg(&terms);
         }
         call
@@ -187,7 +211,7 @@ fn pack_number(number: i64, into: &mut Vec<u8>) {
     into.extend_from_slice(&number.to_be_bytes());
 }
 
-fn pack_terms(verb: Verb, ask: &Ask, into: &mut Vec<u8>) {
+fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &mut Vec<u8>) {
     pack_text(ask.algorithm.name(), into);
     // Costs, differences and figures are below 2^53.
     let cost = match verb {
@@ -206,7 +230,8 @@ fn pack_terms(verb: Verb, ask: &Ask, into: &mut Vec<u8>) {
         },
         into,
     );
-    let figures = ask.algorithm.figures();
+    let mut figures = ask.algorithm.figures();
+    figures.extend(holder.into_iter().flat_map(|holder| [holder.worker, holder.request]));
     // A list of up to 15.
     into.push(0x90 | u8::try_from(figures.len()).unwrap_or(0));
     for figure in figures {
@@ -273,7 +298,7 @@ mod tests {
     fn buckets_and_terms_are_sent_once() {
         let call = call(&[&[("a", 1), ("bb", 1)], &[("bb", 2)], &[("a", 1)]]);
         assert_eq!((call.keys.as_slice(), call.ends.as_slice()), (&b"abb"[..], &[1, 3][..]));
-        assert_eq!(call.terms, [(Verb::Take, ask(1)), (Verb::Take, ask(2))]);
+        assert_eq!(call.terms, [(Verb::Take, ask(1), None), (Verb::Take, ask(2), None)]);
         assert_eq!(call.plan, [2, 1, 1, 2, 1, 1, 2, 2, 1, 1, 1]);
         let arguments = call.command().args_iter().count();
         assert_eq!(arguments, 3 + 2 + 1 + 2);

@@ -7,6 +7,7 @@
 
 mod call;
 mod connection;
+mod leases;
 mod name;
 mod queue;
 mod redisson;
@@ -19,6 +20,8 @@ use tokio::time::Instant;
 
 use self::call::{Call, SCRIPT};
 use self::connection::{Connection, Server};
+pub(super) use self::leases::Lease;
+use self::leases::Leases;
 pub(super) use self::queue::Awaited;
 use self::queue::Queue;
 use super::{BucketAsk, Shared, StoreError};
@@ -39,6 +42,7 @@ pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, lim
 pub(super) struct Redis {
     connection: Arc<Connection>,
     queue: Queue,
+    leases: Leases,
     prefix: String,
     display: KeyDisplay,
     shared: Arc<Shared>,
@@ -51,21 +55,39 @@ impl Redis {
             Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Arc::new(Connection::keep(server));
         let queue = Queue::to(Arc::clone(&connection));
-        Self { connection, queue, prefix: prefix.to_owned(), display, shared }
+        let leases = Leases::keep(queue.teller(), Arc::clone(&shared));
+        Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }
     }
 
-    /// Decides over these asks together, by Redis's clock. The answers are in the asks' order.
+    /// Decides over these asks together, by Redis's clock. The answers are in the asks' order. `slots`
+    /// names those that may be taken.
     pub(super) async fn ask(
         &self,
         asks: &[&BucketAsk<'_>],
         verb: Verb,
+        slots: &[Option<Lease>],
     ) -> Result<PerAsk<Said>, StoreError> {
         let add = |call: &mut Call| {
-            for ask in asks {
-                call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
+            for (place, ask) in asks.iter().enumerate() {
+                let holder = slots.get(place).and_then(|slot| Some(slot.as_ref()?.holder()));
+                call.ask_for(holder, verb, &ask.ask, |name| self.write_name(ask, name));
             }
         };
         self.queue.join(asks.len(), self.deadline(), add).await
+    }
+
+    /// Names the slots that these asks may take; nothing where none of them can.
+    pub(super) fn name_slots(&self, asks: &[&BucketAsk<'_>]) -> PerAsk<Option<Lease>> {
+        let holds = |ask: &BucketAsk<'_>| matches!(ask.ask.algorithm, Algorithm::Concurrency(_));
+        if !asks.iter().any(|ask| holds(ask)) {
+            return PerAsk::new();
+        }
+        let name = |ask: &&BucketAsk<'_>| {
+            let mut name = Vec::new();
+            self.write_name(ask, &mut name);
+            self.leases.name(&ask.ask, name)
+        };
+        asks.iter().map(|ask| holds(ask).then(|| name(ask))).collect()
     }
 
     /// What one ask would be told.
@@ -77,7 +99,7 @@ impl Redis {
                 Heard::WrongType => Err(StoreError::WrongType),
             };
         }
-        match self.ask(&[ask], Verb::Look).await?.first() {
+        match self.ask(&[ask], Verb::Look, &[]).await?.first() {
             Some(Said::Decided(decision)) => Ok(*decision),
             Some(Said::WrongType) => Err(StoreError::WrongType),
             None => Err(StoreError::Nonsense),

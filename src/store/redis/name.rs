@@ -76,6 +76,8 @@ impl Suffix {
             Algorithm::SlidingWindow(_) => Self(":sliding-window"),
             // Its keys have names of Redisson's.
             Algorithm::Redisson(_) => Self(":redisson"),
+            Algorithm::SlidingLog(_) => Self(":sliding-log"),
+            Algorithm::Concurrency(_) => Self(":concurrency"),
         }
     }
 }

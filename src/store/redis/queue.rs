@@ -32,7 +32,8 @@ struct Gathered {
 /// A call, and who waits for its answers, in the order of its requests.
 struct Shared {
     call: Call,
-    waiting: Vec<oneshot::Sender<Answer>>,
+    /// `None` is nobody, for what is to be said in any case.
+    waiting: Vec<Option<oneshot::Sender<Answer>>>,
     deadline: Instant,
 }
 
@@ -44,6 +45,11 @@ impl Queue {
         let gathered = Arc::new(Gathered::default());
         let sender = tokio::spawn(send(Arc::clone(&gathered), connection));
         Self { gathered, sender }
+    }
+
+    /// A way in for what needs no answer.
+    pub(super) fn teller(&self) -> Teller {
+        Teller(Arc::clone(&self.gathered))
     }
 
     /// Joins a call with a request of so many asks, which `ask` adds, and waits for what is said to
@@ -65,7 +71,7 @@ impl Queue {
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(deadline, sender, asks, |call| {
+        self.gathered.join(deadline, Some(sender), asks, |call| {
             call.request(asks);
             ask(call);
         });
@@ -88,6 +94,20 @@ impl Awaited {
     }
 }
 
+/// A way into a worker's queue that outlives nobody: for what is said without waiting.
+#[derive(Clone)]
+pub(super) struct Teller(Arc<Gathered>);
+
+impl Teller {
+    /// Joins a call with a request of one ask, whose answer nobody waits for.
+    pub(super) fn tell(&self, deadline: Instant, ask: impl FnOnce(&mut Call)) {
+        self.0.join(deadline, None, 1, |call| {
+            call.request(1);
+            ask(call);
+        });
+    }
+}
+
 impl Drop for Queue {
     fn drop(&mut self) {
         self.sender.abort();
@@ -98,7 +118,7 @@ impl Gathered {
     fn join(
         &self,
         deadline: Instant,
-        waiting: oneshot::Sender<Answer>,
+        waiting: Option<oneshot::Sender<Answer>>,
         asks: usize,
         add: impl FnOnce(&mut Call),
     ) {
@@ -132,7 +152,10 @@ async fn send(gathered: Arc<Gathered>, connection: Arc<Connection>) {
 
 impl Shared {
     async fn run(mut self, connection: Arc<Connection>) {
-        if self.waiting.iter().all(oneshot::Sender::is_closed) {
+        let has_left = |waiting: &Option<oneshot::Sender<Answer>>| {
+            waiting.as_ref().is_some_and(oneshot::Sender::is_closed)
+        };
+        if self.waiting.iter().all(has_left) {
             return;
         }
         let waiting = &mut self.waiting;
@@ -141,12 +164,12 @@ impl Shared {
         let tell_all = |answer| {
             let answers = call.read(&answer)?;
             for (waiting, answer) in waiting.drain(..).zip(answers) {
-                let _ = waiting.send(Ok(answer));
+                let _ = waiting.map(|waiting| waiting.send(Ok(answer)));
             }
             Some(())
         };
         if let Err(error) = connection.call(&call.command(), tell_all, self.deadline).await {
-            for waiting in self.waiting {
+            for waiting in self.waiting.into_iter().flatten() {
                 let _ = waiting.send(Err(error.clone()));
             }
         }

@@ -584,7 +584,7 @@ impl Watch {
 
     fn entries(self) -> Vec<(u64, u64)> {
         let lines = self.lines.lines().map_while(Result::ok);
-        let lines = lines.take_while(|line| !line.contains("the end"));
+        let lines = lines.take_while(|line| !line.contains("nothing-more-is-watched"));
         let added = lines.filter(|line| line.contains(" lua] \"ZADD\""));
         added
             .map(|line| {
@@ -634,7 +634,7 @@ async fn both_sides_together_never_take_more_than_the_rate() {
     }
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    server.run::<()>(&["SET", "the end", ""]);
+    server.run::<()>(&["SET", "nothing-more-is-watched", ""]);
     let mut entries = watch.entries();
     entries.sort_unstable();
     let sum: u64 = entries.iter().map(|(_, permits)| permits).sum();

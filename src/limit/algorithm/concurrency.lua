@@ -1,0 +1,8 @@
+-- The twin of `decide` in concurrency.rs. `figures` are limit and lease. In place of bytes there is the
+-- number of slots that are held. What is to be written is the end of the lease.
+
+local held = bytes or 0
+if held >= figures[1] then
+  return 1000000, 0, false -- GUESS
+end
+return 0, figures[1] - held - 1, false, now + figures[2], now + figures[2]

@@ -1,0 +1,49 @@
+-- The twin of `decide` in sliding_log.rs. `figures` are count and interval. In place of bytes there is
+-- what the caller has read off the list: { arrived, newest, room_at, used }, as in `State` there. What
+-- is to be written is the time at which as many entries are to be added as the request costs; behind
+-- `fresh_at` follows the clock by which they are made.
+
+local count, interval = figures[1], figures[2]
+
+-- follow
+local arrived, newest, room_at, used, moved = now, now, 0, 0, false
+if bytes then
+  arrived, newest, room_at, used = bytes[1], bytes[2], bytes[3], bytes[4]
+  local ahead = arrived - now
+  if ahead > 1000000 then -- STALE
+    arrived, newest, room_at, moved = now, newest - ahead, room_at - ahead, true
+  elseif ahead < 0 then
+    arrived = now
+    if newest < now then
+      newest = now
+    end
+  end
+end
+
+-- decide
+local untouched = count - used
+if newest > arrived or untouched < 0 then
+  untouched = 0
+end
+if cost > count then
+  return -1, untouched, moved
+end
+local turn, wait = newest, 0
+if room_at > turn then
+  turn = room_at
+end
+local lead = turn - arrived
+if lead > 0 then
+  wait = turn - now
+  if wait > patience or lead >= 2^32 then -- MOST_LEAD
+    return wait, untouched, moved
+  end
+  untouched = cost
+end
+
+-- fresh_at
+local fresh_at = turn + interval
+if fresh_at >= 2^53 then
+  fresh_at = 2^53 - 1
+end
+return wait, untouched > cost and untouched - cost or 0, moved, turn, fresh_at, arrived

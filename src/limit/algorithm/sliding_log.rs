@@ -1,0 +1,323 @@
+//! The sliding log: in no interval of the rate's length, wherever it starts, are more permits than the
+//! rate's count. (An interval holds its end and not its beginning.)
+//!
+//! There is one entry for each permit: the time at which its request goes. A request that has to wait
+//! has its entries in the future, and nobody goes before the newest entry there is. An entry also
+//! tells the clock by which it was made, so that a clock which stepped back is told from a place that
+//! is reserved.
+//!
+//! What a decision needs of the list is little, and that is the [`State`] here: [`Log::seen`] reads it
+//! for one request, [`decide`] says what is to be added, [`Log::write`] adds it. `sliding_log.lua` is
+//! the same decision for Redis, where the list is a sorted set.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::token_bucket::STALE;
+use super::{Difference, State as AnyState, Step, Want};
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::rate::{Cost, Rate};
+use crate::limit::time::Timestamp;
+
+/// The largest count of a rate: there is one entry for each permit.
+pub const MOST: u64 = 100_000;
+
+/// The figures of one sliding log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    rate: Rate,
+}
+
+impl Params {
+    /// `None` where the count is above [`MOST`].
+    pub fn new(rate: Rate) -> Option<Self> {
+        (rate.count() <= MOST).then_some(Self { rate })
+    }
+
+    /// How many permits an interval holds, and how long it is.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// More entries than this are not kept. Twice the count, so that what was used beyond it is not
+    /// forgiven when some of it is given back.
+    fn most(&self) -> u64 {
+        2 * self.rate.count()
+    }
+}
+
+/// What a request is to know of its list; and, once it is decided, what the list is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// By what clock the newest entry was made.
+    pub arrived: Timestamp,
+    /// The newest entry.
+    pub newest: Timestamp,
+    /// From when on the list has room for what the request costs.
+    pub room_at: Timestamp,
+    /// Entries in the interval that ends now.
+    pub used: u32,
+    /// So many entries are to be added, at `newest`.
+    pub added: u32,
+}
+
+impl State {
+    /// Of a list without entries.
+    pub fn of_none(now: Timestamp) -> Self {
+        Self { arrived: now, newest: now, room_at: Timestamp::MIN, used: 0, added: 0 }
+    }
+}
+
+/// What a request at `now` means to the list.
+pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) -> Step {
+    let (count, cost) = (params.rate.count(), want.cost.get());
+    let (state, kept) = follow(seen, now);
+    let held_back = state.newest > state.arrived;
+    let untouched = if held_back { 0 } else { count.saturating_sub(state.used.into()) };
+    let kept = kept.map(AnyState::SlidingLog);
+    if cost > count {
+        let decision = Decision { remaining: untouched, ..Decision::NEVER };
+        return Step { decision, untouched, taken: None, kept };
+    }
+    let turn = state.newest.max(state.room_at);
+    let lead = turn.micros_since(state.arrived);
+    let added = u32::try_from(cost).unwrap_or(u32::MAX);
+    let used = state.used.saturating_add(added);
+    let taken = Some(AnyState::SlidingLog(State { newest: turn, used, added, ..state }));
+    if lead == 0 {
+        // At the end of time, where no later one can be said, there may be less.
+        let remaining = untouched.saturating_sub(cost);
+        let decision = Decision { outcome: Outcome::Allow, remaining };
+        return Step { decision, untouched, taken, kept };
+    }
+    let wait = turn.micros_since(now);
+    let delay = Duration::from_micros(wait);
+    if want.patience.bears(wait) && lead <= MOST_LEAD {
+        let decision = Decision { outcome: Outcome::Delay(delay), remaining: 0 };
+        return Step { decision, untouched: 0, taken, kept };
+    }
+    let outcome = Outcome::Reject { retry_after: Some(delay) };
+    Step { decision: Decision { outcome, remaining: untouched }, untouched, taken: None, kept }
+}
+
+/// Places are reserved no further ahead than can be noted beside an entry: 71 minutes.
+const MOST_LEAD: u64 = u32::MAX as u64;
+
+/// The state as of `now`, or of its own clock where `now` is a little behind it. Where the clock has
+/// stepped back the state goes with it, and is to be kept.
+fn follow(seen: Option<State>, now: Timestamp) -> (State, Option<State>) {
+    let Some(state) = seen else { return (State::of_none(now), None) };
+    let ahead = state.arrived.micros_since(now);
+    if ahead > STALE {
+        let newest = earlier(state.newest, ahead);
+        let room_at = earlier(state.room_at, ahead);
+        let moved = State { arrived: now, newest, room_at, ..state };
+        return (moved, Some(moved));
+    }
+    let arrived = state.arrived.max(now);
+    (State { arrived, newest: state.newest.max(arrived), ..state }, None)
+}
+
+/// When no interval holds any of the entries.
+pub fn fresh_at(params: &Params, state: State) -> Timestamp {
+    state.newest.plus_micros(params.rate.interval())
+}
+
+/// Whether places are reserved, or more was used than there was.
+pub fn in_debt(params: &Params, state: State) -> bool {
+    u64::from(state.used) > params.rate.count() || state.newest > state.arrived
+}
+
+/// The entries of one bucket, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    runs: VecDeque<Run>,
+    permits: u64,
+}
+
+/// Permits of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    at: Timestamp,
+    /// By how many microseconds `at` was in the future.
+    lead: u32,
+    permits: u32,
+}
+
+impl Run {
+    fn arrived(&self) -> Timestamp {
+        earlier(self.at, self.lead.into())
+    }
+
+    fn order(&self) -> (Timestamp, Timestamp) {
+        (self.at, self.arrived())
+    }
+}
+
+impl Log {
+    /// What a request of this cost is to know; `None` of an empty list.
+    pub fn seen(&self, params: &Params, cost: Cost, now: Timestamp) -> Option<State> {
+        let newest = self.runs.back()?;
+        let arrived = newest.arrived();
+        let interval = params.rate.interval();
+        let base = arrived.max(now);
+        let gone: u64 = self.expired(params, base).map(|run| u64::from(run.permits)).sum();
+        // It fits once all but so many of the newest entries are out of the interval.
+        let others = params.rate.count().saturating_sub(cost.get());
+        let room_at = match self.permits.checked_sub(others + 1) {
+            Some(place) => self.at(place).plus_micros(interval),
+            None => Timestamp::MIN,
+        };
+        let used = u32::try_from(self.permits - gone).unwrap_or(u32::MAX);
+        Some(State { arrived, newest: newest.at, room_at, used, added: 0 })
+    }
+
+    /// Does what was decided: follows the clock, adds, and forgets what has left the interval.
+    pub fn write(&mut self, params: &Params, state: State) {
+        self.back_to(state.arrived);
+        let lead = u32::try_from(state.newest.micros_since(state.arrived)).unwrap_or(u32::MAX);
+        self.add(Run { at: state.newest, lead, permits: state.added });
+        self.forget(params, state.arrived);
+    }
+
+    /// Tells the list how much more, or less, a request used than it had taken. More counts from now
+    /// on, and may be above the count. Less takes away the newest entries there are. What is to be
+    /// known of the list then; `None` of an empty one.
+    pub fn settle(&mut self, params: &Params, used: Difference, now: Timestamp) -> Option<State> {
+        let arrived = self.runs.back().map_or(now, Run::arrived);
+        if arrived.micros_since(now) > STALE {
+            self.back_to(now);
+        }
+        let base = self.runs.back().map_or(now, |run| run.arrived().max(now));
+        match used {
+            Difference::More(permits) => {
+                let permits = u32::try_from(permits.min(params.most())).unwrap_or(u32::MAX);
+                self.add(Run { at: base, lead: 0, permits });
+            }
+            Difference::Less(permits) => self.remove_newest(permits),
+        }
+        self.forget(params, base);
+        self.seen(params, Cost::ONE, base)
+    }
+
+    /// Forgets what is in no interval that ends at `now` or later, and of the rest the oldest where
+    /// there is too much of it.
+    pub fn forget(&mut self, params: &Params, now: Timestamp) {
+        let runs = self.expired(params, now).count();
+        let gone: u64 = self.runs.drain(..runs).map(|run| u64::from(run.permits)).sum();
+        self.permits -= gone;
+        let mut excess = self.permits.saturating_sub(params.most());
+        self.permits -= excess;
+        while let Some(oldest) = self.runs.front_mut().filter(|_| excess > 0) {
+            excess = match excess.checked_sub(oldest.permits.into()) {
+                Some(rest) => {
+                    self.runs.pop_front();
+                    rest
+                }
+                None => {
+                    oldest.permits -= u32::try_from(excess).unwrap_or(u32::MAX);
+                    0
+                }
+            };
+        }
+        if self.runs.capacity() > 2 * self.runs.len() + SPARE {
+            self.runs.shrink_to(self.runs.len() + self.runs.len() / 4);
+        }
+    }
+
+    /// Each entry with the clock by which it was made, oldest first.
+    pub fn entries(&self) -> impl Iterator<Item = (Timestamp, Timestamp)> + '_ {
+        let each = |run: &Run| std::iter::repeat_n(run.order(), index(run.permits));
+        self.runs.iter().flat_map(each)
+    }
+
+    /// Bytes that the list holds besides itself.
+    pub fn bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Run>()
+    }
+
+    fn expired(&self, params: &Params, now: Timestamp) -> impl Iterator<Item = &Run> {
+        let interval = params.rate.interval();
+        let since = now.as_micros().checked_sub(interval);
+        self.runs.iter().take_while(move |run| since.is_some_and(|t| run.at.as_micros() <= t))
+    }
+
+    /// The entry that has so many before it.
+    fn at(&self, place: u64) -> Timestamp {
+        let mut before = 0;
+        let run = self.runs.iter().find(|run| {
+            before += u64::from(run.permits);
+            before > place
+        });
+        run.map_or(Timestamp::MIN, |run| run.at)
+    }
+
+    fn add(&mut self, run: Run) {
+        if run.permits == 0 {
+            return;
+        }
+        self.permits += u64::from(run.permits);
+        let place = match self.runs.back() {
+            Some(newest) if newest.order() > run.order() => {
+                self.runs.partition_point(|other| other.order() <= run.order())
+            }
+            _ => self.runs.len(),
+        };
+        if let Some(same) = place.checked_sub(1).and_then(|before| self.runs.get_mut(before))
+            && same.order() == run.order()
+        {
+            same.permits = same.permits.saturating_add(run.permits);
+            return;
+        }
+        if self.runs.len() == self.runs.capacity() {
+            // Doubling would leave a quarter of all lists' memory unused.
+            self.runs.reserve_exact(self.runs.len() / 4 + 1);
+        }
+        self.runs.insert(place, run);
+    }
+
+    fn remove_newest(&mut self, permits: u64) {
+        let mut left = permits.min(self.permits);
+        self.permits -= left;
+        while let Some(newest) = self.runs.back_mut().filter(|_| left > 0) {
+            left = match left.checked_sub(newest.permits.into()) {
+                Some(rest) => {
+                    self.runs.pop_back();
+                    rest
+                }
+                None => {
+                    newest.permits -= u32::try_from(left).unwrap_or(u32::MAX);
+                    0
+                }
+            };
+        }
+    }
+
+    /// Moves all entries so far back that the newest was made at `now`, as if no time had passed
+    /// since.
+    fn back_to(&mut self, now: Timestamp) {
+        let by = self.runs.back().map_or(0, |newest| newest.arrived().micros_since(now));
+        if by == 0 {
+            return;
+        }
+        self.runs.retain(|run| run.arrived().as_micros() >= by);
+        for run in &mut self.runs {
+            run.at = earlier(run.at, by);
+        }
+        self.permits = self.runs.iter().map(|run| u64::from(run.permits)).sum();
+    }
+}
+
+/// So many places for entries may be unused whatever the list's length.
+const SPARE: usize = 8;
+
+fn earlier(time: Timestamp, micros: u64) -> Timestamp {
+    Timestamp::from_micros(time.as_micros().saturating_sub(micros)).unwrap_or(Timestamp::MIN)
+}
+
+fn index(permits: u32) -> usize {
+    usize::try_from(permits).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+use super::*;
+use crate::limit::patience::Patience;
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000;
+
+fn params(count: u64, interval: u64) -> Params {
+    Params::new(Rate::new(count, interval).unwrap()).unwrap()
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+fn want(cost: u64, patience: u64) -> Want {
+    let patience = Patience::of(Duration::from_micros(patience));
+    Want { cost: Cost::new(cost).unwrap(), patience }
+}
+
+/// Asks, and writes what is to be written, as a store does.
+fn ask(log: &mut Log, params: &Params, want: Want, now: u64) -> Decision {
+    let step = decide(params, log.seen(params, want.cost, at(now)), want, at(now));
+    if let Some(AnyState::SlidingLog(state)) = step.taken.or(step.kept) {
+        log.write(params, state);
+    }
+    step.decision
+}
+
+fn passes(log: &mut Log, params: &Params, cost: u64, now: u64) -> bool {
+    ask(log, params, want(cost, 0), now).outcome.passes()
+}
+
+#[test]
+fn a_permit_comes_back_one_interval_after_it_was_used() {
+    let (mut log, figures) = (Log::default(), params(2, SECOND));
+    let said: Vec<_> = [0, 400_000, 400_001, 999_999, 1_000_000, 1_399_999, 1_400_000]
+        .map(|now| passes(&mut log, &figures, 1, now))
+        .into();
+    assert_eq!(said, [true, true, false, false, true, false, true]);
+}
+
+#[test]
+fn what_remains_and_when_it_fits() {
+    let (mut log, figures) = (Log::default(), params(5, 10 * SECOND));
+    for (now, cost, outcome, remaining) in [
+        (0, 2, Outcome::Allow, 3),
+        (SECOND, 1, Outcome::Allow, 2),
+        (2 * SECOND, 3, Outcome::Reject { retry_after: Some(Duration::from_secs(8)) }, 2),
+        (2 * SECOND, 5, Outcome::Reject { retry_after: Some(Duration::from_secs(9)) }, 2),
+        (2 * SECOND, 6, Outcome::Reject { retry_after: None }, 2),
+        (10 * SECOND, 4, Outcome::Allow, 0),
+    ] {
+        let said = ask(&mut log, &figures, want(cost, 0), now);
+        assert_eq!(said, Decision { outcome, remaining }, "{cost} at {now}");
+    }
+}
+
+#[test]
+fn places_are_reserved_in_the_order_of_arrival() {
+    let (mut log, figures) = (Log::default(), params(2, 10 * SECOND));
+    let mut held = |now, cost| ask(&mut log, &figures, want(cost, 60 * SECOND), now).outcome;
+    let delay = |seconds| Outcome::Delay(Duration::from_secs(seconds));
+    assert_eq!(held(0, 1), Outcome::Allow);
+    assert_eq!(held(SECOND, 2), delay(9), "both must be out");
+    assert_eq!(held(2 * SECOND, 1), delay(18), "behind the one that came before");
+    assert_eq!(held(2 * SECOND, 1), delay(18));
+    let beyond = ask(&mut log, &figures, want(1, 10 * SECOND), 2 * SECOND);
+    let retry_after = Some(Duration::from_secs(28));
+    assert_eq!(beyond, Decision { outcome: Outcome::Reject { retry_after }, remaining: 0 });
+    assert!(passes(&mut log, &figures, 1, 30 * SECOND));
+}
+
+#[test]
+fn a_small_request_does_not_pass_one_that_waits() {
+    let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
+    assert!(passes(&mut log, &figures, 2, 0));
+    ask(&mut log, &figures, want(3, 60 * SECOND), SECOND);
+    let small = ask(&mut log, &figures, want(1, 0), SECOND);
+    let retry_after = Some(Duration::from_secs(19));
+    assert_eq!(small.outcome, Outcome::Reject { retry_after });
+}
+
+#[test]
+fn what_was_used_more_counts_and_what_was_used_less_does_not() {
+    let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
+    assert!(passes(&mut log, &figures, 1, 0));
+    let state = log.settle(&figures, Difference::More(4), at(SECOND)).unwrap();
+    assert_eq!(state.used, 5);
+    assert!(in_debt(&figures, state));
+    assert_eq!(fresh_at(&figures, state), at(11 * SECOND));
+    assert!(!passes(&mut log, &figures, 1, 10 * SECOND));
+    log.settle(&figures, Difference::Less(3), at(2 * SECOND));
+    let times: Vec<_> = log.entries().map(|(at, _)| at.as_micros()).collect();
+    assert_eq!(times, [0, SECOND], "the newest went");
+    assert!(passes(&mut log, &figures, 1, 2 * SECOND));
+    assert_eq!(log.settle(&figures, Difference::Less(9), at(2 * SECOND)), None);
+    assert_eq!(log, Log::default());
+}
+
+#[test]
+fn what_was_used_more_than_can_be_kept_is_bounded() {
+    let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
+    for now in 0..10 {
+        log.settle(&figures, Difference::More(1 << 50), at(now));
+        assert_eq!(log.entries().count(), 6);
+    }
+    assert!(log.entries().all(|(time, _)| time == at(9)), "the oldest went");
+}
+
+#[test]
+fn a_clock_that_steps_back_gives_nothing_and_holds_nothing_up() {
+    let (mut log, figures) = (Log::default(), params(2, 10 * SECOND));
+    let hour = 3_600 * SECOND;
+    assert!(passes(&mut log, &figures, 1, hour));
+    assert!(passes(&mut log, &figures, 1, hour + 4 * SECOND));
+    let said = ask(&mut log, &figures, want(1, 0), 60 * SECOND);
+    // Six seconds after the newest, wherever the clock stands.
+    let retry_after = Some(Duration::from_secs(6));
+    assert_eq!(said, Decision { outcome: Outcome::Reject { retry_after }, remaining: 0 });
+    assert!(!passes(&mut log, &figures, 1, 66 * SECOND - 1));
+    assert!(passes(&mut log, &figures, 1, 66 * SECOND));
+}
+
+#[test]
+fn other_figures_go_on_from_what_was_used() {
+    let mut log = Log::default();
+    let minute = 60 * SECOND;
+    assert!((0..4).all(|n| passes(&mut log, &params(5, minute), 1, n)));
+    assert!(!passes(&mut log, &params(2, minute), 1, 10));
+    assert!(passes(&mut log, &params(6, minute), 2, 10));
+    assert!(!passes(&mut log, &params(6, minute), 1, 10));
+    assert!(passes(&mut log, &params(6, 5), 1, 11), "a shorter interval");
+}
+
+#[test]
+fn no_more_permits_than_can_be_kept() {
+    assert!(Params::new(Rate::new(MOST, SECOND).unwrap()).is_some());
+    assert!(Params::new(Rate::new(MOST + 1, SECOND).unwrap()).is_none());
+}
+
+#[test]
+fn a_list_is_compact_and_gives_memory_back() {
+    let (mut log, figures) = (Log::default(), params(1_000, SECOND));
+    for now in 0..1_000 {
+        assert!(passes(&mut log, &figures, 1, now));
+    }
+    assert!(log.bytes() <= 20 * 1_000, "{}", log.bytes());
+    assert!(passes(&mut log, &figures, 1, 10 * SECOND));
+    assert!(log.bytes() <= 16 * 20, "{}", log.bytes());
+    let mut together = Log::default();
+    assert!(passes(&mut together, &figures, 1_000, 0));
+    assert!(together.bytes() <= 16, "of one moment: {}", together.bytes());
+}
+
+/// A request of a history: how long after the last, its cost, its patience.
+fn any_requests() -> impl Strategy<Value = Vec<(i64, u64, u64)>> {
+    let gap = prop_oneof![3 => Just(0), 4 => 0_i64..30, 1 => 0_i64..300];
+    let patience = prop_oneof![3 => Just(0), 2 => 0_u64..200];
+    prop::collection::vec((gap, 1_u64..6, patience), 1..120)
+}
+
+/// Whether so many more would be too many in the interval that ends then.
+fn fits(permits: &[u64], count: u64, interval: u64, cost: u64, time: u64) -> bool {
+    let inside = permits.iter().filter(|at| **at <= time && **at + interval > time).count();
+    u64::try_from(inside).unwrap() + cost <= count
+}
+
+/// Every interval that ends with a permit, and so every one there is.
+fn most_in_an_interval(permits: &[u64], interval: u64) -> usize {
+    let inside =
+        |end: &u64| permits.iter().filter(|at| *at <= end && **at + interval > *end).count();
+    permits.iter().map(inside).max().unwrap_or(0)
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_count(
+        (count, interval) in (1_u64..8, 1_u64..100),
+        requests in any_requests(),
+    ) {
+        let figures = params(count, interval);
+        let (mut log, mut permits, mut now) = (Log::default(), Vec::new(), 1_000_u64);
+        for (gap, cost, patience) in requests {
+            now += gap.unsigned_abs();
+            let newest = permits.iter().copied().max().unwrap_or(0).max(now);
+            let turn = (cost <= count).then(|| {
+                (newest..).find(|time| fits(&permits, count, interval, cost, *time)).unwrap()
+            });
+            let outcome = ask(&mut log, &figures, want(cost, patience), now).outcome;
+            let expected = match turn.map(|turn| turn - now) {
+                None => Outcome::Reject { retry_after: None },
+                Some(0) => Outcome::Allow,
+                Some(wait) if wait <= patience => Outcome::Delay(Duration::from_micros(wait)),
+                Some(wait) => Outcome::Reject { retry_after: Some(Duration::from_micros(wait)) },
+            };
+            prop_assert_eq!(outcome, expected, "cost {} at {}", cost, now);
+            if outcome.passes() {
+                permits.extend((0..cost).map(|_| turn.unwrap()));
+            }
+            prop_assert!(log.entries().count() <= usize::try_from(2 * count).unwrap());
+        }
+        prop_assert!(most_in_an_interval(&permits, interval) <= usize::try_from(count).unwrap());
+    }
+
+    /// Counted by a clock that stands still while the other one steps back.
+    #[test]
+    fn a_clock_that_steps_back_never_gives_tokens(
+        (count, interval) in (1_u64..5, 1_u64..5_000_000),
+        moves in prop::collection::vec((-3_000_000_i64..2_000_000, 1_u64..3, 0_u64..3_000_000), 1..80),
+    ) {
+        let figures = params(count, interval);
+        let (mut log, mut permits) = (Log::default(), Vec::new());
+        let (mut now, mut lost, mut last) = (1_u64 << 40, 0, 0);
+        for (step, cost, patience) in moves {
+            now = now.saturating_add_signed(step);
+            if last > now + STALE {
+                lost += last - now;
+                last = now;
+            }
+            let outcome = ask(&mut log, &figures, want(cost, patience), now).outcome;
+            if !outcome.passes() {
+                continue;
+            }
+            let gone = match outcome {
+                Outcome::Delay(wait) => now + u64::try_from(wait.as_micros()).unwrap(),
+                _ => now.max(last),
+            };
+            last = now.max(last);
+            permits.extend((0..cost).map(|_| gone + lost));
+        }
+        prop_assert!(most_in_an_interval(&permits, interval) <= usize::try_from(count).unwrap());
+    }
+
+    #[test]
+    fn the_promised_wait_is_exact(
+        (count, interval) in (1_u64..8, 1_u64..100),
+        requests in any_requests(),
+        cost in 1_u64..8,
+        behind in 0_u64..STALE,
+    ) {
+        let figures = params(count, interval);
+        let (mut log, mut now) = (Log::default(), 2 * SECOND);
+        for (gap, cost, patience) in requests {
+            now += gap.unsigned_abs();
+            ask(&mut log, &figures, want(cost, patience), now);
+        }
+        now -= behind;
+        let said = ask(&mut log.clone(), &figures, want(cost, 0), now).outcome;
+        if let Outcome::Reject { retry_after: Some(wait) } = said {
+            let then = now + u64::try_from(wait.as_micros()).unwrap();
+            let at_once = |now| ask(&mut log.clone(), &figures, want(cost, 0), now).outcome;
+            prop_assert_eq!(at_once(then), Outcome::Allow);
+            prop_assert_ne!(at_once(then - 1), Outcome::Allow);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The slots that a worker's requests hold in Redis, each under a lease that is renewed while it is held.
+//!
+//! A slot is named before it is asked for, so that it can be given back even where nobody ever heard
+//! whether it was taken. What is given back and what is renewed joins the worker's other calls, and
+//! nobody waits for it: where Redis does not hear it the lease ends by itself.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use super::call::{Holder, Verb};
+use super::queue::Teller;
+use crate::limit::algorithm::{Algorithm, Difference};
+use crate::limit::decide::Ask;
+use crate::store::Shared;
+
+/// A lease is renewed so many times before it would end.
+const RENEWALS: u32 = 3;
+
+/// A worker's slots.
+pub(super) struct Leases {
+    table: Arc<Table>,
+    keeper: JoinHandle<()>,
+}
+
+struct Table {
+    worker: u64,
+    slots: Mutex<Slots>,
+    /// Something is to be renewed sooner than the keeper would look.
+    sooner: Notify,
+    teller: Teller,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Slots {
+    named: u64,
+    held: HashMap<u64, Kept>,
+    /// When the keeper looks next.
+    look: Option<Instant>,
+}
+
+/// A slot that is held, with what Redis is to be told of it.
+struct Kept {
+    name: Vec<u8>,
+    ask: Ask,
+    due: Instant,
+}
+
+impl Leases {
+    /// Begins to renew. Must be called within the worker's runtime.
+    pub(super) fn keep(teller: Teller, shared: Arc<Shared>) -> Self {
+        // Seeded by the system, anew for each worker of each process.
+        let worker = RandomState::new().hash_one("worker") >> 11;
+        let slots = Mutex::default();
+        let table = Arc::new(Table { worker, slots, sooner: Notify::new(), teller, shared });
+        let keeper = tokio::spawn(renew(Arc::clone(&table)));
+        Self { table, keeper }
+    }
+
+    /// Names a slot that is about to be asked for.
+    pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> Lease {
+        let mut slots = self.table.slots();
+        slots.named += 1;
+        let holder = Holder { worker: self.table.worker, request: slots.named };
+        Lease { table: Arc::clone(&self.table), holder, told: Some((name, *ask)) }
+    }
+}
+
+impl Drop for Leases {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// A slot that may be taken or is; given back when it is dropped.
+pub(in crate::store) struct Lease {
+    table: Arc<Table>,
+    holder: Holder,
+    /// What Redis is to be told at the end; `None` where it is in the table, or nothing was taken.
+    told: Option<(Vec<u8>, Ask)>,
+}
+
+impl Lease {
+    pub(super) fn holder(&self) -> Holder {
+        self.holder
+    }
+
+    /// It was taken: from now on it is renewed.
+    pub(in crate::store) fn taken(&mut self) {
+        let Some((name, ask)) = self.told.take() else { return };
+        let due = Instant::now() + pause(&ask);
+        let mut slots = self.table.slots();
+        slots.held.insert(self.holder.request, Kept { name, ask, due });
+        if slots.look.is_none_or(|look| due < look) {
+            slots.look = Some(due);
+            self.table.sooner.notify_one();
+        }
+    }
+
+    /// It was not taken: there is nothing to give back.
+    pub(in crate::store) fn refused(&mut self) {
+        self.told = None;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let kept = self.table.slots().held.remove(&self.holder.request);
+        let told = kept.map(|kept| (kept.name, kept.ask)).or(self.told.take());
+        if let Some((name, ask)) = told {
+            self.table.tell(self.holder, &ask, Difference::Less(1), &name);
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lease").field(&self.holder).finish()
+    }
+}
+
+impl Table {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, holder: Holder, ask: &Ask, used: Difference, name: &[u8]) {
+        let deadline = Instant::now() + self.shared.timeout();
+        self.teller.tell(deadline, |call| {
+            call.ask_for(Some(holder), Verb::Settle(used), ask, |key| key.extend_from_slice(name));
+        });
+    }
+
+    /// Renews what is due, and says when to look again.
+    fn renew(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut slots = self.slots();
+        for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| kept.due <= now) {
+            kept.due = now + pause(&kept.ask);
+            let holder = Holder { worker: self.worker, request: *request };
+            self.tell(holder, &kept.ask, Difference::More(1), &kept.name);
+        }
+        slots.look = slots.held.values().map(|kept| kept.due).min();
+        slots.look
+    }
+}
+
+async fn renew(table: Arc<Table>) {
+    loop {
+        match table.renew() {
+            None => table.sooner.notified().await,
+            Some(look) => tokio::select! {
+                () = sleep_until(look) => {}
+                () = table.sooner.notified() => {}
+            },
+        }
+    }
+}
+
+/// Between two renewals.
+fn pause(ask: &Ask) -> Duration {
+    match ask.algorithm {
+        Algorithm::Concurrency(params) => params.lease() / RENEWALS,
+        _ => Duration::MAX / RENEWALS,
+    }
+}

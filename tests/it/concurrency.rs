@@ -1,0 +1,293 @@
+//! `algorithm = "concurrency"`: slots are held until a response ends, however it does.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use crate::support::PATIENCE;
+use crate::support::client::{Connection, get};
+use crate::support::redis::RedisServer;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, ok, read_head};
+use crate::support::wait_until;
+
+/// An API that does as the path says, until its client has gone. The other end hears of each request
+/// that it does not answer in full.
+fn api() -> (Upstream, Receiver<()>) {
+    let (tell, told) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while let Some(got) = read_head(&mut reader) {
+            let head = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.";
+            let _ = match got.path() {
+                "/silent" => Ok(()),
+                "/half" => stream.write_all(head),
+                "/broken" => {
+                    let _ = stream.write_all(head);
+                    return;
+                }
+                "/upgrade" => stream.write_all(
+                    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
+                      upgrade: chat\r\n\r\nhello",
+                ),
+                path => {
+                    if stream.write_all(&ok(path)).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let _ = tell.send(());
+            while matches!(reader.read(&mut [0; 100]), Ok(1..)) {}
+            return;
+        }
+    });
+    (api, told)
+}
+
+/// With one worker, what is given back reaches Redis before what is asked next.
+fn config(api: &Upstream, store: &str, limit: u64) -> String {
+    format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{store}\n\
+         [upstreams.api]\nservers = [\"{}\"]\n\
+         [limits.slots]\nalgorithm = \"concurrency\"\nlimit = {limit}\nlease = \"1s\"\n\
+         [limits.tokens]\nrate = \"1000/h\"\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"slots\", \"tokens\"]\n",
+        api.url()
+    )
+}
+
+fn redis(server: &RedisServer) -> String {
+    format!("[store]\nurl = \"{}\"\ntimeout = \"20s\"\n", server.url())
+}
+
+const HALF: &str = "GET /half HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// A client whose request is under way.
+fn holding(proxy: &Tidegate, told: &Receiver<()>, request: &str) -> Connection {
+    let mut client = Connection::open(proxy.address);
+    client.send(request);
+    told.recv_timeout(PATIENCE).expect(request);
+    client
+}
+
+fn is_free(proxy: &Tidegate) -> bool {
+    get(proxy.address, "/", &[]).status == 200
+}
+
+fn a_slot_is_free_however_a_response_ends(store: &str) {
+    let (api, told) = api();
+    let proxy = Tidegate::start(&config(&api, store, 1));
+    let upgrade =
+        "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n";
+    for request in [
+        "GET /silent HTTP/1.1\r\nhost: a\r\n\r\n",
+        HALF,
+        "POST /silent HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf",
+        upgrade,
+    ] {
+        let client = holding(&proxy, &told, request);
+        assert_eq!(get(proxy.address, "/", &[]).status, 429, "{request}");
+        drop(client);
+        wait_until(request, || is_free(&proxy));
+    }
+    let mut client = Connection::open(proxy.address);
+    client.send("GET /broken HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.rest();
+    wait_until("the API broke off", || is_free(&proxy));
+    let mut client = Connection::open(proxy.address);
+    for turn in 0..50 {
+        assert_eq!(client.get("/", &[]).status, 200, "one after the other: {turn}");
+    }
+}
+
+#[test]
+fn a_slot_of_the_process_is_free_however_a_response_ends() {
+    a_slot_is_free_however_a_response_ends("");
+}
+
+#[test]
+fn a_slot_in_redis_is_free_however_a_response_ends() {
+    let server = RedisServer::start();
+    a_slot_is_free_however_a_response_ends(&redis(&server));
+}
+
+#[test]
+fn a_refused_client_is_told() {
+    let (api, told) = api();
+    let proxy = Tidegate::start(&config(&api, "", 1));
+    let reply = get(proxy.address, "/", &[]);
+    let policy = "\"slots\";q=1;qu=\"concurrent-requests\", \"tokens\";q=1000;w=3600";
+    assert_eq!(reply.header("ratelimit-policy").unwrap(), policy);
+    assert_eq!(reply.header("ratelimit").unwrap(), "\"slots\";r=0, \"tokens\";r=999;t=3600");
+    let client = holding(&proxy, &told, HALF);
+    let reply = get(proxy.address, "/", &[]);
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1".to_owned())));
+    let said = reply.header("ratelimit").unwrap();
+    assert!(said.starts_with("\"slots\";r=0;t=1, "), "{said}");
+    let left = |reply: &crate::support::client::Reply| {
+        let said = reply.header("ratelimit").unwrap();
+        said.rsplit(";r=").next().unwrap().split(';').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = left(&reply);
+    let again = get(proxy.address, "/", &[]);
+    assert!(left(&again) >= before, "a refusal takes no tokens");
+    drop(client);
+}
+
+#[test]
+fn a_reload_goes_on_from_what_is_held() {
+    let (api, told) = api();
+    let proxy = Tidegate::start(&config(&api, "", 1));
+    let client = holding(&proxy, &told, HALF);
+    proxy.reload(&config(&api, "", 2));
+    wait_until("there are two", || is_free(&proxy));
+    let other = holding(&proxy, &told, HALF);
+    proxy.reload(&config(&api, "", 1));
+    proxy.log.wait("config reloaded", |line| line.to_string().contains("limit 2 -> 1"));
+    drop(other);
+    // One is held, of one.
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    drop(client);
+    wait_until("both are free", || is_free(&proxy));
+}
+
+#[test]
+fn a_killed_proxys_slots_are_free_after_the_lease() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let mut killed = Tidegate::start(&config(&api, &redis(&server), 1));
+    let other = Tidegate::start(&config(&api, &redis(&server), 1));
+    let _client = holding(&killed, &told, HALF);
+    assert_eq!(server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]), 1);
+    killed.signal("KILL");
+    killed.wait();
+    wait_until("its lease has ended", || is_free(&other));
+}
+
+#[test]
+fn a_download_longer_than_the_lease_keeps_its_slot() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let proxy = Tidegate::start(&config(&api, &redis(&server), 1));
+    let other = Tidegate::start(&config(&api, &redis(&server), 1));
+    let client = holding(&proxy, &told, HALF);
+    // Two leases and a half.
+    for turn in 0..50 {
+        assert_eq!(get(other.address, "/", &[]).status, 429, "look {turn}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let expiry: u64 = server.run(&["PTTL", "tidegate:slots:concurrency"]);
+    assert!(expiry <= 1_001, "{expiry}");
+    drop(client);
+    wait_until("it has ended", || is_free(&other));
+}
+
+#[test]
+fn several_proxies_together_never_let_too_many_through() {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (now.clone(), most.clone());
+    let api = Upstream::answering(move |_| {
+        let under_way = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
+        counts.1.fetch_max(under_way, Ordering::SeqCst);
+        std::thread::yield_now();
+        counts.0.fetch_sub(1, Ordering::SeqCst);
+        ok("done")
+    });
+    let server = RedisServer::start();
+    let file = config(&api, &redis(&server), 3);
+    let proxies = [Tidegate::start(&file), Tidegate::start(&file)];
+    let passed = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for n in 0..12 {
+            let (address, passed) = (proxies[n % 2].address, &passed);
+            scope.spawn(move || {
+                for _ in 0..30 {
+                    let status = get(address, "/", &[]).status;
+                    assert!(matches!(status, 200 | 429), "{status}");
+                    passed.fetch_add(usize::from(status == 200), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(passed.into_inner() > 0);
+    let most = most.load(Ordering::SeqCst);
+    assert!(most <= 3, "{most} at once");
+    wait_until("all are given back", || {
+        server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]) == 0
+    });
+}
+
+#[test]
+fn without_redis_a_process_has_slots_of_its_own() {
+    let (mut server, (api, told)) = (RedisServer::start(), api());
+    let store = redis(&server).replace("20s", "200ms");
+    let proxy = Tidegate::start(&config(&api, &store, 1));
+    let there = holding(&proxy, &told, HALF);
+    server.kill();
+    wait_until("the process decides", || is_free(&proxy));
+    let here = holding(&proxy, &told, HALF);
+    drop(there);
+    assert_eq!(get(proxy.address, "/", &[]).status, 429, "given back where it was taken");
+    drop(here);
+    wait_until("it is free here", || is_free(&proxy));
+}
+
+#[test]
+fn a_drain_lets_slots_be_given_back() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let mut proxy = Tidegate::start(&config(&api, &redis(&server), 1));
+    let other = Tidegate::start(&config(&api, &redis(&server), 1));
+    let client = holding(&proxy, &told, HALF);
+    proxy.signal("TERM");
+    proxy.log.wait("draining", |_| true);
+    assert_eq!(get(other.address, "/", &[]).status, 429, "it is under way");
+    drop(client);
+    assert!(proxy.wait().success());
+    wait_until("it is free", || is_free(&other));
+}
+
+#[test]
+fn of_scope_node_each_process_has_its_own() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let file = config(&api, &redis(&server), 1).replace("lease =", "scope = \"node\"\nlease =");
+    let (proxy, other) = (Tidegate::start(&file), Tidegate::start(&file));
+    let client = holding(&proxy, &told, HALF);
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    assert_eq!(get(other.address, "/", &[]).status, 200);
+    drop(client);
+    wait_until("it has ended", || is_free(&proxy));
+}
+
+/// A request that waits for another limit holds its slot meanwhile.
+fn a_slot_is_free_when_a_held_client_leaves(store: &str) {
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[admin]\nlisten = \"LISTEN\"\n{store}\n\
+         [limits.slots]\nalgorithm = \"concurrency\"\nlimit = 2\n\
+         [limits.turns]\nkey = [\"header:x-turn\"]\nmissing = \"skip\"\nrate = \"1/h\"\nwait = \"2h\"\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nlimits = [\"slots\", \"turns\"]\n\
+         respond = {{ status = 200 }}\n"
+    ));
+    let turn = "GET / HTTP/1.1\r\nhost: a\r\nx-turn: a\r\n\r\n";
+    let left = || {
+        let reply = get(proxy.address, "/", &[]);
+        reply.header("ratelimit")
+    };
+    assert_eq!(get(proxy.address, "/", &[("x-turn", "a")]).status, 200);
+    wait_until("its slot is free", || left().as_deref() == Some("\"slots\";r=1"));
+    let mut held = Connection::open(proxy.address);
+    held.send(turn);
+    wait_until("it is held", || left().as_deref() == Some("\"slots\";r=0"));
+    drop(held);
+    wait_until("it has left", || left().as_deref() == Some("\"slots\";r=1"));
+}
+
+#[test]
+fn a_slot_of_the_process_is_free_when_a_held_client_leaves() {
+    a_slot_is_free_when_a_held_client_leaves("");
+}
+
+#[test]
+fn a_slot_in_redis_is_free_when_a_held_client_leaves() {
+    a_slot_is_free_when_a_held_client_leaves(&redis(&RedisServer::start()));
+}
