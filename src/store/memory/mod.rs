@@ -4,6 +4,7 @@
 //! several shards their locks are taken in ascending order, and the one of the shared buckets last.
 
 mod blocks;
+mod packed;
 mod shard;
 
 use std::collections::HashMap;

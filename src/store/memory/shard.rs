@@ -9,6 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 use hashbrown::HashTable;
 
 use super::blocks::Blocks;
+use super::packed::Packed;
 use crate::limit::algorithm::State;
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::time::Timestamp;
@@ -51,7 +52,7 @@ impl Due {
 struct Entry {
     identity: Identity,
     due: Due,
-    state: State,
+    state: Packed,
 }
 
 /// The order in which buckets go: the closest to full first. The identity makes it total.
@@ -76,12 +77,12 @@ const LAST: Rank = (u64::MAX, Identity { shard: u64::MAX, place: u64::MAX });
 
 impl Shard {
     pub(super) fn state(&self, identity: Identity) -> Option<State> {
-        Some(self.entries.get(self.find(identity)?)?.state)
+        Some(self.entries.get(self.find(identity)?)?.state.state())
     }
 
     /// Keeps a state in place of the bucket's former one.
     pub(super) fn put(&mut self, identity: Identity, state: State, due: Due) {
-        let entry = Entry { identity, due, state };
+        let entry = Entry { identity, due, state: Packed::of(state) };
         match self.find(identity).and_then(|place| self.entries.get_mut(place)) {
             Some(known) => *known = entry,
             None => self.insert(entry),
@@ -111,7 +112,7 @@ impl Shard {
         let found = places.find_entry(identity.place, |place| is(entries, *place, identity));
         let Ok(found) = found else { return false };
         let (place, _) = found.remove();
-        if let Some(Entry { state: State::SlidingLog(_), .. }) = entries.get(index(place)) {
+        if entries.get(index(place)).is_some_and(|entry| entry.state.is_log()) {
             logs.remove(&identity);
         }
         let last = entries.len() - 1;

@@ -270,7 +270,7 @@ fn log(cost: u64) -> Ask {
 
 #[test]
 fn a_bucket_is_no_larger_for_those_that_are_lists() {
-    assert_eq!(size_of::<State>(), 40);
+    assert_eq!(size_of::<super::packed::Packed>(), 32);
 }
 
 #[test]

@@ -1,0 +1,121 @@
+//! A bucket's state in four words. A word of its own for its kind, as the type has it, would cost eight
+//! bytes for each of a million buckets.
+
+use crate::limit::algorithm::{
+    State, concurrency, fixed_window, sliding_log, sliding_window, token_bucket,
+};
+use crate::limit::time::Timestamp;
+
+/// Three figures, and a time with the state's kind above it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packed {
+    figures: [u64; 3],
+    timed: u64,
+}
+
+/// A time is below 2^53, so the kind has the highest byte.
+const KIND: u32 = 56;
+
+const TOKEN_BUCKET: u64 = 0;
+const LEAKY_BUCKET: u64 = 1;
+const FIXED_WINDOW: u64 = 2;
+const SLIDING_WINDOW: u64 = 3;
+const SLIDING_LOG: u64 = 4;
+const CONCURRENCY: u64 = 5;
+const REDISSON: u64 = 6;
+
+impl Packed {
+    pub(super) fn of(state: State) -> Self {
+        let bucket =
+            |state: token_bucket::State| (state.at, [state.missing, state.rest, state.period]);
+        let (kind, (time, figures)) = match state {
+            State::TokenBucket(state) => (TOKEN_BUCKET, bucket(state)),
+            State::LeakyBucket(state) => (LEAKY_BUCKET, bucket(state)),
+            State::Redisson(state) => (REDISSON, bucket(state)),
+            State::FixedWindow(state) => (FIXED_WINDOW, (state.start, [state.used, 0, 0])),
+            State::SlidingWindow(state) => {
+                (SLIDING_WINDOW, (state.start, [state.previous, state.current, state.next]))
+            }
+            State::SlidingLog(state) => {
+                let counts = u64::from(state.used) << 32 | u64::from(state.added);
+                let (newest, room_at) = (state.newest.as_micros(), state.room_at.as_micros());
+                (SLIDING_LOG, (state.arrived, [newest, room_at, counts]))
+            }
+            State::Concurrency(state) => (CONCURRENCY, (Timestamp::MIN, [state.held, 0, 0])),
+        };
+        Self { figures, timed: time.as_micros() | kind << KIND }
+    }
+
+    pub(super) fn state(self) -> State {
+        let [first, second, third] = self.figures;
+        let time = at(self.timed & !(u64::MAX << KIND));
+        let bucket = token_bucket::State { missing: first, rest: second, period: third, at: time };
+        match self.timed >> KIND {
+            LEAKY_BUCKET => State::LeakyBucket(bucket),
+            REDISSON => State::Redisson(bucket),
+            FIXED_WINDOW => State::FixedWindow(fixed_window::State { start: time, used: first }),
+            SLIDING_WINDOW => State::SlidingWindow(sliding_window::State {
+                start: time,
+                previous: first,
+                current: second,
+                next: third,
+            }),
+            SLIDING_LOG => {
+                let half =
+                    |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+                State::SlidingLog(sliding_log::State {
+                    arrived: time,
+                    newest: at(first),
+                    room_at: at(second),
+                    used: half(third >> 32),
+                    added: half(third),
+                })
+            }
+            CONCURRENCY => State::Concurrency(concurrency::State { held: first }),
+            // The only one left; nothing else is packed.
+            _ => State::TokenBucket(bucket),
+        }
+    }
+
+    /// Whether a list belongs to it.
+    pub(super) fn is_log(self) -> bool {
+        self.timed >> KIND == SLIDING_LOG
+    }
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_state_is_the_same_again(
+            words in any::<[u64; 3]>(),
+            times in prop::array::uniform3(0..1_u64 << 53),
+            counts in any::<[u32; 2]>(),
+        ) {
+            let [start, newest, room_at] = times.map(at);
+            let bucket =
+                token_bucket::State { missing: words[0], rest: words[1], period: words[2], at: start };
+            let [previous, current, next] = words;
+            let [used, added] = counts;
+            for state in [
+                State::TokenBucket(bucket),
+                State::LeakyBucket(bucket),
+                State::Redisson(bucket),
+                State::FixedWindow(fixed_window::State { start, used: words[0] }),
+                State::SlidingWindow(sliding_window::State { start, previous, current, next }),
+                State::SlidingLog(sliding_log::State { arrived: start, newest, room_at, used, added }),
+                State::Concurrency(concurrency::State { held: words[0] }),
+            ] {
+                prop_assert_eq!(Packed::of(state).state(), state);
+                prop_assert_eq!(Packed::of(state).is_log(), matches!(state, State::SlidingLog(_)));
+            }
+        }
+    }
+}
