@@ -15,12 +15,11 @@
 //!
 //! # A request's walk
 //! `proxy::serve` accepts a connection on one worker; `proxy::exchange` reads its requests (with
-//! `http1`) and hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the route, the client's address, the time. Then
-//! `Throttle::admit` reads one key for each limit and asks the store once, and holds what passes only after
-//! a wait; what passes is sent by
-//! `Upstream::send`, and its answer flows back through `proxy::body`, whose end counts and logs the
-//! request. Whatever stops it on the way is a `proxy::refusal`, which `proxy::answer` turns into a
-//! response.
+//! `http1`) and hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
+//! route, the client's address, the time. Then `Throttle::admit` reads one key for each limit and asks the
+//! store once, and holds what passes only after a wait; what passes is sent by `Upstream::send`, and its
+//! answer flows back through `proxy::body`, whose end settles, counts and logs the request. Whatever stops
+//! it on the way is a `proxy::refusal`, which `proxy::answer` turns into a response.
 
 pub mod admin;
 pub mod cli;
