@@ -216,8 +216,9 @@ pub fn write_last_chunk(out: &mut Vec<u8>, frame: &BodyFrame, trailers: Option<&
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a field means the same behind a body (RFC 9110, 6.5.1).
-fn may_trail(name: &HeaderName) -> bool {
+/// Whether a field means the same behind a body (RFC 9110, 6.5.1): one that says what a message is or
+/// where it goes does not.
+pub fn may_trail(name: &HeaderName) -> bool {
     const NEVER: [HeaderName; 13] = [
         AUTHORIZATION,
         CACHE_CONTROL,

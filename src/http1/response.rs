@@ -9,6 +9,7 @@ use http::{Method, StatusCode, Version};
 
 use super::decode::Framing;
 use super::fields::{Fields, Kind, Place};
+use super::tokens::whole_number;
 use super::usual;
 
 /// The most bytes of a head, and of the interim ones before it together.
@@ -229,7 +230,7 @@ impl Said {
         match kind {
             Kind::Length => {
                 for token in tokens() {
-                    self.length = match (self.length, number(token)) {
+                    self.length = match (self.length, whole_number(token)) {
                         (Length::Unsaid, Some(length)) => Length::Bytes(length),
                         (Length::Bytes(before), Some(length)) if before == length => self.length,
                         _ => Length::Faulty,
@@ -281,15 +282,6 @@ impl Said {
         let doubtful = self.chunked.is_some() && self.length != Length::Unsaid;
         !self.close && !doubtful && (version == Version::HTTP_11 || self.keep_alive)
     }
-}
-
-/// A number as HTTP writes it: digits alone.
-fn number(digits: &[u8]) -> Option<u64> {
-    let digit = |number: u64, byte: &u8| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    };
-    if digits.is_empty() { None } else { digits.iter().try_fold(0, digit) }
 }
 
 #[cfg(test)]

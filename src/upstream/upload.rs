@@ -5,10 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
-use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    HOST, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
-};
+use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body as _, Frame};
 use smallvec::SmallVec;
@@ -17,26 +14,11 @@ use tokio::io::AsyncWrite;
 use super::RequestHead;
 use super::body::{BodyFault, RequestBody};
 use super::fault::Fault;
+use crate::http1::encode::may_trail;
 
 /// A piece of a body is copied behind what is there to be written up to this many bytes together;
 /// a larger one is written from where it lies.
 const MOST_COPIED: usize = 16 * 1024;
-
-/// Fields that say what a message is or where it goes: nobody may say that behind it.
-const NO_TRAILERS: [HeaderName; 12] = [
-    AUTHORIZATION,
-    CACHE_CONTROL,
-    CONTENT_ENCODING,
-    CONTENT_LENGTH,
-    CONTENT_RANGE,
-    CONTENT_TYPE,
-    HOST,
-    MAX_FORWARDS,
-    SET_COOKIE,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-];
 
 /// What of a request is still to be written, and where more of it comes from.
 #[derive(Debug)]
@@ -277,7 +259,7 @@ impl Upload {
             Coding::Chunked(names) => {
                 self.out.extend_from_slice(b"0\r\n");
                 for (name, value) in trailers.iter().flatten() {
-                    if names.contains(name) && !NO_TRAILERS.contains(name) {
+                    if names.contains(name) && may_trail(name) {
                         put_field(&mut self.out, name, value.as_bytes());
                     }
                 }
