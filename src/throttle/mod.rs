@@ -28,7 +28,7 @@ use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{KeyError, Keyed, View};
 pub use crate::store::Slots;
-use crate::store::{BucketAsk, By, Store, Told};
+use crate::store::{Answer, BucketAsk, By, Store, Told};
 
 pub use self::queue::Waiting;
 use self::queue::{NoTurn, Place};
@@ -245,12 +245,15 @@ impl Throttle {
                 asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask });
             }
         }
-        let mut decisions: PerAsk<_> =
-            applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect();
         let closed =
             applying.iter().position(|limit| limit.is_closed() && limit.mode == Mode::Enforce);
         let closed = closed.map(|by| Verdict::Refuse { by, retry_after: None });
+        let all_asked = asks.len() == applying.len();
+        let closed_decisions = || -> PerAsk<_> {
+            applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect()
+        };
         if asks.is_empty() {
+            let decisions = closed_decisions();
             let (by, began) = (decisions.iter().map(|_| By::Nobody).collect(), Instant::now());
             let (verdict, slots) = (closed.unwrap_or(Verdict::PASS), Slots::default());
             return Ok(Decided { decisions, by, verdict, slots, began, told: Vec::new() });
@@ -264,6 +267,11 @@ impl Throttle {
             }
             Refused::StoreUnavailable
         })?;
+        if all_asked {
+            let Answer { decisions, by, verdict, told, slots } = answer;
+            return Ok(Decided { decisions, by, verdict, slots, began, told });
+        }
+        let mut decisions = closed_decisions();
         let told = answer.told.into_iter();
         let told = told.map(|told| Told { place: places[told.place], ..told }).collect();
         let mut by: PerAsk<By> = decisions.iter().map(|_| By::Nobody).collect();
