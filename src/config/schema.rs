@@ -4,10 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::fields::{
-    ADMIN, CANDIDATE, COST, COUNT_WHEN, EXEMPT, Fallback, Field, HEADERS, Kind, LIMIT, LOG,
-    OVERRIDE, REJECT, RESPOND, RESPONSE_COST, ROOT, ROUTE, SERVER, STORE, Shape, UPSTREAM,
-};
+use super::fields::{Fallback, Field, Kind, ROOT, SECTIONS, Shape};
 
 /// A variable may stand anywhere in a string.
 const VARIABLE: &str = r".*\$\{.*";
@@ -24,25 +21,7 @@ pub fn json() -> String {
 
 /// A Markdown table for each section of `proxy.toml`, under a heading each.
 pub fn markdown() -> String {
-    let sections = [
-        &SERVER,
-        &UPSTREAM,
-        &LIMIT,
-        &COST,
-        &RESPONSE_COST,
-        &COUNT_WHEN,
-        &EXEMPT,
-        &CANDIDATE,
-        &OVERRIDE,
-        &ROUTE,
-        &RESPOND,
-        &HEADERS,
-        &STORE,
-        &REJECT,
-        &LOG,
-        &ADMIN,
-    ];
-    sections.map(section_table).join("\n")
+    SECTIONS.map(section_table).join("\n")
 }
 
 fn section_table(shape: &Shape) -> String {
@@ -159,26 +138,8 @@ mod tests {
     use super::*;
 
     fn every_field() -> impl Iterator<Item = (&'static Shape, &'static Field)> {
-        let shapes: [&'static Shape; 17] = [
-            &ROOT,
-            &SERVER,
-            &UPSTREAM,
-            &LIMIT,
-            &COST,
-            &RESPONSE_COST,
-            &COUNT_WHEN,
-            &EXEMPT,
-            &CANDIDATE,
-            &OVERRIDE,
-            &ROUTE,
-            &RESPOND,
-            &HEADERS,
-            &STORE,
-            &REJECT,
-            &LOG,
-            &ADMIN,
-        ];
-        shapes.into_iter().flat_map(|shape| shape.fields.iter().map(move |field| (shape, field)))
+        let shapes = std::iter::once(&ROOT).chain(SECTIONS);
+        shapes.flat_map(|shape| shape.fields.iter().map(move |field| (shape, field)))
     }
 
     #[test]

@@ -68,6 +68,26 @@ pub(super) use self::traffic::{
     UPSTREAM, UPSTREAM_SERVER,
 };
 
+/// The tables of the file, in the order in which README has them.
+pub(super) static SECTIONS: [&Shape; 16] = [
+    &SERVER,
+    &UPSTREAM,
+    &LIMIT,
+    &COST,
+    &RESPONSE_COST,
+    &COUNT_WHEN,
+    &EXEMPT,
+    &CANDIDATE,
+    &OVERRIDE,
+    &ROUTE,
+    &RESPOND,
+    &HEADERS,
+    &STORE,
+    &REJECT,
+    &LOG,
+    &ADMIN,
+];
+
 const fn field(name: &'static str, kind: Kind, default: Fallback, meaning: &'static str) -> Field {
     Field { name, kind, default, meaning }
 }
