@@ -1,6 +1,16 @@
 //! The one list of everything that `proxy.toml` may say: the reader knows its fields from here,
 //! and so do the JSON Schema and the README's tables.
 
+mod limit;
+mod route;
+mod upstream;
+
+use Fallback::{Value, Words};
+
+pub(super) use self::limit::{CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE, RESPONSE_COST};
+pub(super) use self::route::{HEADERS, RESPOND, ROUTE};
+pub(super) use self::upstream::{UPSTREAM, UPSTREAM_SERVER};
+
 /// A table of the file: its fields, and the ones that a later version will have.
 #[derive(Debug)]
 pub(super) struct Shape {
@@ -58,15 +68,6 @@ pub(super) enum Kind {
     /// Any of these.
     Either(&'static [Self]),
 }
-
-mod traffic;
-
-use Fallback::{Value, Words};
-
-pub(super) use self::traffic::{
-    CANDIDATE, COST, COUNT_WHEN, EXEMPT, HEADERS, LIMIT, OVERRIDE, RESPOND, RESPONSE_COST, ROUTE,
-    UPSTREAM, UPSTREAM_SERVER,
-};
 
 /// The tables of the file, in the order in which README has them.
 pub(super) static SECTIONS: [&Shape; 16] = [
