@@ -214,8 +214,11 @@ impl Server {
         let changed = config::diff(&old.plan, &new).changed;
         // What only a restart can change is as the first plan has it, whatever came since.
         let restart = config::diff(&self.first, &new).restart;
-        let connections = |plan| self.open_files.connections(plan);
-        self.process.slots.resize(connections(&old.plan), connections(&new));
+        let before = self.open_files.connections(&old.plan);
+        if old.plan.server.max_connections != new.server.max_connections {
+            self.open_files = OpenFiles::raise(new.server.max_connections);
+        }
+        self.process.slots.resize(before, self.open_files.connections(&new));
         let now = self.process.clock.now();
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
         self.process.store.adjust(&new.store);
