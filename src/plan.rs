@@ -27,7 +27,7 @@ use crate::request::client::Trust;
 use crate::request::exempt::Exempt;
 use crate::request::key::KeySpec;
 use crate::request::overrides::Overrides;
-use crate::request::route::{Conditions, Pattern, Rewrite, Table};
+use crate::request::route::{Rewrite, Table};
 
 /// The validated configuration.
 #[derive(Debug)]
@@ -52,6 +52,18 @@ pub struct Plan {
     pub log: LogSpec,
     /// The admin endpoint.
     pub admin: AdminSpec,
+}
+
+impl Plan {
+    /// A route's limits, in the file's order.
+    pub fn limits_of(&self, route: &RouteSpec) -> impl Iterator<Item = &Arc<LimitSpec>> {
+        route.limits.iter().filter_map(|place| self.limits.get(usize::try_from(*place).ok()?))
+    }
+
+    /// The upstream at this place, which an [`Action::Forward`] names.
+    pub fn upstream(&self, place: u32) -> Option<&UpstreamSpec> {
+        self.upstreams.get(usize::try_from(place).ok()?)
+    }
 }
 
 /// `[server]`.
@@ -292,24 +304,29 @@ pub enum AnswerBody {
     Custom(Bytes),
 }
 
-/// `[[routes]]`.
+/// `[[routes]]`, but for its path and conditions, which [`Plan::table`] has. A request looks at all of
+/// it, and of ten thousand routes at one that no cache has: so it is one line.
 #[derive(Debug, PartialEq, Eq)]
+#[repr(align(64))]
 pub struct RouteSpec {
     /// Unique; stands in keys, logs and metrics.
     pub name: Arc<str>,
-    /// The paths that it matches, as the table has them.
-    pub pattern: Pattern,
-    /// What its requests must have besides, as the table has it.
-    pub conditions: Conditions,
     /// What becomes of its requests.
     pub action: Action,
     /// The places of its limits in [`Plan::limits`], in the file's order, without those that are
     /// off.
-    pub limits: SmallVec<[usize; 3]>,
-    /// Changes to what goes upstream; mostly there are none.
-    pub request_headers: Option<Box<HeaderChanges>>,
-    /// Changes to what goes to the client.
-    pub response_headers: Option<Box<HeaderChanges>>,
+    pub limits: SmallVec<[u32; 4]>,
+    /// What is changed in its headers; mostly that is nothing.
+    pub headers: Option<Box<RouteHeaders>>,
+}
+
+/// What a route changes in headers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RouteHeaders {
+    /// In what goes upstream.
+    pub request: Option<HeaderChanges>,
+    /// In what goes to the client.
+    pub response: Option<HeaderChanges>,
 }
 
 /// What becomes of a route's requests.
@@ -318,17 +335,30 @@ pub enum Action {
     /// They go upstream.
     Forward {
         /// The place in [`Plan::upstreams`].
-        upstream: usize,
+        upstream: u32,
         /// Another path, if one was given.
-        rewrite: Option<Rewrite>,
+        rewrite: Option<Box<Rewrite>>,
     },
     /// They are answered from the file.
     Respond {
         /// The status, 200 to 599.
         status: StatusCode,
-        /// The body, sent as `text/plain` unless the route sets another type.
-        body: Bytes,
+        /// The body, sent as `text/plain` unless the route sets another type. In a box, since most
+        /// routes have none.
+        body: Box<Bytes>,
     },
+}
+
+impl RouteSpec {
+    /// Changes to what goes upstream.
+    pub fn request_headers(&self) -> Option<&HeaderChanges> {
+        self.headers.as_ref()?.request.as_ref()
+    }
+
+    /// Changes to what goes to the client.
+    pub fn response_headers(&self) -> Option<&HeaderChanges> {
+        self.headers.as_ref()?.response.as_ref()
+    }
 }
 
 /// Changes to a message's headers: first `remove`, then `set`, then `add`.

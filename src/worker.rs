@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::clock::Clock;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{Metrics, RouteCounters};
 use crate::observe::throttled::Throttled;
 use crate::plan::{KeyDisplay, Plan};
 use crate::proxy::serve::{self, Slots};
@@ -203,5 +203,6 @@ fn activate(published: &Published, before: Option<&Active>) -> Active {
         })
         .collect();
     // A worker's own `Arc` around the shared plan: its count is touched by this core alone.
-    Active { plan: published.plan.clone(), upstreams }
+    let counters = RouteCounters::new(published.plan.routes.len());
+    Active { plan: published.plan.clone(), upstreams, counters }
 }

@@ -23,7 +23,7 @@ use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::host::Host;
 use crate::request::key::{Keyed, View};
 use crate::request::path::NormalPath;
-use crate::request::route::{HostPattern, Match, NoRoute};
+use crate::request::route::{Conditions, HostPattern, Match, NoRoute};
 use crate::store::{BucketName, LimiterKeys, limiter_name};
 use crate::throttle::{self, Refused};
 
@@ -189,8 +189,8 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
     if route.limits.is_empty() {
         text.line("limits", "none: everything passes");
     }
-    for limit in &route.limits {
-        describe_limit(plan, &plan.limits[*limit], &view, *now, text);
+    for limit in plan.limits_of(route) {
+        describe_limit(plan, limit, &view, *now, text);
     }
 }
 
@@ -225,7 +225,7 @@ fn describe_route(plan: &Plan, route: &RouteSpec, path: &NormalPath<'_>, text: &
             );
         }
         Action::Forward { upstream, rewrite } => {
-            let upstream = &plan.upstreams[*upstream];
+            let Some(upstream) = plan.upstream(*upstream) else { return };
             let servers: Vec<_> = upstream.servers.iter().map(|server| &*server.url).collect();
             text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
             if let Some(rewrite) = rewrite {
@@ -237,38 +237,36 @@ fn describe_route(plan: &Plan, route: &RouteSpec, path: &NormalPath<'_>, text: &
 
 /// Why it is this route and none of the others with a path and host that fit.
 fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Text) {
-    let route = &plan.routes[found.route];
-    let pattern = route.pattern.as_str();
-    let params: Vec<_> = route
-        .pattern
+    let pattern = plan.table.pattern(found.route);
+    let params: Vec<_> = pattern
         .params()
         .filter_map(|name| Some(format!("{name} = {}", found.params.value(name)?)))
         .collect();
+    let pattern = pattern.as_str();
     let with =
         if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
     text.line("why", format_args!("path {pattern} fits{with}"));
-    for condition in conditions(route) {
+    for condition in conditions(plan.table.conditions(found.route)) {
         text.more(format_args!("{condition} too"));
     }
     let place = candidates.iter().position(|place| *place == found.route).unwrap_or_default();
     for (rank, other) in candidates.iter().enumerate() {
-        let other = &plan.routes[*other];
+        let name = &plan.routes[*other].name;
         match rank.cmp(&place) {
             std::cmp::Ordering::Less => {
-                let conditions = conditions(other).join(" and ");
-                text.more(format_args!("{} is tried before, and wants {conditions}", other.name));
+                let conditions = conditions(plan.table.conditions(*other)).join(" and ");
+                text.more(format_args!("{name} is tried before, and wants {conditions}"));
             }
             std::cmp::Ordering::Equal => {}
             std::cmp::Ordering::Greater => {
-                text.more(format_args!("{} has such a path too, and is less specific", other.name));
+                text.more(format_args!("{name} has such a path too, and is less specific"));
             }
         }
     }
 }
 
-fn conditions(route: &RouteSpec) -> Vec<String> {
+fn conditions(conditions: &Conditions) -> Vec<String> {
     let mut all = Vec::new();
-    let conditions = &route.conditions;
     if !conditions.methods.is_empty() {
         let methods: Vec<_> = conditions.methods.iter().map(Method::as_str).collect();
         all.push(format!("methods {}", methods.join(", ")));

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::phase::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
-use crate::observe::metrics::{NO_ROUTE, WorkerMetrics};
+use crate::observe::metrics::{NO_ROUTE, RouteCounter, WorkerMetrics};
 use crate::throttle::Permit;
 use crate::upstream::body::{BodyEnd, Patience};
 use crate::upstream::incoming::Incoming;
@@ -151,8 +151,7 @@ pub(super) struct Ended {
     pub(super) phase: Arc<Phase>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) began: Instant,
-    /// `None` where none was found.
-    pub(super) route: Option<Arc<str>>,
+    pub(super) route: RouteCounter,
     pub(super) status: StatusCode,
     /// What the limits settle now that the response has ended.
     pub(super) permit: Permit,
@@ -166,11 +165,6 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// The route's name for logs and metrics.
-    pub(super) fn route(&self) -> &str {
-        self.route.as_deref().unwrap_or(NO_ROUTE)
-    }
-
     /// The response ends before its body has.
     fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
@@ -185,6 +179,8 @@ pub(super) struct Access {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) client: IpAddr,
+    /// `None` where none was found.
+    pub(super) route: Option<Arc<str>>,
     pub(super) upstream: Option<Arc<str>>,
 }
 
@@ -197,14 +193,14 @@ impl Drop for Ended {
             self.phase.unsettle();
             self.phase.linger();
         }
-        self.metrics.request(self.route.as_ref(), self.status, duration);
+        self.metrics.request(self.route, self.status, duration);
         if let Some(access) = &self.access {
             events::access(&AccessLine {
                 method: access.method.as_str(),
                 path: &access.path,
                 status: self.status.as_u16(),
                 duration,
-                route: self.route(),
+                route: access.route.as_deref().unwrap_or(NO_ROUTE),
                 client: access.client,
                 upstream: access.upstream.as_deref(),
             });

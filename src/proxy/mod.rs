@@ -36,7 +36,7 @@ use crate::clock::Clock;
 use crate::http1::fields::Fields;
 use crate::http1::incoming::Incoming;
 use crate::observe::events;
-use crate::observe::metrics::WorkerMetrics;
+use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::LastHost;
@@ -70,6 +70,8 @@ pub struct Active {
     pub plan: Arc<Plan>,
     /// Its upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// Where this worker counts its routes.
+    pub counters: RouteCounters,
 }
 
 /// A client's connection, as its requests see it.
@@ -163,14 +165,12 @@ impl Proxy {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
                 client: connection.peer.address,
+                route: None,
                 upstream: None,
             })
         });
         let passed = self.pass(&active, exchange, connection, &mut ended).await;
         let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
-            if let Refusal::Upstream(error) = &refusal {
-                events::upstream_failed(error, ended.route());
-            }
             let asked = answer::protocol(&exchange.parts.headers, exchange.seen);
             let spare = std::mem::take(&mut exchange.spare);
             let mut answer = answer::respond(&refusal, asked, &active.plan.reject, spare);
@@ -205,7 +205,7 @@ impl Proxy {
             began,
             version,
             body_end: BodyEnd::default(),
-            route: None,
+            route: RouteCounter::NO_ROUTE,
             status: client_gone(),
             permit: Permit::default(),
             access: None,
@@ -249,7 +249,10 @@ impl Proxy {
             },
         )?;
         let route = &plan.routes[found.route];
-        ended.route = Some(route.name.clone());
+        ended.route = active.counters.of(found.route, &route.name, &self.metrics);
+        if let Some(access) = &mut ended.access {
+            access.route = Some(route.name.clone());
+        }
         if is_too_large(&parts.headers, plan) {
             return Err(Refusal::TooLarge);
         }
@@ -267,12 +270,16 @@ impl Proxy {
         let Passed { quotas, permit } = self.throttle.admit(plan, route, &view, now).await?;
         ended.permit = permit;
         let mut answer = match &route.action {
-            Action::Respond { status, body } => respond(*status, body.clone()),
+            Action::Respond { status, body } => respond(*status, Bytes::clone(body)),
             Action::Forward { upstream, rewrite } => {
-                let target = forward::target(uri, &path, rewrite.as_ref())?;
-                let upstream = &active.upstreams[*upstream];
+                let target = forward::target(uri, &path, rewrite.as_deref())?;
+                let upstream = &active.upstreams[usize::try_from(*upstream).unwrap_or(usize::MAX)];
                 let way = Way { plan, upstream, route, client: &client, seen };
-                forward::send(exchange, connection, target, way).await?
+                let answer = forward::send(exchange, connection, target, way).await;
+                if let Err(Refusal::Upstream(error)) = &answer {
+                    events::upstream_failed(error, &route.name);
+                }
+                answer?
             }
         };
         if let Some(access) = &mut ended.access {
@@ -317,7 +324,7 @@ fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &Quotas) 
     if !quotas.is_empty() {
         write_quotas(fields, quotas, &plan.reject, None);
     }
-    if let Some(changes) = &route.response_headers {
+    if let Some(changes) = route.response_headers() {
         headers::answer::change(fields, changes);
     }
 }

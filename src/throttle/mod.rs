@@ -366,8 +366,7 @@ fn applying<'p>(
     now: Timestamp,
 ) -> Result<PerAsk<Applying<'p>>, Refused> {
     let mut applying = PerAsk::new();
-    for limit in &route.limits {
-        let spec = &plan.limits[*limit];
+    for spec in plan.limits_of(route) {
         match apply(spec, request, now, &mut applying) {
             Ok(()) => {}
             // A limit in shadow never stops a request.

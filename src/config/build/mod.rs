@@ -119,8 +119,8 @@ fn finish(parts: Parts) -> Option<Plan> {
     let mut routes = Vec::new();
     let mut matchers = Vec::new();
     for (draft, name) in parts.routes.into_iter().zip(parts.names) {
-        let route = draft.finish(name, &places)?;
-        matchers.push((route.pattern.clone(), route.conditions.clone()));
+        let (matcher, route) = draft.finish(name, &places)?;
+        matchers.push(matcher);
         routes.push(route);
     }
     Some(Plan {
@@ -128,7 +128,7 @@ fn finish(parts: Parts) -> Option<Plan> {
         upstreams,
         limits,
         off,
-        table: Table::new(&matchers),
+        table: Table::new(matchers),
         routes,
         store: parts.store,
         reject: Arc::new(parts.reject),

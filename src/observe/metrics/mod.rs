@@ -4,6 +4,7 @@
 //! Labels come from the configuration, never from a client, so they do not grow with traffic.
 
 mod histogram;
+mod routes;
 mod text;
 
 use std::collections::BTreeMap;
@@ -12,9 +13,10 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use http::StatusCode;
-use smallvec::{SmallVec, smallvec};
 
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
+pub use self::routes::{RouteCounter, RouteCounters};
+use self::routes::{Statuses, increment};
 use self::text::{Kind, Page};
 
 /// The media type of what [`Metrics::render`] writes.
@@ -116,18 +118,27 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
-    /// Counts a request that is over. `route` is its route's name, where it has one; `duration` is
-    /// from the request's head to the response's end.
-    pub fn request(&self, route: Option<&Arc<str>>, status: StatusCode, duration: Duration) {
+    /// Where the requests of the route with this name are counted; it stays so.
+    pub fn route(&self, name: &Arc<str>) -> RouteCounter {
+        let mut counts = self.counts();
+        let Counts { routes, requests, .. } = &mut *counts;
+        if let Some(known) = routes.get(name) {
+            return *known;
+        }
+        // With four billion names that were ever there, one more counts with those without a route.
+        let Ok(new) = u32::try_from(requests.len()) else { return RouteCounter::NO_ROUTE };
+        requests.push(Statuses::new());
+        routes.insert(name.clone(), RouteCounter(new));
+        RouteCounter(new)
+    }
+
+    /// Counts a request that is over. `duration` is from the request's head to the response's end.
+    pub fn request(&self, route: RouteCounter, status: StatusCode, duration: Duration) {
         let mut counts = self.counts();
         counts.request_seconds.observe(duration);
-        let status = status.as_u16();
-        match counts.requests.get_mut(route.map_or(NO_ROUTE, |route| route)) {
-            Some(statuses) => increment(statuses, status),
-            None => {
-                let route = route.map_or_else(|| NO_ROUTE.into(), Arc::clone);
-                counts.requests.insert(route, smallvec![(status, 1)]);
-            }
+        let statuses = usize::try_from(route.0).ok().and_then(|at| counts.requests.get_mut(at));
+        if let Some(statuses) = statuses {
+            increment(statuses, status.as_u16());
         }
     }
 
@@ -157,8 +168,9 @@ impl WorkerMetrics {
 /// Names come from the configuration, so a fast hash that nobody outside can aim at is enough.
 #[derive(Debug)]
 struct Counts {
-    /// A route answers with few different statuses: a list is searched faster than a table.
-    requests: HashMap<Arc<str>, Statuses>,
+    /// By [`RouteCounter`].
+    requests: Vec<Statuses>,
+    routes: HashMap<Arc<str>, RouteCounter>,
     decisions: HashMap<Box<str>, Decisions>,
     store_seconds: Histogram,
     request_seconds: Histogram,
@@ -167,21 +179,12 @@ struct Counts {
 impl Default for Counts {
     fn default() -> Self {
         Self {
-            requests: HashMap::new(),
+            requests: vec![Statuses::new()],
+            routes: HashMap::from_iter([(NO_ROUTE.into(), RouteCounter::NO_ROUTE)]),
             decisions: HashMap::new(),
             store_seconds: Histogram::new(&STORE_BOUNDS),
             request_seconds: Histogram::new(&REQUEST_BOUNDS),
         }
-    }
-}
-
-/// How often each status was answered.
-type Statuses = SmallVec<[(u16, u64); 2]>;
-
-fn increment(statuses: &mut Statuses, status: u16) {
-    match statuses.iter_mut().find(|(known, _)| *known == status) {
-        Some((_, count)) => *count += 1,
-        None => statuses.push((status, 1)),
     }
 }
 
@@ -216,9 +219,11 @@ struct Total {
 
 impl Total {
     fn add(&mut self, counts: &Counts) {
-        for (route, statuses) in &counts.requests {
-            for (status, count) in statuses {
-                *self.requests.entry((route.clone(), *status)).or_default() += count;
+        for (route, number) in &counts.routes {
+            let statuses = usize::try_from(number.0).ok().and_then(|at| counts.requests.get(at));
+            for answered in statuses.into_iter().flatten() {
+                let total = self.requests.entry((route.clone(), answered.status())).or_default();
+                *total += answered.count();
             }
         }
         for (limit, decisions) in &counts.decisions {

@@ -23,14 +23,14 @@ fn snapshot() -> Snapshot<'static> {
 fn the_whole_page() {
     let metrics = Metrics::new(2);
     let (one, two) = (metrics.worker(0), metrics.worker(1));
-    one.request(Some(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(3));
-    two.request(Some(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(40));
+    one.request(one.route(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(3));
+    two.request(two.route(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(40));
     two.request(
-        Some(&"/users/{id}".into()),
+        two.route(&"/users/{id}".into()),
         StatusCode::TOO_MANY_REQUESTS,
         Duration::from_micros(400),
     );
-    one.request(None, StatusCode::NOT_FOUND, Duration::from_secs(70));
+    one.request(RouteCounter::NO_ROUTE, StatusCode::NOT_FOUND, Duration::from_secs(70));
     one.decision("per-client", DecisionKind::Allowed);
     two.decision("per-client", DecisionKind::Allowed);
     two.decision("per-client", DecisionKind::Rejected);
@@ -55,7 +55,11 @@ fn workers_add_up_while_a_scrape_reads() {
             let worker = metrics.worker(number);
             std::thread::spawn(move || {
                 for _ in 0..10_000 {
-                    worker.request(Some(&"/".into()), StatusCode::OK, Duration::from_millis(1));
+                    worker.request(
+                        worker.route(&"/".into()),
+                        StatusCode::OK,
+                        Duration::from_millis(1),
+                    );
                     worker.decision("all", DecisionKind::Allowed);
                 }
             })

@@ -26,7 +26,7 @@ fn route(text: &str) -> (Pattern, Conditions) {
 }
 
 fn table(routes: &[&str]) -> Table {
-    Table::new(&routes.iter().map(|text| route(text)).collect::<Vec<_>>())
+    Table::new(routes.iter().map(|text| route(text)).collect())
 }
 
 /// The route that a request of the same notation takes, or its error.
@@ -174,7 +174,7 @@ fn turning_back_visits_each_node_once_at_most() {
     let table = table(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut visited = 0;
     let target = Target { path: &"/a".repeat(12), host: "h" };
-    let _: ControlFlow<()> = table.walk(target, &mut |_| {
+    let _: ControlFlow<()> = table.walk(target, &mut |_, _| {
         visited += 1;
         ControlFlow::Continue(())
     });
@@ -187,8 +187,8 @@ fn a_thousand_hosts_on_one_path_are_not_tried_one_by_one() {
     let table = table(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut visited = Vec::new();
     let target = Target { path: "/a", host: "h77.example" };
-    let _: ControlFlow<()> = table.walk(target, &mut |entry| {
-        visited.push(entry.place);
+    let _: ControlFlow<()> = table.walk(target, &mut |route, _| {
+        visited.push(route);
         ControlFlow::Continue(())
     });
     assert_eq!(visited, [77]);
@@ -234,7 +234,7 @@ proptest! {
         let best = (0..parsed.len())
             .filter(|place| meets(&parsed[*place]))
             .min_by_key(|place| (kinds(&parsed[*place].0), parsed[*place].1.rank(*place)));
-        let table = Table::new(&parsed);
+        let table = Table::new(parsed.clone());
         let found = find(&table, &format!("{method} {host} {path} {header}"));
         prop_assert_eq!(found.clone().ok(), best);
         if let Ok(route) = found {
