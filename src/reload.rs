@@ -1,11 +1,16 @@
 //! Notices that the configuration's file has changed.
 //!
-//! The file is read a few times a second and compared. That sees every way in which people change
-//! a file (written in place, replaced by rename, a symlink swapped somewhere above it) on every
-//! kind of file system, which watching for events does not.
+//! The file is looked at a few times a second. That sees every way in which people change a file
+//! (written in place, replaced by rename, a symlink swapped somewhere above it) on every kind of file
+//! system, which watching for events does not. It is read and compared, unless what the file system
+//! says of it has long been the same: a file of ten thousand routes would sweep everything else out
+//! of a core's cache at each look. Now and then it is read all the same, since there are file systems
+//! that do not say.
 
+use std::fs::Metadata;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{self, Loaded, Problems};
@@ -13,6 +18,13 @@ use crate::config::{self, Loaded, Problems};
 /// How often the file is looked at. A change is in force after the second look that finds it the
 /// same: a file that is being written is not read in halves.
 pub const LOOK: Duration = Duration::from_millis(200);
+
+/// So many looks find the file's stamp the same before it is believed: a file may be written twice
+/// within what its file system takes for one moment.
+const LOOKS_TO_BELIEVE: u32 = 10;
+
+/// One look of so many reads the file whatever its stamp says: every five seconds.
+const LOOKS_TO_READ: u32 = 25;
 
 /// The configuration's file, and what was last made of it.
 #[derive(Debug)]
@@ -23,6 +35,32 @@ pub struct Reload {
     known: Seen,
     /// What the last look found, where that was something new.
     news: Option<Seen>,
+    /// What the file system said at the last look, and how many looks found it so.
+    stamp: Option<Stamp>,
+    same: u32,
+}
+
+/// What a file system changes when a file is written, or another one takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let of = |file: Metadata| Self {
+            device: file.dev(),
+            inode: file.ino(),
+            length: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        };
+        std::fs::metadata(path).ok().map(of)
+    }
 }
 
 /// A file's content, or why there is none.
@@ -32,26 +70,40 @@ impl Reload {
     /// Notices changes of `path` from what it holds now.
     pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
         let known = seen(&config::read_again(&path));
-        Self { path, overrides, known, news: None }
+        Self { path, overrides, known, news: None, stamp: None, same: 0 }
     }
 
     /// Looks at the file; what was made of it, once it has changed and stayed the same for two
     /// looks.
     pub fn look(&mut self) -> Option<Result<Loaded, Problems>> {
+        if self.is_as_stamped() {
+            return None;
+        }
         let file = config::read_again(&self.path);
         if file.as_ref().is_err_and(is_passing) {
             return None;
         }
-        let seen = seen(&file);
-        if seen == self.known {
+        if file.as_ref().map_err(io::Error::kind) == self.known.as_ref().map_err(|kind| *kind) {
             self.news = None;
             return None;
         }
+        let seen = seen(&file);
         if self.news.as_ref() != Some(&seen) {
             self.news = Some(seen);
             return None;
         }
         Some(self.load(file))
+    }
+
+    /// Whether the file need not be read, since it has long been what it is.
+    fn is_as_stamped(&mut self) -> bool {
+        let stamp = Stamp::of(&self.path);
+        if stamp.is_none() || stamp != self.stamp || self.news.is_some() {
+            (self.stamp, self.same) = (stamp, 0);
+            return false;
+        }
+        self.same = self.same.saturating_add(1);
+        self.same > LOOKS_TO_BELIEVE && !self.same.is_multiple_of(LOOKS_TO_READ)
     }
 
     /// Reads the file now, changed or not.
@@ -132,6 +184,25 @@ mod tests {
         let said: Vec<_> = (0..5).filter_map(|_| reload.look()).collect();
         assert_eq!(said.len(), 1);
         assert!(said[0].is_err());
+    }
+
+    /// Even one of the same length, long after the last.
+    #[test]
+    fn a_late_change_is_seen_at_once() {
+        let (folder, mut reload) = file(FILE);
+        assert!((0..3 * LOOKS_TO_READ).all(|_| reload.look().is_none()));
+        fs::write(folder.path().join("proxy.toml"), FILE.replace(":1", ":2")).unwrap();
+        assert!((0..2).any(|_| reload.look().is_some_and(|read| read.is_ok())));
+    }
+
+    /// There are file systems that keep a file's times.
+    #[test]
+    fn a_change_that_the_file_system_does_not_tell_is_seen_later() {
+        let (_folder, mut reload) = file(FILE);
+        assert!((0..3 * LOOKS_TO_READ).all(|_| reload.look().is_none()));
+        reload.known = Ok(FILE.replace(":1", ":2").into());
+        let looks = (0..2 * LOOKS_TO_READ).filter(|_| reload.look().is_some());
+        assert_eq!(looks.count(), 1);
     }
 
     #[test]

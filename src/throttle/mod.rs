@@ -417,7 +417,7 @@ pub fn cost(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused> {
     match spec {
         CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
-            let mut values = headers.get_all(name).iter();
+            let mut values = headers.get_all(&**name).iter();
             let Some(value) = values.next() else { return Ok(*default) };
             value
                 .to_str()
@@ -425,7 +425,7 @@ pub fn cost(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused> {
                 .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
                 .and_then(|text| Cost::new(text.parse().ok()?))
                 .filter(|cost| cost <= max && values.next().is_none())
-                .ok_or_else(|| Refused::Cost { header: name.clone(), max: *max })
+                .ok_or_else(|| Refused::Cost { header: (**name).clone(), max: *max })
         }
     }
 }

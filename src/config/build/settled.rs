@@ -58,7 +58,7 @@ pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Opti
         Some(max) => Some(max?),
         None => None,
     };
-    Some(CostSpec::Response { source: source?, estimate: estimate?, max })
+    Some(CostSpec::Response { source: Box::new(source?), estimate: estimate?, max })
 }
 
 fn json_path(item: &Item<'_>) -> Option<JsonPath> {
