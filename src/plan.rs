@@ -305,7 +305,7 @@ pub enum AnswerBody {
 }
 
 /// `[[routes]]`, but for its path and conditions, which [`Plan::table`] has. A request looks at all of
-/// it, and of ten thousand routes at one that no cache has: so it is one line.
+/// it, and it is one line of a cache.
 #[derive(Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct RouteSpec {

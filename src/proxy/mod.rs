@@ -74,6 +74,13 @@ pub struct Active {
     pub counters: RouteCounters,
 }
 
+impl Active {
+    /// The upstream that an [`Action::Forward`] of the plan names.
+    fn upstream(&self, place: u32) -> &Arc<Upstream> {
+        &self.upstreams[usize::try_from(place).unwrap_or(usize::MAX)]
+    }
+}
+
 /// A client's connection, as its requests see it.
 #[derive(Debug)]
 struct Connection {
@@ -273,7 +280,7 @@ impl Proxy {
             Action::Respond { status, body } => respond(*status, Bytes::clone(body)),
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(uri, &path, rewrite.as_deref())?;
-                let upstream = &active.upstreams[usize::try_from(*upstream).unwrap_or(usize::MAX)];
+                let upstream = active.upstream(*upstream);
                 let way = Way { plan, upstream, route, client: &client, seen };
                 let answer = forward::send(exchange, connection, target, way).await;
                 if let Err(Refusal::Upstream(error)) = &answer {

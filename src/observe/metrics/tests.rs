@@ -40,6 +40,30 @@ fn the_whole_page() {
     assert_eq!(metrics.render(&snapshot()), include_str!("expected.txt"));
 }
 
+/// A route's requests go on being counted by its name, wherever another plan has it.
+#[test]
+fn a_reload_keeps_what_was_counted() {
+    let metrics = Metrics::new(1);
+    let worker = metrics.worker(0);
+    let [a, b, c]: [Arc<str>; 3] = ["a", "b", "c"].map(Into::into);
+    for plan in [[&a, &b], [&b, &c], [&c, &a]] {
+        let counters = RouteCounters::new(plan.len());
+        for (place, name) in plan.into_iter().enumerate() {
+            for status in [StatusCode::OK, StatusCode::OK, StatusCode::NOT_FOUND] {
+                let route = counters.of(place, name, &worker);
+                worker.request(route, status, Duration::ZERO);
+            }
+        }
+    }
+    let page = metrics.render(&snapshot());
+    for name in ["a", "b", "c"] {
+        for (status, count) in [(200, 4), (404, 2)] {
+            let sample = format!("tidegate_requests_total{{route=\"{name}\",status=\"{status}\"}}");
+            assert_eq!(value(&page, &sample), count, "{sample}");
+        }
+    }
+}
+
 #[test]
 fn a_scrape_before_the_first_request_has_every_family() {
     let page = Metrics::new(1).render(&Snapshot { servers: Vec::new(), ..snapshot() });

@@ -194,6 +194,22 @@ fn a_thousand_hosts_on_one_path_are_not_tried_one_by_one() {
     assert_eq!(visited, [77]);
 }
 
+/// What a request looks at of its route is one line of a cache each.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn a_node_and_a_route_are_one_line_each() {
+    assert_eq!(size_of::<Node>(), 64);
+    assert_eq!(size_of::<crate::plan::RouteSpec>(), 64);
+}
+
+#[test]
+fn of_two_routes_that_are_alike_the_first_is_found_and_the_other_is_dead() {
+    let table = table(&["GET - /a", "- - /a", "- - /a", "- h /a"]);
+    assert_eq!(find(&table, "PUT x /a"), Ok(1));
+    assert_eq!(find(&table, "PUT h /a"), Ok(3));
+    assert_eq!(table.shadowed(), [Shadowed { route: 2, by: 1 }]);
+}
+
 fn any_route() -> impl Strategy<Value = String> {
     let methods = prop::sample::select(vec!["-", "GET", "GET,PUT"]);
     let host = prop::sample::select(vec!["-", "h.b", "*.b", "*.h.b"]);
