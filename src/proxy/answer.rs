@@ -1,6 +1,7 @@
 //! What a client is answered, and the one place that turns a refusal into an answer.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -12,7 +13,7 @@ use super::refusal::Refusal;
 use crate::http1::fields::{Fields, Kind};
 use crate::http1::response::Reason;
 use crate::plan::{AnswerBody, AnswerSpec};
-use crate::throttle::{Refused, Refusing};
+use crate::throttle::{Quota, Refused, violated};
 use crate::upstream::UpstreamError;
 use crate::upstream::body::BodyFault;
 
@@ -67,13 +68,17 @@ impl Answer {
 /// Answers a request that was refused. `default` is the file's answer to a throttled client, `space`
 /// holds no fields but their memory.
 pub(super) fn respond(
-    refusal: &Refusal,
+    refusal: &Refusal<'_>,
+    quotas: &[Quota<'_>],
     asked: Protocol,
     default: &AnswerSpec,
     space: Fields,
 ) -> Answer {
     let mut answer = match refusal {
-        Refusal::Limits(Refused::Throttled(refusing)) => throttled(refusing, asked, default, space),
+        Refusal::Limits(Refused::Throttled { retry_after, answer }) => {
+            let refusing = Refusing { quotas, retry_after: *retry_after, answer };
+            throttled(&refusing, asked, default, space)
+        }
         Refusal::Method(allowed) => not_allowed(allowed),
         _ => {
             let (status, detail) = explain(refusal);
@@ -87,7 +92,7 @@ pub(super) fn respond(
 }
 
 /// Status and words of a refusal. What broke behind this proxy stands in its log, not here.
-fn explain(refusal: &Refusal) -> (StatusCode, String) {
+fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
     let bad = |why: &dyn Display| (StatusCode::BAD_REQUEST, why.to_string());
     match refusal {
         Refusal::Host(error) => bad(error),
@@ -149,14 +154,21 @@ fn not_allowed(allowed: &[Method]) -> Answer {
     answer
 }
 
+/// What the answer to a throttled client says.
+struct Refusing<'r> {
+    quotas: &'r [Quota<'r>],
+    retry_after: Option<Duration>,
+    answer: &'r AnswerSpec,
+}
+
 /// The answer to a throttled client: plain HTTP or gRPC, with the same fields.
 fn throttled(
-    refusing: &Refusing,
+    refusing: &Refusing<'_>,
     asked: Protocol,
     default: &AnswerSpec,
     mut space: Fields,
 ) -> Answer {
-    let spec = &*refusing.answer;
+    let spec = refusing.answer;
     let fields = &mut space;
     let (status, body) = match (asked, &spec.body) {
         (Protocol::Grpc, _) => {
@@ -182,11 +194,11 @@ fn throttled(
     if let (true, Some(wait)) = (spec.retry_after, refusing.retry_after) {
         quotas::write_retry_after(fields, wait);
     }
-    quotas::write_quotas(fields, &refusing.quotas, default, refusing.retry_after);
+    quotas::write_quotas(fields, refusing.quotas, default, refusing.retry_after);
     Answer::with_space(status, ResponseBody::whole(body), space)
 }
 
-fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {
+fn quota_exceeded(status: StatusCode, refusing: &Refusing<'_>) -> String {
     const NEVER: &str = r#","detail":"no such request will ever be let through""#;
     let detail = if refusing.retry_after.is_some() { "" } else { NEVER };
     // Piece by piece, because a crowd that is rejected must cost little, and the formatting
@@ -201,14 +213,14 @@ fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {
         detail,
         r#","violated-policies":["#,
     ];
-    let names = refusing.violated().map(|name| name.as_str().len() + 3).sum::<usize>();
+    let names = violated(refusing.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
     // Exactly its length, so that it becomes the body's bytes as it is.
     let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() + names.max(1) - 1 + 2;
     let mut body = String::with_capacity(length);
     for piece in pieces {
         body.push_str(piece);
     }
-    for (place, name) in refusing.violated().enumerate() {
+    for (place, name) in violated(refusing.quotas).enumerate() {
         body.push_str(if place == 0 { "\"" } else { ",\"" });
         body.push_str(name.as_str());
         body.push('"');
@@ -222,14 +234,14 @@ fn quoted(text: &str) -> serde_json::Value {
     text.into()
 }
 
-fn say(refusing: &Refusing) -> String {
+fn say(refusing: &Refusing<'_>) -> String {
     match refusing.retry_after {
         Some(wait) => format!("too many requests, try again in {}\n", Seconds(wait)),
         None => "no such request will ever be let through\n".to_owned(),
     }
 }
 
-struct Seconds(std::time::Duration);
+struct Seconds(Duration);
 
 impl Display for Seconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -38,7 +38,7 @@ pub(super) async fn send(
     connection: &Connection,
     target: Option<Uri>,
     way: Way<'_>,
-) -> Result<Answer, Refusal> {
+) -> Result<Answer, Refusal<'static>> {
     let Way { plan, upstream, route, client, seen } = way;
     // With unread input behind its request a client's end goes unnoticed: look before anything is
     // done in its name.
@@ -146,7 +146,7 @@ pub(super) fn target(
     uri: &Uri,
     path: &NormalPath<'_>,
     rewrite: Option<&Rewrite>,
-) -> Result<Option<Uri>, Refusal> {
+) -> Result<Option<Uri>, Refusal<'static>> {
     if rewrite.is_none() && uri.authority().is_none() && path.upstream() == uri.path() {
         return Ok(None);
     }

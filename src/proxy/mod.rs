@@ -41,7 +41,7 @@ use crate::request::host::LastHost;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::{Passed, Permit, Quotas, Throttle};
+use crate::throttle::{Permit, Quota, Quotas, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -164,14 +164,17 @@ impl Proxy {
                 upstream: None,
             })
         });
-        let passed = self.pass(&active, exchange, connection, &mut ended).await;
+        let mut quotas = Quotas::new();
+        let way = (&*active, connection);
+        let passed = self.pass(way, exchange, &mut ended, &mut quotas).await;
         let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, ended.route());
             }
             let asked = answer::protocol(&exchange.parts.headers, exchange.seen);
             let spare = std::mem::take(&mut exchange.spare);
-            let mut answer = answer::respond(&refusal, asked, &active.plan.reject, spare);
+            let default = &active.plan.reject;
+            let mut answer = answer::respond(&refusal, &quotas, asked, default, spare);
             if !matches!(refusal, Refusal::ClientLeft) {
                 ended.permit.refused(answer.status);
             }
@@ -212,13 +215,13 @@ impl Proxy {
     }
 
     /// The straight line: host, path, route, client, limits, upstream.
-    async fn pass(
+    async fn pass<'p>(
         &self,
-        active: &Active,
+        (active, connection): (&'p Active, &Connection),
         exchange: &mut Exchange,
-        connection: &Connection,
         ended: &mut Ended,
-    ) -> Result<Answer, Refusal> {
+        quotas: &mut Quotas<'p>,
+    ) -> Result<Answer, Refusal<'p>> {
         let plan = &*active.plan;
         let parts = &mut exchange.parts;
         let host = exchange.host.of(&parts.uri, &parts.headers, parts.version);
@@ -262,8 +265,7 @@ impl Proxy {
             params: &found.params,
         };
         let now = self.clock.at(ended.began);
-        let Passed { quotas, permit } = self.throttle.admit(plan, route, &view, now).await?;
-        ended.permit = permit;
+        ended.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
         let mut answer = match &route.action {
             Action::Respond { status, body } => respond(*status, body.clone()),
             Action::Forward { upstream, rewrite } => {
@@ -277,7 +279,7 @@ impl Proxy {
             access.upstream = exchange.server.take();
         }
         ended.permit.answered(answer.status, &answer.fields);
-        finish(&mut answer.fields, plan, route, &quotas);
+        finish(&mut answer.fields, plan, route, quotas);
         Ok(answer)
     }
 }
@@ -311,7 +313,7 @@ fn respond(status: StatusCode, body: Bytes) -> Answer {
 }
 
 /// What is the same for every answer that the limits let pass.
-fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &Quotas) {
+fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &[Quota<'_>]) {
     if !quotas.is_empty() {
         write_quotas(fields, quotas, &plan.reject, None);
     }

@@ -57,6 +57,22 @@ struct Table {
     spec: LimitSpec,
 }
 
+impl Memory {
+    /// As requests are decided, whose asks are mostly one.
+    fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+        if let [ask] = asks
+            && let Some((decision, verdict)) = self.decide_one(ask, now)
+        {
+            return Decided {
+                decisions: [decision].into_iter().collect(),
+                writes: PerAsk::new(),
+                verdict,
+            };
+        }
+        self.decide_in_place(asks, now).0
+    }
+}
+
 impl Table {
     fn of(max_keys: usize) -> Self {
         Self { memory: Memory::new(max_keys), spec: limit("per-client") }
