@@ -20,8 +20,8 @@ use http::{HeaderMap, Method, Request, StatusCode, Version, request};
 use http_body::Body as _;
 use tokio::time::Instant;
 
-use self::answer::Answer;
-use self::body::{Access, Ended, ResponseBody};
+use self::answer::{Answer, Asked};
+use self::body::{Access, Ended};
 use self::date::DateCache;
 use self::forward::Way;
 use self::headers::forwarded::Peer;
@@ -92,9 +92,7 @@ struct Exchange {
     body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
-    answer: Option<Answer>,
-    /// Without fields, for those of the next answer.
-    spare: Fields,
+    answer: Answer,
 }
 
 impl Exchange {
@@ -106,8 +104,7 @@ impl Exchange {
             body: None,
             body_end: BodyEnd::default(),
             server: None,
-            answer: None,
-            spare: Fields::default(),
+            answer: Answer::default(),
         }
     }
 
@@ -148,7 +145,7 @@ impl Proxy {
         &self.throttle
     }
 
-    /// Answers one request: the answer is in the exchange then, where it need not be moved.
+    /// Answers one request: the answer is in the exchange then.
     async fn handle(&self, exchange: &mut Exchange, connection: &Connection) {
         let began = Instant::now();
         connection.phase.begin(began);
@@ -167,22 +164,21 @@ impl Proxy {
         let mut quotas = Quotas::new();
         let way = (&*active, connection);
         let passed = self.pass(way, exchange, &mut ended, &mut quotas).await;
-        let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
+        let answer = &mut exchange.answer;
+        if let Err(refusal) = passed {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, ended.route());
             }
-            let asked = answer::protocol(&exchange.parts.headers, exchange.seen);
-            let spare = std::mem::take(&mut exchange.spare);
-            let default = &active.plan.reject;
-            let mut answer = answer::respond(&refusal, &quotas, asked, default, spare);
+            let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
+            let asked = Asked { protocol, quotas: &quotas, default: &active.plan.reject };
+            answer::respond(answer, &refusal, &asked);
             if !matches!(refusal, Refusal::ClientLeft) {
                 ended.permit.refused(answer.status);
             }
             if !exchange.body_end.is_reached() {
                 answer.close();
             }
-            answer
-        }));
+        }
         if let Some(body) = exchange.body.take()
             && !discard(body, &exchange.parts.headers, connection, &active.plan).await
         {
@@ -221,7 +217,7 @@ impl Proxy {
         exchange: &mut Exchange,
         ended: &mut Ended,
         quotas: &mut Quotas<'p>,
-    ) -> Result<Answer, Refusal<'p>> {
+    ) -> Result<(), Refusal<'p>> {
         let plan = &*active.plan;
         let parts = &mut exchange.parts;
         let host = exchange.host.of(&parts.uri, &parts.headers, parts.version);
@@ -266,21 +262,24 @@ impl Proxy {
         };
         let now = self.clock.at(ended.began);
         ended.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
-        let mut answer = match &route.action {
-            Action::Respond { status, body } => respond(*status, body.clone()),
+        match &route.action {
+            Action::Respond { status, body } => {
+                respond(&mut exchange.answer, *status, body.clone());
+            }
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(uri, &path, rewrite.as_ref())?;
                 let upstream = &active.upstreams[*upstream];
                 let way = Way { plan, upstream, route, client: &client, seen };
-                forward::send(exchange, connection, target, way).await?
+                forward::send(exchange, connection, target, way).await?;
             }
-        };
+        }
         if let Some(access) = &mut ended.access {
             access.upstream = exchange.server.take();
         }
+        let answer = &mut exchange.answer;
         ended.permit.answered(answer.status, &answer.fields);
         finish(&mut answer.fields, plan, route, quotas);
-        Ok(answer)
+        Ok(())
     }
 }
 
@@ -302,14 +301,13 @@ fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
 }
 
 /// The answer of a route that has no upstream.
-fn respond(status: StatusCode, body: Bytes) -> Answer {
+fn respond(answer: &mut Answer, status: StatusCode, body: Bytes) {
     let typed = !body.is_empty();
-    let mut answer = Answer::new(status, ResponseBody::whole(body));
+    answer.begin(status, body);
     if typed {
         let kind = HeaderValue::from_static("text/plain; charset=utf-8");
         answer.fields.append(&CONTENT_TYPE, &kind);
     }
-    answer
 }
 
 /// What is the same for every answer that the limits let pass.

@@ -60,6 +60,21 @@ impl KeySource {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
     }
 
+    /// By what it is told from all others: a byte for its kind, and its name where it has one.
+    pub fn identity(&self) -> (u8, &[u8]) {
+        match self {
+            Self::Ip => (0, b""),
+            Self::Path => (1, b""),
+            Self::Method => (2, b""),
+            Self::Host => (3, b""),
+            Self::Route => (4, b""),
+            Self::Header(name) => (5, name.as_str().as_bytes()),
+            Self::Cookie(name) => (6, name.as_bytes()),
+            Self::Query(name) => (7, name.as_bytes()),
+            Self::Param(name) => (8, name.as_bytes()),
+        }
+    }
+
     /// What a client knows it by.
     pub(super) fn title(&self) -> String {
         match self {

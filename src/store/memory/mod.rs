@@ -8,7 +8,7 @@ mod packed;
 mod shard;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -360,7 +360,7 @@ impl Memory {
     /// figures change goes on.
     fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
         let mut text = limit_text(ask);
-        text.write(ask.key.as_bytes());
+        text.extend_from_slice(ask.key.as_bytes());
         self.finish(&text)
     }
 
@@ -369,8 +369,8 @@ impl Memory {
         self.finish(&limit_text(ask))
     }
 
-    fn finish(&self, text: &Text) -> Identity {
-        let hash = SipHasher13::new_with_keys(self.secret.0, self.secret.1).hash(&text.0);
+    fn finish(&self, text: &[u8]) -> Identity {
+        let hash = SipHasher13::new_with_keys(self.secret.0, self.secret.1).hash(text);
         Identity { shard: hash.h1, place: hash.h2 }
     }
 
@@ -410,27 +410,24 @@ fn shard_number(id: Identity, shards: usize) -> usize {
         .unwrap_or_default()
 }
 
-/// What is hashed, gathered first: piece by piece the hash costs twice as much.
-#[derive(Default)]
-struct Text(SmallVec<[u8; 128]>);
+/// What is hashed, gathered first: piece by piece the hash would cost twice as much.
+type Text = SmallVec<[u8; 128]>;
 
-impl Hasher for Text {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-
-    /// It is the bytes that are wanted.
-    fn finish(&self) -> u64 {
-        0
-    }
-}
-
-/// What the buckets of an ask's limit have in common.
+/// What the buckets of an ask's limit have in common. No UTF-8 has the byte behind each part, so that
+/// none runs into the next.
 fn limit_text(ask: &BucketAsk<'_>) -> Text {
-    let mut text = Text::default();
-    ask.spec.name.hash(&mut text);
-    ask.ask.algorithm.name().hash(&mut text);
-    ask.spec.key.sources.hash(&mut text);
+    let mut text = Text::new();
+    let mut push = |part: &[u8]| {
+        text.extend_from_slice(part);
+        text.push(0xff);
+    };
+    push(ask.spec.name.as_str().as_bytes());
+    push(ask.ask.algorithm.name().as_bytes());
+    for source in &ask.spec.key.sources {
+        let (kind, name) = source.identity();
+        push(name);
+        push(&[kind]);
+    }
     text
 }
 
