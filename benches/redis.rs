@@ -239,7 +239,11 @@ impl Ours {
 fn limit(name: &str) -> LimitSpec {
     LimitSpec {
         name: Name::new(name).unwrap(),
-        key: KeySpec { sources: vec![KeySource::Ip], missing: Missing::Shared, ipv6_prefix: 64 },
+        key: KeySpec {
+            sources: vec![KeySource::Ip].into(),
+            missing: Missing::Shared,
+            ipv6_prefix: 64,
+        },
         figures: Figures::Unlimited,
         overrides: Overrides::default(),
         cost: CostSpec::Fixed(Cost::ONE),

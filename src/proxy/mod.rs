@@ -21,7 +21,7 @@ use http_body::Body as _;
 use tokio::time::Instant;
 
 use self::answer::{Answer, Asked};
-use self::body::{Access, Ended};
+use self::body::{Access, Ended, Noted};
 use self::date::DateCache;
 use self::forward::Way;
 use self::headers::forwarded::Peer;
@@ -41,7 +41,7 @@ use crate::request::host::LastHost;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::{Permit, Quota, Quotas, Throttle};
+use crate::throttle::{Quota, Quotas, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -149,11 +149,10 @@ impl Proxy {
     async fn handle(&self, exchange: &mut Exchange, connection: &Connection) {
         let began = Instant::now();
         connection.phase.begin(began);
-        let active = self.active();
         let parts = &exchange.parts;
         let mut ended = self.begin(connection, began, parts.version);
         // From the start, so that a client that leaves is logged too.
-        ended.access = active.plan.log.access.then(|| {
+        ended.noted.access = ended.active.plan.log.access.then(|| {
             Box::new(Access {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
@@ -162,25 +161,26 @@ impl Proxy {
             })
         });
         let mut quotas = Quotas::new();
-        let way = (&*active, connection);
-        let passed = self.pass(way, exchange, &mut ended, &mut quotas).await;
+        let way = (&*ended.active, connection);
+        let passed = self.pass(way, exchange, (began, &mut ended.noted), &mut quotas).await;
         let answer = &mut exchange.answer;
         if let Err(refusal) = passed {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, ended.route());
             }
             let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
-            let asked = Asked { protocol, quotas: &quotas, default: &active.plan.reject };
+            let asked = Asked { protocol, quotas: &quotas, default: &ended.active.plan.reject };
             answer::respond(answer, &refusal, &asked);
             if !matches!(refusal, Refusal::ClientLeft) {
-                ended.permit.refused(answer.status);
+                ended.noted.permit.refused(answer.status);
             }
             if !exchange.body_end.is_reached() {
                 answer.close();
             }
         }
+        drop(quotas);
         if let Some(body) = exchange.body.take()
-            && !discard(body, &exchange.parts.headers, connection, &active.plan).await
+            && !discard(body, &exchange.parts.headers, connection, &ended.active.plan).await
         {
             answer.close();
         }
@@ -200,12 +200,11 @@ impl Proxy {
             phase: connection.phase.clone(),
             metrics: self.metrics.clone(),
             began,
+            active: self.active(),
             version,
             body_end: BodyEnd::default(),
-            route: None,
             status: client_gone(),
-            permit: Permit::default(),
-            access: None,
+            noted: Noted::default(),
             now: None,
         }
     }
@@ -215,7 +214,7 @@ impl Proxy {
         &self,
         (active, connection): (&'p Active, &Connection),
         exchange: &mut Exchange,
-        ended: &mut Ended,
+        (began, noted): (Instant, &mut Noted),
         quotas: &mut Quotas<'p>,
     ) -> Result<(), Refusal<'p>> {
         let plan = &*active.plan;
@@ -235,7 +234,7 @@ impl Proxy {
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let trust = &plan.server.trust;
         let client = trust.client(connection.peer.address, &parts.headers);
-        if let Some(access) = &mut ended.access {
+        if let Some(access) = &mut noted.access {
             access.client = client.address;
         }
         headers::leave_sent(uri, &mut parts.headers, seen, &client, trust);
@@ -246,7 +245,7 @@ impl Proxy {
             },
         )?;
         let route = &plan.routes[found.route];
-        ended.route = Some(route.name.clone());
+        noted.route = Some(found.route);
         if is_too_large(&parts.headers, plan) {
             return Err(Refusal::TooLarge);
         }
@@ -260,8 +259,8 @@ impl Proxy {
             headers: &parts.headers,
             params: &found.params,
         };
-        let now = self.clock.at(ended.began);
-        ended.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
+        let now = self.clock.at(began);
+        noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
         match &route.action {
             Action::Respond { status, body } => {
                 respond(&mut exchange.answer, *status, body.clone());
@@ -273,11 +272,11 @@ impl Proxy {
                 forward::send(exchange, connection, target, way).await?;
             }
         }
-        if let Some(access) = &mut ended.access {
+        if let Some(access) = &mut noted.access {
             access.upstream = exchange.server.take();
         }
         let answer = &mut exchange.answer;
-        ended.permit.answered(answer.status, &answer.fields);
+        noted.permit.answered(answer.status, &answer.fields);
         finish(&mut answer.fields, plan, route, quotas);
         Ok(())
     }

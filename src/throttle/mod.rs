@@ -196,27 +196,23 @@ impl Throttle {
             }
         }
         let began = Instant::now();
-        let answer = match asks.is_empty() {
-            true => Ok(Answer::to_none()),
-            false => {
-                let answer = self.store.decide(&asks, now).await;
-                self.metrics.store(began.elapsed());
-                answer
-            }
+        let (answer, took) = match asks.is_empty() {
+            true => (Ok(Answer::to_none()), None),
+            false => (self.store.decide(&asks, now).await, Some(began.elapsed())),
         };
         let Ok(answer) = answer else {
-            for ask in &asks {
-                self.metrics.decision(ask.spec.name.as_str(), DecisionKind::Error);
-            }
+            let failed = asks.iter().map(|ask| (ask.spec.name.as_str(), DecisionKind::Error));
+            self.metrics.decided(took, failed);
             return Err(Refused::StoreUnavailable);
         };
         let answer = match asks.len() == applying.len() {
             true => answer,
             false => with_closed(answer, applying),
         };
-        for (limit, decision) in applying.iter().zip(&answer.decisions) {
-            self.metrics.decision(limit.spec.name.as_str(), kind(limit.mode, decision.as_ref()));
-        }
+        let said = applying.iter().zip(&answer.decisions).map(|(limit, decision)| {
+            (limit.spec.name.as_str(), kind(limit.mode, decision.as_ref()))
+        });
+        self.metrics.decided(took, said);
         Ok(Decided { answer, began })
     }
 
@@ -246,7 +242,7 @@ impl Throttle {
     fn tell(&self, limit: &Applying<'_>, request: &View<'_>, decision: Shown, now: Timestamp) {
         let shown = ShownKey { spec: limit.spec, key: &limit.key, display: self.keys };
         let event = ThrottleEvent {
-            limit: limit.spec.name.as_str(),
+            limit: &limit.spec.name,
             key: limit.key.as_bytes(),
             shown: &shown,
             route: request.route,

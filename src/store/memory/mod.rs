@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use siphasher::sip128::SipHasher13;
-use smallvec::SmallVec;
 
 use self::shard::{Due, Identity, Shard};
 use super::BucketAsk;
@@ -359,18 +358,20 @@ impl Memory {
     /// What a bucket is known by: a limit whose algorithm or key changes begins anew, one whose
     /// figures change goes on.
     fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        let mut text = limit_text(ask);
-        text.extend_from_slice(ask.key.as_bytes());
-        self.finish(&text)
+        self.hash(ask, ask.key.as_bytes())
     }
 
     /// The shared bucket of a limit.
     fn shared_identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        self.finish(&limit_text(ask))
+        self.hash(ask, b"")
     }
 
-    fn finish(&self, text: &[u8]) -> Identity {
-        let hash = SipHasher13::new_with_keys(self.secret.0, self.secret.1).hash(text);
+    /// Each limit hashes with secrets of its own, so that only the key is left to be hashed.
+    fn hash(&self, ask: &BucketAsk<'_>, key: &[u8]) -> Identity {
+        let sources = ask.spec.key.sources.fingerprint();
+        let (name, algorithm) = (ask.spec.name.fingerprint(), ask.ask.algorithm.number());
+        let secret = (self.secret.0 ^ name, self.secret.1 ^ sources ^ algorithm);
+        let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
         Identity { shard: hash.h1, place: hash.h2 }
     }
 
@@ -408,27 +409,6 @@ fn shard_number(id: Identity, shards: usize) -> usize {
         .and_then(|shards| id.shard.checked_rem(shards))
         .and_then(|number| usize::try_from(number).ok())
         .unwrap_or_default()
-}
-
-/// What is hashed, gathered first: piece by piece the hash would cost twice as much.
-type Text = SmallVec<[u8; 128]>;
-
-/// What the buckets of an ask's limit have in common. No UTF-8 has the byte behind each part, so that
-/// none runs into the next.
-fn limit_text(ask: &BucketAsk<'_>) -> Text {
-    let mut text = Text::new();
-    let mut push = |part: &[u8]| {
-        text.extend_from_slice(part);
-        text.push(0xff);
-    };
-    push(ask.spec.name.as_str().as_bytes());
-    push(ask.ask.algorithm.name().as_bytes());
-    for source in &ask.spec.key.sources {
-        let (kind, name) = source.identity();
-        push(name);
-        push(&[kind]);
-    }
-    text
 }
 
 /// A bucket's state, as a request is to see it.
