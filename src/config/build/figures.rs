@@ -27,8 +27,7 @@ pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Optio
     match family {
         Some(Family::TokenBucket) => {
             if let Some(queue) = section.take("queue") {
-                misplaced(
-                    &queue,
+                queue.fault(
                     "a token bucket has no `queue`",
                     "expected `burst`, or `wait` to hold requests, or `algorithm = \"leaky-bucket\"`",
                 );
@@ -40,8 +39,7 @@ pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Optio
         }
         Some(Family::LeakyBucket) => {
             if let Some(burst) = section.take("burst") {
-                misplaced(
-                    &burst,
+                burst.fault(
                     "a leaky bucket has no `burst`",
                     "expected `queue`: how many requests are held until their turn comes",
                 );
@@ -109,11 +107,6 @@ fn by_default(item: &Item<'_>, rate: Rate) -> Option<Burst> {
         ));
     }
     burst
-}
-
-/// A figure that another algorithm has.
-fn misplaced(item: &Item<'_>, what: &str, expected: &str) {
-    item.cx.note(Problem::error(item.span.clone(), what, expected));
 }
 
 fn with_queue(item: &Item<'_>, rate: Rate, queue: u64) -> Option<leaky_bucket::Params> {
