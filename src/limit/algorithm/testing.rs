@@ -65,26 +65,6 @@ pub(super) fn a_promised_wait_is_exact(
     Ok(())
 }
 
-/// From the time on that is told, a bucket of which something was taken cannot be told from a new one,
-/// and before that it can.
-pub(super) fn a_fresh_bucket_is_as_good_as_new(
-    algorithm: Algorithm,
-    state: State,
-    cost: u64,
-    later: u64,
-) -> TestCaseResult {
-    let fresh = algorithm.fresh_at(state);
-    let now = fresh.plus_micros(later);
-    if now == Timestamp::MAX {
-        return Ok(());
-    }
-    prop_assert_eq!(ask(&algorithm, Some(state), cost, now), ask(&algorithm, None, cost, now));
-    let before = at(fresh.as_micros() - 1);
-    let all = ask(&algorithm, Some(state), algorithm.capacity(), before);
-    prop_assert_ne!(all.decision.outcome, Outcome::Allow);
-    Ok(())
-}
-
 /// A clock that steps back from `then` to `now` credits nothing. What is done then.
 pub(super) fn a_step_back_gives_nothing(
     algorithm: Algorithm,

@@ -2,8 +2,7 @@ use super::windows::{Schedule, Unit};
 use super::*;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::testing::{
-    SECOND, a_fresh_bucket_is_as_good_as_new, a_promised_wait_is_exact, a_step_back_gives_nothing,
-    at, micros,
+    SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
 };
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, Interval};
@@ -270,8 +269,14 @@ proptest! {
         cost in 1_u64..1_000,
         later in 0_u64..DAY,
     ) {
-        let (algorithm, state) = (Algorithm::FixedWindow(figures), AnyState::FixedWindow(state));
-        a_fresh_bucket_is_as_good_as_new(algorithm, state, cost, later)?;
+        let fresh = fresh_at(&figures, state).as_micros();
+        prop_assert_eq!(
+            ask(&figures, Some(state), cost, Patience::NONE, fresh + later),
+            ask(&figures, None, cost, Patience::NONE, fresh + later)
+        );
+        let all = figures.count.get();
+        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - 1);
+        prop_assert_ne!(before.decision.outcome, Outcome::Allow);
     }
 
     #[test]
