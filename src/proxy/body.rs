@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::Active;
-use super::io::Phase;
+use super::phase::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::{NO_ROUTE, WorkerMetrics};
