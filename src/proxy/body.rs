@@ -12,10 +12,11 @@ use http::{Method, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+use super::Active;
 use super::phase::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
-use crate::observe::metrics::{NO_ROUTE, RouteCounter, WorkerMetrics};
+use crate::observe::metrics::{NO_ROUTE, WorkerMetrics};
 use crate::throttle::Permit;
 use crate::upstream::body::{BodyEnd, Patience};
 use crate::upstream::incoming::Incoming;
@@ -84,7 +85,7 @@ impl ResponseBody {
     pub(super) fn until(&mut self, mut ended: Ended) {
         // What follows goes on when the response is long over.
         if let Some(switched) = &mut self.switched {
-            switched.slots = ended.permit.take_slots();
+            switched.slots = ended.noted.permit.take_slots();
         }
         self.ended = Some(ended);
     }
@@ -120,7 +121,7 @@ impl Body for ResponseBody {
             }
             Some(Ok(frame)) => {
                 if let (Some(ended), Some(piece)) = (&mut this.ended, frame.data_ref()) {
-                    ended.permit.read(piece);
+                    ended.noted.permit.read(piece);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -151,11 +152,9 @@ pub(super) struct Ended {
     pub(super) phase: Arc<Phase>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) began: Instant,
-    pub(super) route: RouteCounter,
+    pub(super) active: Arc<Active>,
     pub(super) status: StatusCode,
-    /// What the limits settle now that the response has ended.
-    pub(super) permit: Permit,
-    pub(super) access: Option<Box<Access>>,
+    pub(super) noted: Noted,
     /// The client's version: one of HTTP/1.0 may be told a body's end by the connection's end.
     pub(super) version: Version,
     /// How far the request's body has come.
@@ -165,6 +164,12 @@ pub(super) struct Ended {
 }
 
 impl Ended {
+    /// The route's name for logs.
+    pub(super) fn route(&self) -> &str {
+        let route = self.noted.route.and_then(|route| self.active.plan.routes.get(route));
+        route.map_or(NO_ROUTE, |route| &route.name)
+    }
+
     /// The response ends before its body has.
     fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
@@ -173,14 +178,22 @@ impl Ended {
     }
 }
 
+/// What is found out about a request on its way.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// The place of its route in the plan; `None` where none was found.
+    pub(super) route: Option<usize>,
+    /// What the limits settle when the response has ended.
+    pub(super) permit: Permit,
+    pub(super) access: Option<Box<Access>>,
+}
+
 /// What the access line says besides.
 #[derive(Debug)]
 pub(super) struct Access {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) client: IpAddr,
-    /// `None` where none was found.
-    pub(super) route: Option<Arc<str>>,
     pub(super) upstream: Option<Arc<str>>,
 }
 
@@ -193,14 +206,15 @@ impl Drop for Ended {
             self.phase.unsettle();
             self.phase.linger();
         }
-        self.metrics.request(self.route, self.status, duration);
-        if let Some(access) = &self.access {
+        let counter = self.active.counter(self.noted.route, &self.metrics);
+        self.metrics.request(counter, self.status, duration);
+        if let Some(access) = &self.noted.access {
             events::access(&AccessLine {
                 method: access.method.as_str(),
                 path: &access.path,
                 status: self.status.as_u16(),
                 duration,
-                route: access.route.as_deref().unwrap_or(NO_ROUTE),
+                route: self.route(),
                 client: access.client,
                 upstream: access.upstream.as_deref(),
             });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::algorithm::Family;
-use super::rate::{Length, Written, no_month, parse, window_rate};
+use super::rate::{Length, by_rate, no_month, window_rate};
 use super::window::{self, Align, Calendar};
 use crate::config::fields::MAX_TOKENS;
 use crate::config::file::{Item, Section};
@@ -27,8 +27,7 @@ pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Optio
     match family {
         Some(Family::TokenBucket) => {
             if let Some(queue) = section.take("queue") {
-                misplaced(
-                    &queue,
+                queue.fault(
                     "a token bucket has no `queue`",
                     "expected `burst`, or `wait` to hold requests, or `algorithm = \"leaky-bucket\"`",
                 );
@@ -40,8 +39,7 @@ pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Optio
         }
         Some(Family::LeakyBucket) => {
             if let Some(burst) = section.take("burst") {
-                misplaced(
-                    &burst,
+                burst.fault(
                     "a leaky bucket has no `burst`",
                     "expected `queue`: how many requests are held until their turn comes",
                 );
@@ -74,30 +72,24 @@ pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> Optio
 
 /// `burst` is `None` within where it is wrong.
 fn token_bucket(rate_item: &Item<'_>, burst: Option<Option<Burst>>) -> Option<Figures> {
-    let rate = match parse(rate_item, |text| text.parse())? {
-        Written::Unlimited => return Some(Figures::Unlimited),
-        Written::Nothing => return Some(Figures::Nothing),
-        Written::Rate(rate) => rate,
-    };
-    let burst = match burst {
-        Some(burst) => burst?,
-        None => by_default(rate_item, rate)?,
-    };
-    Some(Figures::Limited(Algorithm::TokenBucket(token_bucket::Params { rate, burst })))
+    by_rate(rate_item, str::parse, |rate| {
+        let burst = match burst {
+            Some(burst) => burst?,
+            None => by_default(rate_item, rate)?,
+        };
+        Some(Figures::Limited(Algorithm::TokenBucket(token_bucket::Params { rate, burst })))
+    })
 }
 
 /// `queue` is `None` within where it is wrong.
 fn leaky_bucket(rate_item: &Item<'_>, queue: Option<Option<u64>>) -> Option<Figures> {
-    let rate: Rate = match parse(rate_item, |text| text.parse())? {
-        Written::Unlimited => return Some(Figures::Unlimited),
-        Written::Nothing => return Some(Figures::Nothing),
-        Written::Rate(rate) => rate,
-    };
-    let queue = match queue {
-        Some(queue) => queue?,
-        None => rate.count(),
-    };
-    Some(Figures::Limited(Algorithm::LeakyBucket(with_queue(rate_item, rate, queue)?)))
+    by_rate(rate_item, str::parse, |rate: Rate| {
+        let queue = match queue {
+            Some(queue) => queue?,
+            None => rate.count(),
+        };
+        Some(Figures::Limited(Algorithm::LeakyBucket(with_queue(rate_item, rate, queue)?)))
+    })
 }
 
 fn by_default(item: &Item<'_>, rate: Rate) -> Option<Burst> {
@@ -109,11 +101,6 @@ fn by_default(item: &Item<'_>, rate: Rate) -> Option<Burst> {
         ));
     }
     burst
-}
-
-/// A figure that another algorithm has.
-fn misplaced(item: &Item<'_>, what: &str, expected: &str) {
-    item.cx.note(Problem::error(item.span.clone(), what, expected));
 }
 
 fn with_queue(item: &Item<'_>, rate: Rate, queue: u64) -> Option<leaky_bucket::Params> {
@@ -128,11 +115,10 @@ fn with_queue(item: &Item<'_>, rate: Rate, queue: u64) -> Option<leaky_bucket::P
 }
 
 fn fixed_window(item: &Item<'_>, align: &Align) -> Option<Figures> {
-    let (count, length) = match parse(item, window_rate)? {
-        Written::Unlimited => return Some(Figures::Unlimited),
-        Written::Nothing => return Some(Figures::Nothing),
-        Written::Rate(rate) => rate,
-    };
+    by_rate(item, window_rate, |(count, length)| windows(item, align, count, length))
+}
+
+fn windows(item: &Item<'_>, align: &Align, count: u64, length: Length) -> Option<Figures> {
     let windows = match (align, length) {
         (Align::FirstRequest, Length::Interval(interval)) => Windows::Rolling(interval),
         (Align::FirstRequest, Length::Month) => {
@@ -179,30 +165,24 @@ fn fixed_window(item: &Item<'_>, align: &Align) -> Option<Figures> {
 }
 
 fn sliding_window(item: &Item<'_>) -> Option<Figures> {
-    let (count, interval) = match parse(item, count_and_interval)? {
-        Written::Unlimited => return Some(Figures::Unlimited),
-        Written::Nothing => return Some(Figures::Nothing),
-        Written::Rate(rate) => rate,
-    };
-    let params = sliding_window::Params::new(count_of(item, count)?, interval);
-    Some(Figures::Limited(Algorithm::SlidingWindow(params)))
+    by_rate(item, count_and_interval, |(count, interval)| {
+        let params = sliding_window::Params::new(count_of(item, count)?, interval);
+        Some(Figures::Limited(Algorithm::SlidingWindow(params)))
+    })
 }
 
 /// `rate` of a sliding log.
 fn sliding_log(item: &Item<'_>) -> Option<Figures> {
-    let rate = match parse(item, |text| text.parse())? {
-        Written::Unlimited => return Some(Figures::Unlimited),
-        Written::Nothing => return Some(Figures::Nothing),
-        Written::Rate(rate) => rate,
-    };
-    let params = sliding_log::Params::new(rate);
-    if params.is_none() {
-        item.reject(format!(
-            "a sliding log keeps an entry for each permit: expected a count of at most {}",
-            sliding_log::MOST
-        ));
-    }
-    Some(Figures::Limited(Algorithm::SlidingLog(params?)))
+    by_rate(item, str::parse, |rate| {
+        let params = sliding_log::Params::new(rate);
+        if params.is_none() {
+            item.reject(format!(
+                "a sliding log keeps an entry for each permit: expected a count of at most {}",
+                sliding_log::MOST
+            ));
+        }
+        Some(Figures::Limited(Algorithm::SlidingLog(params?)))
+    })
 }
 
 /// `limit` of a concurrency limit.

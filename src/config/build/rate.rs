@@ -3,37 +3,31 @@
 use crate::config::file::{Item, Text};
 use crate::config::problem::Problem;
 use crate::limit::rate::{Interval, RateError, count_and_interval};
+use crate::plan::Figures;
 
 /// What is expected of a rate.
 pub(super) const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
-/// A rate, or one of the texts that stand in its place.
-pub(super) enum Written<R> {
-    Rate(R),
-    Unlimited,
-    /// A count of zero.
-    Nothing,
-}
-
-/// `rate`, of which `read` reads what is no word.
-pub(super) fn parse<R>(
+/// The figures of a `rate` that `read` can read, made by `figures` unless everything passes, or nothing.
+pub(super) fn by_rate<R>(
     item: &Item<'_>,
     read: impl FnOnce(&str) -> Result<R, RateError>,
-) -> Option<Written<R>> {
+    figures: impl FnOnce(R) -> Option<Figures>,
+) -> Option<Figures> {
     let text = item.text_as(RATE)?;
     if text.text == "unlimited" {
-        return Some(Written::Unlimited);
+        return Some(Figures::Unlimited);
     }
     let error = match read(&text.text) {
-        Ok(rate) => return Some(Written::Rate(rate)),
+        Ok(rate) => return figures(rate),
         Err(RateError::ZeroCount) => {
             item.cx.note(Problem::warning(
                 item.span.clone(),
                 "`rate` is zero",
                 "nothing passes, ever; no limit at all is \"unlimited\"",
             ));
-            return Some(Written::Nothing);
+            return Some(Figures::Nothing);
         }
         Err(error) => error,
     };

@@ -397,5 +397,4 @@ fn index(place: Place) -> usize {
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;
