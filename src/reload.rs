@@ -2,10 +2,9 @@
 //!
 //! The file is looked at a few times a second. That sees every way in which people change a file
 //! (written in place, replaced by rename, a symlink swapped somewhere above it) on every kind of file
-//! system, which watching for events does not. It is read and compared, unless what the file system
-//! says of it has long been the same: a file of ten thousand routes would sweep everything else out
-//! of a core's cache at each look. Now and then it is read all the same, since there are file systems
-//! that do not say.
+//! system, which watching for events does not. It is read and compared where what the file system says
+//! of it has changed, and else at one look of four: a file of ten thousand routes sweeps everything else
+//! out of a core's cache each time, and there are file systems that do not say.
 
 use std::fs::Metadata;
 use std::io;
@@ -19,12 +18,9 @@ use crate::config::{self, Loaded, Problems};
 /// same: a file that is being written is not read in halves.
 pub const LOOK: Duration = Duration::from_millis(200);
 
-/// So many looks find the file's stamp the same before it is believed: a file may be written twice
-/// within what its file system takes for one moment.
-const LOOKS_TO_BELIEVE: u32 = 10;
-
-/// One look of so many reads the file whatever its stamp says: every five seconds.
-const LOOKS_TO_READ: u32 = 25;
+/// One look of so many reads the file whatever its stamp says, so that every change is in force within
+/// a second.
+const LOOKS_TO_READ: u32 = 4;
 
 /// The configuration's file, and what was last made of it.
 #[derive(Debug)]
@@ -35,9 +31,9 @@ pub struct Reload {
     known: Seen,
     /// What the last look found, where that was something new.
     news: Option<Seen>,
-    /// What the file system said at the last look, and how many looks found it so.
+    /// What the file system said at the last look, and how many looks have not read the file since.
     stamp: Option<Stamp>,
-    same: u32,
+    unread: u32,
 }
 
 /// What a file system changes when a file is written, or another one takes its place.
@@ -70,13 +66,13 @@ impl Reload {
     /// Notices changes of `path` from what it holds now.
     pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
         let known = seen(&config::read_again(&path));
-        Self { path, overrides, known, news: None, stamp: None, same: 0 }
+        Self { path, overrides, known, news: None, stamp: None, unread: 0 }
     }
 
     /// Looks at the file; what was made of it, once it has changed and stayed the same for two
     /// looks.
     pub fn look(&mut self) -> Option<Result<Loaded, Problems>> {
-        if self.is_as_stamped() {
+        if !self.is_to_be_read() {
             return None;
         }
         let file = config::read_again(&self.path);
@@ -95,15 +91,16 @@ impl Reload {
         Some(self.load(file))
     }
 
-    /// Whether the file need not be read, since it has long been what it is.
-    fn is_as_stamped(&mut self) -> bool {
+    fn is_to_be_read(&mut self) -> bool {
         let stamp = Stamp::of(&self.path);
-        if stamp.is_none() || stamp != self.stamp || self.news.is_some() {
-            (self.stamp, self.same) = (stamp, 0);
-            return false;
+        let known = stamp.is_some() && stamp == self.stamp && self.news.is_none();
+        self.stamp = stamp;
+        self.unread += 1;
+        let read = !known || self.unread == LOOKS_TO_READ;
+        if read {
+            self.unread = 0;
         }
-        self.same = self.same.saturating_add(1);
-        self.same > LOOKS_TO_BELIEVE && !self.same.is_multiple_of(LOOKS_TO_READ)
+        read
     }
 
     /// Reads the file now, changed or not.
@@ -186,23 +183,25 @@ mod tests {
         assert!(said[0].is_err());
     }
 
-    /// Even one of the same length, long after the last.
+    /// Also where a file system says nothing of it, or a file is written twice in what it takes for one
+    /// moment.
     #[test]
-    fn a_late_change_is_seen_at_once() {
-        let (folder, mut reload) = file(FILE);
-        assert!((0..3 * LOOKS_TO_READ).all(|_| reload.look().is_none()));
-        fs::write(folder.path().join("proxy.toml"), FILE.replace(":1", ":2")).unwrap();
-        assert!((0..2).any(|_| reload.look().is_some_and(|read| read.is_ok())));
+    fn a_change_is_in_force_within_a_second() {
+        let (_folder, mut reload) = file(FILE);
+        for already in 0..2 * LOOKS_TO_READ {
+            assert!((0..already).all(|_| reload.look().is_none()));
+            reload.known = Ok(FILE.replace(":1", ":2").into());
+            let looks = (1..).find(|_| reload.look().is_some()).unwrap();
+            assert!(looks * LOOK <= Duration::from_secs(1), "{looks}");
+        }
     }
 
-    /// There are file systems that keep a file's times.
     #[test]
-    fn a_change_that_the_file_system_does_not_tell_is_seen_later() {
+    fn a_file_is_not_read_at_every_look() {
         let (_folder, mut reload) = file(FILE);
-        assert!((0..3 * LOOKS_TO_READ).all(|_| reload.look().is_none()));
-        reload.known = Ok(FILE.replace(":1", ":2").into());
-        let looks = (0..2 * LOOKS_TO_READ).filter(|_| reload.look().is_some());
-        assert_eq!(looks.count(), 1);
+        assert!(reload.is_to_be_read(), "the first");
+        let reads = (0..10 * LOOKS_TO_READ).filter(|_| reload.is_to_be_read());
+        assert_eq!(reads.count(), 10);
     }
 
     #[test]
