@@ -247,13 +247,15 @@ impl Store {
     /// Must be called within the worker's runtime: its connection lives there, and ends when the
     /// store is dropped. A server that is away is no error: it is connected to when it comes.
     pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Self {
+        let settling = UnderWay::default();
         let redis = match &spec.location {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => {
-                Some(Redis::new(url, &spec.prefix, display, Arc::clone(&shared)))
+                let bound = (Arc::clone(&shared), settling.clone());
+                Some(Redis::new(url, &spec.prefix, display, bound))
             }
         };
-        Self { shared, redis, settling: UnderWay::default() }
+        Self { shared, redis, settling }
     }
 
     /// Decides over all asks together: every limit that allows takes, or none does.
@@ -357,9 +359,13 @@ impl Store {
         }
     }
 
-    /// Waits until Redis was told of every settlement that this worker has begun: no longer than
-    /// `store.timeout`.
-    pub async fn settled(&self) {
+    /// To be called when this worker ends, whatever is still under way: gives back in Redis the slots
+    /// that it holds, and waits until Redis was told of them and of every settlement that this worker
+    /// has begun, no longer than `store.timeout`.
+    pub async fn end(&self) {
+        if let Some(redis) = &self.redis {
+            redis.give_slots_back();
+        }
         self.settling.none().await;
     }
 

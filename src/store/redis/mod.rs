@@ -24,6 +24,7 @@ pub(super) use self::leases::Lease;
 use self::leases::Leases;
 pub(super) use self::queue::Awaited;
 use self::queue::Queue;
+use super::settling::UnderWay;
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, token_bucket};
@@ -50,11 +51,17 @@ pub(super) struct Redis {
 
 impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
-    pub(super) fn new(url: &str, prefix: &str, display: KeyDisplay, shared: Arc<Shared>) -> Self {
+    /// `settling` counts what this worker has begun to tell it.
+    pub(super) fn new(
+        url: &str,
+        prefix: &str,
+        display: KeyDisplay,
+        (shared, settling): (Arc<Shared>, UnderWay),
+    ) -> Self {
         let server =
             Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Arc::new(Connection::keep(server));
-        let queue = Queue::to(Arc::clone(&connection));
+        let queue = Queue::to(Arc::clone(&connection), settling);
         let leases = Leases::keep(queue.teller(), Arc::clone(&shared));
         Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }
     }
@@ -88,6 +95,11 @@ impl Redis {
             self.leases.name(&ask.ask, name)
         };
         asks.iter().map(|ask| holds(ask).then(|| name(ask))).collect()
+    }
+
+    /// Begins to give back all slots that are held, before those who hold them have ended.
+    pub(super) fn give_slots_back(&self) {
+        self.leases.give_all_back();
     }
 
     /// What one ask would be told.
