@@ -72,8 +72,7 @@ fn one(
     };
     let overrides =
         overrides::build(&mut section, family.as_ref(), sources.as_deref(), inherited.ipv6_prefix);
-    let wait = waiting::wait(&mut section, family.as_ref());
-    let max_waiting = waiting::max_waiting(&mut section, family.as_ref());
+    let (wait, max_waiting) = waiting::build(&mut section, family.as_ref());
     let candidate = waiting::candidate(&mut section, family.as_ref());
     let bursts: Vec<_> = overrides
         .iter()
