@@ -178,8 +178,8 @@ pub async fn run(
                 }
             }
             () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
-                // What the last responses used, and what those hold that are cut now.
-                proxy.throttle().store.end().await;
+                // What the last responses used.
+                proxy.throttle().store.settled().await;
                 return Ok(());
             }
         }

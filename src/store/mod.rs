@@ -247,15 +247,13 @@ impl Store {
     /// Must be called within the worker's runtime: its connection lives there, and ends when the
     /// store is dropped. A server that is away is no error: it is connected to when it comes.
     pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Self {
-        let settling = UnderWay::default();
         let redis = match &spec.location {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => {
-                let bound = (Arc::clone(&shared), settling.clone());
-                Some(Redis::new(url, &spec.prefix, display, bound))
+                Some(Redis::new(url, &spec.prefix, display, Arc::clone(&shared)))
             }
         };
-        Self { shared, redis, settling }
+        Self { shared, redis, settling: UnderWay::default() }
     }
 
     /// Decides over all asks together: every limit that allows takes, or none does.
@@ -359,13 +357,9 @@ impl Store {
         }
     }
 
-    /// To be called when this worker ends, whatever is still under way: gives back in Redis the slots
-    /// that it holds, and waits until Redis was told of them and of every settlement that this worker
-    /// has begun, no longer than `store.timeout`.
-    pub async fn end(&self) {
-        if let Some(redis) = &self.redis {
-            redis.give_slots_back();
-        }
+    /// Waits until Redis was told of every settlement that this worker has begun: no longer than
+    /// `store.timeout`.
+    pub async fn settled(&self) {
         self.settling.none().await;
     }
 

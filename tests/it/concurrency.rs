@@ -63,9 +63,6 @@ fn redis(server: &RedisServer) -> String {
     format!("[store]\nurl = \"{}\"\ntimeout = \"20s\"\n", server.url())
 }
 
-const UPGRADE: &str =
-    "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n";
-
 const HALF: &str = "GET /half HTTP/1.1\r\nhost: a\r\n\r\n";
 
 /// A client whose request is under way.
@@ -83,11 +80,13 @@ fn is_free(proxy: &Tidegate) -> bool {
 fn a_slot_is_free_however_a_response_ends(store: &str) {
     let (api, told) = api();
     let proxy = Tidegate::start(&config(&api, store, 1));
+    let upgrade =
+        "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n";
     for request in [
         "GET /silent HTTP/1.1\r\nhost: a\r\n\r\n",
         HALF,
         "POST /silent HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf",
-        UPGRADE,
+        upgrade,
     ] {
         let client = holding(&proxy, &told, request);
         assert_eq!(get(proxy.address, "/", &[]).status, 429, "{request}");
@@ -246,21 +245,6 @@ fn a_drain_lets_slots_be_given_back() {
     drop(client);
     assert!(proxy.wait().success());
     wait_until("it is free", || is_free(&other));
-}
-
-#[test]
-fn what_a_drain_cuts_keeps_no_slot() {
-    let (server, (api, told)) = (RedisServer::start(), api());
-    let file = config(&api, &redis(&server), 2).replace("\"1s\"", "\"1h\"");
-    let mut proxy =
-        Tidegate::start(&file.replace("workers = 1", "workers = 1\ndrain_timeout = \"10ms\""));
-    let other = Tidegate::start(&file);
-    let _download = holding(&proxy, &told, HALF);
-    let _tunnel = holding(&proxy, &told, UPGRADE);
-    assert!(!is_free(&other), "they are under way");
-    proxy.signal("TERM");
-    assert!(proxy.wait().success());
-    assert!(is_free(&other));
 }
 
 #[test]

@@ -71,15 +71,6 @@ impl Leases {
         let holder = Holder { worker: self.table.worker, request: slots.named };
         Lease { table: Arc::clone(&self.table), holder, told: Some((name, *ask)) }
     }
-
-    /// Gives back whatever is held: the worker ends, and its requests with it.
-    pub(super) fn give_all_back(&self) {
-        let held = std::mem::take(&mut self.table.slots().held);
-        for (request, kept) in held {
-            let holder = Holder { worker: self.table.worker, request };
-            self.table.tell(holder, &kept.ask, Difference::Less(1), &kept.name);
-        }
-    }
 }
 
 impl Drop for Leases {

@@ -24,7 +24,6 @@ pub(super) use self::leases::Lease;
 use self::leases::Leases;
 pub(super) use self::queue::Awaited;
 use self::queue::Queue;
-use super::settling::UnderWay;
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, token_bucket};
@@ -51,17 +50,11 @@ pub(super) struct Redis {
 
 impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
-    /// `settling` counts what this worker has begun to tell it.
-    pub(super) fn new(
-        url: &str,
-        prefix: &str,
-        display: KeyDisplay,
-        (shared, settling): (Arc<Shared>, UnderWay),
-    ) -> Self {
+    pub(super) fn new(url: &str, prefix: &str, display: KeyDisplay, shared: Arc<Shared>) -> Self {
         let server =
             Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Arc::new(Connection::keep(server));
-        let queue = Queue::to(Arc::clone(&connection), settling);
+        let queue = Queue::to(Arc::clone(&connection));
         let leases = Leases::keep(queue.teller(), Arc::clone(&shared));
         Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }
     }
@@ -95,11 +88,6 @@ impl Redis {
             self.leases.name(&ask.ask, name)
         };
         asks.iter().map(|ask| holds(ask).then(|| name(ask))).collect()
-    }
-
-    /// Begins to give back all slots that are held, before those who hold them have ended.
-    pub(super) fn give_slots_back(&self) {
-        self.leases.give_all_back();
     }
 
     /// What one ask would be told.

@@ -16,7 +16,6 @@ use super::call::{Call, Said};
 use super::connection::Connection;
 use crate::limit::decide::PerAsk;
 use crate::store::StoreError;
-use crate::store::settling::{Counted, UnderWay};
 
 /// A worker's requests that are to be sent.
 pub(super) struct Queue {
@@ -28,7 +27,6 @@ pub(super) struct Queue {
 struct Gathered {
     calls: Mutex<Vec<Shared>>,
     filled: Notify,
-    under_way: UnderWay,
 }
 
 /// A call, and who waits for its answers, in the order of its requests.
@@ -36,18 +34,15 @@ struct Shared {
     call: Call,
     /// `None` is nobody, for what is to be said in any case.
     waiting: Vec<Option<oneshot::Sender<Answer>>>,
-    /// Where there is such, the call is counted until it is over: nobody else would wait for it.
-    told: Option<Counted>,
     deadline: Instant,
 }
 
 pub(super) type Answer = Result<PerAsk<Said>, StoreError>;
 
 impl Queue {
-    /// Begins to send over this connection. `under_way` counts the calls with something that nobody waits
-    /// for.
-    pub(super) fn to(connection: Arc<Connection>, under_way: UnderWay) -> Self {
-        let gathered = Arc::new(Gathered { under_way, ..Gathered::default() });
+    /// Begins to send over this connection.
+    pub(super) fn to(connection: Arc<Connection>) -> Self {
+        let gathered = Arc::new(Gathered::default());
         let sender = tokio::spawn(send(Arc::clone(&gathered), connection));
         Self { gathered, sender }
     }
@@ -132,13 +127,9 @@ impl Gathered {
             self.filled.notify_one();
         }
         if !calls.last().is_some_and(|shared| shared.call.has_room(asks)) {
-            let call = Call::default();
-            calls.push(Shared { call, waiting: Vec::new(), told: None, deadline });
+            calls.push(Shared { call: Call::default(), waiting: Vec::new(), deadline });
         }
         if let Some(shared) = calls.last_mut() {
-            if waiting.is_none() {
-                shared.told.get_or_insert_with(|| self.under_way.one_more());
-            }
             add(&mut shared.call);
             shared.waiting.push(waiting);
         }
