@@ -1,7 +1,7 @@
 //! `algorithm = "redisson"`: what a limit may say of a limiter that it shares with Java services.
 
-use super::figures::{RATE, problem};
 use super::limit::Inherited;
+use super::rate::{RATE, problem};
 use super::store::STORE_ERRORS;
 use crate::config::fields::MAX_TOKENS;
 use crate::config::file::{Item, Section};
@@ -57,11 +57,10 @@ pub(super) fn build(section: &mut Section<'_>, inherited: &Inherited<'_>) -> Lim
     let sharing = type_item.as_ref().and_then(|item| item.word(types, &[])).unwrap_or_default();
     let rate_item = section.take("rate");
     if let (Some(item), None) = (type_item, &rate_item) {
-        section.cx.note(Problem::error(
-            item.span,
+        item.note(
             "without `rate` the type in Redis counts, and `type` says nothing",
             "remove it, or write `rate` beside it",
-        ));
+        );
     }
     let rate = rate_item.as_ref().map(rate);
     let figures = match rate {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::header::ACCEPT_ENCODING;
 
 use super::algorithm::Family;
-use super::figures::{Bursts, check, header_name};
+use super::cost::{Bursts, check, header_name};
 use crate::config::fields::{COUNT_WHEN, MAX_TOKENS};
 use crate::config::file::{Item, Section};
 use crate::config::problem::Problem;

@@ -50,7 +50,7 @@ fn wait(section: &mut Section<'_>, family: Option<&Family>) -> Patience {
     }
     let wait = Patience::of(wait);
     if let Some(Family::SlidingLog) = family
-        && !Patience::of(Duration::from_micros(MOST_LEAD)).bears(wait.as_micros())
+        && wait > Patience::of(Duration::from_micros(MOST_LEAD))
     {
         item.reject("expected at most \"71m\": a sliding log reserves no place further ahead");
     }
