@@ -57,7 +57,7 @@ pub(super) fn build(section: &mut Section<'_>, inherited: &Inherited<'_>) -> Lim
     let sharing = type_item.as_ref().and_then(|item| item.word(types, &[])).unwrap_or_default();
     let rate_item = section.take("rate");
     if let (Some(item), None) = (type_item, &rate_item) {
-        item.note(
+        item.fault(
             "without `rate` the type in Redis counts, and `type` says nothing",
             "remove it, or write `rate` beside it",
         );
