@@ -8,6 +8,7 @@ mod routes;
 mod text;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
 pub use self::routes::{RouteCounter, RouteCounters};
 use self::routes::{Statuses, increment};
 use self::text::{Kind, Page};
+use crate::limit::name::Name;
 
 /// The media type of what [`Metrics::render`] writes.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -143,7 +145,7 @@ impl WorkerMetrics {
     }
 
     /// Counts what a limit said. `limit` is its name.
-    pub fn decision(&self, limit: &str, kind: DecisionKind) {
+    pub fn decision(&self, limit: &Name, kind: DecisionKind) {
         self.decided(None, std::iter::once((limit, kind)));
     }
 
@@ -152,21 +154,16 @@ impl WorkerMetrics {
     pub fn decided<'l>(
         &self,
         store: Option<Duration>,
-        said: impl Iterator<Item = (&'l str, DecisionKind)>,
+        said: impl Iterator<Item = (&'l Name, DecisionKind)>,
     ) {
         let mut counts = self.counts();
         if let Some(duration) = store {
             counts.store_seconds.observe(duration);
         }
         for (limit, kind) in said {
-            match counts.decisions.get_mut(limit) {
-                Some(decisions) => decisions.add(kind),
-                None => {
-                    let mut decisions = Decisions::default();
-                    decisions.add(kind);
-                    counts.decisions.insert(limit.into(), decisions);
-                }
-            }
+            let of_limit = counts.decisions.entry(limit.fingerprint());
+            let (_, decisions) = of_limit.or_insert_with(|| (limit.clone(), Decisions::default()));
+            decisions.add(kind);
         }
     }
 
@@ -181,9 +178,30 @@ struct Counts {
     /// By [`RouteCounter`].
     requests: Vec<Statuses>,
     routes: HashMap<Arc<str>, RouteCounter>,
-    decisions: HashMap<Box<str>, Decisions>,
+    /// By the fingerprint of the limit's name.
+    decisions: HashMap<u64, (Name, Decisions), BuildHasherDefault<Fingerprint>>,
     store_seconds: Histogram,
     request_seconds: Histogram,
+}
+
+/// Hashes what is a hash already.
+#[derive(Debug, Default)]
+struct Fingerprint(u64);
+
+impl Hasher for Fingerprint {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
 }
 
 impl Default for Counts {
@@ -191,7 +209,7 @@ impl Default for Counts {
         Self {
             requests: vec![Statuses::new()],
             routes: HashMap::from_iter([(NO_ROUTE.into(), RouteCounter::NO_ROUTE)]),
-            decisions: HashMap::new(),
+            decisions: HashMap::default(),
             store_seconds: Histogram::new(&STORE_BOUNDS),
             request_seconds: Histogram::new(&REQUEST_BOUNDS),
         }
@@ -223,7 +241,7 @@ impl Decisions {
 #[derive(Default)]
 struct Total {
     requests: BTreeMap<(Arc<str>, u16), u64>,
-    decisions: BTreeMap<Box<str>, Decisions>,
+    decisions: BTreeMap<Name, Decisions>,
     seconds: Counts,
 }
 
@@ -236,7 +254,7 @@ impl Total {
                 *total += answered.count();
             }
         }
-        for (limit, decisions) in &counts.decisions {
+        for (limit, decisions) in counts.decisions.values() {
             let total = self.decisions.entry(limit.clone()).or_default();
             total.allowed += decisions.allowed;
             total.delayed += decisions.delayed;
@@ -263,7 +281,7 @@ impl Total {
                 ("rejected", decisions.rejected),
                 ("shadow", decisions.shadow),
             ] {
-                page.sample(&[("limit", limit.as_ref()), ("decision", decision)], &count);
+                page.sample(&[("limit", limit.as_str()), ("decision", decision)], &count);
             }
         }
         let help = "Time from a request's head to the end of its response.";

@@ -1,5 +1,9 @@
 use super::*;
 
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
 fn snapshot() -> Snapshot<'static> {
     Snapshot {
         version: "1.2.3",
@@ -31,11 +35,11 @@ fn the_whole_page() {
         Duration::from_micros(400),
     );
     one.request(RouteCounter::NO_ROUTE, StatusCode::NOT_FOUND, Duration::from_secs(70));
-    one.decision("per-client", DecisionKind::Allowed);
-    two.decision("per-client", DecisionKind::Allowed);
-    two.decision("per-client", DecisionKind::Rejected);
-    two.decision("everyone", DecisionKind::Shadow);
-    two.decision("everyone", DecisionKind::Error);
+    one.decision(&name("per-client"), DecisionKind::Allowed);
+    two.decision(&name("per-client"), DecisionKind::Allowed);
+    two.decision(&name("per-client"), DecisionKind::Rejected);
+    two.decision(&name("everyone"), DecisionKind::Shadow);
+    two.decision(&name("everyone"), DecisionKind::Error);
     one.decided(Some(Duration::from_micros(600)), std::iter::empty());
     assert_eq!(metrics.render(&snapshot()), include_str!("expected.txt"));
 }
@@ -84,7 +88,7 @@ fn workers_add_up_while_a_scrape_reads() {
                         StatusCode::OK,
                         Duration::from_millis(1),
                     );
-                    worker.decision("all", DecisionKind::Allowed);
+                    worker.decision(&name("all"), DecisionKind::Allowed);
                 }
             })
         })
