@@ -127,7 +127,7 @@ impl Limiter {
             LimiterError::Redis(error) if error.kind() == redis::ErrorKind::InvalidClientConfig => {
                 Failure::usage("the URL is none as in redis://cache.internal:6379/0")
             }
-            error => Failure::run(error),
+            error => Failure::run(format!("{} does not answer: {error}", server(&url))),
         })
     }
 
@@ -189,6 +189,12 @@ impl Set {
             expires_in_ms: None,
         })
     }
+}
+
+/// Where a URL leads, without what is secret in it.
+fn server(url: &str) -> String {
+    redis::IntoConnectionInfo::into_connection_info(url)
+        .map_or_else(|_| "the server".to_owned(), |info| info.addr().to_string())
 }
 
 fn milliseconds(text: &str) -> Result<u64, Failure> {

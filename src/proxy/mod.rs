@@ -33,7 +33,7 @@ use self::serve::Slot;
 use crate::clock::Clock;
 use crate::http1::fields::Fields;
 use crate::http1::incoming::Incoming;
-use crate::observe::events;
+use crate::observe::failed::Failed;
 use crate::observe::metrics::WorkerMetrics;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
@@ -58,6 +58,7 @@ pub struct Proxy {
     throttle: Throttle,
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
+    failed: Arc<Failed>,
     date: DateCache,
 }
 
@@ -127,9 +128,10 @@ impl Proxy {
         throttle: Throttle,
         clock: Clock,
         metrics: Arc<WorkerMetrics>,
+        failed: Arc<Failed>,
     ) -> Self {
         let (active, date) = (Mutex::new(active), DateCache::default());
-        Self { active, throttle, clock, metrics, date }
+        Self { active, throttle, clock, metrics, failed, date }
     }
 
     /// The plan in force.
@@ -167,7 +169,7 @@ impl Proxy {
         let passed = self.pass(&active, exchange, connection, &mut ended).await;
         let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
             if let Refusal::Upstream(error) = &refusal {
-                events::upstream_failed(error, ended.route());
+                self.failed.exchange(error, ended.route(), Instant::now());
             }
             let asked = answer::protocol(&exchange.parts.headers, exchange.seen);
             let spare = std::mem::take(&mut exchange.spare);

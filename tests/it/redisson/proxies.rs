@@ -243,7 +243,11 @@ fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
         assert_eq!((found, out.as_str()), (code, ""), "{arguments:?}: {error}");
         assert!(error.contains(says), "{arguments:?}: {error}");
     }
-    assert_eq!(told(&["redisson", "get", "orders", "--url", &absent]).0, 1);
+    let (code, _, error) = told(&["redisson", "get", "orders", "--url", &absent]);
+    assert_eq!(code, 1);
+    let address = absent.strip_prefix("redis://").unwrap().split('/').next().unwrap();
+    assert!(error.contains(&format!("{address} does not answer")), "{error}");
+    assert_eq!(error.matches("Connection refused").count(), 1, "{error}");
     let (code, _, error) = told(&["redisson", "get", "orders", "--url", "http://x"]);
     assert_eq!(code, 2, "{error}");
     assert_eq!(told(&["redisson"]).0, 2);
