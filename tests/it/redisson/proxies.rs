@@ -233,6 +233,7 @@ fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
         (&["set", "orders", "100"][..], 2, "is no rate"),
         (&["set", "orders", "unlimited"], 2, "is no rate"),
         (&["set", "orders", "5/1500us"], 2, "whole milliseconds"),
+        (&["set", "orders", "99999999999/s"], 2, "at most 1000000000"),
         (&["set", "orders", "5/h", "--keep-alive", "1m"], 2, "at least the rate's interval"),
         (&["set", "orders", "5/h", "--keep-alive", "soon"], 2, "is no time"),
         (&["expire", "orders", "0s"], 2, "is no time"),
