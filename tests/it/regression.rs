@@ -257,3 +257,36 @@ fn an_api_that_is_away_does_not_fill_the_log() {
     // Another one where the machine took longer than the pause between two lines.
     assert!(proxy.log.count("upstream failed") < 5);
 }
+
+/// What is compressed cannot be read, so a client that offered to take it paid the estimate alone.
+#[test]
+fn a_client_does_not_pay_less_by_taking_json_compressed() {
+    let api = Upstream::answering(|got| {
+        let (coding, body) = match got.header("accept-encoding") {
+            Some(coding) => (format!("content-encoding: {coding}\r\n"), "compressed"),
+            None => (String::new(), "{\"usage\":2}"),
+        };
+        let length = body.len();
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{coding}content-length: {length}\r\n\r\n\
+             {body}"
+        )
+        .into_bytes()
+    });
+    let cost = "cost = { response_json = \"usage\", estimate = 1 }";
+    for (route, statuses) in [
+        ("", [200, 429]),
+        ("request_headers = { set = { accept-encoding = \"gzip\" } }", [200, 200]),
+    ] {
+        let proxy = limited(
+            &api,
+            "",
+            &format!(
+                "{cost}\n[[routes]]\npath = \"/p\"\nupstream = \"api\"\nlimits = [\"two\"]\n{route}\n"
+            ),
+        );
+        let mut client = Connection::open(proxy.address);
+        let said = statuses.map(|_| client.get("/p", &[("accept-encoding", "gzip")]).status);
+        assert_eq!(said, statuses, "{route}");
+    }
+}
