@@ -105,6 +105,7 @@ impl Server {
             clock: Clock::new(),
             metrics: Metrics::new(workers),
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
+            failed: Arc::default(),
             config: ConfigState::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::new(&plan.store),

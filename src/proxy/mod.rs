@@ -37,7 +37,7 @@ use self::serve::Slot;
 use crate::clock::Clock;
 use crate::http1::fields::Fields;
 use crate::http1::incoming::Incoming;
-use crate::observe::events;
+use crate::observe::failed::Failed;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
@@ -62,6 +62,7 @@ pub struct Proxy {
     throttle: Throttle,
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
+    failed: Arc<Failed>,
     date: DateCache,
     rejections: Rejections,
 }
@@ -145,9 +146,11 @@ impl Proxy {
         throttle: Throttle,
         clock: Clock,
         metrics: Arc<WorkerMetrics>,
+        failed: Arc<Failed>,
     ) -> Self {
         let (active, date) = (Mutex::new(active), DateCache::default());
-        Self { active, throttle, clock, metrics, date, rejections: Rejections::new() }
+        let rejections = Rejections::new();
+        Self { active, throttle, clock, metrics, failed, date, rejections }
     }
 
     /// The plan in force.
@@ -187,7 +190,7 @@ impl Proxy {
         let answer = &mut exchange.answer;
         if let Err(refusal) = passed {
             if let Refusal::Upstream(error) = &refusal {
-                events::upstream_failed(error, ended.route());
+                self.failed.exchange(error, ended.route(), Instant::now());
             }
             let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
             let default = &ended.active.plan.reject;
