@@ -233,6 +233,25 @@ fn without_redis_a_process_has_slots_of_its_own() {
     wait_until("it is free here", || is_free(&proxy));
 }
 
+/// A slot that was given back while Redis took no writes stayed taken until its lease ended.
+#[test]
+fn redis_hears_of_a_slot_in_the_end() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let text = config(&api, &redis(&server), 1).replace("lease = \"1s\"", "lease = \"1h\"");
+    let proxy = Tidegate::start(&format!("{text}[log]\naccess = true\n"));
+    let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
+    let client = holding(&proxy, &told, HALF);
+    assert_eq!(held(), 1);
+    // A replica of nobody takes no writes.
+    server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    drop(client);
+    proxy.log.wait("request", |line| line["path"] == "/half");
+    wait_until("the process decides by itself", || is_free(&proxy));
+    assert_eq!(held(), 1, "Redis could not hear it");
+    server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    wait_until("Redis has heard it", || held() == 0);
+}
+
 #[test]
 fn a_drain_lets_slots_be_given_back() {
     let (server, (api, told)) = (RedisServer::start(), api());

@@ -50,7 +50,7 @@ impl Drop for Asked<'_> {
             let Ok(said) = awaited.answer().await else { return };
             for (ask, name) in taken(&asked, &said) {
                 let less = Verb::Settle(Difference::Less(ask.cost.get()));
-                teller.tell(Instant::now() + timeout, |call| {
+                teller.tell(Instant::now() + timeout, None, |call| {
                     call.ask(less, ask, |key| key.extend_from_slice(name));
                 });
             }

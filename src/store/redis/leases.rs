@@ -2,7 +2,8 @@
 //!
 //! A slot is named before it is asked for, so that it can be given back even where nobody ever heard
 //! whether it was taken. What is given back and what is renewed joins the worker's other calls, and
-//! nobody waits for it: where Redis does not hear it the lease ends by itself.
+//! nobody waits for it. Where Redis does not hear that a slot is given back it is told again, until the
+//! lease has ended by itself.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,13 +16,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::call::{Holder, Verb};
-use super::queue::Teller;
+use super::queue::{Lost, Teller};
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decide::Ask;
 use crate::store::Shared;
 
 /// A lease is renewed so many times before it would end.
 const RENEWALS: u32 = 3;
+
+/// How long after Redis did not hear of a slot it is told again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A worker's slots.
 pub(super) struct Leases {
@@ -42,6 +46,8 @@ struct Table {
 struct Slots {
     named: u64,
     held: HashMap<u64, Kept>,
+    /// Given back, and Redis may not have heard it.
+    unheard: HashMap<u64, Unheard>,
     /// When the keeper looks next.
     look: Option<Instant>,
 }
@@ -53,6 +59,16 @@ struct Kept {
     due: Instant,
 }
 
+/// A slot that was given back.
+struct Unheard {
+    name: Vec<u8>,
+    ask: Ask,
+    /// When Redis is told again.
+    due: Instant,
+    /// When its lease has ended.
+    end: Instant,
+}
+
 impl Leases {
     /// Begins to renew. Must be called within the worker's runtime.
     pub(super) fn keep(teller: Teller, shared: Arc<Shared>) -> Self {
@@ -60,7 +76,7 @@ impl Leases {
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
         let table = Arc::new(Table { worker, slots, sooner: Notify::new(), teller, shared });
-        let keeper = tokio::spawn(renew(Arc::clone(&table)));
+        let keeper = tokio::spawn(keep(Arc::clone(&table)));
         Self { table, keeper }
     }
 
@@ -98,10 +114,7 @@ impl Lease {
         let due = Instant::now() + pause(&ask);
         let mut slots = self.table.slots();
         slots.held.insert(self.holder.request, Kept { name, ask, due });
-        if slots.look.is_none_or(|look| due < look) {
-            slots.look = Some(due);
-            self.table.sooner.notify_one();
-        }
+        self.table.look_at(slots, due);
     }
 
     /// It was not taken: there is nothing to give back.
@@ -115,7 +128,8 @@ impl Drop for Lease {
         let kept = self.table.slots().held.remove(&self.holder.request);
         let told = kept.map(|kept| (kept.name, kept.ask)).or(self.told.take());
         if let Some((name, ask)) = told {
-            self.table.tell(self.holder, &ask, Difference::Less(1), &name);
+            let (due, end) = (Instant::now(), Instant::now() + lease(&ask));
+            self.table.give_back(self.holder.request, Unheard { name, ask, due, end });
         }
     }
 }
@@ -131,30 +145,65 @@ impl Table {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, holder: Holder, ask: &Ask, used: Difference, name: &[u8]) {
+    /// The keeper is to look then, if not sooner.
+    fn look_at(&self, mut slots: MutexGuard<'_, Slots>, due: Instant) {
+        if slots.look.is_none_or(|look| due < look) {
+            slots.look = Some(due);
+            self.sooner.notify_one();
+        }
+    }
+
+    fn tell(&self, request: u64, used: Difference, (name, ask): (&[u8], &Ask), lost: Option<Lost>) {
+        let holder = Holder { worker: self.worker, request };
         let deadline = Instant::now() + self.shared.timeout();
-        self.teller.tell(deadline, |call| {
+        self.teller.tell(deadline, lost, |call| {
             call.ask_for(Some(holder), Verb::Settle(used), ask, |key| key.extend_from_slice(name));
         });
     }
 
-    /// Renews what is due, and says when to look again.
-    fn renew(&self) -> Option<Instant> {
+    fn give_back(self: &Arc<Self>, request: u64, slot: Unheard) {
+        let (table, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
+        let lost = Box::new(move || table.was_not_heard(request, slot));
+        self.tell(request, Difference::Less(1), (&name, &ask), Some(lost));
+    }
+
+    fn was_not_heard(&self, request: u64, mut slot: Unheard) {
+        let due = Instant::now() + AGAIN;
+        if due < slot.end {
+            slot.due = due;
+            let mut slots = self.slots();
+            slots.unheard.insert(request, slot);
+            self.look_at(slots, due);
+        }
+    }
+
+    /// Tells Redis what is due, and says when to look again.
+    fn look(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
         let mut slots = self.slots();
         for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| kept.due <= now) {
             kept.due = now + pause(&kept.ask);
-            let holder = Holder { worker: self.worker, request: *request };
-            self.tell(holder, &kept.ask, Difference::More(1), &kept.name);
+            self.tell(*request, Difference::More(1), (&kept.name, &kept.ask), None);
         }
-        slots.look = slots.held.values().map(|kept| kept.due).min();
-        slots.look
+        let again: Vec<_> = slots.unheard.extract_if(|_, slot| slot.due <= now).collect();
+        let held = slots.held.values().map(|kept| kept.due);
+        slots.look = held.chain(slots.unheard.values().map(|slot| slot.due)).min();
+        let look = slots.look;
+        drop(slots);
+        for (request, slot) in again {
+            // Whoever is away hears nothing.
+            match self.shared.redis_is_up() {
+                true => self.give_back(request, slot),
+                false => self.was_not_heard(request, slot),
+            }
+        }
+        look
     }
 }
 
-async fn renew(table: Arc<Table>) {
+async fn keep(table: Arc<Table>) {
     loop {
-        match table.renew() {
+        match table.look() {
             None => table.sooner.notified().await,
             Some(look) => tokio::select! {
                 () = sleep_until(look) => {}
@@ -166,8 +215,13 @@ async fn renew(table: Arc<Table>) {
 
 /// Between two renewals.
 fn pause(ask: &Ask) -> Duration {
+    lease(ask) / RENEWALS
+}
+
+fn lease(ask: &Ask) -> Duration {
     match ask.algorithm {
-        Algorithm::Concurrency(params) => params.lease() / RENEWALS,
-        _ => Duration::MAX / RENEWALS,
+        Algorithm::Concurrency(params) => params.lease(),
+        // Nothing else has slots.
+        _ => Duration::ZERO,
     }
 }

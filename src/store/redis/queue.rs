@@ -42,8 +42,15 @@ struct Shared {
 enum Waiting {
     Asker(oneshot::Sender<Answer>),
     /// Nobody: it is to be said in any case.
-    Nobody(#[allow(dead_code, reason = "it counts until it is dropped")] Counted),
+    Nobody {
+        lost: Option<Lost>,
+        #[allow(dead_code, reason = "it counts until it is dropped")]
+        counted: Counted,
+    },
 }
+
+/// What is done where Redis may not have heard what it was told.
+pub(super) type Lost = Box<dyn FnOnce() + Send>;
 
 impl Waiting {
     fn has_left(&self) -> bool {
@@ -52,8 +59,10 @@ impl Waiting {
 
     /// An asker who has left in the meantime does not hear it.
     fn hear(self, answer: Answer) {
-        if let Self::Asker(asker) = self {
-            let _ = asker.send(answer);
+        match self {
+            Self::Asker(asker) => drop(asker.send(answer)),
+            Self::Nobody { lost: Some(lost), .. } if answer.is_err() => lost(),
+            Self::Nobody { .. } => {}
         }
     }
 }
@@ -127,8 +136,8 @@ pub(super) struct Teller(Arc<Gathered>);
 
 impl Teller {
     /// Joins a call with a request of one ask, whose answer nobody waits for.
-    pub(super) fn tell(&self, deadline: Instant, ask: impl FnOnce(&mut Call)) {
-        let nobody = Waiting::Nobody(self.0.told.one_more());
+    pub(super) fn tell(&self, deadline: Instant, lost: Option<Lost>, ask: impl FnOnce(&mut Call)) {
+        let nobody = Waiting::Nobody { lost, counted: self.0.told.one_more() };
         self.0.join(deadline, nobody, 1, |call| {
             call.request(1);
             ask(call);
