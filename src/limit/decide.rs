@@ -7,7 +7,7 @@ use super::algorithm::{Algorithm, State, Want};
 use super::decision::{Decision, Outcome, Verdict};
 use super::patience::Patience;
 use super::rate::Cost;
-use super::time::Timestamp;
+use super::time::Now;
 
 /// One value for each ask. Most routes have one limit or two; more go to the heap.
 pub type PerAsk<T> = SmallVec<[T; 2]>;
@@ -79,16 +79,16 @@ impl Refusers {
 }
 
 /// Decides over `asks`, whose buckets are in `states` (`None` is a new bucket; a list that is too
-/// short stands for new buckets), at `now`.
+/// short stands for new buckets), each at `now` by [its clock](Algorithm::time).
 ///
 /// Either every enforcing limit allows, and then each limit that allows takes, those in shadow
 /// too; or one refuses, and none takes anything, but for a candidate that stands in for the only one
 /// that refuses.
-pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided {
+pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     let steps: PerAsk<_> = asks
         .iter()
         .zip(states.iter().copied().chain(std::iter::repeat(None)))
-        .map(|(ask, state)| ask.algorithm.decide(state, ask.want(), now))
+        .map(|(ask, state)| ask.algorithm.decide(state, ask.want(), ask.algorithm.time(now)))
         .collect();
     let enforcing = asks
         .iter()
@@ -123,6 +123,7 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::token_bucket::{Params, State as Bucket};
     use crate::limit::rate::{Burst, Rate};
+    use crate::limit::time::Timestamp;
     use proptest::prelude::*;
 
     const HOUR: u64 = 3_600_000_000;
@@ -148,7 +149,7 @@ mod tests {
     fn missing(requests: &[&[Ask]], now: Timestamp) -> Vec<u64> {
         let mut states: Vec<Option<State>> = vec![None; requests[0].len()];
         for asks in requests {
-            let decided = decide(asks, &states, now);
+            let decided = decide(asks, &states, now.into());
             for (state, write) in states.iter_mut().zip(decided.writes) {
                 *state = write.or(*state);
             }
@@ -190,7 +191,7 @@ mod tests {
         ] {
             let asks = asks.as_flattened();
             let place = asks.iter().position(|ask| ask.mode == Candidate).unwrap();
-            let decided = decide(asks, &[], at(HOUR));
+            let decided = decide(asks, &[], at(HOUR).into());
             assert_eq!(missing_of(decided.writes[place]), taken, "{name}");
             assert_eq!(decided.decisions[place].remaining, 9 - taken, "{name}");
             let others = decided.writes.iter().enumerate().filter(|(at, _)| *at != place);
@@ -201,14 +202,14 @@ mod tests {
 
     #[test]
     fn nobody_asked_means_pass() {
-        let decided = decide(&[], &[], at(0));
+        let decided = decide(&[], &[], at(0).into());
         assert_eq!(decided.verdict, Verdict::PASS);
     }
 
     #[test]
     fn what_remains_is_what_is_left_after_the_verdict() {
         let asks = [ask(1, 9, 1, Mode::Enforce), ask(1, 2, 3, Mode::Enforce)];
-        let decided = decide(&asks, &[], at(0));
+        let decided = decide(&asks, &[], at(0).into());
         let remaining: Vec<u64> = decided.decisions.iter().map(|d| d.remaining).collect();
         assert_eq!(remaining, [9, 2]);
         assert_eq!(decided.verdict, Verdict::Refuse { by: 1, retry_after: None });
@@ -238,7 +239,7 @@ mod tests {
         ) {
             let (asks, mut states): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
             let now = at((10 * HOUR).saturating_add_signed(off));
-            let decided = decide(&asks, &states, now);
+            let decided = decide(&asks, &states, now.into());
             for (state, write) in states.iter_mut().zip(&decided.writes) {
                 *state = write.or(*state);
             }
@@ -247,14 +248,14 @@ mod tests {
             prop_assert_eq!(asks[by].mode, Mode::Enforce);
             match retry_after {
                 Some(wait) => {
-                    let then = decide(&asks, &states, now.plus(wait));
+                    let then = decide(&asks, &states, now.plus(wait).into());
                     prop_assert_eq!(then.verdict, Verdict::PASS);
                     let before = now.plus(wait - Duration::from_micros(1));
-                    let early = decide(&asks, &states, before);
+                    let early = decide(&asks, &states, before.into());
                     prop_assert_ne!(early.verdict, Verdict::PASS);
                 }
                 None => {
-                    let late = decide(&asks, &states, Timestamp::MAX);
+                    let late = decide(&asks, &states, Timestamp::MAX.into());
                     prop_assert_ne!(late.verdict, Verdict::PASS);
                 }
             }
@@ -266,7 +267,7 @@ mod tests {
             now in 0..20 * HOUR,
         ) {
             let (asks, states): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-            let decided = decide(&asks, &states, at(now));
+            let decided = decide(&asks, &states, at(now).into());
             for ((ask, state), (decision, write)) in
                 asks.iter().zip(&states).zip(decided.decisions.iter().zip(&decided.writes))
             {

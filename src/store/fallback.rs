@@ -17,7 +17,7 @@ use super::{Answer, BucketAsk, Shared, Slots, StoreError, Told, Unavailable};
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decide::{PerAsk, Refusers};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::time::Timestamp;
+use crate::limit::time::{Now, Timestamp};
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
 
@@ -269,8 +269,8 @@ impl<'q> Request<'q> {
 
     /// The time by now: a request may have waited for Redis, and buckets that went on meanwhile
     /// must not be set back.
-    fn now(&self) -> Timestamp {
-        self.now.plus(self.began.elapsed())
+    fn now(&self) -> Now {
+        self.shared.wall.both(self.now.plus(self.began.elapsed()))
     }
 }
 

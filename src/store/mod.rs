@@ -31,6 +31,7 @@ use self::redis::{Notices, Redis};
 pub use self::settling::Settling;
 use self::settling::{UnderWay, Unsettled};
 pub use self::slots::Slots;
+use crate::clock::Wall;
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
@@ -162,6 +163,7 @@ impl std::error::Error for StoreError {
 /// What all workers of a process share: its buckets, and whether Redis answers.
 pub struct Shared {
     memory: Memory,
+    wall: Wall,
     health: Option<Health>,
     timeout: AtomicU64,
     /// By which Redisson's limiters know this process where each client counts for itself.
@@ -184,14 +186,20 @@ pub struct Counters {
 }
 
 impl Shared {
-    /// The store of a process that has no buckets yet.
+    /// The store of a process that has no buckets yet, and whose time of day never steps.
     pub fn new(spec: &StoreSpec) -> Arc<Self> {
+        Self::by(Wall::default(), spec)
+    }
+
+    /// The same, by this time of day.
+    pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
         let health = match &spec.location {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
         };
         let shared = Self {
             memory: Memory::new(spec.max_keys),
+            wall,
             health,
             timeout: AtomicU64::new(0),
             client_id: redis::client_id(),
@@ -212,7 +220,7 @@ impl Shared {
     /// Forgets buckets that are full and gives their memory back, one part of them with each call:
     /// to be called about once a second. [`SWEEP_STEPS`] calls go around.
     pub fn sweep(&self, now: Timestamp) {
-        self.memory.sweep(now);
+        self.memory.sweep(self.wall.both(now));
     }
 
     /// What metrics tell.
@@ -234,7 +242,7 @@ impl Shared {
     }
 }
 
-/// One worker's way to its buckets.
+/// One worker's way to its buckets. What it takes for `now` is a time by a clock that never steps.
 pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
@@ -256,6 +264,11 @@ impl Store {
         Self { shared, redis, settling: UnderWay::default() }
     }
 
+    /// The time of day at `now`, by which windows on the clock go in this process.
+    pub fn wall(&self, now: Timestamp) -> Timestamp {
+        self.shared.wall.at(now)
+    }
+
     /// Decides over all asks together: every limit that allows takes, or none does.
     ///
     /// Waits for Redis no longer than `store.timeout`, and not at all where buckets live in the
@@ -272,7 +285,8 @@ impl Store {
         match &self.redis {
             None => {
                 let asks = all(asks);
-                let (decided, places) = self.shared.memory.decide_in_place(&asks, now);
+                let (decided, places) =
+                    self.shared.memory.decide_in_place(&asks, self.shared.wall.both(now));
                 let slots = Slots::here(&self.shared, &asks, (&decided, &places));
                 Ok((decided, slots).into())
             }
@@ -286,7 +300,7 @@ impl Store {
     /// Where Redis does not answer.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, StoreError> {
         match self.redis_of(ask) {
-            None => Ok(self.shared.memory.look(ask, now)),
+            None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
             Some(redis) => redis.look(ask).await,
         }
     }
@@ -350,7 +364,7 @@ impl Store {
                 Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
             }
             (By::Process | By::Redis, _) => {
-                self.shared.memory.settle(ask, used, now);
+                self.shared.memory.settle(ask, used, self.shared.wall.both(now));
                 None
             }
             (By::Nobody, _) => None,

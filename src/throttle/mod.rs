@@ -143,7 +143,7 @@ impl Throttle {
         request: &View<'_>,
         now: Timestamp,
     ) -> Result<Passed, Refused> {
-        let mut applying = applying(plan, route, request, now)?;
+        let mut applying = applying(plan, route, request, self.store.wall(now))?;
         candidate::leave_closed(&mut applying);
         if applying.is_empty() {
             return Ok(Passed::default());
@@ -358,17 +358,17 @@ impl fmt::Display for ShownKey<'_> {
     }
 }
 
-/// The limits of a route that look at this request and let not everything pass.
+/// The limits of a route that look at this request and let not everything pass, at this time of day.
 fn applying<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
     request: &View<'_>,
-    now: Timestamp,
+    wall: Timestamp,
 ) -> Result<PerAsk<Applying<'p>>, Refused> {
     let mut applying = PerAsk::new();
     for limit in &route.limits {
         let spec = &plan.limits[*limit];
-        match apply(spec, request, now, &mut applying) {
+        match apply(spec, request, wall, &mut applying) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
@@ -382,7 +382,7 @@ fn applying<'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-    now: Timestamp,
+    wall: Timestamp,
     applying: &mut PerAsk<Applying<'p>>,
 ) -> Result<(), Refused> {
     if spec.exempt.covers(request) {
@@ -393,7 +393,7 @@ fn apply<'p>(
         Keyed::Skip => return Ok(()),
     };
     let overridden = spec.overrides.find(&key);
-    let terms = overridden.unwrap_or(&spec.figures).at(now);
+    let terms = overridden.unwrap_or(&spec.figures).at(wall);
     // It is tried in place of the limit's own figures, which an override's are not.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
     let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
@@ -402,7 +402,7 @@ fn apply<'p>(
     }
     let limit =
         Applying { spec, key, terms, cost: cost(&spec.cost, request.headers)?, mode: spec.mode };
-    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit, now));
+    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit, wall));
     if terms != Terms::Unlimited {
         applying.push(limit);
     }

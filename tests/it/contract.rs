@@ -369,7 +369,7 @@ async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
         }
         let figures: Vec<_> = asks.iter().map(|ask| ask.ask).collect();
         let known: Vec<_> = names.iter().map(|name| states.get(name).copied()).collect();
-        let expected = decide(&figures, &known, Bench::now());
+        let expected = decide(&figures, &known, Bench::now().into());
         for (name, write) in names.iter().zip(&expected.writes) {
             states.extend(write.map(|state| (*name, state)));
         }

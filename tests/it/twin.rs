@@ -226,7 +226,7 @@ fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
                     (0..).zip(asks).map(|(bucket, ask)| name(bucket, ask)).collect();
                 let known: Vec<_> = names.iter().map(|name| states.get(name).copied()).collect();
                 script.push(json!({ "now": now, "asks": told.collect::<Vec<_>>() }));
-                let decided = decide(asks, &known, time);
+                let decided = decide(asks, &known, time.into());
                 for (place, decision) in decided.decisions.iter().enumerate() {
                     let write = decided.writes[place].map(|s| kept(s, &asks[place].algorithm));
                     states.extend(write.map(|state| (names[place].clone(), state)));

@@ -124,6 +124,9 @@ if used % count > 0 then
   windows = windows + 1
 end
 local fresh_at = align == 2 and start_of(place_of(start) + windows) or start + windows * length
+if align > 0 then
+  fresh_at = fresh_at + 1000000 -- STALE
+end
 if fresh_at >= 2^53 then
   fresh_at = 2^53 - 1
 end

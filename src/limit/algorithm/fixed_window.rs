@@ -124,10 +124,12 @@ pub fn settle(
     (used > 0).then_some(State { used, ..state })
 }
 
-/// The end of the last window in which anything is used.
+/// The end of the last window in which anything is used. A clock that is a little behind may come
+/// back into a window that stood on it and was over, and must find what was used there.
 pub fn fresh_at(params: &Params, state: State) -> Timestamp {
     let start = params.windows.start_of(state.start);
-    params.windows.later(start, state.used.div_ceil(params.count.get()))
+    let end = params.windows.later(start, state.used.div_ceil(params.count.get()));
+    if params.windows.are_on_clock() { end.plus_micros(STALE) } else { end }
 }
 
 /// Whether more is used than the window has.

@@ -15,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 use super::decision::Decision;
 use super::patience::Patience;
 use super::rate::{Cost, Rate};
-use super::time::Timestamp;
+use super::time::{Now, Timestamp};
 
 /// The same algorithms in Lua, for a script that runs in Redis: one function `decide`, each branch
 /// of it the twin of the Rust file beside it. It only calculates; the caller reads and writes.
@@ -118,6 +118,16 @@ pub struct Step {
 }
 
 impl Algorithm {
+    /// The time by the clock that counts for this algorithm.
+    pub fn time(&self, now: Now) -> Timestamp {
+        if self.goes_by_wall() { now.wall } else { now.steady }
+    }
+
+    /// Whether that is the time of day, which may be set.
+    pub fn goes_by_wall(&self) -> bool {
+        matches!(self, Self::FixedWindow(params) if params.windows.are_on_clock())
+    }
+
     /// What this algorithm would do with a request at `now`. A state of another algorithm reads as a
     /// new bucket.
     pub fn decide(&self, state: Option<State>, want: Want, now: Timestamp) -> Step {

@@ -21,7 +21,7 @@ use crate::limit::algorithm::{Algorithm, Difference, State, Want, concurrency};
 use crate::limit::decide::{Ask, Decided, PerAsk, decide};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
-use crate::limit::time::Timestamp;
+use crate::limit::time::Now;
 
 /// Buckets to a shard, about: few enough that a pass over all of them is short, and a little less
 /// than a hash table of 1,024 places takes before it doubles.
@@ -67,7 +67,7 @@ pub(super) struct Slot {
 /// A bucket that several keys share.
 struct SharedBucket {
     state: State,
-    fresh_at: Timestamp,
+    due: Due,
     /// Empty but for an algorithm that keeps a list.
     log: Log,
 }
@@ -113,7 +113,7 @@ impl Memory {
     }
 
     #[cfg(test)]
-    fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+    fn decide(&self, asks: &[&BucketAsk<'_>], now: Now) -> Decided {
         self.decide_in_place(asks, now).0
     }
 
@@ -122,7 +122,7 @@ impl Memory {
     pub(super) fn decide_in_place(
         &self,
         asks: &[&BucketAsk<'_>],
-        now: Timestamp,
+        now: Now,
     ) -> (Decided, PerAsk<Place>) {
         if let [ask] = asks
             && let Some(decided) = self.decide_one(ask, now)
@@ -161,8 +161,7 @@ impl Memory {
         let shard = shards.of(id);
         match shard.state(id).and_then(one_less) {
             Some(left) => {
-                let due = Due::new(concurrency::fresh_at(), true);
-                shard.put(id, State::Concurrency(left), due);
+                shard.put(id, State::Concurrency(left), Due::never());
             }
             None => self.removed(usize::from(shard.remove(id))),
         }
@@ -170,7 +169,7 @@ impl Memory {
 
     /// The same for what most requests are, one ask: without lists of places and locks. `None`
     /// where its bucket is new and no room can be made for it.
-    fn decide_one(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Option<Decided> {
+    fn decide_one(&self, ask: &BucketAsk<'_>, now: Now) -> Option<Decided> {
         let id = self.identity(ask);
         let number = shard_number(id, self.shards.len());
         let mut shard = unpoisoned(self.shards.get(number)?.lock());
@@ -184,7 +183,7 @@ impl Memory {
         Some(decided)
     }
 
-    fn decide_all(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> (Decided, PerAsk<Place>) {
+    fn decide_all(&self, asks: &[&BucketAsk<'_>], now: Now) -> (Decided, PerAsk<Place>) {
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut places: PerAsk<Place> = PerAsk::new();
@@ -225,14 +224,14 @@ impl Memory {
                 (Some(Place::Shared), _) => {
                     if let (Some(shared), Some(state)) = (&mut shared, write) {
                         let id = self.shared_identity(ask);
-                        let fresh_at = algorithm.fresh_at(state);
+                        let due = Due::of(&algorithm, state);
                         let mut log = shared.remove(&id).map(|b| b.log).unwrap_or_default();
                         if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) =
                             (algorithm, state)
                         {
                             log.write(&params, seen);
                         }
-                        shared.insert(id, SharedBucket { state, fresh_at, log });
+                        shared.insert(id, SharedBucket { state, due, log });
                     }
                 }
                 _ => {}
@@ -246,7 +245,7 @@ impl Memory {
         let Change { algorithm, before, write } = change;
         match (write, before) {
             (Some(state), _) => {
-                shard.put(id, state, due(&algorithm, state));
+                shard.put(id, state, Due::of(&algorithm, state));
                 if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) = (algorithm, state)
                 {
                     shard.log(id).write(&params, seen);
@@ -255,23 +254,23 @@ impl Memory {
             (None, None) => self.release_room(),
             // Under a smaller burst than before a bucket may owe what it did not owe.
             (None, Some(state)) if algorithm.in_debt(state) => {
-                shard.put(id, state, due(&algorithm, state));
+                shard.put(id, state, Due::of(&algorithm, state));
             }
             (None, Some(_)) => {}
         }
     }
 
     /// What one ask would be told, with nothing taken.
-    pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
+    pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Now) -> Decision {
         let id = self.identity(ask);
         let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
         let want = Want { cost: ask.ask.cost, patience: Patience::NONE };
-        let step = ask.ask.algorithm.decide(state, want, now);
+        let step = ask.ask.algorithm.decide(state, want, ask.ask.algorithm.time(now));
         Decision { remaining: step.untouched, ..step.decision }
     }
 
     /// Tells an ask's bucket how much more or less than it had taken the request used.
-    pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, now: Timestamp) {
+    pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, now: Now) {
         let algorithm = ask.ask.algorithm;
         let id = self.identity(ask);
         let mut shards = self.lock(&[id]);
@@ -286,7 +285,7 @@ impl Memory {
             };
             match settled(&algorithm, (state, &mut log), used, now) {
                 Some(state) if known || self.make_room(shard, &[id], now) => {
-                    shard.put(id, state, due(&algorithm, state));
+                    shard.put(id, state, Due::of(&algorithm, state));
                     if let State::SlidingLog(_) = state {
                         *shard.log(id) = log;
                     }
@@ -304,8 +303,8 @@ impl Memory {
             None => (None, Log::default()),
         };
         if let Some(state) = settled(&algorithm, (before, &mut log), used, now) {
-            let fresh_at = algorithm.fresh_at(state);
-            shared.insert(id, SharedBucket { state, fresh_at, log });
+            let due = Due::of(&algorithm, state);
+            shared.insert(id, SharedBucket { state, due, log });
         }
     }
 
@@ -318,7 +317,7 @@ impl Memory {
 
     /// One step of forgetting what is full, evicting what is past the bound and giving memory back:
     /// [`SWEEP_STEPS`] of them go around, each lock is held for one shard alone.
-    pub(super) fn sweep(&self, now: Timestamp) {
+    pub(super) fn sweep(&self, now: Now) {
         let step = self.shards.len().div_ceil(SWEEP_STEPS);
         let from = self.swept.fetch_add(step, Ordering::Relaxed) % self.shards.len();
         for shard in self.shards.iter().cycle().skip(from).take(step) {
@@ -328,11 +327,11 @@ impl Memory {
             let evictions = (0..over.min(SWEEP_EVICTIONS)).take_while(|_| shard.evict(&[], now));
             self.removed(evictions.count());
         }
-        unpoisoned(self.shared.lock()).retain(|_, bucket| bucket.fresh_at > now);
+        unpoisoned(self.shared.lock()).retain(|_, bucket| !bucket.due.fresh(now));
     }
 
     /// Reserves a place for one more bucket in this shard, where another has to go if need be.
-    fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Timestamp) -> bool {
+    fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
         let max_keys = self.max_keys.load(Ordering::Relaxed);
         let reserved = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
             (keys < max_keys).then_some(keys + 1)
@@ -429,7 +428,7 @@ fn finish(hasher: &SipHasher13) -> Identity {
 }
 
 /// A bucket's state, as a request is to see it.
-fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Timestamp) -> Option<State> {
+fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<State> {
     let state = shard.state(id)?;
     match state {
         State::SlidingLog(_) => Some(read(state, shard.log(id), ask, now)),
@@ -437,8 +436,9 @@ fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Timestamp) -> Option<S
     }
 }
 
-fn read(state: State, log: &mut Log, ask: &Ask, now: Timestamp) -> State {
+fn read(state: State, log: &mut Log, ask: &Ask, now: Now) -> State {
     let Algorithm::SlidingLog(params) = ask.algorithm else { return state };
+    let now = ask.algorithm.time(now);
     log.forget(&params, now);
     let seen = log.seen(&params, ask.cost, now);
     State::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now)))
@@ -449,16 +449,13 @@ fn settled(
     algorithm: &Algorithm,
     (state, log): (Option<State>, &mut Log),
     used: Difference,
-    now: Timestamp,
+    now: Now,
 ) -> Option<State> {
+    let now = algorithm.time(now);
     match algorithm {
         Algorithm::SlidingLog(params) => log.settle(params, used, now).map(State::SlidingLog),
         _ => algorithm.settle(state, used, now),
     }
-}
-
-fn due(algorithm: &Algorithm, state: State) -> Due {
-    Due::new(algorithm.fresh_at(state), algorithm.in_debt(state))
 }
 
 /// A panic while a lock was held leaves a whole table behind: every change to it is one step.

@@ -296,7 +296,8 @@ proptest! {
             ask(&figures, None, cost, Patience::NONE, fresh + later)
         );
         let all = figures.count.get();
-        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - 1);
+        let grace = if figures.windows.are_on_clock() { STALE } else { 0 };
+        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - grace - 1);
         prop_assert_ne!(before.decision.outcome, Outcome::Allow);
     }
 
