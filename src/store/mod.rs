@@ -32,11 +32,12 @@ pub use self::settling::Settling;
 use self::settling::{UnderWay, Unsettled};
 pub use self::slots::Slots;
 use crate::clock::Wall;
-use crate::limit::algorithm::Difference;
+use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
-use crate::limit::time::Timestamp;
+use crate::limit::patience::Patience;
+use crate::limit::time::{Now, Timestamp};
 use crate::limit::{Mode, Scope};
 use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 
@@ -68,6 +69,9 @@ pub struct Answer {
     pub told: Vec<Told>,
     /// The slots that the request holds from now on.
     pub slots: Slots,
+    /// What is noted of each ask that took, in the asks' order: to be shown when it is settled or given
+    /// back. Empty where no limit of the request can come to that.
+    pub receipts: Box<[Receipt]>,
 }
 
 /// The figures of a limit that only its store knows.
@@ -90,17 +94,40 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        let (told, slots) = (Vec::new(), Slots::default());
-        Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots }
+        let (told, slots, receipts) = (Vec::new(), Slots::default(), Box::default());
+        Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots, receipts }
     }
 }
 
-impl From<(Decided, Slots)> for Answer {
-    fn from((decided, slots): (Decided, Slots)) -> Self {
-        let by = decided.decisions.iter().map(|_| By::Process).collect();
-        let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, by, verdict: decided.verdict, told: Vec::new(), slots }
+/// Whether a store is asked what it notes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Noted {
+    Told,
+    Untold,
+}
+
+impl Noted {
+    /// Told where a limit may be settled, or may hold the request, which may then leave.
+    fn of(asks: &[BucketAsk<'_>]) -> Self {
+        let may_matter =
+            |ask: &BucketAsk<'_>| ask.ask.patience > Patience::NONE || ask.spec.is_settled();
+        if asks.iter().any(may_matter) { Self::Told } else { Self::Untold }
     }
+}
+
+/// What is noted in this process of asks that were decided at `now`.
+fn receipts(asks: &[&BucketAsk<'_>], decided: &Decided, now: Now) -> PerAsk<Receipt> {
+    let said = decided.decisions.iter().zip(&decided.writes);
+    asks.iter()
+        .zip(said)
+        .map(|(ask, (decision, write))| match write {
+            Some(taken) => {
+                let algorithm = ask.ask.algorithm;
+                algorithm.receipt(decision.outcome, *taken, algorithm.time(now))
+            }
+            None => Receipt::NONE,
+        })
+        .collect()
 }
 
 /// Redis is away, and a limit that enforces says that nothing passes then. Nothing was taken.
@@ -284,11 +311,18 @@ impl Store {
     ) -> Result<Answer, Unavailable> {
         match &self.redis {
             None => {
-                let asks = all(asks);
-                let (decided, places) =
-                    self.shared.memory.decide_in_place(&asks, self.shared.wall.both(now));
+                let (noted, asks) = (Noted::of(asks), all(asks));
+                let now = self.shared.wall.both(now);
+                let (decided, places) = self.shared.memory.decide_in_place(&asks, now);
                 let slots = Slots::here(&self.shared, &asks, (&decided, &places));
-                Ok((decided, slots).into())
+                let receipts = match noted {
+                    Noted::Told => receipts(&asks, &decided, now).into_iter().collect(),
+                    Noted::Untold => Box::default(),
+                };
+                let by = decided.decisions.iter().map(|_| By::Process).collect();
+                let decisions = decided.decisions.into_iter().map(Some).collect();
+                let (verdict, told) = (decided.verdict, Vec::new());
+                Ok(Answer { decisions, by, verdict, told, slots, receipts })
             }
             Some(redis) => fallback::decide(redis, &self.shared, asks, now).await,
         }
@@ -305,19 +339,19 @@ impl Store {
         }
     }
 
-    /// Tells the ask's bucket how much more or less than it had taken the request used, where this is
-    /// the store that decides.
+    /// Tells the ask's bucket how much more or less than it had taken the request used, of which this was
+    /// noted, where this is the store that decides.
     ///
     /// # Errors
     /// Where Redis does not answer.
     pub async fn settle(
         &self,
         ask: &BucketAsk<'_>,
-        used: Difference,
+        (used, receipt): (Difference, Receipt),
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let by = self.redis_of(ask).map_or(By::Process, |_| By::Redis);
-        match self.begin_settling(by, ask, used, now) {
+        match self.begin((by, receipt), ask, used, now) {
             None => Ok(()),
             Some(settling) => settling.done().await,
         }
@@ -343,8 +377,7 @@ impl Store {
     }
 
     fn begin_giving_back(&self, taken: &Taken, now: Timestamp) -> Option<Settling> {
-        let used = Difference::Less(taken.ask.cost.get());
-        self.begin_settling(taken.by, &taken.bucket(), used, now)
+        self.begin_settling(taken, Difference::Less(taken.ask.cost.get()), now)
     }
 
     /// Settles in the store that decided on the ask: in this process at once, and in Redis by what is
@@ -353,18 +386,29 @@ impl Store {
     /// told has a call of its own.
     pub fn begin_settling(
         &self,
-        by: By,
+        taken: &Taken,
+        used: Difference,
+        now: Timestamp,
+    ) -> Option<Settling> {
+        let ask = BucketAsk { spec: &taken.spec, key: &taken.key, ask: taken.ask };
+        self.begin((taken.by, taken.receipt), &ask, used, now)
+    }
+
+    fn begin(
+        &self,
+        (by, receipt): (By, Receipt),
         ask: &BucketAsk<'_>,
         used: Difference,
         now: Timestamp,
     ) -> Option<Settling> {
         match (by, &self.redis) {
             (By::Redis, Some(redis)) => {
-                let said = redis.begin_settling(ask, used);
+                let said = redis.begin_settling(ask, used, receipt);
                 Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
             }
             (By::Process | By::Redis, _) => {
-                self.shared.memory.settle(ask, used, self.shared.wall.both(now));
+                let settled = Settlement { used, receipt, patience: ask.ask.patience };
+                self.shared.memory.settle(ask, &settled, self.shared.wall.both(now));
                 None
             }
             (By::Nobody, _) => None,
@@ -395,23 +439,19 @@ impl Store {
     }
 }
 
-/// What was taken for an ask, to be given back perhaps.
+/// What was taken for an ask, to be settled or given back perhaps.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// The limit.
     pub spec: Arc<LimitSpec>,
     /// The request's key, plain.
     pub key: Key,
-    /// What was asked.
+    /// What was asked. Its patience is the limit's: others may be held behind this request.
     pub ask: Ask,
     /// Who decided.
     pub by: By,
-}
-
-impl Taken {
-    fn bucket(&self) -> BucketAsk<'_> {
-        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
-    }
+    /// What was noted.
+    pub receipt: Receipt,
 }
 
 /// The asks by reference, as the stores take them: often only some of them are meant.

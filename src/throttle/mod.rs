@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use self::permit::{Due, Held};
 pub use self::permit::{Permit, most_of};
 use crate::limit::Mode;
-use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::key::Key;
@@ -28,7 +28,7 @@ use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{KeyError, Keyed, View};
 pub use crate::store::Slots;
-use crate::store::{Answer, BucketAsk, By, Store, Told};
+use crate::store::{Answer, BucketAsk, By, Store, Taken, Told};
 
 pub use self::queue::Waiting;
 use self::queue::{NoTurn, Place};
@@ -116,6 +116,13 @@ struct Applying<'p> {
 }
 
 impl Applying<'_> {
+    /// What it has taken of a request, once it has.
+    fn taken(&self, key: Key, algorithm: Algorithm, (by, receipt): (By, Receipt)) -> Taken {
+        let (cost, patience, mode) = (self.cost, self.spec.wait, self.mode);
+        let ask = Ask { algorithm, cost, patience, mode };
+        Taken { spec: Arc::clone(self.spec), key, ask, by, receipt }
+    }
+
     fn is_closed(&self) -> bool {
         self.terms == Terms::Nothing
     }
@@ -208,16 +215,14 @@ impl Throttle {
             return Permit::default();
         }
         let mut dues = Vec::new();
-        let said = decided.decisions.iter().zip(&decided.by);
-        for (limit, (decision, by)) in applying.into_iter().zip(said) {
+        for (place, (limit, decision)) in applying.into_iter().zip(&decided.decisions).enumerate() {
             let took = decision.is_some_and(|decision| decision.outcome.passes());
             if let Terms::Limited(algorithm) = limit.terms
                 && took
                 && limit.spec.is_settled()
             {
-                let (cost, mode) = (limit.cost, limit.mode);
-                let ask = Ask { algorithm, cost, patience: Patience::NONE, mode };
-                dues.push(Due::new(limit.spec.clone(), limit.key, ask, *by));
+                let key = limit.key.clone();
+                dues.push(Due::new(limit.taken(key, algorithm, decided.noted(place))));
             }
         }
         let Decided { began, slots, .. } = decided;
@@ -256,7 +261,8 @@ impl Throttle {
             let decisions = closed_decisions();
             let (by, began) = (decisions.iter().map(|_| By::Nobody).collect(), Instant::now());
             let (verdict, slots) = (closed.unwrap_or(Verdict::PASS), Slots::default());
-            return Ok(Decided { decisions, by, verdict, slots, began, told: Vec::new() });
+            let (told, receipts) = (Vec::new(), Box::default());
+            return Ok(Decided { decisions, by, verdict, slots, began, told, receipts });
         }
         let began = Instant::now();
         let answer = self.store.decide(&asks, now).await;
@@ -268,8 +274,8 @@ impl Throttle {
             Refused::StoreUnavailable
         })?;
         if all_asked {
-            let Answer { decisions, by, verdict, told, slots } = answer;
-            return Ok(Decided { decisions, by, verdict, slots, began, told });
+            let Answer { decisions, by, verdict, told, slots, receipts } = answer;
+            return Ok(Decided { decisions, by, verdict, slots, began, told, receipts });
         }
         let mut decisions = closed_decisions();
         let told = answer.told.into_iter();
@@ -280,6 +286,10 @@ impl Throttle {
         {
             (decisions[*place], by[*place]) = (decision, who);
         }
+        let mut receipts: Box<[Receipt]> = by.iter().map(|_| Receipt::NONE).collect();
+        for (place, receipt) in places.iter().zip(answer.receipts) {
+            receipts[*place] = receipt;
+        }
         let verdict = match (closed, answer.verdict) {
             (Some(refuse), _) => refuse,
             (None, Verdict::Refuse { by, retry_after }) => {
@@ -287,7 +297,7 @@ impl Throttle {
             }
             (None, pass @ Verdict::Pass { .. }) => pass,
         };
-        Ok(Decided { decisions, by, verdict, slots: answer.slots, began, told })
+        Ok(Decided { decisions, by, verdict, slots: answer.slots, began, told, receipts })
     }
 
     fn tell_shadows(
@@ -338,6 +348,15 @@ struct Decided {
     /// When the store was asked, which was told the request's time.
     began: Instant,
     told: Vec<Told>,
+    receipts: Box<[Receipt]>,
+}
+
+impl Decided {
+    /// Who decided on the limit at this place, and what they noted.
+    fn noted(&self, place: usize) -> (By, Receipt) {
+        let receipt = self.receipts.get(place).copied();
+        (self.by[place], receipt.unwrap_or(Receipt::NONE))
+    }
 }
 
 /// A key as the log may show it.

@@ -9,7 +9,7 @@ use tidegate::clock::{Clock, Wall};
 use tidegate::config::{self, Overrides};
 use tidegate::limit::algorithm::fixed_window::windows::Windows;
 use tidegate::limit::algorithm::{
-    Algorithm, Difference, fixed_window, leaky_bucket, sliding_log, sliding_window,
+    Algorithm, Difference, Receipt, fixed_window, leaky_bucket, sliding_log, sliding_window,
 };
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
@@ -254,7 +254,11 @@ async fn what_is_used_more_counts_where_the_clock_is_by_then() {
     assert_eq!(scene.passes(hourly).await, 3);
     scene.set(HOUR);
     let one = scene.ask(hourly);
-    scene.store.settle(&one, Difference::More(2), at(Scene::STEADY)).await.unwrap();
+    scene
+        .store
+        .settle(&one, (Difference::More(2), Receipt::NONE), at(Scene::STEADY))
+        .await
+        .unwrap();
     assert_eq!(scene.passes(hourly).await, 1);
 }
 

@@ -17,7 +17,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use self::shard::{Due, Identity, Shard};
 use super::BucketAsk;
 use crate::limit::algorithm::sliding_log::{self, Log};
-use crate::limit::algorithm::{Algorithm, Difference, State, Want, concurrency};
+use crate::limit::algorithm::{Algorithm, Difference, Settlement, State, Want, concurrency};
 use crate::limit::decide::{Ask, Decided, PerAsk, decide};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
@@ -270,7 +270,7 @@ impl Memory {
     }
 
     /// Tells an ask's bucket how much more or less than it had taken the request used.
-    pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, now: Now) {
+    pub(super) fn settle(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) {
         let algorithm = ask.ask.algorithm;
         let id = self.identity(ask);
         let mut shards = self.lock(&[id]);
@@ -283,7 +283,7 @@ impl Memory {
                 Algorithm::SlidingLog(_) => shard.take_log(id),
                 _ => Log::default(),
             };
-            match settled(&algorithm, (state, &mut log), used, now) {
+            match after(&algorithm, (state, &mut log), settled, now) {
                 Some(state) if known || self.make_room(shard, &[id], now) => {
                     shard.put(id, state, Due::of(&algorithm, state));
                     if let State::SlidingLog(_) = state {
@@ -302,7 +302,7 @@ impl Memory {
             Some(bucket) => (Some(bucket.state), bucket.log),
             None => (None, Log::default()),
         };
-        if let Some(state) = settled(&algorithm, (before, &mut log), used, now) {
+        if let Some(state) = after(&algorithm, (before, &mut log), settled, now) {
             let due = Due::of(&algorithm, state);
             shared.insert(id, SharedBucket { state, due, log });
         }
@@ -445,16 +445,16 @@ fn read(state: State, log: &mut Log, ask: &Ask, now: Now) -> State {
 }
 
 /// A bucket after it was told what a request used.
-fn settled(
+fn after(
     algorithm: &Algorithm,
     (state, log): (Option<State>, &mut Log),
-    used: Difference,
+    settled: &Settlement,
     now: Now,
 ) -> Option<State> {
     let now = algorithm.time(now);
     match algorithm {
-        Algorithm::SlidingLog(params) => log.settle(params, used, now).map(State::SlidingLog),
-        _ => algorithm.settle(state, used, now),
+        Algorithm::SlidingLog(params) => log.settle(params, settled, now).map(State::SlidingLog),
+        _ => algorithm.settle(state, settled, now),
     }
 }
 

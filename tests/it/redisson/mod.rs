@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate::limit::Mode;
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
-use tidegate::limit::algorithm::{Algorithm, Difference};
+use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::key::Key;
@@ -497,7 +497,9 @@ async fn what_a_request_used_more_or_less_is_settled() {
     let (spec, none) = (limiter("orders"), Key::empty());
     let now_ms = java.redis_ms();
     java.try_acquire_at(4, now_ms - 60_000);
-    let settle = async |used| bench.store.settle(&ask(&spec, &none, 1), used, now()).await.unwrap();
+    let settle = async |used| {
+        bench.store.settle(&ask(&spec, &none, 1), (used, Receipt::NONE), now()).await.unwrap()
+    };
     settle(Difference::More(8)).await;
     assert_eq!(bench.value("orders"), Some(-2));
     settle(Difference::Less(5)).await;
@@ -514,7 +516,7 @@ async fn whatever_a_request_used_its_entry_can_be_read() {
     Java::new(&bench.server, "orders").try_set_rate(10, HOUR_MS);
     let (spec, none) = (limiter("orders"), Key::empty());
     let used = Difference::More(u64::MAX);
-    bench.store.settle(&ask(&spec, &none, 1), used, now()).await.unwrap();
+    bench.store.settle(&ask(&spec, &none, 1), (used, Receipt::NONE), now()).await.unwrap();
     let entries = bench.entries("orders");
     assert_eq!((entries.len(), permits(&entries[0].0)), (1, u32::MAX.into()));
     assert_eq!(bench.value("orders"), Some(10 - i64::from(u32::MAX)));

@@ -1,5 +1,6 @@
 use super::windows::{Schedule, Unit};
 use super::*;
+use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, Interval};
 use proptest::prelude::*;
@@ -169,13 +170,18 @@ fn what_is_above_belongs_to_the_windows_that_follow() {
 #[test]
 fn what_turns_out_to_be_used_is_counted_in_the_end() {
     let figures = rolling(10, HOUR);
-    let used = settle(&figures, None, Difference::More(25), at(NOON)).unwrap();
+    let settle = |state, used, taken| {
+        let receipt = Receipt::new(at(taken));
+        settle(&figures, state, &Settlement { used, receipt, patience: Patience::NONE }, at(NOON))
+    };
+    let used = settle(None, Difference::More(25), 0).unwrap();
     assert!(in_debt(&figures, used));
     let refused = ask(&figures, Some(used), 1, Patience::NONE, NOON);
     assert_eq!(micros(refused.decision.outcome), Some(2 * HOUR));
-    let less = settle(&figures, Some(used), Difference::Less(19), at(NOON)).unwrap();
+    assert_eq!(settle(Some(used), Difference::Less(19), NOON - 1), Some(used), "of one before");
+    let less = settle(Some(used), Difference::Less(19), NOON).unwrap();
     assert_eq!(less, State { start: at(NOON), used: 6 });
-    assert_eq!(settle(&figures, Some(less), Difference::Less(7), at(NOON)), None);
+    assert_eq!(settle(Some(less), Difference::Less(7), NOON), None);
 }
 
 #[test]
@@ -319,7 +325,14 @@ proptest! {
         let now = state.start;
         let step = decide(&figures, Some(state), want(cost, Patience::NONE), now);
         if let Some(taken) = step.taken.map(own) {
-            let back = settle(&figures, Some(taken), Difference::Less(cost), now);
+            let taken_at = Algorithm::FixedWindow(figures).receipt(
+                step.decision.outcome,
+                AnyState::FixedWindow(taken),
+                now,
+            );
+            let used = Difference::Less(cost);
+            let settled = Settlement { used, receipt: taken_at, patience: Patience::NONE };
+            let back = settle(&figures, Some(taken), &settled, now);
             prop_assert_eq!(decide(&figures, back, want(cost, Patience::NONE), now), step);
         }
     }
