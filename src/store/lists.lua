@@ -68,10 +68,15 @@ function log.move(key, by)
   end
 end
 
+-- More entries than this are not kept.
+function log.most(figures)
+  return figures[1] + math.max(figures[1], 100) -- MOST_BEYOND
+end
+
 -- Forgets what is in no interval that ends at this time or later, and what is too much.
 function log.forget(key, figures, time)
   call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', time - figures[2]))
-  call('ZREMRANGEBYRANK', key, 0, -2 * figures[1] - 1)
+  call('ZREMRANGEBYRANK', key, 0, -log.most(figures) - 1)
 end
 
 -- A key lives until no interval holds its entries, to the next of Redis's milliseconds.
@@ -149,9 +154,9 @@ function log.settle(key, ask, now)
   end
   log.forget(key, figures, base)
   if used > 0 then
-    log.add(key, base, base, math.min(used, 2 * figures[1]))
+    log.add(key, base, base, math.min(used, log.most(figures)))
   -- As long as it may be, it may have forgotten some that still count.
-  elseif used < 0 and call('ZCARD', key) < 2 * figures[1] then
+  elseif used < 0 and call('ZCARD', key) < log.most(figures) then
     log.remove(key, ask[6], -used)
   end
   log.forget(key, figures, base)

@@ -412,3 +412,6 @@ impl fmt::Display for Algorithm {
         }
     }
 }
+
+#[cfg(test)]
+mod receipt_tests;

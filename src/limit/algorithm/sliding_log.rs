@@ -22,6 +22,9 @@ use crate::limit::time::Timestamp;
 /// The largest count of a rate: there is one entry for each permit.
 pub const MOST: u64 = 100_000;
 
+/// So many entries beyond the count are kept of a list whose count is smaller.
+const MOST_BEYOND: u64 = 100;
+
 /// The figures of one sliding log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
@@ -40,9 +43,9 @@ impl Params {
     }
 
     /// More entries than this are not kept. Twice the count, so that what was used beyond it is not
-    /// forgiven when some of it is given back.
+    /// forgiven when some of it is given back; and some more than a small count, for those who are held.
     fn most(&self) -> u64 {
-        2 * self.rate.count()
+        self.rate.count() + self.rate.count().max(MOST_BEYOND)
     }
 }
 
