@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Mode;
-use super::algorithm::{Algorithm, State, Want};
+use super::algorithm::{Algorithm, Receipt, State, Step, Want};
 use super::decision::{Decision, Outcome, Verdict};
 use super::patience::Patience;
 use super::rate::Cost;
@@ -29,6 +29,11 @@ impl Ask {
     /// What it wants of its bucket.
     pub fn want(&self) -> Want {
         Want { cost: self.cost, patience: self.patience }
+    }
+
+    /// What is noted of it, once it has taken at `now` and this is its bucket's state.
+    pub fn receipt(&self, outcome: Outcome, taken: State, now: Now) -> Receipt {
+        self.algorithm.receipt(outcome, taken, self.algorithm.time(now))
     }
 }
 
@@ -114,6 +119,19 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
         writes.push(if takes { step.taken.or(step.kept) } else { step.kept });
     }
     Decided { decisions, writes, verdict }
+}
+
+/// What [`decide`] says to one ask alone, as most requests are: its decision, the state to write and
+/// the verdict.
+pub fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Option<State>, Verdict) {
+    let time = ask.algorithm.time(now);
+    let Step { decision, untouched, taken, kept } = ask.algorithm.decide(state, ask.want(), time);
+    let enforcing = (ask.mode == Mode::Enforce).then_some((0, decision.outcome));
+    let verdict = Verdict::over(enforcing);
+    match verdict.passes() {
+        true => (decision, taken.or(kept), verdict),
+        false => (Decision { remaining: untouched, ..decision }, kept, verdict),
+    }
 }
 
 #[cfg(test)]
@@ -232,6 +250,22 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn one_ask_is_told_what_it_would_be_among_several(
+            (ask, state) in any_ask(),
+            off in -3_000_000_i64..3_000_000,
+        ) {
+            let now = at((10 * HOUR).saturating_add_signed(off));
+            for mode in [Mode::Enforce, Mode::Shadow, Mode::Candidate] {
+                let ask = Ask { mode, ..ask };
+                let all = decide(&[ask], &[state], now.into());
+                let (decision, write, verdict) = decide_one(&ask, state, now.into());
+                prop_assert_eq!(all.decisions.as_slice(), [decision]);
+                prop_assert_eq!(all.writes.as_slice(), [write]);
+                prop_assert_eq!(all.verdict, verdict);
+            }
+        }
+
         #[test]
         fn the_wait_for_all_together_is_exact(
             asked in prop::collection::vec(any_ask(), 1..5),

@@ -20,10 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::redis::RedisError;
+use smallvec::smallvec;
 
 pub use self::fallback::By;
 use self::health::Health;
-use self::memory::Memory;
+use self::memory::{Memory, One};
 pub use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
 };
@@ -86,6 +87,17 @@ pub struct Told {
 }
 
 impl Answer {
+    /// To nobody's question.
+    pub fn to_none() -> Self {
+        Self::new(&[], PerAsk::new(), &[])
+    }
+
+    /// Who decided on the ask at this place, and what they noted.
+    pub fn noted(&self, place: usize) -> (By, Receipt) {
+        let receipt = self.receipts.get(place).copied();
+        (self.by[place], receipt.unwrap_or(Receipt::NONE))
+    }
+
     fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>, by: &[By]) -> Self {
         let enforcing = asks
             .iter()
@@ -121,10 +133,7 @@ fn receipts(asks: &[&BucketAsk<'_>], decided: &Decided, now: Now) -> PerAsk<Rece
     asks.iter()
         .zip(said)
         .map(|(ask, (decision, write))| match write {
-            Some(taken) => {
-                let algorithm = ask.ask.algorithm;
-                algorithm.receipt(decision.outcome, *taken, algorithm.time(now))
-            }
+            Some(taken) => ask.ask.receipt(decision.outcome, *taken, now),
             None => Receipt::NONE,
         })
         .collect()
@@ -260,6 +269,34 @@ impl Shared {
         }
     }
 
+    /// Decides in this process alone.
+    fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
+        let (noted, now) = (Noted::of(asks), self.wall.both(now));
+        // What most requests ask, without the lists that more of them need.
+        if let [ask] = asks
+            && let Some(One { decision, verdict, receipt }) =
+                self.memory.decide_one(ask, noted, now)
+        {
+            let slots = Slots::of_one(self, ask, decision.outcome);
+            let (decisions, by) = (smallvec![Some(decision)], smallvec![By::Process]);
+            let receipts: Box<[Receipt]> = match noted {
+                Noted::Told => Box::new([receipt]),
+                Noted::Untold => Box::default(),
+            };
+            return Answer { decisions, by, verdict, told: Vec::new(), slots, receipts };
+        }
+        let asks = all(asks);
+        let (decided, places) = self.memory.decide_in_place(&asks, now);
+        let slots = Slots::here(self, &asks, (&decided, &places));
+        let receipts = match noted {
+            Noted::Told => receipts(&asks, &decided, now).into_iter().collect(),
+            Noted::Untold => Box::default(),
+        };
+        let by = asks.iter().map(|_| By::Process).collect();
+        let decisions = decided.decisions.into_iter().map(Some).collect();
+        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots, receipts }
+    }
+
     fn redis_is_up(&self) -> bool {
         self.health.as_ref().is_some_and(Health::is_up)
     }
@@ -310,20 +347,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<Answer, Unavailable> {
         match &self.redis {
-            None => {
-                let (noted, asks) = (Noted::of(asks), all(asks));
-                let now = self.shared.wall.both(now);
-                let (decided, places) = self.shared.memory.decide_in_place(&asks, now);
-                let slots = Slots::here(&self.shared, &asks, (&decided, &places));
-                let receipts = match noted {
-                    Noted::Told => receipts(&asks, &decided, now).into_iter().collect(),
-                    Noted::Untold => Box::default(),
-                };
-                let by = decided.decisions.iter().map(|_| By::Process).collect();
-                let decisions = decided.decisions.into_iter().map(Some).collect();
-                let (verdict, told) = (decided.verdict, Vec::new());
-                Ok(Answer { decisions, by, verdict, told, slots, receipts })
-            }
+            None => Ok(self.shared.decide(asks, now)),
             Some(redis) => fallback::decide(redis, &self.shared, asks, now).await,
         }
     }

@@ -6,6 +6,8 @@ pub mod leaky_bucket;
 pub mod redisson;
 pub mod sliding_log;
 pub mod sliding_window;
+#[cfg(test)]
+mod testing;
 pub mod token_bucket;
 
 use std::fmt;
@@ -390,6 +392,19 @@ impl Algorithm {
             Self::Redisson(_) => "redisson",
             Self::SlidingLog(_) => "sliding-log",
             Self::Concurrency(_) => "concurrency",
+        }
+    }
+
+    /// A number for this algorithm, which no other has.
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::TokenBucket(_) => 0,
+            Self::LeakyBucket(_) => 1,
+            Self::FixedWindow(_) => 2,
+            Self::SlidingWindow(_) => 3,
+            Self::Redisson(_) => 4,
+            Self::SlidingLog(_) => 5,
+            Self::Concurrency(_) => 6,
         }
     }
 }
