@@ -35,7 +35,7 @@ for _, step in ipairs(cjson.decode(ARGV[1])) do
     end
   end
   local said = wait == 0 and 0 or wait < 0 and 2 or taken and 3 or 1
-  local receipt = log.receipt(taken) or 0
+  local receipt = taken and taken[1] or 0
   answer[#answer + 1] =
     string.format('%d %.0f %.0f %.0f', said, math.max(wait, 0), remaining, receipt)
   local entries, listed = {}, redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
