@@ -2,7 +2,7 @@
 //!
 //! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
 //! twins of the algorithms (`lists.lua` for those that are lists); `slots` are what a request holds of
-//! either until it ends; `health` knows whether that server can decide; `fallback` puts the two
+//! either until it ends, `noted` what it may give back; `health` knows whether that server can decide; `fallback` puts the two
 //! together: limits of one node, and what each limit does while Redis is away. All workers of a
 //! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the
 //! runtime that made it.
@@ -10,6 +10,7 @@
 mod fallback;
 mod health;
 mod memory;
+mod noted;
 mod redis;
 mod settling;
 mod slots;
@@ -25,6 +26,8 @@ use smallvec::smallvec;
 pub use self::fallback::By;
 use self::health::Health;
 use self::memory::{Memory, One};
+pub use self::noted::Taken;
+use self::noted::{Noted, receipts};
 pub use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
 };
@@ -34,11 +37,10 @@ use self::settling::{UnderWay, Unsettled};
 pub use self::slots::Slots;
 use crate::clock::Wall;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
-use crate::limit::decide::{Ask, Decided, PerAsk};
+use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
-use crate::limit::patience::Patience;
-use crate::limit::time::{Now, Timestamp};
+use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 
@@ -109,34 +111,6 @@ impl Answer {
         let (told, slots, receipts) = (Vec::new(), Slots::default(), Box::default());
         Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots, receipts }
     }
-}
-
-/// Whether a store is asked what it notes of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Noted {
-    Told,
-    Untold,
-}
-
-impl Noted {
-    /// Told where a limit may be settled, or may hold the request, which may then leave.
-    fn of(asks: &[BucketAsk<'_>]) -> Self {
-        let may_matter =
-            |ask: &BucketAsk<'_>| ask.ask.patience > Patience::NONE || ask.spec.is_settled();
-        if asks.iter().any(may_matter) { Self::Told } else { Self::Untold }
-    }
-}
-
-/// What is noted in this process of asks that were decided at `now`.
-fn receipts(asks: &[&BucketAsk<'_>], decided: &Decided, now: Now) -> PerAsk<Receipt> {
-    let said = decided.decisions.iter().zip(&decided.writes);
-    asks.iter()
-        .zip(said)
-        .map(|(ask, (decision, write))| match write {
-            Some(taken) => ask.ask.receipt(decision.outcome, *taken, now),
-            None => Receipt::NONE,
-        })
-        .collect()
 }
 
 /// Redis is away, and a limit that enforces says that nothing passes then. Nothing was taken.
@@ -461,21 +435,6 @@ impl Store {
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
     }
-}
-
-/// What was taken for an ask, to be settled or given back perhaps.
-#[derive(Clone, Debug)]
-pub struct Taken {
-    /// The limit.
-    pub spec: Arc<LimitSpec>,
-    /// The request's key, plain.
-    pub key: Key,
-    /// What was asked. Its patience is the limit's: others may be held behind this request.
-    pub ask: Ask,
-    /// Who decided.
-    pub by: By,
-    /// What was noted.
-    pub receipt: Receipt,
 }
 
 /// The asks by reference, as the stores take them: often only some of them are meant.

@@ -51,6 +51,7 @@ every_store! {
     changed_figures_go_on_from_what_was_used
     what_is_given_back_can_be_taken_again
     receipts_are_given_where_something_may_come_back
+    receipts_are_those_of_each_request
     a_sliding_log_gives_back_its_own_entries
     a_forgotten_bucket_is_new
     a_look_takes_nothing
@@ -565,6 +566,30 @@ async fn a_sliding_log_gives_back_its_own_entries(bench: &Bench) {
         bench.settle(one, Difference::Less(1), *receipt).await;
     }
     bench.assert_wait(next().await, wait);
+}
+
+/// In Redis requests that come together are one call, and some of them want no receipts.
+async fn receipts_are_those_of_each_request(bench: &Bench) {
+    let (spec, plain, key) = (settled("settled"), limit("plain"), key("192.0.2.1"));
+    let asks = [ask(&spec, &key, 3), ask(&plain, &key, 90)];
+    // One has both limits, the next the plain one alone; and from the fourth on the first refuses.
+    let all = (0..10).map(|n| bench.store.decide(&asks[n % 2..], Bench::now()));
+    let answers = futures_join(all).await;
+    let mut before = None;
+    for (n, answer) in answers.iter().enumerate() {
+        let told = if n % 2 == 0 { 2 } else { 0 };
+        assert_eq!(answer.receipts.len(), told, "{n}: {answer:?}");
+        if !answer.verdict.passes() || told == 0 {
+            continue;
+        }
+        // By when its bucket is full again: an hour later for each that took.
+        let full = answer.receipts[0].time();
+        if let Some(before) = before.replace(full) {
+            let apart = Duration::from_micros(full.micros_since(before));
+            assert!(apart >= HOUR && apart < HOUR + bench.began.elapsed(), "{n}: {apart:?}");
+        }
+    }
+    assert_eq!(answers.iter().filter(|answer| answer.verdict.passes()).count(), 3 + 5);
 }
 
 /// Many in one microsecond: in Redis, whose clock stands still within a call, in one call.
