@@ -193,7 +193,7 @@ mod decide {
 
 /// The limits of the plan's routes, of which each has the same.
 fn limits_of(plan: &Plan) -> Vec<&LimitSpec> {
-    plan.routes[0].limits.iter().map(|place| &*plan.limits[*place]).collect()
+    plan.limits_of(&plan.routes[0]).map(|limit| &**limit).collect()
 }
 
 fn headers() -> HeaderMap {

@@ -16,7 +16,7 @@ use http::StatusCode;
 
 use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError, Terms};
-pub use self::route::{Action, HeaderChanges, RouteSpec};
+pub use self::route::{Action, HeaderChanges, RouteHeaders, RouteSpec};
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::route::Table;
@@ -44,6 +44,18 @@ pub struct Plan {
     pub log: LogSpec,
     /// The admin endpoint.
     pub admin: AdminSpec,
+}
+
+impl Plan {
+    /// A route's limits, in the file's order.
+    pub fn limits_of(&self, route: &RouteSpec) -> impl Iterator<Item = &Arc<LimitSpec>> {
+        route.limits.iter().filter_map(|place| self.limits.get(usize::try_from(*place).ok()?))
+    }
+
+    /// The upstream at this place, which an [`Action::Forward`] names.
+    pub fn upstream(&self, place: u32) -> Option<&UpstreamSpec> {
+        self.upstreams.get(usize::try_from(place).ok()?)
+    }
 }
 
 /// `[server]`.

@@ -1,11 +1,15 @@
 //! Notices that the configuration's file has changed.
 //!
-//! The file is read a few times a second and compared. That sees every way in which people change
-//! a file (written in place, replaced by rename, a symlink swapped somewhere above it) on every
-//! kind of file system, which watching for events does not.
+//! The file is looked at a few times a second. That sees every way in which people change a file
+//! (written in place, replaced by rename, a symlink swapped somewhere above it) on every kind of file
+//! system, which watching for events does not. It is read and compared where what the file system says
+//! of it has changed, and else at one look of four: a file of ten thousand routes sweeps everything else
+//! out of a core's cache each time, and there are file systems that do not say.
 
+use std::fs::Metadata;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{self, Loaded, Problems};
@@ -13,6 +17,10 @@ use crate::config::{self, Loaded, Problems};
 /// How often the file is looked at. A change is in force after the second look that finds it the
 /// same: a file that is being written is not read in halves.
 pub const LOOK: Duration = Duration::from_millis(200);
+
+/// One look of so many reads the file whatever its stamp says, so that every change is in force within
+/// a second.
+const LOOKS_TO_READ: u32 = 4;
 
 /// The configuration's file, and what was last made of it.
 #[derive(Debug)]
@@ -23,6 +31,32 @@ pub struct Reload {
     known: Seen,
     /// What the last look found, where that was something new.
     news: Option<Seen>,
+    /// What the file system said at the last look, and how many looks have not read the file since.
+    stamp: Option<Stamp>,
+    unread: u32,
+}
+
+/// What a file system changes when a file is written, or another one takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let of = |file: Metadata| Self {
+            device: file.dev(),
+            inode: file.ino(),
+            length: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        };
+        std::fs::metadata(path).ok().map(of)
+    }
 }
 
 /// A file's content, or why there is none.
@@ -32,26 +66,41 @@ impl Reload {
     /// Notices changes of `path` from what it holds now.
     pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
         let known = seen(&config::read_again(&path));
-        Self { path, overrides, known, news: None }
+        Self { path, overrides, known, news: None, stamp: None, unread: 0 }
     }
 
     /// Looks at the file; what was made of it, once it has changed and stayed the same for two
     /// looks.
     pub fn look(&mut self) -> Option<Result<Loaded, Problems>> {
+        if !self.is_to_be_read() {
+            return None;
+        }
         let file = config::read_again(&self.path);
         if file.as_ref().is_err_and(is_passing) {
             return None;
         }
-        let seen = seen(&file);
-        if seen == self.known {
+        if file.as_ref().map_err(io::Error::kind) == self.known.as_ref().map_err(|kind| *kind) {
             self.news = None;
             return None;
         }
+        let seen = seen(&file);
         if self.news.as_ref() != Some(&seen) {
             self.news = Some(seen);
             return None;
         }
         Some(self.load(file))
+    }
+
+    fn is_to_be_read(&mut self) -> bool {
+        let stamp = Stamp::of(&self.path);
+        let known = stamp.is_some() && stamp == self.stamp && self.news.is_none();
+        self.stamp = stamp;
+        self.unread += 1;
+        let read = !known || self.unread == LOOKS_TO_READ;
+        if read {
+            self.unread = 0;
+        }
+        read
     }
 
     /// Reads the file now, changed or not.
@@ -132,6 +181,27 @@ mod tests {
         let said: Vec<_> = (0..5).filter_map(|_| reload.look()).collect();
         assert_eq!(said.len(), 1);
         assert!(said[0].is_err());
+    }
+
+    /// Also where a file system says nothing of it, or a file is written twice in what it takes for one
+    /// moment.
+    #[test]
+    fn a_change_is_in_force_within_a_second() {
+        let (_folder, mut reload) = file(FILE);
+        for already in 0..2 * LOOKS_TO_READ {
+            assert!((0..already).all(|_| reload.look().is_none()));
+            reload.known = Ok(FILE.replace(":1", ":2").into());
+            let looks = (1..).find(|_| reload.look().is_some()).unwrap();
+            assert!(looks * LOOK <= Duration::from_secs(1), "{looks}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_not_read_at_every_look() {
+        let (_folder, mut reload) = file(FILE);
+        assert!(reload.is_to_be_read(), "the first");
+        let reads = (0..10 * LOOKS_TO_READ).filter(|_| reload.is_to_be_read());
+        assert_eq!(reads.count(), 10);
     }
 
     #[test]

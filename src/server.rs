@@ -80,6 +80,9 @@ struct Server {
     /// What the process was started with.
     first: Arc<Plan>,
     published: watch::Sender<Arc<Published>>,
+    /// Plans that workers may still use. The last to leave one gives its memory back, which takes its
+    /// time where there are ten thousand routes: that is not to be a worker.
+    retired: Vec<Arc<Plan>>,
     draining: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<io::Result<()>>>,
@@ -102,6 +105,7 @@ impl Server {
         let process = Arc::new(Process {
             metrics: Metrics::new(workers),
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
+            failed: Arc::default(),
             config: ConfigState::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::by(clock.wall().clone(), &plan.store),
@@ -159,6 +163,7 @@ impl Server {
             process,
             first: plan,
             published,
+            retired: Vec::new(),
             draining,
             stop,
             workers,
@@ -178,6 +183,7 @@ impl Server {
             tokio::select! {
                 _ = tick.tick() => {
                     self.process.throttled.tick(self.process.clock.now());
+                    self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
                         return Err(RunError::Worker);
                     }
@@ -229,6 +235,7 @@ impl Server {
         self.log.set_level(&new.log.level);
         let servers = servers(&new, Some(&old));
         self.published.send_replace(Arc::new(Published { plan: new, servers }));
+        self.retired.push(old.plan.clone());
         self.process.config.adopted();
         match changed.is_empty() {
             true => events::config_reloaded(&"nothing"),

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | in-process buckets (sharded; a lock is held for one decision); the time of day | its listeners (`SO_REUSEPORT`) |
 //! | whether Redis answers; the breaker | its Redis connection |
-//! | throttle lines, connection slots (`max_connections`) | its upstream connections |
+//! | throttle lines, those about upstreams, connection slots (`max_connections`) | its upstream connections |
 //! | who waits for which limit (`max_waiting`) | the timers of those that wait on it |
 //! | each server's health and requests in flight | its metrics, summed when they are read |
 //! | the plan, as it is published | its reference to the plan in force |
@@ -19,13 +19,15 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::clock::Clock;
-use crate::observe::metrics::Metrics;
+use crate::observe::failed::Failed;
+use crate::observe::metrics::{Metrics, RouteCounters};
 use crate::observe::throttled::Throttled;
 use crate::plan::{KeyDisplay, Plan};
-use crate::proxy::serve::{self, Slots};
+use crate::proxy::serve::{self, Connections, Slots};
 use crate::proxy::{Active, Proxy};
 use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
@@ -43,6 +45,8 @@ pub struct Process {
     pub metrics: Arc<Metrics>,
     /// The throttle lines.
     pub throttled: Arc<Throttled>,
+    /// The lines about failed exchanges.
+    pub failed: Arc<Failed>,
     /// The buckets in this process, and what is known of Redis.
     pub store: Arc<store::Shared>,
     /// The requests that are held for a limit.
@@ -127,7 +131,7 @@ pub fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Builder::new().name(format!("worker-{index}")).spawn(move || {
         let ended = runtime.block_on(run(index, listeners, process, orders));
-        // What is still under way had its time.
+        // Whatever else is under way had its time.
         runtime.shutdown_background();
         ended
     })
@@ -154,11 +158,19 @@ pub async fn run(
         keys: process.keys,
     };
     let first = Arc::new(activate(&published, None));
-    let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone(), metrics));
+    let proxy = Arc::new(Proxy::new(
+        first,
+        throttle,
+        process.clock.clone(),
+        metrics,
+        process.failed.clone(),
+    ));
+    let connections = Arc::new(Connections::new(process.slots.clone()));
+    let mut listening = JoinSet::new();
     for listener in listeners {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let (slots, draining) = (process.slots.clone(), orders.draining.clone());
-        tokio::spawn(serve::listen(listener, proxy.clone(), slots, draining));
+        let (connections, draining) = (connections.clone(), orders.draining.clone());
+        listening.spawn(serve::listen(listener, proxy.clone(), connections, draining));
     }
     let mut prune = interval(PRUNE);
     prune.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -178,7 +190,9 @@ pub async fn run(
                 }
             }
             () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
-                // What the last responses used.
+                listening.abort_all();
+                connections.cut().await;
+                // What the last responses used, and what those that were cut held.
                 proxy.throttle().store.settled().await;
                 return Ok(());
             }
@@ -203,5 +217,6 @@ fn activate(published: &Published, before: Option<&Active>) -> Active {
         })
         .collect();
     // A worker's own `Arc` around the shared plan: its count is touched by this core alone.
-    Active { plan: published.plan.clone(), upstreams }
+    let counters = RouteCounters::new(published.plan.routes.len());
+    Active { plan: published.plan.clone(), upstreams, counters }
 }

@@ -167,8 +167,8 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
     if route.limits.is_empty() {
         text.line("limits", "none: everything passes");
     }
-    for limit in &route.limits {
-        describe_limit(plan, &plan.limits[*limit], &view, *now, text);
+    for limit in plan.limits_of(route) {
+        describe_limit(plan, limit, &view, *now, text);
     }
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::{Ended, Failure, print};
 use crate::config;
 use crate::limit::algorithm::redisson::{Params, Sharing};
-use crate::limit::rate::Rate;
+use crate::limit::rate::{Burst, Rate};
 use crate::plan::StoreLocation;
 use crate::store::{LimiterConfig, LimiterError, Limiters};
 
@@ -129,7 +129,7 @@ impl Limiter {
             LimiterError::Redis(error) if error.kind() == redis::ErrorKind::InvalidClientConfig => {
                 Failure::usage("the URL is none as in redis://cache.internal:6379/0")
             }
-            error => Failure::run(error),
+            error => Failure::run(format!("{} does not answer: {error}", server(&url))),
         })
     }
 
@@ -165,6 +165,17 @@ impl Limiter {
 impl Set {
     fn figures(&self) -> Result<LimiterConfig, Failure> {
         let text = &self.rate;
+        let no_limiters = || {
+            Failure::usage(format!(
+                "`{text}` is no rate of a limiter: its interval is in whole milliseconds, its count \
+                 at most 1000000000"
+            ))
+        };
+        // Before the nearest rate is named that can be counted: it would be too large as well.
+        let count = text.split_once('/').and_then(|(count, _)| count.parse().ok());
+        if count.is_some_and(|count| count > 0 && Burst::new(count).is_none()) {
+            return Err(no_limiters());
+        }
         let rate: Rate = text
             .parse()
             .map_err(|error| Failure::usage(format!("`{text}` is no rate: {error}")))?;
@@ -173,10 +184,7 @@ impl Set {
             Type::PerClient => Sharing::PerClient,
         };
         if Params::new(Some(rate), sharing).is_none() {
-            return Err(Failure::usage(format!(
-                "`{text}` is no rate of a limiter: its interval is in whole milliseconds, its count \
-                 at most 1000000000"
-            )));
+            return Err(no_limiters());
         }
         let keep_alive_ms = self.keep_alive.as_deref().map(milliseconds).transpose()?;
         let interval_ms = rate.interval() / 1_000;
@@ -191,6 +199,12 @@ impl Set {
             expires_in_ms: None,
         })
     }
+}
+
+/// Where a URL leads, without what is secret in it.
+fn server(url: &str) -> String {
+    redis::IntoConnectionInfo::into_connection_info(url)
+        .map_or_else(|_| "the server".to_owned(), |info| info.addr().to_string())
 }
 
 fn milliseconds(text: &str) -> Result<u64, Failure> {

@@ -168,18 +168,18 @@ impl Changes {
     }
 
     fn routes(&mut self, old: &Plan, new: &Plan) {
-        for (name, pair) in pairs(&old.routes, &new.routes, |route| &*route.name) {
+        let (had, have) = (placed(&old.routes), placed(&new.routes));
+        for (name, pair) in pairs(&had, &have, |(_, route)| &*route.name) {
             let title = format!("route {name}");
-            let Some((was, is)) = self.both(&title, pair) else { continue };
+            let Some(((place, was), (new_place, is))) = self.both(&title, pair) else { continue };
             let (had, has) = (limit_names(old, was), limit_names(new, is));
             if had != has {
                 self.changed.push(format!("{title} limits [{had}] -> [{has}]"));
             }
-            let same = was.pattern == is.pattern
-                && was.conditions == is.conditions
+            let same = old.table.pattern(*place) == new.table.pattern(*new_place)
+                && old.table.conditions(*place) == new.table.conditions(*new_place)
                 && same_action(old, &was.action, new, &is.action)
-                && was.request_headers == is.request_headers
-                && was.response_headers == is.response_headers;
+                && was.headers == is.headers;
             if !same {
                 self.changed.push(format!("{title} changed"));
             }
@@ -310,14 +310,18 @@ fn mode(mode: Mode) -> &'static str {
     }
 }
 
+/// Routes with their places.
+fn placed(routes: &[RouteSpec]) -> Vec<(usize, &RouteSpec)> {
+    routes.iter().enumerate().collect()
+}
+
 fn limit_names(plan: &Plan, route: &RouteSpec) -> String {
-    let names = route.limits.iter().filter_map(|place| plan.limits.get(*place));
-    names.map(|limit| limit.name.as_str()).collect::<Vec<_>>().join(", ")
+    plan.limits_of(route).map(|limit| limit.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Places of upstreams mean something within one plan only.
 fn same_action(old_plan: &Plan, old: &Action, new_plan: &Plan, new: &Action) -> bool {
-    let name = |plan: &Plan, place: usize| plan.upstreams.get(place).map(|u| u.name.clone());
+    let name = |plan: &Plan, place: u32| plan.upstream(place).map(|u| u.name.clone());
     match (old, new) {
         (
             Action::Forward { upstream: old, rewrite: old_rewrite },

@@ -48,9 +48,9 @@ pub fn costs_not_settled(error: &dyn Display, count: u64) {
     warn!(target: TARGET, %error, count, "costs not settled");
 }
 
-/// An exchange with an upstream failed, and its client was told so.
-pub fn upstream_failed(error: &dyn Display, route: &str) {
-    info!(target: TARGET, %error, route, "upstream failed");
+/// So many exchanges with an upstream failed since this was last said, and their clients were told so.
+pub fn upstream_failed(error: &dyn Display, route: &str, count: u64) {
+    info!(target: TARGET, %error, route, count, "upstream failed");
 }
 
 /// A server does not take connections any more.

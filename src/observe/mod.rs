@@ -3,6 +3,7 @@
 //! Nothing here decides about a request, and nothing here makes one wait.
 
 pub mod events;
+pub mod failed;
 mod format;
 pub mod log;
 pub mod metrics;

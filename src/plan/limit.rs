@@ -40,7 +40,7 @@ pub struct LimitSpec {
     /// its own, without overrides, that counts by the same key as this one, and as much.
     pub candidate: Option<Arc<Self>>,
     /// The responses that count; what others had taken is given back. `None` is all of them.
-    pub count_when: Option<Statuses>,
+    pub count_when: Option<Box<Statuses>>,
     /// What it never looks at.
     pub exempt: Exempt,
     /// Whether its refusal counts. A limit that is off is in no route.
@@ -128,7 +128,7 @@ pub enum CostSpec {
     /// What a header says.
     Header {
         /// The header.
-        name: HeaderName,
+        name: Box<HeaderName>,
         /// Where the request does not have it.
         default: Cost,
         /// The most it may say.
@@ -137,7 +137,7 @@ pub enum CostSpec {
     /// What the response says; it is settled when that has ended.
     Response {
         /// Where it says so.
-        source: UsedSource,
+        source: Box<UsedSource>,
         /// What is taken before, and in the end where the response does not say.
         estimate: Cost,
         /// The most that one request can take; `None` is 100 times the burst.

@@ -6,26 +6,31 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 
-use crate::request::route::{Conditions, Pattern, Rewrite};
+use crate::request::route::Rewrite;
 
-/// `[[routes]]`.
+/// `[[routes]]`, but for its path and conditions, which [`super::Plan::table`] has. A request looks at
+/// all of it, and it is one line of a cache.
 #[derive(Debug, PartialEq, Eq)]
+#[repr(align(64))]
 pub struct RouteSpec {
     /// Unique; stands in keys, logs and metrics.
     pub name: Arc<str>,
-    /// The paths that it matches, as the table has them.
-    pub pattern: Pattern,
-    /// What its requests must have besides, as the table has it.
-    pub conditions: Conditions,
     /// What becomes of its requests.
     pub action: Action,
     /// The places of its limits in [`super::Plan::limits`], in the file's order, without those that are
     /// off.
-    pub limits: SmallVec<[usize; 3]>,
-    /// Changes to what goes upstream; mostly there are none.
-    pub request_headers: Option<Box<HeaderChanges>>,
-    /// Changes to what goes to the client.
-    pub response_headers: Option<Box<HeaderChanges>>,
+    pub limits: SmallVec<[u32; 4]>,
+    /// What is changed in its headers; mostly that is nothing.
+    pub headers: Option<Box<RouteHeaders>>,
+}
+
+/// What a route changes in headers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RouteHeaders {
+    /// In what goes upstream.
+    pub request: Option<HeaderChanges>,
+    /// In what goes to the client.
+    pub response: Option<HeaderChanges>,
 }
 
 /// What becomes of a route's requests.
@@ -34,17 +39,30 @@ pub enum Action {
     /// They go upstream.
     Forward {
         /// The place in [`super::Plan::upstreams`].
-        upstream: usize,
+        upstream: u32,
         /// Another path, if one was given.
-        rewrite: Option<Rewrite>,
+        rewrite: Option<Box<Rewrite>>,
     },
     /// They are answered from the file.
     Respond {
         /// The status, 200 to 599.
         status: StatusCode,
-        /// The body, sent as `text/plain` unless the route sets another type.
-        body: Bytes,
+        /// The body, sent as `text/plain` unless the route sets another type. In a box, since most
+        /// routes have none.
+        body: Box<Bytes>,
     },
+}
+
+impl RouteSpec {
+    /// Changes to what goes upstream.
+    pub fn request_headers(&self) -> Option<&HeaderChanges> {
+        self.headers.as_ref()?.request.as_ref()
+    }
+
+    /// Changes to what goes to the client.
+    pub fn response_headers(&self) -> Option<&HeaderChanges> {
+        self.headers.as_ref()?.response.as_ref()
+    }
 }
 
 /// Changes to a message's headers: first `remove`, then `set`, then `add`.

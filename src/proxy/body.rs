@@ -164,13 +164,10 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// The route's name for logs and metrics.
+    /// The route's name for logs.
     pub(super) fn route(&self) -> &str {
-        self.route_name().map_or(NO_ROUTE, |name| name)
-    }
-
-    fn route_name(&self) -> Option<&Arc<str>> {
-        Some(&self.active.plan.routes.get(self.noted.route?)?.name)
+        let route = self.noted.route.and_then(|route| self.active.plan.routes.get(route));
+        route.map_or(NO_ROUTE, |route| &route.name)
     }
 
     /// The response ends before its body has.
@@ -209,7 +206,8 @@ impl Drop for Ended {
             self.phase.unsettle();
             self.phase.linger();
         }
-        self.metrics.request(self.route_name(), self.status, duration);
+        let counter = self.active.counter(self.noted.route, &self.metrics);
+        self.metrics.request(counter, self.status, duration);
         if let Some(access) = &self.noted.access {
             events::access(&AccessLine {
                 method: access.method.as_str(),

@@ -59,7 +59,7 @@ pub(super) async fn send(
     }
     let forwarded = Forwarded::of(Origin { client, peer: &connection.peer, host });
     let fields;
-    let more: &[_] = if route.request_headers.is_none() && !seen.has(Seen::CLAIM) {
+    let more: &[_] = if route.request_headers().is_none() && !seen.has(Seen::CLAIM) {
         // Nothing can be there of these names, so that they need not go through a table.
         fields = forwarded.fields();
         &fields
@@ -68,7 +68,7 @@ pub(super) async fn send(
         &[]
     };
     hop::write_connection(sent, seen, switching.as_ref());
-    if let Some(changes) = &route.request_headers {
+    if let Some(changes) = route.request_headers() {
         headers::change(sent, changes);
     }
     let asked = target.as_ref().unwrap_or(&parts.uri).path_and_query();

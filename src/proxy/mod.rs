@@ -37,8 +37,8 @@ use self::serve::Slot;
 use crate::clock::Clock;
 use crate::http1::fields::Fields;
 use crate::http1::incoming::Incoming;
-use crate::observe::events;
-use crate::observe::metrics::WorkerMetrics;
+use crate::observe::failed::Failed;
+use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::LastHost;
@@ -62,6 +62,7 @@ pub struct Proxy {
     throttle: Throttle,
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
+    failed: Arc<Failed>,
     date: DateCache,
     rejections: Rejections,
 }
@@ -73,6 +74,22 @@ pub struct Active {
     pub plan: Arc<Plan>,
     /// Its upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// Where this worker counts its routes.
+    pub counters: RouteCounters,
+}
+
+impl Active {
+    /// Where the requests of the route at this place are counted; `metrics` are the worker's.
+    fn counter(&self, route: Option<usize>, metrics: &WorkerMetrics) -> RouteCounter {
+        route.map_or(RouteCounter::NO_ROUTE, |route| {
+            self.counters.of(route, &self.plan.routes[route].name, metrics)
+        })
+    }
+
+    /// The upstream that an [`Action::Forward`] of the plan names.
+    fn upstream(&self, place: u32) -> &Arc<Upstream> {
+        &self.upstreams[usize::try_from(place).unwrap_or(usize::MAX)]
+    }
 }
 
 /// A client's connection, as its requests see it.
@@ -129,9 +146,11 @@ impl Proxy {
         throttle: Throttle,
         clock: Clock,
         metrics: Arc<WorkerMetrics>,
+        failed: Arc<Failed>,
     ) -> Self {
         let (active, date) = (Mutex::new(active), DateCache::default());
-        Self { active, throttle, clock, metrics, date, rejections: Rejections::new() }
+        let rejections = Rejections::new();
+        Self { active, throttle, clock, metrics, failed, date, rejections }
     }
 
     /// The plan in force.
@@ -171,7 +190,7 @@ impl Proxy {
         let answer = &mut exchange.answer;
         if let Err(refusal) = passed {
             if let Refusal::Upstream(error) = &refusal {
-                events::upstream_failed(error, ended.route());
+                self.failed.exchange(error, ended.route(), Instant::now());
             }
             let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
             let default = &ended.active.plan.reject;
@@ -269,11 +288,11 @@ impl Proxy {
         noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
         match &route.action {
             Action::Respond { status, body } => {
-                respond(&mut exchange.answer, *status, body.clone());
+                respond(&mut exchange.answer, *status, Bytes::clone(body));
             }
             Action::Forward { upstream, rewrite } => {
-                let target = forward::target(uri, &path, rewrite.as_ref())?;
-                let upstream = &active.upstreams[*upstream];
+                let target = forward::target(uri, &path, rewrite.as_deref())?;
+                let upstream = active.upstream(*upstream);
                 let way = Way { plan, upstream, route, client: &client, seen };
                 forward::send(exchange, connection, target, way).await?;
             }
@@ -320,7 +339,7 @@ fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &[Quota<'
     if !quotas.is_empty() {
         write_quotas(fields, quotas, &plan.reject, None);
     }
-    if let Some(changes) = &route.response_headers {
+    if let Some(changes) = route.response_headers() {
         headers::answer::change(fields, changes);
     }
 }

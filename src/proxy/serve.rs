@@ -3,12 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::exchange::{FAR, Served, exchange};
@@ -111,14 +112,45 @@ impl Drop for Slot {
     }
 }
 
+/// A worker's connections, each a task of its own.
+#[derive(Debug)]
+pub struct Connections {
+    slots: Arc<Slots>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Connections {
+    /// None yet; each will take one of the process's slots.
+    pub fn new(slots: Arc<Slots>) -> Self {
+        Self { slots, tasks: Mutex::default() }
+    }
+
+    fn add(&self, connection: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(connection);
+    }
+
+    /// Cuts those that are left. When this returns, what their requests held is on its way back.
+    pub async fn cut(&self) {
+        let mut left = std::mem::take(&mut *self.tasks());
+        left.shutdown().await;
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Serves the connections of one listener until `draining` says so, and then those that wait to be
 /// accepted.
 pub async fn listen(
     listener: TcpListener,
     proxy: Arc<Proxy>,
-    slots: Arc<Slots>,
+    connections: Arc<Connections>,
     mut draining: watch::Receiver<bool>,
 ) {
+    let slots = &connections.slots;
     slots.listening.fetch_add(1, Ordering::Relaxed);
     let told = draining.clone();
     loop {
@@ -127,13 +159,13 @@ pub async fn listen(
             accepted = listener.accept() => accepted,
             _ = draining.wait_for(|draining| *draining) => break,
         };
-        take(accepted, &proxy, &slots, &told).await;
+        take(accepted, &proxy, &connections, &told).await;
     }
     // What the kernel has completed by now was promised an answer.
     if let Ok(queue) = listener.into_std() {
         while let Ok((stream, peer)) = queue.accept() {
             let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-            take(stream.map(|stream| (stream, peer)), &proxy, &slots, &told).await;
+            take(stream.map(|stream| (stream, peer)), &proxy, &connections, &told).await;
         }
     }
     slots.listening.fetch_sub(1, Ordering::Relaxed);
@@ -142,16 +174,16 @@ pub async fn listen(
 async fn take(
     accepted: io::Result<(TcpStream, SocketAddr)>,
     proxy: &Arc<Proxy>,
-    slots: &Arc<Slots>,
+    connections: &Connections,
     draining: &watch::Receiver<bool>,
 ) {
     match accepted {
         Ok((stream, peer)) => {
-            let Some(slot) = slots.take().await else { return };
-            tokio::spawn(serve(stream, peer, proxy.clone(), slot, draining.clone()));
+            let Some(slot) = connections.slots.take().await else { return };
+            connections.add(serve(stream, peer, proxy.clone(), slot, draining.clone()));
         }
         Err(error) if is_serious(&error) => {
-            if slots.may_complain() {
+            if connections.slots.may_complain() {
                 events::accept_failed(&error);
             }
             sleep(ACCEPT_PAUSE).await;

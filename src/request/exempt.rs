@@ -7,9 +7,13 @@ use super::key::View;
 use super::network;
 use super::route::Pattern;
 
-/// Requests that a limit does not apply to: any one entry suffices.
+/// Requests that a limit does not apply to. Mostly there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exempt {
+pub struct Exempt(Option<Box<Exemptions>>);
+
+/// Which requests those are: any one entry suffices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exemptions {
     /// Clients' networks.
     pub networks: Vec<IpNet>,
     /// Paths.
@@ -18,9 +22,21 @@ pub struct Exempt {
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
+impl From<Exemptions> for Exempt {
+    fn from(exemptions: Exemptions) -> Self {
+        Self((exemptions != Exemptions::default()).then(|| Box::new(exemptions)))
+    }
+}
+
 impl Exempt {
     /// Whether the request is exempt.
     pub fn covers(&self, request: &View<'_>) -> bool {
+        self.0.as_ref().is_some_and(|exemptions| exemptions.cover(request))
+    }
+}
+
+impl Exemptions {
+    fn cover(&self, request: &View<'_>) -> bool {
         let has = |(name, value): &(HeaderName, HeaderValue)| {
             request.headers.get_all(name).iter().any(|found| found == value)
         };
@@ -42,11 +58,11 @@ mod tests {
     fn any_one_entry_suffices() {
         let header =
             |value| (HeaderName::from_static("x-internal"), HeaderValue::from_static(value));
-        let exempt = Exempt {
+        let exempt = Exempt::from(Exemptions {
             networks: vec!["10.0.0.0/8".parse().expect("a network")],
             paths: vec!["/healthz".parse().expect("a path"), "/s/{*r}".parse().expect("a path")],
             headers: vec![header("secret")],
-        };
+        });
         for (name, client, path, value, expected) in [
             ("none", "203.0.113.7", "/a", "x", false),
             ("client", "10.1.1.1", "/a", "x", true),

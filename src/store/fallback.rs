@@ -151,7 +151,10 @@ impl<'q> Request<'q> {
         for (place, said) in there_places.iter().zip(&reply.said) {
             match said {
                 Said::Decided(decision) => decisions[*place] = Some(*decision),
-                Said::WrongType => wrong.push(*place),
+                Said::WrongType => {
+                    self.redis.tell_other_type(&self.asks[*place]);
+                    wrong.push(*place);
+                }
             }
         }
         if !wrong.is_empty() {

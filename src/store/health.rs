@@ -1,7 +1,8 @@
 //! Whether Redis can decide, as one state for all workers of a process.
 //!
 //! A few failures in a row and nobody waits for it any more. From then on one worker at a time
-//! tries again, until a probe is decided: that too without any traffic. Each change is logged once.
+//! tries again, until a probe is decided: that too without any traffic. Each change is logged once, and so is each
+//! further reason for which it stays away.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,6 +38,8 @@ pub(super) struct Health {
 #[derive(Default)]
 struct Away {
     since: Option<Instant>,
+    /// The reasons that were logged.
+    told: Vec<String>,
     probing: bool,
     next_probe: Option<Instant>,
 }
@@ -80,6 +83,7 @@ impl Health {
         let changed = self.change(phase);
         if changed {
             away.since = Some(Instant::now());
+            away.told = vec![reason(error)];
             away.next_probe = Some(next_probe());
         }
         drop(away);
@@ -89,6 +93,21 @@ impl Health {
                 %error,
                 "store unavailable"
             );
+        }
+    }
+
+    /// A probe was not decided. A server that was restarted with another password is first gone, and
+    /// then there and of no use: that is to be read in the log.
+    fn still_away(&self, error: &StoreError) {
+        let reason = reason(error);
+        let mut away = self.away();
+        let is_news = away.since.is_some() && !away.told.contains(&reason);
+        if is_news {
+            away.told.push(reason);
+        }
+        drop(away);
+        if is_news {
+            tracing::warn!(server = self.server, %error, "store still unavailable");
         }
     }
 
@@ -176,7 +195,9 @@ impl Turn<'_> {
 
     /// It did not.
     pub(super) fn failed(self, error: &StoreError) {
-        if !self.probe {
+        if self.probe {
+            self.health.still_away(error);
+        } else {
             self.health.failed(self.phase, error);
         }
     }
@@ -189,6 +210,16 @@ impl Drop for Turn<'_> {
             away.probing = false;
             away.next_probe = Some(next_probe());
         }
+    }
+}
+
+/// What makes one error another one: its kind, not its words.
+fn reason(error: &StoreError) -> String {
+    match error {
+        StoreError::Redis(error) => {
+            error.code().map_or_else(|| format!("{:?}", error.kind()), str::to_owned)
+        }
+        error => error.to_string(),
     }
 }
 
@@ -259,5 +290,23 @@ mod tests {
             health.failed(before, &StoreError::TimedOut);
         }
         assert!(health.is_up());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_reason_of_an_outage_is_told_once() {
+        let health = Health::new("here".into());
+        let told = |error: &StoreError| {
+            let lines = crate::observe::testing::lines(|| health.still_away(error));
+            lines.into_iter().map(|line| line["error"].as_str().unwrap().to_owned()).next()
+        };
+        for _ in 0..2 {
+            fail(&health, FAILURES);
+            assert_eq!(told(&StoreError::TimedOut), None, "told when it went");
+            let other = StoreError::Nonsense;
+            assert_eq!(told(&other), Some(other.to_string()));
+            assert_eq!([told(&other), told(&StoreError::TimedOut)], [None, None]);
+            health.turn().await.succeeded();
+            assert_eq!(told(&other), None, "it is back");
+        }
     }
 }

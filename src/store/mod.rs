@@ -413,10 +413,13 @@ impl Store {
         }
     }
 
-    /// Waits until Redis was told of every settlement that this worker has begun: no longer than
-    /// `store.timeout`.
+    /// Waits until Redis was told of every settlement that this worker has begun, and of every slot
+    /// that it gave back: no longer than `store.timeout`.
     pub async fn settled(&self) {
         self.settling.none().await;
+        if let Some(redis) = &self.redis {
+            redis.told().await;
+        }
     }
 
     /// Makes the ask's bucket a new one, in this process too.

@@ -48,7 +48,7 @@ impl Settling {
     }
 }
 
-/// How many of a worker's settlements are under way.
+/// How many of a worker's settlements are under way, or of what else it tells Redis.
 #[derive(Clone, Default)]
 pub(super) struct UnderWay(watch::Sender<usize>);
 
@@ -59,14 +59,14 @@ impl UnderWay {
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    fn one_more(&self) -> Counted {
+    pub(super) fn one_more(&self) -> Counted {
         self.0.send_modify(|count| *count += 1);
         Counted(self.clone())
     }
 }
 
 /// One that is under way until this is dropped.
-struct Counted(UnderWay);
+pub(super) struct Counted(UnderWay);
 
 impl Drop for Counted {
     fn drop(&mut self) {

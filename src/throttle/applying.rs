@@ -74,8 +74,7 @@ pub(super) fn gather<'p>(
     wall: Timestamp,
     applying: &mut PerAsk<Applying<'p>>,
 ) -> Result<(), Refused<'p>> {
-    for limit in &route.limits {
-        let spec = &plan.limits[*limit];
+    for spec in plan.limits_of(route) {
         match apply(spec, request, wall, applying) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
@@ -126,7 +125,7 @@ pub fn cost<'p>(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused<'p
     match spec {
         CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
-            let mut values = headers.get_all(name).iter();
+            let mut values = headers.get_all(&**name).iter();
             let Some(value) = values.next() else { return Ok(*default) };
             value
                 .to_str()
@@ -134,7 +133,7 @@ pub fn cost<'p>(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused<'p
                 .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
                 .and_then(|text| Cost::new(text.parse().ok()?))
                 .filter(|cost| cost <= max && values.next().is_none())
-                .ok_or_else(|| Refused::Cost { header: name.clone(), max: *max })
+                .ok_or_else(|| Refused::Cost { header: (**name).clone(), max: *max })
         }
     }
 }

@@ -131,7 +131,7 @@ impl Throttle {
                     Ok(()) => Ok(self.permit(applying, decided, now)),
                     Err(NoTurn { left }) => {
                         let limit = &applying[by];
-                        self.metrics.decision(limit.spec.name.as_str(), DecisionKind::Rejected);
+                        self.metrics.decision(&limit.spec.name, DecisionKind::Rejected);
                         queue::without_turn(quotas, left);
                         Err(self.refuse(plan, limit, request, Some(left), now))
                     }
@@ -197,7 +197,7 @@ impl Throttle {
             false => (self.store.decide(&asks, now).await, Some(began.elapsed())),
         };
         let Ok(answer) = answer else {
-            let failed = asks.iter().map(|ask| (ask.spec.name.as_str(), DecisionKind::Error));
+            let failed = asks.iter().map(|ask| (&ask.spec.name, DecisionKind::Error));
             self.metrics.decided(took, failed);
             return Err(Refused::StoreUnavailable);
         };
@@ -205,9 +205,10 @@ impl Throttle {
             true => answer,
             false => with_closed(answer, applying),
         };
-        let said = applying.iter().zip(&answer.decisions).map(|(limit, decision)| {
-            (limit.spec.name.as_str(), kind(limit.mode, decision.as_ref()))
-        });
+        let said = applying
+            .iter()
+            .zip(&answer.decisions)
+            .map(|(limit, decision)| (&limit.spec.name, kind(limit.mode, decision.as_ref())));
         self.metrics.decided(took, said);
         Ok(Decided { answer, began })
     }

@@ -163,7 +163,7 @@ pub fn most_of(algorithm: &Algorithm) -> u64 {
 impl Used {
     fn of(cost: &CostSpec, fields: &Fields) -> Self {
         let CostSpec::Response { source, .. } = cost else { return Self::Unsaid };
-        match source {
+        match &**source {
             UsedSource::Header(name) => {
                 usage::in_header(fields, name).map_or(Self::Unsaid, Self::Said)
             }

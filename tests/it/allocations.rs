@@ -98,6 +98,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         clock: Clock::new(),
         metrics: Metrics::new(1),
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
+        failed: Arc::default(),
         config: ConfigState::default(),
         draining: AtomicBool::new(false),
         store: store::Shared::new(&plan.store),

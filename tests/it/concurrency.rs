@@ -247,6 +247,22 @@ fn a_drain_lets_slots_be_given_back() {
     wait_until("it is free", || is_free(&other));
 }
 
+/// What was cut at a drain's end kept its slots in Redis until their leases ended.
+#[test]
+fn what_a_drain_cuts_gives_its_slots_back() {
+    let server = RedisServer::start();
+    let (api, told) = api();
+    let text = config(&api, &redis(&server), 1).replace("lease = \"1s\"", "lease = \"1h\"");
+    let text = text.replace("workers = 1", "workers = 1\ndrain_timeout = \"0s\"");
+    let mut proxy = Tidegate::start(&text);
+    let _client = holding(&proxy, &told, HALF);
+    let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
+    assert_eq!(held(), 1);
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(held(), 0);
+}
+
 #[test]
 fn of_scope_node_each_process_has_its_own() {
     let (server, (api, told)) = (RedisServer::start(), api());

@@ -73,7 +73,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// One whose requests cost what their response says.
 fn settled(name: &str) -> LimitSpec {
-    let source = UsedSource::Header(http::HeaderName::from_static("x-used"));
+    let source = Box::new(UsedSource::Header(http::HeaderName::from_static("x-used")));
     let cost = CostSpec::Response { source, estimate: Cost::ONE, max: None };
     LimitSpec { cost, ..limit(name) }
 }

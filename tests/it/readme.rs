@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tidegate::config::{self, Colour, Overrides, schema};
+use tidegate::plan::Plan;
 
 use crate::support::tidegate::program;
 
@@ -45,31 +46,67 @@ fn the_reference_is_the_program_s_own() {
     assert_eq!(written, meant, "TIDEGATE_BLESS=1 cargo test --test it readme writes it anew");
 }
 
+/// An example of README as a file: what it leaves out is put beside it.
+fn completed(example: &str) -> String {
+    let mut text = example.to_owned();
+    if !text.contains("[upstreams.") {
+        text.push_str("\n[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n");
+    }
+    if !text.contains("[[routes]]") {
+        let names: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("[limits.")?.split_once(']'))
+            .map(|(name, _)| format!("\"{name}\""))
+            .collect();
+        text.push_str(&format!(
+            "\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [{}]\n",
+            names.join(", ")
+        ));
+    }
+    text
+}
+
+fn parsed(text: &str) -> Plan {
+    let env = |_: &str| Some("set".to_owned());
+    config::parse("proxy.toml", text, &env, &Overrides::default())
+        .unwrap_or_else(|problems| panic!("{}\nin\n{text}", problems.render(Colour::Never)))
+        .plan
+}
+
 #[test]
 fn every_example_is_a_configuration() {
     let examples = blocks("toml");
     assert!(examples.len() >= 3);
     for example in examples {
-        // An example may show a part of a file: what it leaves out is put beside it.
-        let mut text = example.clone();
-        if !text.contains("[upstreams.") {
-            text.push_str("\n[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n");
-        }
-        if !text.contains("[[routes]]") {
-            let names: Vec<_> = text
-                .lines()
-                .filter_map(|line| line.strip_prefix("[limits.")?.strip_suffix(']'))
-                .map(|name| format!("\"{name}\""))
-                .collect();
-            text.push_str(&format!(
-                "\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [{}]\n",
-                names.join(", ")
-            ));
-        }
-        let env = |_: &str| Some("set".to_owned());
-        if let Err(problems) = config::parse("README.md", &text, &env, &Overrides::default()) {
-            panic!("{}\nin\n{text}", problems.render(Colour::Never));
-        }
+        parsed(&completed(&example));
+    }
+}
+
+#[test]
+fn each_recipe_is_in_both_places_with_the_same_figures() {
+    let recipe = |plan: &Plan, name: &str| {
+        let limit = plan.limits.iter().find(|limit| limit.name.as_str() == name)?;
+        let (key, cost) = (limit.key.clone(), limit.cost.clone());
+        Some((key, limit.figures.clone(), cost, limit.wait, limit.count_when.clone()))
+    };
+    let examples: Vec<_> =
+        blocks("toml").iter().map(|example| parsed(&completed(example))).collect();
+    let shipped = parsed(&switched_on(&fs::read_to_string(path("proxy.toml")).unwrap(), true));
+    for name in [
+        "nginx-nodelay",
+        "nginx",
+        "sorted-set",
+        "spring",
+        "old-redisson",
+        "minute-by-address",
+        "day-by-user",
+        "failed-logins",
+        "llm-tokens",
+        "monthly",
+    ] {
+        let here = examples.iter().find_map(|plan| recipe(plan, name));
+        assert!(here.is_some(), "README has no `{name}`");
+        assert!(recipe(&shipped, name) == here, "`{name}` in proxy.toml and in README");
     }
 }
 
@@ -119,39 +156,33 @@ fn the_shipped_file_shows_every_setting() {
     }
 }
 
+/// A `#` without a space behind it switches off a setting; a whole table is always an example, and
+/// what is only of another algorithm stays off.
+fn switched_on(text: &str, examples: bool) -> String {
+    let mut in_example = false;
+    let lines = text.lines().map(|line| {
+        in_example = line.starts_with("#[") || (in_example && line.starts_with('#'));
+        let is_example = in_example || line.contains("# example");
+        let fits = !line.contains("# only of algorithm");
+        // A setting of another algorithm than the one that is shown.
+        if ["leaky-bucket", "fixed-window"].iter().any(|of| line.contains(&format!("# {of}: "))) {
+            return line;
+        }
+        match line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])) {
+            Some(rest) if fits && (examples || !is_example) => rest,
+            _ => line,
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn what_the_shipped_file_shows_is_the_default_and_its_examples_are_right() {
     let text = fs::read_to_string(path("proxy.toml")).unwrap();
-    let parse = |text: &str| {
-        let env = |_: &str| Some("set".to_owned());
-        config::parse("proxy.toml", text, &env, &Overrides::default())
-            .unwrap_or_else(|problems| panic!("{}\nin\n{text}", problems.render(Colour::Never)))
-            .plan
-    };
-    // A `#` without a space behind it switches off a setting; a whole table is always an example, and
-    // what is only of another algorithm stays off.
-    let switched_on = |examples: bool| {
-        let mut in_example = false;
-        let lines = text.lines().map(|line| {
-            in_example = line.starts_with("#[") || (in_example && line.starts_with('#'));
-            let is_example = in_example || line.contains("# example");
-            let fits = !line.contains("# only of algorithm");
-            // A setting of another algorithm than the one that is shown.
-            if ["leaky-bucket", "fixed-window"].iter().any(|of| line.contains(&format!("# {of}: ")))
-            {
-                return line;
-            }
-            match line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])) {
-                Some(rest) if fits && (examples || !is_example) => rest,
-                _ => line,
-            }
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    let (shipped, defaults) = (parse(&text), switched_on(false));
+    let (shipped, defaults) = (parsed(&text), switched_on(&text, false));
     assert_ne!(defaults, text);
-    assert_eq!(config::diff(&shipped, &parse(&defaults)), config::Changes::default());
-    parse(&switched_on(true));
+    assert_eq!(config::diff(&shipped, &parsed(&defaults)), config::Changes::default());
+    parsed(&switched_on(&text, true));
 }
 
 #[test]

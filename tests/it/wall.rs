@@ -268,7 +268,7 @@ async fn what_is_used_more_counts_where_the_clock_is_by_then() {
 async fn what_is_given_back_late_goes_to_no_later_window() {
     for algorithm in on_the_clock() {
         let mut scene = Scene::new();
-        let source = UsedSource::Header(http::HeaderName::from_static("x-used"));
+        let source = Box::new(UsedSource::Header(http::HeaderName::from_static("x-used")));
         scene.spec.cost = CostSpec::Response { source, estimate: Cost::ONE, max: None };
         scene.set(-SECOND);
         let mut first = scene.ask(algorithm);
@@ -309,6 +309,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
         store: Shared::by(clock.wall().clone(), &plan.store),
         waiting: Arc::default(),
         slots: Arc::new(Slots::new(10)),
+        failed: Arc::default(),
         keys: plan.log.keys,
         clock: clock.clone(),
     };

@@ -5,7 +5,7 @@ use http::Method;
 use super::Text;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
-use crate::request::route::{HostPattern, Match, NoRoute};
+use crate::request::route::{Conditions, HostPattern, Match, NoRoute};
 
 /// That no route has it, though these have its path and host.
 pub(super) fn describe_none(
@@ -51,7 +51,7 @@ pub(super) fn describe_route(
             );
         }
         Action::Forward { upstream, rewrite } => {
-            let upstream = &plan.upstreams[*upstream];
+            let Some(upstream) = plan.upstream(*upstream) else { return };
             let servers: Vec<_> = upstream.servers.iter().map(|server| &*server.url).collect();
             text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
             if let Some(rewrite) = rewrite {
@@ -63,38 +63,35 @@ pub(super) fn describe_route(
 
 /// Why it is this route and none of the others with a path and host that fit.
 pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Text) {
-    let route = &plan.routes[found.route];
-    let pattern = route.pattern.as_str();
-    let params: Vec<_> = route
-        .pattern
+    let pattern = plan.table.pattern(found.route);
+    let params: Vec<_> = pattern
         .params()
         .filter_map(|name| Some(format!("{name} = {}", found.params.value(name)?)))
         .collect();
     let with =
         if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
-    text.line("why", format_args!("path {pattern} fits{with}"));
-    for condition in conditions(route) {
+    text.line("why", format_args!("path {} fits{with}", pattern.as_str()));
+    for condition in conditions(plan.table.conditions(found.route)) {
         text.more(format_args!("{condition} too"));
     }
     let place = candidates.iter().position(|place| *place == found.route).unwrap_or_default();
     for (rank, other) in candidates.iter().enumerate() {
-        let other = &plan.routes[*other];
+        let name = &plan.routes[*other].name;
         match rank.cmp(&place) {
             std::cmp::Ordering::Less => {
-                let conditions = conditions(other).join(" and ");
-                text.more(format_args!("{} is tried before, and wants {conditions}", other.name));
+                let conditions = conditions(plan.table.conditions(*other)).join(" and ");
+                text.more(format_args!("{name} is tried before, and wants {conditions}"));
             }
             std::cmp::Ordering::Equal => {}
             std::cmp::Ordering::Greater => {
-                text.more(format_args!("{} has such a path too, and is less specific", other.name));
+                text.more(format_args!("{name} has such a path too, and is less specific"));
             }
         }
     }
 }
 
-fn conditions(route: &RouteSpec) -> Vec<String> {
+fn conditions(conditions: &Conditions) -> Vec<String> {
     let mut all = Vec::new();
-    let conditions = &route.conditions;
     if !conditions.methods.is_empty() {
         let methods: Vec<_> = conditions.methods.iter().map(Method::as_str).collect();
         all.push(format!("methods {}", methods.join(", ")));

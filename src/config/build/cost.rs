@@ -66,7 +66,11 @@ fn by_header(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> 
         }
     };
     section.finish();
-    Some(CostSpec::Header { name: name?, default: Cost::new(default?)?, max: Cost::new(max?)? })
+    Some(CostSpec::Header {
+        name: Box::new(name?),
+        default: Cost::new(default?)?,
+        max: Cost::new(max?)?,
+    })
 }
 
 /// A header's name.

@@ -46,10 +46,7 @@ pub(super) fn values(section: &mut Section<'_>, field: &str) -> Vec<(HeaderName,
 }
 
 /// A route's `request_headers` or `response_headers`.
-pub(super) fn changes(
-    section: &mut Section<'_>,
-    field: &'static str,
-) -> Option<Box<HeaderChanges>> {
+pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<HeaderChanges> {
     let inner = section.take(field).and_then(|item| item.section(&HEADERS, field));
     let mut inner = inner?;
     let mut changes = HeaderChanges {
@@ -76,7 +73,7 @@ pub(super) fn changes(
         ));
     }
     inner.finish();
-    Some(Box::new(changes))
+    Some(changes)
 }
 
 fn name(section: &Section<'_>, entry: &Entry<'_>) -> Option<HeaderName> {

@@ -13,7 +13,7 @@ use crate::config::file::Section;
 use crate::config::problem::Span;
 use crate::limit::{Mode, Scope};
 use crate::plan::{AnswerSpec, LimitSpec, OnStoreError, StoreLocation};
-use crate::request::exempt::Exempt;
+use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::overrides::Overrides;
 
@@ -134,7 +134,7 @@ fn one(
         wait,
         max_waiting,
         candidate: None,
-        count_when: count_when?,
+        count_when: count_when?.map(Box::new),
         exempt,
         mode: match mode {
             Written::On(mode) => mode,
@@ -152,11 +152,11 @@ fn one(
 fn exempt(section: &mut Section<'_>) -> Exempt {
     let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));
     let Some(mut inner) = inner else { return Exempt::default() };
-    let exempt = Exempt {
+    let exempt = Exemptions {
         networks: inner.list("ip").iter().filter_map(network_item).collect(),
         paths: inner.list("path").iter().filter_map(super::route::pattern).collect(),
         headers: headers::values(&mut inner, "header"),
     };
     inner.finish();
-    exempt
+    exempt.into()
 }

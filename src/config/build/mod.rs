@@ -119,9 +119,9 @@ fn finish(parts: Parts) -> Option<Plan> {
     let mut routes = Vec::new();
     let mut matchers = Vec::new();
     for (draft, name) in parts.routes.into_iter().zip(parts.names) {
-        let mut route = draft.finish(name, &places)?;
+        let (matcher, mut route) = draft.finish(name, &places)?;
         settled::keep_readable(&mut route, &limits);
-        matchers.push((route.pattern.clone(), route.conditions.clone()));
+        matchers.push(matcher);
         routes.push(route);
     }
     Some(Plan {
@@ -129,7 +129,7 @@ fn finish(parts: Parts) -> Option<Plan> {
         upstreams,
         limits,
         off,
-        table: Table::new(&matchers),
+        table: Table::new(matchers),
         routes,
         store: parts.store,
         reject: Arc::new(parts.reject),

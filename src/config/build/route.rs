@@ -13,7 +13,7 @@ use crate::config::fields::RESPOND;
 use crate::config::file::{Context, Item, Section, Text};
 use crate::config::problem::{Problem, Span, nearest};
 use crate::limit::name::Name;
-use crate::plan::{Action, HeaderChanges, RouteSpec, UpstreamSpec};
+use crate::plan::{Action, HeaderChanges, RouteHeaders, RouteSpec, UpstreamSpec};
 use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
 
 /// What requests without a route are filed under.
@@ -49,23 +49,25 @@ pub(super) struct Draft {
     pub(super) limits: Vec<(usize, Span)>,
     /// Limits that it likely meant where it names one that there is not.
     pub(super) limits_meant: Vec<String>,
-    request_headers: Option<Box<HeaderChanges>>,
-    response_headers: Option<Box<HeaderChanges>>,
+    request_headers: Option<HeaderChanges>,
+    response_headers: Option<HeaderChanges>,
 }
 
 impl Draft {
-    /// The finished route; `places` says where the file's limits stand in the plan.
-    pub(super) fn finish(self, name: Arc<str>, places: &[Option<usize>]) -> Option<RouteSpec> {
+    /// The finished route and what its requests are known by; `places` says where the file's limits
+    /// stand in the plan.
+    pub(super) fn finish(
+        self,
+        name: Arc<str>,
+        places: &[Option<usize>],
+    ) -> Option<((Pattern, Conditions), RouteSpec)> {
         let limits = self.limits.iter().filter_map(|(limit, _)| places.get(*limit).copied()?);
-        Some(RouteSpec {
-            name,
-            pattern: self.pattern?,
-            conditions: self.conditions,
-            action: self.action?,
-            limits: limits.collect(),
-            request_headers: self.request_headers,
-            response_headers: self.response_headers,
-        })
+        let limits = limits.filter_map(|place| u32::try_from(place).ok()).collect();
+        let (request, response) = (self.request_headers, self.response_headers);
+        let changes = request.is_some() || response.is_some();
+        let headers = changes.then(|| Box::new(RouteHeaders { request, response }));
+        let route = RouteSpec { name, action: self.action?, limits, headers };
+        Some(((self.pattern?, self.conditions), route))
     }
 }
 
@@ -179,7 +181,7 @@ fn action(
     match (upstream, respond) {
         (Some(upstream), None) => {
             let rewrite = match rewrite {
-                Some(item) => Some(self::rewrite(&item, pattern?)?),
+                Some(item) => Some(Box::new(self::rewrite(&item, pattern?)?)),
                 None => None,
             };
             Some(Action::Forward { upstream: place(&upstream, upstreams)?, rewrite })
@@ -223,14 +225,14 @@ fn action(
     }
 }
 
-fn place(item: &Item<'_>, upstreams: &[Named<UpstreamSpec>]) -> Option<usize> {
+fn place(item: &Item<'_>, upstreams: &[Named<UpstreamSpec>]) -> Option<u32> {
     let names = upstreams.iter().map(|upstream| upstream.name.as_str());
     let text = item.text_as("expected the name of an upstream")?;
     let place = names.clone().position(|name| name == text.text);
     if place.is_none() {
         item.cx.note(unknown(&text, "upstream", one_of(text.shown(), names, "upstreams")));
     }
-    place
+    u32::try_from(place?).ok()
 }
 
 fn unknown(text: &Text<'_>, kind: &str, expected: String) -> Problem {
@@ -267,7 +269,7 @@ fn respond(item: &Item<'_>) -> Option<Action> {
     {
         item.reject(format!("an answer with status {} has no body: remove it", status.as_u16()));
     }
-    Some(Action::Respond { status, body })
+    Some(Action::Respond { status, body: Box::new(body) })
 }
 
 fn used_limits(section: &mut Section<'_>, known: &Known<'_>) -> (Vec<(usize, Span)>, Vec<String>) {

@@ -53,7 +53,7 @@ fn unused(cx: &Context<'_>, whole: &Whole<'_>) {
     }
     for (place, upstream) in whole.upstreams.iter().enumerate() {
         let used = whole.routes.iter().any(|route| match &route.action {
-            Some(Action::Forward { upstream, .. }) => *upstream == place,
+            Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream) == Ok(place),
             // Something is wrong with this route: it may have been meant to.
             None => true,
             Some(Action::Respond { .. }) => false,
@@ -154,7 +154,7 @@ fn loops(cx: &Context<'_>, whole: &Whole<'_>) {
 fn dead_routes(cx: &Context<'_>, routes: &[Route]) {
     let matchers = |route: &Route| Some((route.pattern.clone()?, route.conditions.clone()));
     let Some(all) = routes.iter().map(matchers).collect::<Option<Vec<_>>>() else { return };
-    for shadowed in Table::new(&all).shadowed() {
+    for shadowed in Table::new(all).shadowed() {
         let (Some(route), Some(by)) = (routes.get(shadowed.route), routes.get(shadowed.by)) else {
             continue;
         };

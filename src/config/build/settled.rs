@@ -62,7 +62,7 @@ pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Opti
         Some(max) => Some(max?),
         None => None,
     };
-    Some(CostSpec::Response { source: source?, estimate: estimate?, max })
+    Some(CostSpec::Response { source: Box::new(source?), estimate: estimate?, max })
 }
 
 fn json_path(item: &Item<'_>) -> Option<JsonPath> {
@@ -75,14 +75,18 @@ fn json_path(item: &Item<'_>) -> Option<JsonPath> {
 /// Does not let an API compress what a limit of its route is to read: else a client that offers to take
 /// it compressed would pay no more than the estimate. What the file says of that header stands.
 pub(super) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
-    let reads = |limit: &usize| {
-        let cost = limits.get(*limit).map(|limit| &limit.cost);
-        matches!(cost, Some(CostSpec::Response { source: UsedSource::Json(_), .. }))
+    let reads = |limit: &u32| {
+        let limit = usize::try_from(*limit).ok().and_then(|place| limits.get(place));
+        let source = limit.and_then(|limit| match &limit.cost {
+            CostSpec::Response { source, .. } => Some(&**source),
+            CostSpec::Fixed(_) | CostSpec::Header { .. } => None,
+        });
+        matches!(source, Some(UsedSource::Json(_)))
     };
     if matches!(route.action, Action::Respond { .. }) || !route.limits.iter().any(reads) {
         return;
     }
-    let changes = route.request_headers.get_or_insert_default();
+    let changes = route.headers.get_or_insert_default().request.get_or_insert_default();
     let written = changes.set.iter().chain(&changes.add).map(|(name, _)| name);
     if !written.chain(&changes.remove).any(|name| *name == ACCEPT_ENCODING) {
         changes.remove.push(ACCEPT_ENCODING);

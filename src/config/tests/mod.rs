@@ -118,7 +118,7 @@ fn every_setting_that_the_default_file_shows_works() {
             _ if line.starts_with("#algorithm = \"token-bucket\"") => {
                 "algorithm = \"fixed-window\""
             }
-            _ if line.starts_with("#align = ") => "align = \"clock\"",
+            _ if line.starts_with("#align = \"first-request\"") => "align = \"clock\"",
             _ if line.starts_with("rate = ") => "rate = \"100000/month\"",
             line if is_window(line) => &line[1..],
             line => line,

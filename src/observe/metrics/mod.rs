@@ -4,18 +4,22 @@
 //! Labels come from the configuration, never from a client, so they do not grow with traffic.
 
 mod histogram;
+mod routes;
 mod text;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use http::StatusCode;
-use smallvec::{SmallVec, smallvec};
 
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
+pub use self::routes::{RouteCounter, RouteCounters};
+use self::routes::{Statuses, increment};
 use self::text::{Kind, Page};
+use crate::limit::name::Name;
 
 /// The media type of what [`Metrics::render`] writes.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -116,23 +120,32 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
-    /// Counts a request that is over. `route` is its route's name, where it has one; `duration` is
-    /// from the request's head to the response's end.
-    pub fn request(&self, route: Option<&Arc<str>>, status: StatusCode, duration: Duration) {
+    /// Where the requests of the route with this name are counted; it stays so.
+    pub fn route(&self, name: &Arc<str>) -> RouteCounter {
+        let mut counts = self.counts();
+        let Counts { routes, requests, .. } = &mut *counts;
+        if let Some(known) = routes.get(name) {
+            return *known;
+        }
+        // With four billion names that were ever there, one more counts with those without a route.
+        let Ok(new) = u32::try_from(requests.len()) else { return RouteCounter::NO_ROUTE };
+        requests.push(Statuses::new());
+        routes.insert(name.clone(), RouteCounter(new));
+        RouteCounter(new)
+    }
+
+    /// Counts a request that is over. `duration` is from the request's head to the response's end.
+    pub fn request(&self, route: RouteCounter, status: StatusCode, duration: Duration) {
         let mut counts = self.counts();
         counts.request_seconds.observe(duration);
-        let status = status.as_u16();
-        match counts.requests.get_mut(route.map_or(NO_ROUTE, |route| route)) {
-            Some(statuses) => increment(statuses, status),
-            None => {
-                let route = route.map_or_else(|| NO_ROUTE.into(), Arc::clone);
-                counts.requests.insert(route, smallvec![(status, 1)]);
-            }
+        let statuses = usize::try_from(route.0).ok().and_then(|at| counts.requests.get_mut(at));
+        if let Some(statuses) = statuses {
+            increment(statuses, status.as_u16());
         }
     }
 
     /// Counts what a limit said. `limit` is its name.
-    pub fn decision(&self, limit: &str, kind: DecisionKind) {
+    pub fn decision(&self, limit: &Name, kind: DecisionKind) {
         self.decided(None, std::iter::once((limit, kind)));
     }
 
@@ -141,21 +154,16 @@ impl WorkerMetrics {
     pub fn decided<'l>(
         &self,
         store: Option<Duration>,
-        said: impl Iterator<Item = (&'l str, DecisionKind)>,
+        said: impl Iterator<Item = (&'l Name, DecisionKind)>,
     ) {
         let mut counts = self.counts();
         if let Some(duration) = store {
             counts.store_seconds.observe(duration);
         }
         for (limit, kind) in said {
-            match counts.decisions.get_mut(limit) {
-                Some(decisions) => decisions.add(kind),
-                None => {
-                    let mut decisions = Decisions::default();
-                    decisions.add(kind);
-                    counts.decisions.insert(limit.into(), decisions);
-                }
-            }
+            let of_limit = counts.decisions.entry(limit.fingerprint());
+            let (_, decisions) = of_limit.or_insert_with(|| (limit.clone(), Decisions::default()));
+            decisions.add(kind);
         }
     }
 
@@ -167,31 +175,44 @@ impl WorkerMetrics {
 /// Names come from the configuration, so a fast hash that nobody outside can aim at is enough.
 #[derive(Debug)]
 struct Counts {
-    /// A route answers with few different statuses: a list is searched faster than a table.
-    requests: HashMap<Arc<str>, Statuses>,
-    decisions: HashMap<Box<str>, Decisions>,
+    /// By [`RouteCounter`].
+    requests: Vec<Statuses>,
+    routes: HashMap<Arc<str>, RouteCounter>,
+    /// By the fingerprint of the limit's name.
+    decisions: HashMap<u64, (Name, Decisions), BuildHasherDefault<Fingerprint>>,
     store_seconds: Histogram,
     request_seconds: Histogram,
+}
+
+/// Hashes what is a hash already.
+#[derive(Debug, Default)]
+struct Fingerprint(u64);
+
+impl Hasher for Fingerprint {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
 }
 
 impl Default for Counts {
     fn default() -> Self {
         Self {
-            requests: HashMap::new(),
-            decisions: HashMap::new(),
+            requests: vec![Statuses::new()],
+            routes: HashMap::from_iter([(NO_ROUTE.into(), RouteCounter::NO_ROUTE)]),
+            decisions: HashMap::default(),
             store_seconds: Histogram::new(&STORE_BOUNDS),
             request_seconds: Histogram::new(&REQUEST_BOUNDS),
         }
-    }
-}
-
-/// How often each status was answered.
-type Statuses = SmallVec<[(u16, u64); 2]>;
-
-fn increment(statuses: &mut Statuses, status: u16) {
-    match statuses.iter_mut().find(|(known, _)| *known == status) {
-        Some((_, count)) => *count += 1,
-        None => statuses.push((status, 1)),
     }
 }
 
@@ -220,18 +241,20 @@ impl Decisions {
 #[derive(Default)]
 struct Total {
     requests: BTreeMap<(Arc<str>, u16), u64>,
-    decisions: BTreeMap<Box<str>, Decisions>,
+    decisions: BTreeMap<Name, Decisions>,
     seconds: Counts,
 }
 
 impl Total {
     fn add(&mut self, counts: &Counts) {
-        for (route, statuses) in &counts.requests {
-            for (status, count) in statuses {
-                *self.requests.entry((route.clone(), *status)).or_default() += count;
+        for (route, number) in &counts.routes {
+            let statuses = usize::try_from(number.0).ok().and_then(|at| counts.requests.get(at));
+            for answered in statuses.into_iter().flatten() {
+                let total = self.requests.entry((route.clone(), answered.status())).or_default();
+                *total += answered.count();
             }
         }
-        for (limit, decisions) in &counts.decisions {
+        for (limit, decisions) in counts.decisions.values() {
             let total = self.decisions.entry(limit.clone()).or_default();
             total.allowed += decisions.allowed;
             total.delayed += decisions.delayed;
@@ -258,7 +281,7 @@ impl Total {
                 ("rejected", decisions.rejected),
                 ("shadow", decisions.shadow),
             ] {
-                page.sample(&[("limit", limit.as_ref()), ("decision", decision)], &count);
+                page.sample(&[("limit", limit.as_str()), ("decision", decision)], &count);
             }
         }
         let help = "Time from a request's head to the end of its response.";

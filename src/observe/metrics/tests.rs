@@ -1,5 +1,9 @@
 use super::*;
 
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
 fn snapshot() -> Snapshot<'static> {
     Snapshot {
         version: "1.2.3",
@@ -23,21 +27,45 @@ fn snapshot() -> Snapshot<'static> {
 fn the_whole_page() {
     let metrics = Metrics::new(2);
     let (one, two) = (metrics.worker(0), metrics.worker(1));
-    one.request(Some(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(3));
-    two.request(Some(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(40));
+    one.request(one.route(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(3));
+    two.request(two.route(&"/users/{id}".into()), StatusCode::OK, Duration::from_millis(40));
     two.request(
-        Some(&"/users/{id}".into()),
+        two.route(&"/users/{id}".into()),
         StatusCode::TOO_MANY_REQUESTS,
         Duration::from_micros(400),
     );
-    one.request(None, StatusCode::NOT_FOUND, Duration::from_secs(70));
-    one.decision("per-client", DecisionKind::Allowed);
-    two.decision("per-client", DecisionKind::Allowed);
-    two.decision("per-client", DecisionKind::Rejected);
-    two.decision("everyone", DecisionKind::Shadow);
-    two.decision("everyone", DecisionKind::Error);
+    one.request(RouteCounter::NO_ROUTE, StatusCode::NOT_FOUND, Duration::from_secs(70));
+    one.decision(&name("per-client"), DecisionKind::Allowed);
+    two.decision(&name("per-client"), DecisionKind::Allowed);
+    two.decision(&name("per-client"), DecisionKind::Rejected);
+    two.decision(&name("everyone"), DecisionKind::Shadow);
+    two.decision(&name("everyone"), DecisionKind::Error);
     one.decided(Some(Duration::from_micros(600)), std::iter::empty());
     assert_eq!(metrics.render(&snapshot()), include_str!("expected.txt"));
+}
+
+/// A route's requests go on being counted by its name, wherever another plan has it.
+#[test]
+fn a_reload_keeps_what_was_counted() {
+    let metrics = Metrics::new(1);
+    let worker = metrics.worker(0);
+    let [a, b, c]: [Arc<str>; 3] = ["a", "b", "c"].map(Into::into);
+    for plan in [[&a, &b], [&b, &c], [&c, &a]] {
+        let counters = RouteCounters::new(plan.len());
+        for (place, name) in plan.into_iter().enumerate() {
+            for status in [StatusCode::OK, StatusCode::OK, StatusCode::NOT_FOUND] {
+                let route = counters.of(place, name, &worker);
+                worker.request(route, status, Duration::ZERO);
+            }
+        }
+    }
+    let page = metrics.render(&snapshot());
+    for name in ["a", "b", "c"] {
+        for (status, count) in [(200, 4), (404, 2)] {
+            let sample = format!("tidegate_requests_total{{route=\"{name}\",status=\"{status}\"}}");
+            assert_eq!(value(&page, &sample), count, "{sample}");
+        }
+    }
 }
 
 #[test]
@@ -55,8 +83,12 @@ fn workers_add_up_while_a_scrape_reads() {
             let worker = metrics.worker(number);
             std::thread::spawn(move || {
                 for _ in 0..10_000 {
-                    worker.request(Some(&"/".into()), StatusCode::OK, Duration::from_millis(1));
-                    worker.decision("all", DecisionKind::Allowed);
+                    worker.request(
+                        worker.route(&"/".into()),
+                        StatusCode::OK,
+                        Duration::from_millis(1),
+                    );
+                    worker.decision(&name("all"), DecisionKind::Allowed);
                 }
             })
         })

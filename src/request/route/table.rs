@@ -4,10 +4,15 @@
 //! rest, until a route's conditions hold. So it costs what its own path is long, not what the file
 //! is long: 10,000 routes are a larger hash map. Each node is visited once at most, however the
 //! walk turns back.
+//!
+//! Of ten thousand routes hardly anything is in a processor's cache, and each line that a request has
+//! to look at is waited for: so a node is one line, and where a path has one route that asks for
+//! nothing else, nothing more is looked at.
 
+use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 
@@ -21,8 +26,11 @@ use crate::request::path::NormalPath;
 pub struct Table {
     /// The first is the root.
     nodes: Vec<Node>,
-    /// In the order in which those of one path are tried.
+    /// What nodes share: those of the paths that more than one route has, or one with conditions.
+    leaves: Vec<Leaf>,
+    /// In the list's order.
     routes: Vec<Entry>,
+    hasher: DefaultHashBuilder,
 }
 
 /// A route that was found.
@@ -56,23 +64,41 @@ pub struct Shadowed {
 struct Entry {
     pattern: Pattern,
     conditions: Conditions,
-    place: usize,
+    /// Of the routes of one path, the one with the lowest is tried first.
+    rank: usize,
 }
 
-/// Small, and with its lists inside: of ten thousand routes hardly any is in a processor's cache, and
-/// each piece of memory that a request has to look at is waited for.
+/// One segment of paths that begin alike.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Node {
-    literals: HashMap<Text, usize>,
-    param: Option<usize>,
+    /// Where it is a literal one.
+    literal: Text,
+    /// What may follow; most have nothing.
+    literals: Option<Box<HashTable<Place>>>,
+    param: Option<Place>,
     /// Routes whose path ends here.
-    end: Leaf,
+    end: Routes,
     /// Routes whose `{*rest}` begins here.
-    rest: Leaf,
+    rest: Routes,
+}
+
+/// A place in one of the table's lists. A list of four billion routes is beyond any memory.
+type Place = u32;
+
+/// The routes of one path.
+#[derive(Clone, Copy, Debug, Default)]
+enum Routes {
+    #[default]
+    None,
+    /// One without conditions, by its place in [`Table::routes`].
+    One(Place),
+    /// By the place in [`Table::leaves`].
+    Leaf(Place),
 }
 
 /// The routes of one path, by their host, so that a table of a thousand hosts is searched as
-/// quickly as one of ten. Places in [`Table::routes`], each list in ascending order.
+/// quickly as one of ten. Places in [`Table::routes`], each list in the order of their ranks.
 #[derive(Debug, Default)]
 struct Leaf {
     any: Places,
@@ -89,8 +115,8 @@ struct Hosts {
 /// Text of the configuration, so that it needs no hash that is safe from those who choose it.
 type Text = SmallVec<[u8; 24]>;
 
-/// Places in [`Table::routes`], in ascending order.
-type Places = SmallVec<[usize; 2]>;
+/// Places in [`Table::routes`].
+type Places = SmallVec<[Place; 4]>;
 
 /// What a request's candidates are narrowed by before their other conditions are looked at.
 #[derive(Clone, Copy)]
@@ -101,14 +127,27 @@ struct Target<'t> {
 
 impl Table {
     /// The table of these routes, each known by its place.
-    pub fn new(routes: &[(Pattern, Conditions)]) -> Self {
-        let mut order: Vec<_> = routes.iter().enumerate().collect();
-        order.sort_by_key(|(place, (_, conditions))| conditions.rank(*place));
-        let mut table = Self { nodes: vec![Node::default()], routes: Vec::new() };
-        for (place, (pattern, conditions)) in order {
-            table.insert(Entry { pattern: pattern.clone(), conditions: conditions.clone(), place });
+    pub fn new(routes: Vec<(Pattern, Conditions)>) -> Self {
+        let entry = |(pattern, conditions)| Entry { pattern, conditions, rank: 0 };
+        let routes: Vec<_> = routes.into_iter().map(entry).collect();
+        let mut order: Vec<_> = (0..routes.len()).collect();
+        order.sort_by_key(|place| routes[*place].conditions.rank(*place));
+        let mut table = Self { nodes: vec![Node::default()], routes, ..Self::default() };
+        for (rank, place) in order.into_iter().enumerate() {
+            table.routes[place].rank = rank;
+            table.insert(place);
         }
         table
+    }
+
+    /// The path of the route at this place.
+    pub fn pattern(&self, route: usize) -> &Pattern {
+        &self.routes[route].pattern
+    }
+
+    /// What the route at this place asks for besides.
+    pub fn conditions(&self, route: usize) -> &Conditions {
+        &self.routes[route].conditions
     }
 
     /// The most specific route whose pattern and conditions the request meets; `host` is in its
@@ -124,16 +163,18 @@ impl Table {
         headers: &HeaderMap,
     ) -> Result<Match<'p>, NoRoute> {
         let target = Target { path: path.matching(), host };
-        let found = self.walk(target, &mut |entry| {
-            let conditions = &entry.conditions;
-            match conditions.allow_method(method) && conditions.allow_headers(headers) {
-                true => ControlFlow::Break(entry),
+        let found = self.walk(target, &mut |route, conditions| {
+            let holds = |conditions: &Conditions| {
+                conditions.allow_method(method) && conditions.allow_headers(headers)
+            };
+            match conditions.is_none_or(holds) {
+                true => ControlFlow::Break(route),
                 false => ControlFlow::Continue(()),
             }
         });
         match found {
-            ControlFlow::Break(entry) => {
-                Ok(Match { route: entry.place, params: Params::of(&entry.pattern, path) })
+            ControlFlow::Break(route) => {
+                Ok(Match { route, params: Params::of(&self.routes[route].pattern, path) })
             }
             ControlFlow::Continue(()) => Err(self.why_none(target, headers)),
         }
@@ -143,10 +184,11 @@ impl Table {
     /// are tried: for telling somebody why one was found.
     pub fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
-        let _: ControlFlow<()> = self.walk(Target { path: path.matching(), host }, &mut |entry| {
-            candidates.push(entry.place);
-            ControlFlow::Continue(())
-        });
+        let _: ControlFlow<()> =
+            self.walk(Target { path: path.matching(), host }, &mut |route, _| {
+                candidates.push(route);
+                ControlFlow::Continue(())
+            });
         candidates
     }
 
@@ -156,34 +198,35 @@ impl Table {
     /// later.
     pub fn shadowed(&self) -> Vec<Shadowed> {
         let mut shadowed = Vec::new();
-        for leaf in self.nodes.iter().flat_map(|node| [&node.end, &node.rest]) {
-            for later in leaf.all().filter_map(|place| Some((place, self.routes.get(place)?))) {
-                shadowed.extend(self.shadow_of(leaf, later));
-            }
+        for (number, leaf) in self.leaves.iter().enumerate() {
+            let beside = Routes::Leaf(place(number));
+            shadowed.extend(leaf.all().filter_map(|route| self.shadow_of(route, beside)));
         }
         shadowed.sort_unstable();
         shadowed
     }
 
-    fn shadow_of(&self, leaf: &Leaf, (place, later): (usize, &Entry)) -> Option<Shadowed> {
+    fn shadow_of(&self, route: usize, beside: Routes) -> Option<Shadowed> {
+        let later = &self.routes[route];
         let host = match &later.conditions.host {
             Some(HostPattern::Exact(host) | HostPattern::Below(host)) => host,
             None => "",
         };
-        let found = leaf.visit(host, &mut |candidate| match self.routes.get(candidate) {
-            Some(earlier) if candidate < place && earlier.conditions.cover(&later.conditions) => {
-                ControlFlow::Break(Shadowed { route: later.place, by: earlier.place })
+        let found = self.visit(beside, host, &mut |candidate, _| {
+            let earlier = &self.routes[candidate];
+            match earlier.rank < later.rank && earlier.conditions.cover(&later.conditions) {
+                true => ControlFlow::Break(Shadowed { route, by: candidate }),
+                false => ControlFlow::Continue(()),
             }
-            _ => ControlFlow::Continue(()),
         });
         found.break_value()
     }
 
     fn why_none(&self, target: Target<'_>, headers: &HeaderMap) -> NoRoute {
         let mut allowed: Vec<Method> = Vec::new();
-        let _: ControlFlow<()> = self.walk(target, &mut |entry| {
-            if entry.conditions.allow_headers(headers) {
-                allowed.extend(entry.conditions.methods.iter().cloned());
+        let _: ControlFlow<()> = self.walk(target, &mut |_, conditions| {
+            if let Some(conditions) = conditions.filter(|c| c.allow_headers(headers)) {
+                allowed.extend(conditions.methods.iter().cloned());
             }
             ControlFlow::Continue(())
         });
@@ -195,76 +238,139 @@ impl Table {
         NoRoute::MethodNotAllowed(allowed)
     }
 
-    fn insert(&mut self, entry: Entry) {
-        let route = self.routes.len();
+    /// Puts a route behind those of its path that are there already.
+    fn insert(&mut self, route: usize) {
+        let Self { nodes, leaves, routes, hasher } = self;
+        let Entry { pattern, conditions, .. } = &routes[route];
         let mut here = 0;
-        for segment in entry.pattern.segments() {
-            let next = self.nodes.len();
-            let Some(node) = self.nodes.get_mut(here) else { return };
-            here = match segment {
+        for segment in pattern.segments() {
+            let next = place(nodes.len());
+            let child = match segment {
                 Segment::Literal(text) => {
-                    *node.literals.entry(text.as_bytes().into()).or_insert(next)
+                    // Taken out, since its nodes are looked at meanwhile.
+                    let mut literals = nodes[here].literals.take().unwrap_or_default();
+                    let text = text.as_bytes();
+                    let is_it = |child: &Place| *nodes[index(*child)].literal == *text;
+                    let hash = |child: &Place| hasher.hash_one(&*nodes[index(*child)].literal);
+                    let child = literals.entry(hasher.hash_one(text), is_it, hash).or_insert(next);
+                    let child = *child.get();
+                    nodes[here].literals = Some(literals);
+                    child
                 }
-                Segment::Param(_) => *node.param.get_or_insert(next),
-                Segment::Rest(_) => {
-                    node.rest.insert(route, entry.conditions.host.as_ref());
-                    self.routes.push(entry);
-                    return;
-                }
+                Segment::Param(_) => *nodes[here].param.get_or_insert(next),
+                Segment::Rest(_) => break,
             };
-            if here == next {
-                self.nodes.push(Node::default());
+            if child == next {
+                let literal = match segment {
+                    Segment::Literal(text) => text.as_bytes(),
+                    Segment::Param(_) | Segment::Rest(_) => &[],
+                };
+                nodes.push(Node { literal: literal.into(), ..Node::default() });
             }
+            here = index(child);
         }
-        if let Some(node) = self.nodes.get_mut(here) {
-            node.end.insert(route, entry.conditions.host.as_ref());
-            self.routes.push(entry);
-        }
+        let end = match pattern.segments().last() {
+            Some(Segment::Rest(_)) => &mut nodes[here].rest,
+            _ => &mut nodes[here].end,
+        };
+        let leaf = match *end {
+            Routes::Leaf(leaf) => index(leaf),
+            Routes::None if *conditions == Conditions::default() => {
+                *end = Routes::One(place(route));
+                return;
+            }
+            Routes::None | Routes::One(_) => {
+                let mut leaf = Leaf::default();
+                if let Routes::One(first) = *end {
+                    leaf.any.push(first);
+                }
+                *end = Routes::Leaf(place(leaves.len()));
+                leaves.push(leaf);
+                leaves.len() - 1
+            }
+        };
+        leaves[leaf].insert(place(route), conditions.host.as_ref());
     }
 
-    /// Shows the routes whose path and host match to `visit`, the most specific first.
+    /// Shows the routes whose path and host match to `visit`, the most specific first, each with its
+    /// conditions if it has any.
     fn walk<'t, B>(
         &'t self,
         target: Target<'_>,
-        visit: &mut impl FnMut(&'t Entry) -> ControlFlow<B>,
+        visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let mut visit = |place: usize| match self.routes.get(place) {
-            Some(entry) => visit(entry),
-            None => ControlFlow::Continue(()),
-        };
         match (self.nodes.first(), target.path.strip_prefix('/')) {
-            (Some(root), Some(path)) => self.descend(root, Some(path), target.host, &mut visit),
+            (Some(root), Some(path)) => self.descend(root, Some(path), target.host, visit),
             _ => ControlFlow::Continue(()),
         }
     }
-
     /// `path` is what is left of it, without the slash in front; `None` where nothing is. No deeper
     /// than [`Pattern::MAX_SEGMENTS`].
-    fn descend<B>(
-        &self,
+    fn descend<'t, B>(
+        &'t self,
         node: &Node,
         path: Option<&str>,
         host: &str,
-        visit: &mut impl FnMut(usize) -> ControlFlow<B>,
+        visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let Some(path) = path else { return node.end.visit(host, visit) };
+        let Some(path) = path else { return self.visit(node.end, host, visit) };
         let (segment, left) = match path.split_once('/') {
             Some((segment, left)) => (segment, Some(left)),
             None => (path, None),
         };
-        let literal = node.literals.get(segment.as_bytes()).copied();
+        let literal = self.literal(node, segment.as_bytes());
         let param = node.param.filter(|_| !segment.is_empty());
         for child in [literal, param].into_iter().flatten() {
-            if let Some(child) = self.nodes.get(child) {
-                self.descend(child, left, host, visit)?;
-            }
+            self.descend(&self.nodes[index(child)], left, host, visit)?;
         }
-        node.rest.visit(host, visit)
+        self.visit(node.rest, host, visit)
+    }
+
+    fn literal(&self, node: &Node, segment: &[u8]) -> Option<Place> {
+        let literals = node.literals.as_ref()?;
+        let is_it = |child: &Place| *self.nodes[index(*child)].literal == *segment;
+        literals.find(self.hasher.hash_one(segment), is_it).copied()
+    }
+
+    /// Shows the routes whose host matches to `visit`, in the order of their ranks.
+    fn visit<'t, B>(
+        &'t self,
+        routes: Routes,
+        host: &str,
+        visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let leaf = match routes {
+            Routes::None => return ControlFlow::Continue(()),
+            Routes::One(route) => return visit(index(route), None),
+            Routes::Leaf(leaf) => &self.leaves[index(leaf)],
+        };
+        let mut visit = |route: &Place| {
+            let route = index(*route);
+            visit(route, Some(&self.routes[route].conditions))
+        };
+        let Some(hosts) = &leaf.hosts else { return leaf.any.iter().try_for_each(visit) };
+        let mut lists: SmallVec<[&[Place]; 6]> = SmallVec::new();
+        lists.push(&leaf.any);
+        lists.extend(hosts.exact.get(host.as_bytes()).map(Places::as_slice));
+        if !hosts.below.is_empty() {
+            let ends = host.match_indices('.').filter_map(|(dot, _)| host.get(dot..));
+            let below = ends.filter_map(|end| hosts.below.get(end.as_bytes()));
+            lists.extend(below.map(Places::as_slice));
+        }
+        let rank = |route: &Place| self.routes[index(*route)].rank;
+        while let Some(list) =
+            lists.iter_mut().filter(|l| !l.is_empty()).min_by_key(|l| l.first().map(rank))
+            && let Some((first, rest)) = list.split_first()
+        {
+            *list = rest;
+            visit(first)?;
+        }
+        ControlFlow::Continue(())
     }
 }
 
 impl Leaf {
-    fn insert(&mut self, route: usize, host: Option<&HostPattern>) {
+    fn insert(&mut self, route: Place, host: Option<&HostPattern>) {
         let Some(host) = host else { return self.any.push(route) };
         let hosts = self.hosts.get_or_insert_default();
         match host {
@@ -278,32 +384,16 @@ impl Leaf {
     fn all(&self) -> impl Iterator<Item = usize> {
         let hosts =
             self.hosts.iter().flat_map(|hosts| hosts.exact.values().chain(hosts.below.values()));
-        self.any.iter().chain(hosts.flatten()).copied()
+        self.any.iter().chain(hosts.flatten()).map(|route| index(*route))
     }
+}
 
-    /// Shows the routes whose host matches to `visit`, in ascending order.
-    fn visit<B>(
-        &self,
-        host: &str,
-        visit: &mut impl FnMut(usize) -> ControlFlow<B>,
-    ) -> ControlFlow<B> {
-        let Some(hosts) = &self.hosts else { return self.any.iter().copied().try_for_each(visit) };
-        let mut lists: SmallVec<[&[usize]; 6]> = SmallVec::new();
-        lists.push(&self.any);
-        lists.extend(hosts.exact.get(host.as_bytes()).map(Places::as_slice));
-        if !hosts.below.is_empty() {
-            let ends = host.match_indices('.').filter_map(|(dot, _)| host.get(dot..));
-            let below = ends.filter_map(|end| hosts.below.get(end.as_bytes()));
-            lists.extend(below.map(Places::as_slice));
-        }
-        while let Some(list) = lists.iter_mut().filter(|l| !l.is_empty()).min_by_key(|l| l.first())
-            && let Some((&first, rest)) = list.split_first()
-        {
-            *list = rest;
-            visit(first)?;
-        }
-        ControlFlow::Continue(())
-    }
+fn place(index: usize) -> Place {
+    Place::try_from(index).unwrap_or(Place::MAX)
+}
+
+fn index(place: Place) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

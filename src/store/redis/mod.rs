@@ -10,6 +10,7 @@ mod call;
 mod connection;
 mod leases;
 mod name;
+mod notices;
 mod queue;
 mod redisson;
 
@@ -24,6 +25,7 @@ use self::call::{Call, Request, SCRIPT};
 use self::connection::{Connection, Server};
 pub(super) use self::leases::Lease;
 use self::leases::Leases;
+pub(super) use self::notices::Notices;
 pub(super) use self::queue::Awaited;
 use self::queue::Queue;
 use super::noted::Noted;
@@ -38,7 +40,7 @@ use crate::plan::KeyDisplay;
 
 pub(super) use self::call::{Reply, Said, Verb};
 pub use self::name::BucketName;
-pub(super) use self::redisson::{Entry, Heard, Notices, client_id};
+pub(super) use self::redisson::{Entry, Heard, client_id};
 pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
 
 /// One worker's way to Redis.
@@ -136,6 +138,15 @@ impl Redis {
         })
     }
 
+    /// Tells the operator, once in a while, that this bucket's key holds something else.
+    pub(super) fn tell_other_type(&self, ask: &BucketAsk<'_>) {
+        self.shared.notices.other_type(ask.spec, || {
+            let mut name = Vec::new();
+            self.write_name(ask, &mut name);
+            String::from_utf8_lossy(&name).into_owned()
+        });
+    }
+
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         if is_limiter(ask) {
             return self.forget_limiter(ask).await;
@@ -146,6 +157,11 @@ impl Redis {
         call.arg(name);
         let read = |value| matches!(value, Value::Int(_)).then_some(());
         self.connection.call(&call, read, self.deadline()).await
+    }
+
+    /// Waits until Redis has answered, or failed to, what it was told without anybody's waiting.
+    pub(super) async fn told(&self) {
+        self.queue.told().await;
     }
 
     /// By when a call that begins now must be answered.

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::call::{Call, Reply, Request};
 use super::connection::Connection;
 use crate::store::StoreError;
+use crate::store::settling::{Counted, UnderWay};
 
 /// A worker's requests that are to be sent.
 pub(super) struct Queue {
@@ -26,14 +27,34 @@ pub(super) struct Queue {
 struct Gathered {
     calls: Mutex<Vec<Shared>>,
     filled: Notify,
+    told: UnderWay,
 }
 
 /// A call, and who waits for its answers, in the order of its requests.
 struct Shared {
     call: Call,
-    /// `None` is nobody, for what is to be said in any case.
-    waiting: Vec<Option<oneshot::Sender<Answer>>>,
+    waiting: Vec<Waiting>,
     deadline: Instant,
+}
+
+/// Who hears what is said to a request.
+enum Waiting {
+    Asker(oneshot::Sender<Answer>),
+    /// Nobody: it is to be said in any case.
+    Nobody(#[allow(dead_code, reason = "it counts until it is dropped")] Counted),
+}
+
+impl Waiting {
+    fn has_left(&self) -> bool {
+        matches!(self, Self::Asker(asker) if asker.is_closed())
+    }
+
+    /// An asker who has left in the meantime does not hear it.
+    fn hear(self, answer: Answer) {
+        if let Self::Asker(asker) = self {
+            let _ = asker.send(answer);
+        }
+    }
 }
 
 pub(super) type Answer = Result<Reply, StoreError>;
@@ -49,6 +70,11 @@ impl Queue {
     /// A way in for what needs no answer.
     pub(super) fn teller(&self) -> Teller {
         Teller(Arc::clone(&self.gathered))
+    }
+
+    /// Waits until nothing is under way of what was told.
+    pub(super) async fn told(&self) {
+        self.gathered.told.none().await;
     }
 
     /// Joins a call with this request, whose asks `ask` adds, and waits for what is said to them: at
@@ -70,7 +96,7 @@ impl Queue {
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(deadline, Some(sender), request.asks(), |call| {
+        self.gathered.join(deadline, Waiting::Asker(sender), request.asks(), |call| {
             call.request(request);
             ask(call);
         });
@@ -101,7 +127,8 @@ pub(super) struct Teller(Arc<Gathered>);
 impl Teller {
     /// Joins a call with a request of one ask, whose answer nobody waits for.
     pub(super) fn tell(&self, deadline: Instant, ask: impl FnOnce(&mut Call)) {
-        self.0.join(deadline, None, 1, |call| {
+        let nobody = Waiting::Nobody(self.0.told.one_more());
+        self.0.join(deadline, nobody, 1, |call| {
             call.request(Request::Plain(1));
             ask(call);
         });
@@ -115,13 +142,7 @@ impl Drop for Queue {
 }
 
 impl Gathered {
-    fn join(
-        &self,
-        deadline: Instant,
-        waiting: Option<oneshot::Sender<Answer>>,
-        asks: usize,
-        add: impl FnOnce(&mut Call),
-    ) {
+    fn join(&self, deadline: Instant, waiting: Waiting, asks: usize, add: impl FnOnce(&mut Call)) {
         let mut calls = self.calls();
         if calls.is_empty() {
             self.filled.notify_one();
@@ -152,25 +173,21 @@ async fn send(gathered: Arc<Gathered>, connection: Arc<Connection>) {
 
 impl Shared {
     async fn run(mut self, connection: Arc<Connection>) {
-        let has_left = |waiting: &Option<oneshot::Sender<Answer>>| {
-            waiting.as_ref().is_some_and(oneshot::Sender::is_closed)
-        };
-        if self.waiting.iter().all(has_left) {
+        if self.waiting.iter().all(Waiting::has_left) {
             return;
         }
         let waiting = &mut self.waiting;
         let call = &self.call;
-        // Whoever has left in the meantime does not hear it.
         let tell_all = |answer| {
             let answers = call.read(&answer)?;
             for (waiting, answer) in waiting.drain(..).zip(answers) {
-                let _ = waiting.map(|waiting| waiting.send(Ok(answer)));
+                waiting.hear(Ok(answer));
             }
             Some(())
         };
         if let Err(error) = connection.call(&call.command(), tell_all, self.deadline).await {
-            for waiting in self.waiting.into_iter().flatten() {
-                let _ = waiting.send(Err(error.clone()));
+            for waiting in self.waiting {
+                waiting.hear(Err(error.clone()));
             }
         }
     }

@@ -245,6 +245,39 @@ async fn a_password_that_is_right() {
 }
 
 #[tokio::test]
+async fn a_further_reason_for_which_it_stays_away_is_told_once() {
+    let mut server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    server.kill();
+    bench.assert_decides_alone("killed").await;
+    // It is back, and lets nobody in that has no password.
+    server.restart_with(&["--requirepass", "new"]);
+    let patience = Instant::now() + PATIENCE;
+    while !bench.log.text().contains("NOAUTH") {
+        assert!(Instant::now() < patience, "{}", bench.log.text());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(bench.log.count("store still unavailable"), 1, "{}", bench.log.text());
+    assert_eq!(bench.log.count("store unavailable"), 1, "{}", bench.log.text());
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_told_once() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    bench.until_redis_decides().await;
+    let (spec, key) = (limit("odd"), key("203.0.113.7"));
+    let () = server.run(&["RPUSH", "tidegate:{203.0.113.7}:odd", "x"]);
+    for _ in 0..5 {
+        bench.decide(&[ask(&spec, &key, 10)]).await.unwrap();
+    }
+    let told = bench.log.text();
+    assert_eq!(bench.log.count("key of another type in redis"), 1, "{told}");
+    assert!(told.contains("limit=odd") && told.contains("tidegate:{203.0.113.7}:odd"), "{told}");
+}
+
+#[tokio::test]
 async fn a_server_that_is_something_else() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -234,6 +234,7 @@ fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
         (&["set", "orders", "100"][..], 2, "is no rate"),
         (&["set", "orders", "unlimited"], 2, "is no rate"),
         (&["set", "orders", "5/1500us"], 2, "whole milliseconds"),
+        (&["set", "orders", "99999999999/s"], 2, "at most 1000000000"),
         (&["set", "orders", "5/h", "--keep-alive", "1m"], 2, "at least the rate's interval"),
         (&["set", "orders", "5/h", "--keep-alive", "soon"], 2, "is no time"),
         (&["expire", "orders", "0s"], 2, "is no time"),
@@ -250,7 +251,11 @@ fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
     for key in ["text", "session"] {
         assert_eq!(server.run::<i64>(&["TTL", key]), -1, "{key} stays");
     }
-    assert_eq!(told(&["redisson", "get", "orders", "--url", &absent]).0, 1);
+    let (code, _, error) = told(&["redisson", "get", "orders", "--url", &absent]);
+    assert_eq!(code, 1);
+    let address = absent.strip_prefix("redis://").unwrap().split('/').next().unwrap();
+    assert!(error.contains(&format!("{address} does not answer")), "{error}");
+    assert_eq!(error.matches("Connection refused").count(), 1, "{error}");
     let (code, _, error) = told(&["redisson", "get", "orders", "--url", "http://x"]);
     assert_eq!(code, 2, "{error}");
     assert_eq!(told(&["redisson"]).0, 2);

@@ -23,8 +23,7 @@ impl RedisServer {
     /// With further options, as on the server's command line.
     pub(crate) fn start_with(options: &[&str]) -> Self {
         let mut server = Self::absent();
-        server.options = options.iter().map(|option| (*option).to_owned()).collect();
-        server.restart();
+        server.restart_with(options);
         server
     }
 
@@ -62,6 +61,11 @@ impl RedisServer {
             assert!(Instant::now() < patience, "redis-server does not answer");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    pub(crate) fn restart_with(&mut self, options: &[&str]) {
+        self.options = options.iter().map(|option| (*option).to_owned()).collect();
+        self.restart();
     }
 
     /// It dies at once; its port then refuses connections.

@@ -108,6 +108,7 @@ fn no_server_at_all_is_a_502_whose_reason_stands_in_the_log() {
     let said = proxy.log.text();
     assert!(said.contains(&format!("cannot connect to {url}")), "{said}");
     assert!(said.contains("refused"), "{said}");
+    assert!(said.contains("\"route\":\"/{*rest}\""), "{said}");
 }
 
 #[test]

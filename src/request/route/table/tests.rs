@@ -26,7 +26,7 @@ fn route(text: &str) -> (Pattern, Conditions) {
 }
 
 fn table(routes: &[&str]) -> Table {
-    Table::new(&routes.iter().map(|text| route(text)).collect::<Vec<_>>())
+    Table::new(routes.iter().map(|text| route(text)).collect())
 }
 
 /// The route that a request of the same notation takes, or its error.
@@ -174,7 +174,7 @@ fn turning_back_visits_each_node_once_at_most() {
     let table = table(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut visited = 0;
     let target = Target { path: &"/a".repeat(12), host: "h" };
-    let _: ControlFlow<()> = table.walk(target, &mut |_| {
+    let _: ControlFlow<()> = table.walk(target, &mut |_, _| {
         visited += 1;
         ControlFlow::Continue(())
     });
@@ -187,11 +187,27 @@ fn a_thousand_hosts_on_one_path_are_not_tried_one_by_one() {
     let table = table(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut visited = Vec::new();
     let target = Target { path: "/a", host: "h77.example" };
-    let _: ControlFlow<()> = table.walk(target, &mut |entry| {
-        visited.push(entry.place);
+    let _: ControlFlow<()> = table.walk(target, &mut |route, _| {
+        visited.push(route);
         ControlFlow::Continue(())
     });
     assert_eq!(visited, [77]);
+}
+
+/// What a request looks at of its route is one line of a cache each.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn a_node_and_a_route_are_one_line_each() {
+    assert_eq!(size_of::<Node>(), 64);
+    assert_eq!(size_of::<crate::plan::RouteSpec>(), 64);
+}
+
+#[test]
+fn of_two_routes_that_are_alike_the_first_is_found_and_the_other_is_dead() {
+    let table = table(&["GET - /a", "- - /a", "- - /a", "- h /a"]);
+    assert_eq!(find(&table, "PUT x /a"), Ok(1));
+    assert_eq!(find(&table, "PUT h /a"), Ok(3));
+    assert_eq!(table.shadowed(), [Shadowed { route: 2, by: 1 }]);
 }
 
 fn any_route() -> impl Strategy<Value = String> {
@@ -234,7 +250,7 @@ proptest! {
         let best = (0..parsed.len())
             .filter(|place| meets(&parsed[*place]))
             .min_by_key(|place| (kinds(&parsed[*place].0), parsed[*place].1.rank(*place)));
-        let table = Table::new(&parsed);
+        let table = Table::new(parsed.clone());
         let found = find(&table, &format!("{method} {host} {path} {header}"));
         prop_assert_eq!(found.clone().ok(), best);
         if let Ok(route) = found {

@@ -59,22 +59,16 @@ pub enum LimiterError {
 
 impl fmt::Display for LimiterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Redis(_) => "redis",
-            Self::Unset => "it is not configured",
-            Self::Foreign => "the key of that name holds no limiter",
-        })
-    }
-}
-
-impl std::error::Error for LimiterError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Redis(error) => Some(error),
-            _ => None,
+            Self::Redis(error) => write!(f, "redis: {error}"),
+            Self::Unset => f.write_str("it is not configured"),
+            Self::Foreign => f.write_str("the key of that name holds no limiter"),
         }
     }
 }
+
+/// Without a source: what Redis or the way to it said is in the text.
+impl std::error::Error for LimiterError {}
 
 impl From<RedisError> for LimiterError {
     fn from(error: RedisError) -> Self {

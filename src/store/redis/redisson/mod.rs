@@ -1,11 +1,10 @@
 //! Asks a limiter of Redisson's: one script call for each limiter, whose keys and bytes are Redisson's.
 //!
 //! The other side is `redisson.lua`, whose head says what stands in Redis. `command` does what operators
-//! ask for, `names` knows what the keys are called, `notices` tells what is odd.
+//! ask for, `names` knows what the keys are called.
 
 mod command;
 mod names;
-mod notices;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -17,9 +16,9 @@ use tokio::time::Instant;
 
 pub use self::command::{LimiterConfig, LimiterError, Limiters};
 pub use self::names::{LimiterKeys, limiter_name};
-pub(in crate::store) use self::notices::Notices;
 use super::call::{Code, Reply, Said, Verb};
 use super::connection::Connection;
+use super::notices::shown;
 use super::{Awaited, BucketAsk, PerAsk, Redis, StoreError};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::{Algorithm, Difference};
@@ -130,6 +129,7 @@ impl Redis {
             }
             Answer::WrongType => {
                 forget(entry);
+                self.shared.notices.other_type(ask.spec, || shown(ask.spec));
                 return Ok(Heard::WrongType);
             }
         };
@@ -267,10 +267,10 @@ enum Answer {
 
 /// What a limiter is, by its hash.
 #[derive(Clone, Copy)]
-struct Figures {
-    rate: u64,
-    interval_ms: u64,
-    sharing: Sharing,
+pub(super) struct Figures {
+    pub(super) rate: u64,
+    pub(super) interval_ms: u64,
+    pub(super) sharing: Sharing,
     /// By how much its newest entry is ahead of Redis's clock.
     ahead: Duration,
 }

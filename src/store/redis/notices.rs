@@ -1,4 +1,4 @@
-//! Tells the operator what is odd about a limiter, each thing once in a while.
+//! Tells the operator what is odd about what Redis holds, each thing once in a while.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Figures, LimiterConfig};
+use super::redisson::{Figures, LimiterConfig};
 use crate::plan::LimitSpec;
 
 /// What is said of a limit is not said again for so long.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// What a process has told of its limiters: each thing once in a while, for each limit.
+/// What a process has told: each thing once in a while, for each limit.
 #[derive(Default)]
 pub(in crate::store) struct Notices {
     told: Mutex<HashMap<(String, Kind), Instant>>,
@@ -23,6 +23,7 @@ enum Kind {
     Unset,
     Ahead,
     OtherFigures,
+    OtherType,
 }
 
 impl Notices {
@@ -62,7 +63,21 @@ impl Notices {
                 limiter = shown(limit),
                 in_force = config.rate_text(),
                 "type" = config.type_text(),
+                "help" = "those in redis count; `tidegate redisson set` changes them",
                 "limiter has other figures in redis"
+            );
+        }
+    }
+
+    /// The key, which `name` writes, is no bucket of ours.
+    pub(super) fn other_type(&self, limit: &LimitSpec, name: impl FnOnce() -> String) {
+        if self.is_news(limit, Kind::OtherType) {
+            tracing::warn!(
+                limit = %limit.name,
+                redis_key = name(),
+                "help" = "delete that key, or keep what else writes there away from it; until then \
+                          on_store_error decides for this key",
+                "key of another type in redis"
             );
         }
     }
@@ -80,7 +95,7 @@ impl Notices {
 }
 
 /// A limiter's name as a log may hold it: without the values of a key, which may be secret.
-fn shown(limit: &LimitSpec) -> String {
+pub(super) fn shown(limit: &LimitSpec) -> String {
     let name = limit.limiter.as_deref().unwrap_or_default();
     match limit.key.sources.is_empty() {
         true => name.to_owned(),

@@ -1,0 +1,76 @@
+//! Where a route's requests are counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use smallvec::SmallVec;
+
+use super::WorkerMetrics;
+
+/// Where a worker counts a route's requests, in this plan and in those that follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteCounter(pub(super) u32);
+
+impl RouteCounter {
+    /// For requests without a route.
+    pub const NO_ROUTE: Self = Self(0);
+}
+
+/// A worker's counters of a plan's routes. Each is looked up by its route's name when it is first
+/// needed: a reload does not wait for ten thousand.
+#[derive(Debug)]
+pub struct RouteCounters(Box<[AtomicU32]>);
+
+impl RouteCounters {
+    /// For so many routes.
+    pub fn new(routes: usize) -> Self {
+        Self((0..routes).map(|_| AtomicU32::new(RouteCounter::NO_ROUTE.0)).collect())
+    }
+
+    /// The counter of the route at this place, which has this name; `metrics` are the worker's.
+    pub fn of(&self, route: usize, name: &Arc<str>, metrics: &WorkerMetrics) -> RouteCounter {
+        let Some(known) = self.0.get(route) else { return RouteCounter::NO_ROUTE };
+        match RouteCounter(known.load(Ordering::Relaxed)) {
+            RouteCounter::NO_ROUTE => {
+                let counter = metrics.route(name);
+                known.store(counter.0, Ordering::Relaxed);
+                counter
+            }
+            counter => counter,
+        }
+    }
+}
+
+/// How often each status was answered: a route answers with few, so that a list is searched faster than
+/// a table. Two fit into the list itself.
+pub(super) type Statuses = SmallVec<[Answered; 2]>;
+
+/// A status in the upper 16 bits, and how often it was answered below: hardly one of ten thousand
+/// routes is in a processor's cache, so their counts are small. 2⁴⁸ answers take nine years at a
+/// million a second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered(u64);
+
+impl Answered {
+    const COUNT_BITS: u32 = 48;
+
+    fn once(status: u16) -> Self {
+        Self(u64::from(status) << Self::COUNT_BITS | 1)
+    }
+
+    pub(super) fn status(self) -> u16 {
+        let [high, low, ..] = self.0.to_be_bytes();
+        u16::from_be_bytes([high, low])
+    }
+
+    pub(super) fn count(self) -> u64 {
+        self.0 & ((1 << Self::COUNT_BITS) - 1)
+    }
+}
+
+pub(super) fn increment(statuses: &mut Statuses, status: u16) {
+    match statuses.iter_mut().find(|answered| answered.status() == status) {
+        Some(answered) => answered.0 += 1,
+        None => statuses.push(Answered::once(status)),
+    }
+}
