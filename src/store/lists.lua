@@ -3,7 +3,8 @@
 --
 -- Each way of counting has two functions over a key and its terms. `ask` returns what `decide` says
 -- (or that the key is another's), and, where the request passes, a function's arguments with which
--- `write` is to be called if all of the request's limits let it pass. `settle` writes at once.
+-- `write` is to be called if all of the request's limits let it pass: a list that begins with the
+-- receipt. `settle` writes at once.
 
 -- An entry of a sliding log: its score is when the request goes, its member the clock by which it was
 -- made (7 bytes), and a running number among those of that clock (4).
@@ -70,7 +71,8 @@ end
 -- Forgets what is in no interval that ends at this time or later, and what is too much.
 function log.forget(key, figures, time)
   call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', time - figures[2]))
-  call('ZREMRANGEBYRANK', key, 0, -2 * figures[1] - 1)
+  local beyond = figures[1] > 100 and figures[1] or 100 -- MOST_BEYOND
+  call('ZREMRANGEBYRANK', key, 0, -figures[1] - beyond - 1)
 end
 
 -- A key lives until no interval holds its entries, to the next of Redis's milliseconds.
@@ -114,8 +116,23 @@ function log.write(key, ask, entry)
   log.expire(key, entry[3])
 end
 
+-- Takes away so many of the entries of this moment, the last ones first.
+function log.remove(key, at, permits)
+  at = format('%.0f', at)
+  while permits > 0 do
+    local entries =
+      call('ZREVRANGEBYSCORE', key, at, at, 'LIMIT', 0, format('%.0f', math.min(permits, CHUNK)))
+    if not entries[1] then
+      break
+    end
+    call('ZREM', key, unpack(entries))
+    permits = permits - #entries
+  end
+end
+
 function log.settle(key, ask, now)
   local figures, used = ask[4], ask[2]
+  local most = figures[1] + math.max(figures[1], 100) -- MOST_BEYOND
   local newest, arrived = log.newest(key)
   if newest == false then
     return WRONG_TYPE
@@ -128,10 +145,12 @@ function log.settle(key, ask, now)
       base = arrived
     end
   end
+  log.forget(key, figures, base)
   if used > 0 then
-    log.add(key, base, base, math.min(used, 2 * figures[1]))
-  elseif used < 0 then
-    call('ZREMRANGEBYRANK', key, format('%.0f', used), -1)
+    log.add(key, base, base, math.min(used, most))
+  -- As long as it may be, it may have forgotten some that still count.
+  elseif used < 0 and call('ZCARD', key) < most then
+    log.remove(key, ask[6], -used)
   end
   log.forget(key, figures, base)
   newest = log.newest(key)
@@ -151,13 +170,13 @@ local slots = {}
 function slots.ask(key, ask, now)
   call('ZREMRANGEBYSCORE', key, '-inf', now)
   local wait, remaining, _, ends = decide(ask[1], ask[4], ask[2], ask[5], call('ZCARD', key), now)
-  return wait, remaining, ends
+  return wait, remaining, ends and { ends }
 end
 
-function slots.write(key, ask, ends)
+function slots.write(key, ask, entry)
   local figures = ask[4]
   if figures[4] then
-    call('ZADD', key, ends, struct_pack('>I7I7', figures[3], figures[4]))
+    call('ZADD', key, entry[1], struct_pack('>I7I7', figures[3], figures[4]))
     -- A key lives as long as its longest lease.
     local last = tonumber(call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2])
     call('PEXPIREAT', key, format('%d', last / 1000 + 1))
@@ -167,7 +186,7 @@ end
 function slots.settle(key, ask, now)
   local figures = ask[4]
   if ask[2] > 0 then
-    slots.write(key, ask, now + figures[2])
+    slots.write(key, ask, { now + figures[2] })
   elseif figures[4] then
     call('ZREM', key, struct_pack('>I7I7', figures[3], figures[4]))
   end

@@ -2,7 +2,7 @@
 //!
 //! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
 //! twins of the algorithms (`lists.lua` for those that are lists); `slots` are what a request holds of
-//! either until it ends; `health` knows whether that server can decide; `fallback` puts the two
+//! either until it ends, `noted` what it may give back; `health` knows whether that server can decide; `fallback` puts the two
 //! together: limits of one node, and what each limit does while Redis is away. All workers of a
 //! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the
 //! runtime that made it.
@@ -10,6 +10,7 @@
 mod fallback;
 mod health;
 mod memory;
+mod noted;
 mod redis;
 mod settling;
 mod slots;
@@ -24,7 +25,9 @@ use smallvec::smallvec;
 
 pub use self::fallback::By;
 use self::health::Health;
-use self::memory::Memory;
+use self::memory::{Memory, One};
+pub use self::noted::Taken;
+use self::noted::{Noted, receipts};
 pub use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
 };
@@ -32,7 +35,8 @@ use self::redis::{Notices, Redis};
 pub use self::settling::Settling;
 use self::settling::{UnderWay, Unsettled};
 pub use self::slots::Slots;
-use crate::limit::algorithm::Difference;
+use crate::clock::Wall;
+use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
@@ -68,6 +72,9 @@ pub struct Answer {
     pub told: Vec<Told>,
     /// The slots that the request holds from now on.
     pub slots: Slots,
+    /// What is noted of each ask that took, in the asks' order: to be shown when it is settled or given
+    /// back. Empty where no limit of the request can come to that.
+    pub receipts: Box<[Receipt]>,
 }
 
 /// The figures of a limit that only its store knows.
@@ -87,6 +94,12 @@ impl Answer {
         Self::new(&[], PerAsk::new(), &[])
     }
 
+    /// Who decided on the ask at this place, and what they noted.
+    pub fn noted(&self, place: usize) -> (By, Receipt) {
+        let receipt = self.receipts.get(place).copied();
+        (self.by[place], receipt.unwrap_or(Receipt::NONE))
+    }
+
     fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>, by: &[By]) -> Self {
         let enforcing = asks
             .iter()
@@ -95,8 +108,8 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        let (told, slots) = (Vec::new(), Slots::default());
-        Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots }
+        let (told, slots, receipts) = (Vec::new(), Slots::default(), Box::default());
+        Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots, receipts }
     }
 }
 
@@ -160,6 +173,7 @@ impl std::error::Error for StoreError {
 /// What all workers of a process share: its buckets, and whether Redis answers.
 pub struct Shared {
     memory: Memory,
+    wall: Wall,
     health: Option<Health>,
     timeout: AtomicU64,
     /// By which Redisson's limiters know this process where each client counts for itself.
@@ -182,14 +196,20 @@ pub struct Counters {
 }
 
 impl Shared {
-    /// The store of a process that has no buckets yet.
+    /// The store of a process that has no buckets yet, and whose time of day never steps.
     pub fn new(spec: &StoreSpec) -> Arc<Self> {
+        Self::by(Wall::default(), spec)
+    }
+
+    /// The same, by this time of day.
+    pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
         let health = match &spec.location {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
         };
         let shared = Self {
             memory: Memory::new(spec.max_keys),
+            wall,
             health,
             timeout: AtomicU64::new(0),
             client_id: redis::client_id(),
@@ -210,7 +230,7 @@ impl Shared {
     /// Forgets buckets that are full and gives their memory back, one part of them with each call:
     /// to be called about once a second. [`SWEEP_STEPS`] calls go around.
     pub fn sweep(&self, now: Timestamp) {
-        self.memory.sweep(now);
+        self.memory.sweep(self.wall.both(now));
     }
 
     /// What metrics tell.
@@ -225,20 +245,30 @@ impl Shared {
 
     /// Decides in this process alone.
     fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
+        let (noted, now) = (Noted::of(asks), self.wall.both(now));
         // What most requests ask, without the lists that more of them need.
         if let [ask] = asks
-            && let Some((decision, verdict)) = self.memory.decide_one(ask, now)
+            && let Some(One { decision, verdict, receipt }) =
+                self.memory.decide_one(ask, noted, now)
         {
             let slots = Slots::of_one(self, ask, decision.outcome);
             let (decisions, by) = (smallvec![Some(decision)], smallvec![By::Process]);
-            return Answer { decisions, by, verdict, told: Vec::new(), slots };
+            let receipts: Box<[Receipt]> = match noted {
+                Noted::Told => Box::new([receipt]),
+                Noted::Untold => Box::default(),
+            };
+            return Answer { decisions, by, verdict, told: Vec::new(), slots, receipts };
         }
         let asks = all(asks);
         let (decided, places) = self.memory.decide_in_place(&asks, now);
         let slots = Slots::here(self, &asks, (&decided, &places));
+        let receipts = match noted {
+            Noted::Told => receipts(&asks, &decided, now).into_iter().collect(),
+            Noted::Untold => Box::default(),
+        };
         let by = asks.iter().map(|_| By::Process).collect();
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots }
+        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots, receipts }
     }
 
     fn redis_is_up(&self) -> bool {
@@ -250,7 +280,7 @@ impl Shared {
     }
 }
 
-/// One worker's way to its buckets.
+/// One worker's way to its buckets. What it takes for `now` is a time by a clock that never steps.
 pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
@@ -270,6 +300,11 @@ impl Store {
             }
         };
         Self { shared, redis, settling: UnderWay::default() }
+    }
+
+    /// The time of day at `now`, by which windows on the clock go in this process.
+    pub fn wall(&self, now: Timestamp) -> Timestamp {
+        self.shared.wall.at(now)
     }
 
     /// Decides over all asks together: every limit that allows takes, or none does.
@@ -297,24 +332,24 @@ impl Store {
     /// Where Redis does not answer.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, StoreError> {
         match self.redis_of(ask) {
-            None => Ok(self.shared.memory.look(ask, now)),
+            None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
             Some(redis) => redis.look(ask).await,
         }
     }
 
-    /// Tells the ask's bucket how much more or less than it had taken the request used, where this is
-    /// the store that decides.
+    /// Tells the ask's bucket how much more or less than it had taken the request used, of which this was
+    /// noted, where this is the store that decides.
     ///
     /// # Errors
     /// Where Redis does not answer.
     pub async fn settle(
         &self,
         ask: &BucketAsk<'_>,
-        used: Difference,
+        (used, receipt): (Difference, Receipt),
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let by = self.redis_of(ask).map_or(By::Process, |_| By::Redis);
-        match self.begin_settling(by, ask, used, now) {
+        match self.begin((by, receipt), ask, used, now) {
             None => Ok(()),
             Some(settling) => settling.done().await,
         }
@@ -340,8 +375,7 @@ impl Store {
     }
 
     fn begin_giving_back(&self, taken: &Taken, now: Timestamp) -> Option<Settling> {
-        let used = Difference::Less(taken.ask.cost.get());
-        self.begin_settling(taken.by, &taken.bucket(), used, now)
+        self.begin_settling(taken, Difference::Less(taken.ask.cost.get()), now)
     }
 
     /// Settles in the store that decided on the ask: in this process at once, and in Redis by what is
@@ -350,18 +384,29 @@ impl Store {
     /// told has a call of its own.
     pub fn begin_settling(
         &self,
-        by: By,
+        taken: &Taken,
+        used: Difference,
+        now: Timestamp,
+    ) -> Option<Settling> {
+        let ask = BucketAsk { spec: &taken.spec, key: &taken.key, ask: taken.ask };
+        self.begin((taken.by, taken.receipt), &ask, used, now)
+    }
+
+    fn begin(
+        &self,
+        (by, receipt): (By, Receipt),
         ask: &BucketAsk<'_>,
         used: Difference,
         now: Timestamp,
     ) -> Option<Settling> {
         match (by, &self.redis) {
             (By::Redis, Some(redis)) => {
-                let said = redis.begin_settling(ask, used);
+                let said = redis.begin_settling(ask, used, receipt);
                 Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
             }
             (By::Process | By::Redis, _) => {
-                self.shared.memory.settle(ask, used, now);
+                let settled = Settlement { used, receipt, patience: ask.ask.patience };
+                self.shared.memory.settle(ask, &settled, self.shared.wall.both(now));
                 None
             }
             (By::Nobody, _) => None,
@@ -392,25 +437,6 @@ impl Store {
     /// Redis, where it holds the ask's bucket.
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
-    }
-}
-
-/// What was taken for an ask, to be given back perhaps.
-#[derive(Clone, Debug)]
-pub struct Taken {
-    /// The limit.
-    pub spec: Arc<LimitSpec>,
-    /// The request's key, plain.
-    pub key: Key,
-    /// What was asked.
-    pub ask: Ask,
-    /// Who decided.
-    pub by: By,
-}
-
-impl Taken {
-    fn bucket(&self) -> BucketAsk<'_> {
-        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
     }
 }
 

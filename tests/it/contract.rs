@@ -10,7 +10,8 @@ use proptest::test_runner::TestRunner;
 use tidegate::limit::Mode;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
 use tidegate::limit::algorithm::{
-    Algorithm, Difference, State, concurrency, fixed_window, sliding_log, sliding_window,
+    Algorithm, Difference, Receipt, Settlement, State, concurrency, fixed_window, sliding_log,
+    sliding_window,
 };
 use tidegate::limit::decide::decide;
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
@@ -18,7 +19,8 @@ use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Interval, MAX_INTERVAL, Rate};
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use tidegate::plan::response::UsedSource;
+use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{Answer, BucketAsk, Shared, Store};
 use tokio::time::Instant;
 
@@ -48,6 +50,9 @@ every_store! {
     a_limit_without_a_key_has_one_bucket
     changed_figures_go_on_from_what_was_used
     what_is_given_back_can_be_taken_again
+    receipts_are_given_where_something_may_come_back
+    receipts_are_those_of_each_request
+    a_sliding_log_gives_back_its_own_entries
     a_forgotten_bucket_is_new
     a_look_takes_nothing
     two_workers_share_their_buckets
@@ -65,6 +70,13 @@ every_store! {
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// One whose requests cost what their response says.
+fn settled(name: &str) -> LimitSpec {
+    let source = Box::new(UsedSource::Header(http::HeaderName::from_static("x-used")));
+    let cost = CostSpec::Response { source, estimate: Cost::ONE, max: None };
+    LimitSpec { cost, ..limit(name) }
+}
 
 struct Bench {
     store: Store,
@@ -110,6 +122,17 @@ impl Bench {
         (answer.verdict == Verdict::PASS).then_some(decision.remaining)
     }
 
+    /// What was noted of one ask, which passes, perhaps after a wait.
+    async fn noted(&self, ask: BucketAsk<'_>) -> Receipt {
+        let answer = self.decide(&[ask]).await;
+        assert!(answer.verdict.passes(), "{answer:?}");
+        answer.receipts[0]
+    }
+
+    async fn settle(&self, ask: BucketAsk<'_>, used: Difference, receipt: Receipt) {
+        self.store.settle(&ask, (used, receipt), Self::now()).await.unwrap();
+    }
+
     async fn left(&self, ask: BucketAsk<'_>) -> u64 {
         self.store.peek(&ask, Self::now()).await.unwrap().remaining
     }
@@ -145,7 +168,7 @@ async fn a_window_holds_its_count(bench: &Bench) {
     let decade = Interval::from_micros(MAX_INTERVAL).unwrap();
     let count = Burst::new(10).unwrap();
     let fixed = |windows| Algorithm::FixedWindow(fixed_window::Params { count, windows });
-    let (spec, calendar) = (limit("windows"), years().around(Bench::now()));
+    let (spec, calendar) = (settled("windows"), years().around(Bench::now()));
     for (name, algorithm) in [
         ("rolling", fixed(Windows::Rolling(decade))),
         ("on the clock", fixed(Windows::Clock(decade))),
@@ -155,18 +178,22 @@ async fn a_window_holds_its_count(bench: &Bench) {
         let key = key(name);
         let mut one = ask(&spec, &key, 10);
         one.ask.algorithm = algorithm;
+        let mut receipt = Receipt::NONE;
         for left in (0..10).rev() {
-            assert_eq!(bench.take(one).await, Some(left), "{name}");
+            receipt = bench.noted(one).await;
+            assert_eq!(bench.left(one).await, left, "{name}");
         }
         assert_eq!(bench.take(one).await, None, "{name}");
-        bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
+        bench.settle(one, Difference::Less(1), Receipt::NONE).await;
+        assert_eq!(bench.left(one).await, 0, "{name}: it took long ago");
+        bench.settle(one, Difference::Less(1), receipt).await;
         assert_eq!(bench.left(one).await, 1, "{name}");
         bench.take(one).await;
         one.ask.patience = Patience::ENDLESS;
         let held = bench.decide(&[one]).await.verdict;
         let is_held = matches!(held, Verdict::Pass { wait } if wait > Duration::ZERO);
         assert!(is_held, "{name}: {held:?}");
-        bench.store.settle(&one, Difference::More(20), Bench::now()).await.unwrap();
+        bench.settle(one, Difference::More(20), Receipt::NONE).await;
         one.ask.patience = Patience::NONE;
         assert_eq!(bench.left(one).await, 0, "{name}");
     }
@@ -279,14 +306,34 @@ async fn changed_figures_go_on_from_what_was_used(bench: &Bench) {
 }
 
 async fn what_is_given_back_can_be_taken_again(bench: &Bench) {
-    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let (spec, key) = (settled("per-client"), key("192.0.2.1"));
     let one = ask(&spec, &key, 2);
-    bench.take(one).await;
-    bench.take(one).await;
+    let first = bench.noted(one).await;
+    let second = bench.noted(one).await;
     assert_eq!(bench.take(one).await, None);
-    for left in [1, 2, 2] {
-        bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
+    for (receipt, left) in [(Receipt::NONE, 0), (first, 1), (second, 2), (second, 2)] {
+        bench.settle(one, Difference::Less(1), receipt).await;
         assert_eq!(bench.left(one).await, left);
+    }
+}
+
+/// Nothing is noted, and nothing more sent by Redis, where nobody will ask for it.
+async fn receipts_are_given_where_something_may_come_back(bench: &Bench) {
+    let (plain, node, key) = (limit("plain"), limit("node"), key("192.0.2.1"));
+    let (response, node) =
+        (settled("response"), LimitSpec { scope: tidegate::limit::Scope::Node, ..node });
+    let mut held = ask(&node, &key, 10);
+    held.ask.patience = Patience::ENDLESS;
+    let (plain, response) = (ask(&plain, &key, 10), ask(&response, &key, 10));
+    for (name, asks, receipts) in [
+        ("none", vec![plain], 0),
+        ("one", vec![plain, response], 2),
+        ("who leaves gives back to all", vec![held, plain], 2),
+    ] {
+        let answer = bench.decide(&asks).await;
+        assert_eq!(answer.receipts.len(), receipts, "{name}");
+        let noted = answer.receipts.iter().all(|receipt| *receipt != Receipt::NONE);
+        assert!(noted, "{name}: {answer:?}");
     }
 }
 
@@ -361,15 +408,18 @@ async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
         let names: Vec<_> = parts.iter().enumerate().map(|(spec, part)| (spec, part.0)).collect();
         if give_back {
             let used = Difference::Less(asks[0].ask.cost.get());
-            bench.store.settle(&asks[0], used, Bench::now()).await.unwrap();
+            // Nothing comes back by itself meanwhile.
+            let receipt = Receipt::new(Timestamp::MAX);
+            bench.settle(asks[0], used, receipt).await;
+            let used = Settlement { used, receipt, patience: Patience::NONE };
             let state = states.remove(&names[0]);
-            let left = asks[0].ask.algorithm.settle(state, used, Bench::now());
+            let left = asks[0].ask.algorithm.settle(state, &used, Bench::now());
             states.extend(left.map(|state| (names[0], state)));
             continue;
         }
         let figures: Vec<_> = asks.iter().map(|ask| ask.ask).collect();
         let known: Vec<_> = names.iter().map(|name| states.get(name).copied()).collect();
-        let expected = decide(&figures, &known, Bench::now());
+        let expected = decide(&figures, &known, Bench::now().into());
         for (name, write) in names.iter().zip(&expected.writes) {
             states.extend(write.map(|state| (*name, state)));
         }
@@ -436,12 +486,13 @@ async fn a_sliding_log_is_decided_with_the_others(bench: &Bench) {
 }
 
 async fn a_sliding_log_reserves_places(bench: &Bench) {
-    let (spec, key) = (limit("log"), key("192.0.2.1"));
+    let (spec, key) = (settled("log"), key("192.0.2.1"));
     let (mut one, interval) = (log(&spec, &key, 1), Duration::from_secs(600));
     let rate: Rate = "1/10m".parse().unwrap();
     one.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
     assert_eq!(bench.take(one).await, Some(0));
     one.ask.patience = Patience::ENDLESS;
+    let mut last = Receipt::NONE;
     for turn in [1, 2] {
         let answer = bench.decide(&[one]).await;
         let Some(Decision { outcome: Outcome::Delay(wait), remaining: 0 }) = answer.decisions[0]
@@ -449,33 +500,96 @@ async fn a_sliding_log_reserves_places(bench: &Bench) {
             panic!("{answer:?}");
         };
         bench.assert_wait(Some(wait), turn * interval);
+        last = answer.receipts[0];
     }
     one.ask.patience = Patience::NONE;
     let answer = bench.decide(&[one]).await;
     let Verdict::Refuse { retry_after, .. } = answer.verdict else { panic!("{answer:?}") };
     bench.assert_wait(retry_after, 3 * interval);
     // Who does not wait any more gives the place back.
-    bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
+    bench.settle(one, Difference::Less(1), last).await;
     let look = bench.store.peek(&one, Bench::now()).await.unwrap();
     let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
     bench.assert_wait(retry_after, 2 * interval);
 }
 
 async fn a_sliding_log_is_told_what_was_used(bench: &Bench) {
-    let (spec, key) = (limit("log"), key("192.0.2.1"));
-    let one = log(&spec, &key, 5);
-    let settle = async |used| {
-        bench.store.settle(&one, used, Bench::now()).await.unwrap();
+    let (spec, key) = (settled("log"), key("192.0.2.1"));
+    let mut one = log(&spec, &key, 5);
+    let settle = async |used, receipt| {
+        bench.settle(one, used, receipt).await;
         bench.left(one).await
     };
-    assert_eq!(settle(Difference::Less(1)).await, 5, "of nothing");
-    assert_eq!(bench.take(one).await, Some(4));
-    assert_eq!(settle(Difference::More(2)).await, 2);
-    assert_eq!(settle(Difference::Less(1)).await, 3);
-    assert_eq!(settle(Difference::More(5)).await, 0);
-    assert_eq!(settle(Difference::Less(2)).await, 0, "seven were used, of five");
-    assert_eq!(settle(Difference::Less(1)).await, 1);
-    assert_eq!(settle(Difference::Less(9)).await, 5);
+    assert_eq!(settle(Difference::Less(1), Receipt::NONE).await, 5, "of nothing");
+    let mut three = one;
+    three.ask.cost = Cost::new(3).unwrap();
+    let taken = bench.noted(three).await;
+    assert_eq!(bench.left(one).await, 2);
+    assert_eq!(settle(Difference::Less(1), taken).await, 3);
+    assert_eq!(settle(Difference::More(5), taken).await, 0);
+    assert_eq!(settle(Difference::Less(1), taken).await, 0, "six are used, of five");
+    assert_eq!(settle(Difference::Less(1), taken).await, 0);
+    one.ask.patience = Patience::NONE;
+    assert_eq!(bench.left(one).await, 0);
+}
+
+/// What others have taken before and after stays.
+async fn a_sliding_log_gives_back_its_own_entries(bench: &Bench) {
+    let (spec, key) = (settled("log"), key("192.0.2.1"));
+    let mut one = log(&spec, &key, 3);
+    let rate: Rate = "3/m".parse().unwrap();
+    one.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
+    let (mut patient, mut receipts) = (one, Vec::new());
+    patient.ask.patience = Patience::ENDLESS;
+    // Three go at once, and two after a minute.
+    for _ in 0..5 {
+        receipts.push(bench.noted(patient).await);
+    }
+    let next = async || {
+        let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+        let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
+        retry_after
+    };
+    for receipt in [receipts[3], receipts[4]] {
+        bench.settle(one, Difference::Less(1), receipt).await;
+        bench.assert_wait(next().await, Duration::from_secs(60));
+    }
+    bench.settle(one, Difference::Less(1), receipts[1]).await;
+    assert_eq!(bench.left(one).await, 1);
+
+    // A list that is full may have forgotten some that still count.
+    for _ in 0..101 {
+        receipts.push(bench.noted(patient).await);
+    }
+    let wait = next().await.unwrap();
+    for receipt in &receipts {
+        bench.settle(one, Difference::Less(1), *receipt).await;
+    }
+    bench.assert_wait(next().await, wait);
+}
+
+/// In Redis requests that come together are one call, and some of them want no receipts.
+async fn receipts_are_those_of_each_request(bench: &Bench) {
+    let (spec, plain, key) = (settled("settled"), limit("plain"), key("192.0.2.1"));
+    let asks = [ask(&spec, &key, 3), ask(&plain, &key, 90)];
+    // One has both limits, the next the plain one alone; and from the fourth on the first refuses.
+    let all = (0..10).map(|n| bench.store.decide(&asks[n % 2..], Bench::now()));
+    let answers = futures_join(all).await;
+    let mut before = None;
+    for (n, answer) in answers.iter().enumerate() {
+        let told = if n % 2 == 0 { 2 } else { 0 };
+        assert_eq!(answer.receipts.len(), told, "{n}: {answer:?}");
+        if !answer.verdict.passes() || told == 0 {
+            continue;
+        }
+        // By when its bucket is full again: an hour later for each that took.
+        let full = answer.receipts[0].time();
+        if let Some(before) = before.replace(full) {
+            let apart = Duration::from_micros(full.micros_since(before));
+            assert!(apart >= HOUR && apart < HOUR + bench.began.elapsed(), "{n}: {apart:?}");
+        }
+    }
+    assert_eq!(answers.iter().filter(|answer| answer.verdict.passes()).count(), 3 + 5);
 }
 
 /// Many in one microsecond: in Redis, whose clock stands still within a call, in one call.

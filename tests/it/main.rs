@@ -38,5 +38,6 @@ mod twin_lists;
 mod upgrade;
 mod upstreams;
 mod waiting;
+mod wall;
 mod windows;
 mod wire;

@@ -9,7 +9,8 @@ use tidegate::limit::Mode;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
 use tidegate::limit::algorithm::token_bucket::{self, Params, STALE};
 use tidegate::limit::algorithm::{
-    Algorithm, Difference, LUA, State, Want, fixed_window, leaky_bucket, sliding_window,
+    Algorithm, Difference, LUA, Receipt, Settlement, State, Want, fixed_window, leaky_bucket,
+    sliding_window,
 };
 use tidegate::limit::decide::{Ask, decide};
 use tidegate::limit::decision::Outcome;
@@ -34,7 +35,26 @@ enum Step {
     /// A request with an ask for each of the first buckets.
     Request { clock: Clock, asks: Vec<Ask> },
     /// A bucket is told that a request of this ask used its cost less, or more.
-    Settle { clock: Clock, bucket: usize, ask: Ask, more: bool },
+    Settle { clock: Clock, bucket: usize, ask: Ask, more: bool, shows: Shows },
+}
+
+/// Which receipt is shown.
+#[derive(Clone, Copy, Debug)]
+enum Shows {
+    /// Of those that the bucket has given the one that is so many before the last.
+    Given(usize),
+    /// Of a time so many microseconds from now, or ago.
+    Ahead(u64),
+    Ago(u64),
+}
+
+fn any_shown() -> impl Strategy<Value = Shows> {
+    prop_oneof![
+        6 => (0_usize..4).prop_map(Shows::Given),
+        1 => (0..2 * DAY).prop_map(Shows::Ahead),
+        1 => (0..2 * DAY).prop_map(Shows::Ago),
+        1 => (0_u64..10).prop_map(Shows::Ahead),
+    ]
 }
 
 /// How the clock moves before a step.
@@ -188,13 +208,14 @@ fn any_history() -> impl Strategy<Value = (u64, Vec<Step>)> {
                 Step::Request { clock, asks }
             },
         );
-        let settle = (any_clock(), 0..BUCKETS, asks, any::<bool>()).prop_map(
-            |(clock, bucket, asks, more)| {
+        let more = prop::bool::weighted(0.3);
+        let settle = (any_clock(), 0..BUCKETS, asks, more, any_shown()).prop_map(
+            |(clock, bucket, asks, more, shows)| {
                 let ask = asks[bucket];
-                Step::Settle { clock, bucket, ask, more }
+                Step::Settle { clock, bucket, ask, more, shows }
             },
         );
-        (Just(start), prop::collection::vec(prop_oneof![6 => request, 1 => settle], 1..40))
+        (Just(start), prop::collection::vec(prop_oneof![3 => request, 1 => settle], 1..40))
     })
 }
 
@@ -206,6 +227,7 @@ fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
     let mut states: HashMap<String, State> = HashMap::new();
     let (mut now, mut promised) = (start, None);
     let (mut script, mut answers) = (Vec::new(), Vec::new());
+    let mut receipts: HashMap<String, Vec<Receipt>> = HashMap::new();
     for step in steps {
         let (clock, first) = match step {
             Step::Request { clock, asks } => (*clock, asks[0]),
@@ -226,7 +248,7 @@ fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
                     (0..).zip(asks).map(|(bucket, ask)| name(bucket, ask)).collect();
                 let known: Vec<_> = names.iter().map(|name| states.get(name).copied()).collect();
                 script.push(json!({ "now": now, "asks": told.collect::<Vec<_>>() }));
-                let decided = decide(asks, &known, time);
+                let decided = decide(asks, &known, time.into());
                 for (place, decision) in decided.decisions.iter().enumerate() {
                     let write = decided.writes[place].map(|s| kept(s, &asks[place].algorithm));
                     states.extend(write.map(|state| (names[place].clone(), state)));
@@ -239,12 +261,20 @@ fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
                     if said == 1 || said == 3 {
                         promised = Some(now + u64::try_from(wait).unwrap());
                     }
-                    let said = format!("{said} {wait} {}", decision.remaining);
+                    let ask = &asks[place];
+                    let own = ask.algorithm.decide(known[place], ask.want(), time);
+                    let (noted, fresh_at) = own.taken.map_or((0, 0), |taken| {
+                        let receipt = ask.algorithm.receipt(own.decision.outcome, taken, time);
+                        receipts.entry(names[place].clone()).or_default().push(receipt);
+                        let fresh_at = ask.algorithm.fresh_at(taken);
+                        (receipt.time().as_micros(), fresh_at.as_micros())
+                    });
+                    let said = format!("{said} {wait} {} {noted} {fresh_at}", decision.remaining);
                     answers
                         .push((said, states.get(&names[place]).map_or(Vec::new(), |s| bytes(*s))));
                 }
             }
-            Step::Settle { bucket, ask, more, .. } => {
+            Step::Settle { bucket, ask, more, shows, .. } => {
                 let mut told = in_json(*bucket, ask);
                 let tokens = ask.cost.get();
                 let (used, cost) = match more {
@@ -252,12 +282,23 @@ fn play(start: u64, steps: &[Step]) -> (Value, Vec<Said>) {
                     false => (Difference::Less(tokens), json!(-tokens.cast_signed())),
                 };
                 told["cost"] = cost;
-                script.push(json!({ "now": now, "settle": told }));
                 let name = name(*bucket, ask);
-                let settled = ask.algorithm.settle(states.remove(&name), used, time);
+                let given = receipts.get(&name).map_or(&[][..], Vec::as_slice);
+                let receipt = match shows {
+                    Shows::Given(before) => given.iter().rev().nth(*before).copied(),
+                    Shows::Ahead(micros) => Some(Receipt::new(time.plus_micros(*micros))),
+                    Shows::Ago(micros) => {
+                        Some(Receipt::new(time.plus_signed(-micros.cast_signed())))
+                    }
+                };
+                let receipt = receipt.unwrap_or(Receipt::NONE);
+                let shown = receipt.time().as_micros();
+                script.push(json!({ "now": now, "settle": told, "receipt": shown }));
+                let settled = Settlement { used, receipt, patience: ask.patience };
+                let settled = ask.algorithm.settle(states.remove(&name), &settled, time);
                 let settled = settled.map(|state| kept(state, &ask.algorithm));
                 states.extend(settled.map(|state| (name, state)));
-                answers.push(("0 0 0".into(), settled.map_or(Vec::new(), bytes)));
+                answers.push(("0 0 0 0 0".into(), settled.map_or(Vec::new(), bytes)));
             }
         }
     }

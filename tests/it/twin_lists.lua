@@ -26,6 +26,7 @@ for _, step in ipairs(cjson.decode(ARGV[1])) do
   local ask = { 'sliding-log', step.cost, 'enforce', step.figures, step.patience }
   local wait, remaining, taken = 0, 0
   if step.settle then
+    ask[6] = step.receipt
     log.settle(key, ask, step.now)
   else
     wait, remaining, taken = log.ask(key, ask, step.now)
@@ -34,7 +35,9 @@ for _, step in ipairs(cjson.decode(ARGV[1])) do
     end
   end
   local said = wait == 0 and 0 or wait < 0 and 2 or taken and 3 or 1
-  answer[#answer + 1] = string.format('%d %.0f %.0f', said, math.max(wait, 0), remaining)
+  local receipt = taken and taken[1] or 0
+  answer[#answer + 1] =
+    string.format('%d %.0f %.0f %.0f', said, math.max(wait, 0), remaining, receipt)
   local entries, listed = {}, redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   for n = 1, #listed, 2 do
     local clock = struct_unpack('>I7I4', listed[n])

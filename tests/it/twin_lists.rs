@@ -7,7 +7,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate::limit::algorithm::sliding_log::{self, Log, Params};
-use tidegate::limit::algorithm::{Algorithm, Difference, LUA, State, Want, concurrency};
+use tidegate::limit::algorithm::{
+    Algorithm, Difference, LUA, Receipt, Settlement, State, Want, concurrency,
+};
 use tidegate::limit::decision::Outcome;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
@@ -30,9 +32,13 @@ struct Step {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    Ask { patience: Patience, passes: bool },
+    Ask {
+        patience: Patience,
+        passes: bool,
+    },
     More,
-    Less,
+    /// Of the request so many before the last.
+    Less(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +68,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ];
     let ask = (patience, prop::bool::weighted(0.8))
         .prop_map(|(patience, passes)| What::Ask { patience, passes });
-    let what = prop_oneof![8 => ask, 1 => Just(What::More), 1 => Just(What::Less)];
+    let what = prop_oneof![8 => ask, 1 => Just(What::More), 2 => (0_usize..6).prop_map(What::Less)];
     let cost = prop_oneof![4 => Just(1), 3 => 1_u64..6, 1 => 1_u64..60];
     (clock, 0_usize..2, cost, what, prop::bool::weighted(0.1)).prop_map(
         |(clock, bucket, cost, what, reloaded)| Step { clock, bucket, cost, what, reloaded },
@@ -84,6 +90,7 @@ fn play(start: u64, figures: [Params; 2], steps: &[Step]) -> (Value, Vec<Said>) 
     let mut logs: HashMap<usize, Log> = HashMap::new();
     let (mut now, mut promised) = (start, None);
     let (mut script, mut answers) = (Vec::new(), Vec::new());
+    let mut receipts: HashMap<usize, Vec<Timestamp>> = HashMap::new();
     for step in steps {
         let params = &figures[usize::from(step.reloaded)];
         let (count, interval) = (params.rate().count(), params.rate().interval());
@@ -122,9 +129,15 @@ fn play(start: u64, figures: [Params; 2], steps: &[Step]) -> (Value, Vec<Said>) 
                 if wait > 0 {
                     promised = Some(now + wait);
                 }
-                format!("{said} {wait} {}", decided.decision.remaining)
+                let noted = decided.taken.map_or(0, |taken| {
+                    let outcome = decided.decision.outcome;
+                    let receipt = Algorithm::SlidingLog(*params).receipt(outcome, taken, time);
+                    receipts.entry(step.bucket).or_default().push(receipt.time());
+                    receipt.time().as_micros()
+                });
+                format!("{said} {wait} {} {noted}", decided.decision.remaining)
             }
-            What::More | What::Less => {
+            What::More | What::Less(_) => {
                 let more = matches!(step.what, What::More);
                 let used = match more {
                     true => Difference::More(step.cost),
@@ -132,8 +145,15 @@ fn play(start: u64, figures: [Params; 2], steps: &[Step]) -> (Value, Vec<Said>) 
                 };
                 told["settle"] = json!(true);
                 told["cost"] = json!(step.cost.cast_signed() * if more { 1 } else { -1 });
-                log.settle(params, used, time);
-                "0 0 0".to_owned()
+                let given = receipts.get(&step.bucket).map_or(&[][..], Vec::as_slice);
+                let receipt = match step.what {
+                    What::Less(before) => given.iter().rev().nth(before).copied(),
+                    _ => None,
+                };
+                let receipt = receipt.map_or(Receipt::NONE, Receipt::new);
+                told["receipt"] = json!(receipt.time().as_micros());
+                log.settle(params, &Settlement { used, receipt, patience: Patience::NONE }, time);
+                "0 0 0 0".to_owned()
             }
         };
         script.push(told);
@@ -201,7 +221,7 @@ fn every_permit_has_an_entry_of_its_own() {
         ask(3),
         settle(3, What::More),
         ask(1),
-        settle(2, What::Less),
+        settle(2, What::Less(0)),
         settle(1, What::More),
         ask(2),
     ];

@@ -3,11 +3,12 @@
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::call::{Said, Verb};
+use super::call::{Reply, Said, Verb};
 use super::queue::Awaited;
 use super::{BucketAsk, PerAsk, Redis, StoreError};
-use crate::limit::algorithm::{Algorithm, Difference};
+use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::{Ask, Refusers};
+use crate::limit::time::Timestamp;
 
 /// A request's question to Redis. Dropped before it is answered, because its client has left, it leaves a
 /// task behind that hears the answer and gives back what was taken.
@@ -25,7 +26,7 @@ impl<'q> Asked<'q> {
     }
 
     /// What is said to it.
-    pub(super) async fn answer(mut self) -> Result<PerAsk<Said>, StoreError> {
+    pub(super) async fn answer(mut self) -> Result<Reply, StoreError> {
         let Some(awaited) = &mut self.awaited else { return Err(StoreError::Nonsense) };
         let said = awaited.answer().await;
         self.awaited = None;
@@ -42,14 +43,15 @@ impl Drop for Asked<'_> {
         let named = |ask: &&BucketAsk<'_>| {
             let mut name = Vec::new();
             self.redis.write_name(ask, &mut name);
-            (ask.ask, name)
+            (Ask { patience: ask.spec.wait, ..ask.ask }, name)
         };
         let asked: Vec<(Ask, Vec<u8>)> = self.asks.iter().map(named).collect();
         let (teller, timeout) = (self.redis.queue.teller(), self.redis.shared.timeout());
         runtime.spawn(async move {
-            let Ok(said) = awaited.answer().await else { return };
-            for (ask, name) in taken(&asked, &said) {
-                let less = Verb::Settle(Difference::Less(ask.cost.get()));
+            let Ok(reply) = awaited.answer().await else { return };
+            for (place, ask, name) in taken(&asked, &reply.said) {
+                let Some(receipt) = receipt(&reply, place, ask) else { continue };
+                let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
                 teller.tell(Instant::now() + timeout, None, |call| {
                     call.ask(less, ask, |key| key.extend_from_slice(name));
                 });
@@ -58,8 +60,23 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Those of a request's asks that have taken, but for slots, which are given back by their names.
-fn taken<'a, N>(asked: &'a [(Ask, N)], said: &'a [Said]) -> impl Iterator<Item = (&'a Ask, &'a N)> {
+/// What was noted of the ask at this place. Where nobody had asked for that, a token bucket has back what
+/// was taken a moment ago; which window it was, or which entry, is not known.
+fn receipt(reply: &Reply, place: usize, ask: &Ask) -> Option<Receipt> {
+    match ask.algorithm {
+        Algorithm::TokenBucket(_) if reply.receipts.is_empty() => {
+            Some(Receipt::new(Timestamp::MAX))
+        }
+        _ => reply.receipts.get(place).copied(),
+    }
+}
+
+/// Those of a request's asks that have taken, with their places, but for slots, which are given back by
+/// their names.
+fn taken<'a, N>(
+    asked: &'a [(Ask, N)],
+    said: &'a [Said],
+) -> impl Iterator<Item = (usize, &'a Ask, &'a N)> {
     let outcome = |said: &Said| match said {
         Said::Decided(decision) => Some(decision.outcome),
         Said::WrongType => None,
@@ -72,7 +89,8 @@ fn taken<'a, N>(asked: &'a [(Ask, N)], said: &'a [Said]) -> impl Iterator<Item =
         Refusers::of(modes.map(|(place, ((ask, _), outcome))| (place, ask.mode, *outcome)));
     asked.iter().zip(outcomes).enumerate().filter_map(move |(place, ((ask, name), outcome))| {
         let took = outcome.passes() && refusers.let_take(place, ask.mode);
-        (took && !matches!(ask.algorithm, Algorithm::Concurrency(_))).then_some((ask, name))
+        let is_slot = matches!(ask.algorithm, Algorithm::Concurrency(_));
+        (took && !is_slot).then_some((place, ask, name))
     })
 }
 
@@ -107,7 +125,7 @@ mod tests {
             let ask = |mode: &Mode| Ask { algorithm, cost, patience, mode: *mode };
             let asked: Vec<_> =
                 modes.iter().enumerate().map(|(place, mode)| (ask(mode), place)).collect();
-            let places: Vec<usize> = taken(&asked, said).map(|(_, place)| *place).collect();
+            let places: Vec<usize> = taken(&asked, said).map(|(_, _, place)| *place).collect();
             assert_eq!(places, expected, "{name}");
         }
     }

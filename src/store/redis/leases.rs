@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::call::{Holder, Verb};
 use super::queue::{Lost, Teller};
-use crate::limit::algorithm::{Algorithm, Difference};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::store::Shared;
 
@@ -153,18 +153,18 @@ impl Table {
         }
     }
 
-    fn tell(&self, request: u64, used: Difference, (name, ask): (&[u8], &Ask), lost: Option<Lost>) {
+    fn tell(&self, request: u64, verb: Verb, (name, ask): (&[u8], &Ask), lost: Option<Lost>) {
         let holder = Holder { worker: self.worker, request };
         let deadline = Instant::now() + self.shared.timeout();
         self.teller.tell(deadline, lost, |call| {
-            call.ask_for(Some(holder), Verb::Settle(used), ask, |key| key.extend_from_slice(name));
+            call.ask_for(Some(holder), verb, ask, |key| key.extend_from_slice(name));
         });
     }
 
     fn give_back(self: &Arc<Self>, request: u64, slot: Unheard) {
         let (table, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
         let lost = Box::new(move || table.was_not_heard(request, slot));
-        self.tell(request, Difference::Less(1), (&name, &ask), Some(lost));
+        self.tell(request, Verb::Release, (&name, &ask), Some(lost));
     }
 
     fn was_not_heard(&self, request: u64, mut slot: Unheard) {
@@ -183,7 +183,7 @@ impl Table {
         let mut slots = self.slots();
         for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| kept.due <= now) {
             kept.due = now + pause(&kept.ask);
-            self.tell(*request, Difference::More(1), (&kept.name, &kept.ask), None);
+            self.tell(*request, Verb::Hold, (&kept.name, &kept.ask), None);
         }
         let again: Vec<_> = slots.unheard.extract_if(|_, slot| slot.due <= now).collect();
         let held = slots.held.values().map(|kept| kept.due);

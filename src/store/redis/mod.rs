@@ -21,23 +21,24 @@ use redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind, Val
 use tokio::time::Instant;
 
 use self::asked::Asked;
-use self::call::{Call, SCRIPT};
+use self::call::{Call, Request, SCRIPT};
 use self::connection::{Connection, Server};
 pub(super) use self::leases::Lease;
 use self::leases::Leases;
 pub(super) use self::notices::Notices;
 pub(super) use self::queue::Awaited;
 use self::queue::Queue;
+use super::noted::Noted;
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
-use crate::limit::algorithm::{Algorithm, Difference, token_bucket};
+use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
 
-pub(super) use self::call::{Said, Verb};
+pub(super) use self::call::{Reply, Said, Verb};
 pub use self::name::BucketName;
 pub(super) use self::redisson::{Entry, Heard, client_id};
 pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
@@ -67,22 +68,26 @@ impl Redis {
     /// names those that may be taken. Dropped before its end, it gives back what was taken.
     pub(super) async fn ask(
         &self,
-        asks: &[&BucketAsk<'_>],
+        (asks, noted): (&[&BucketAsk<'_>], Noted),
         verb: Verb,
         slots: &[Option<Lease>],
-    ) -> Result<PerAsk<Said>, StoreError> {
+    ) -> Result<Reply, StoreError> {
         let add = |call: &mut Call| {
             for (place, ask) in asks.iter().enumerate() {
                 let holder = slots.get(place).and_then(|slot| Some(slot.as_ref()?.holder()));
                 call.ask_for(holder, verb, &ask.ask, |name| self.write_name(ask, name));
             }
         };
+        let request = match noted {
+            Noted::Told => Request::WithReceipts(asks.len()),
+            Noted::Untold => Request::Plain(asks.len()),
+        };
         match verb {
             Verb::Take => {
-                let awaited = self.queue.begin(asks.len(), self.deadline(), add);
+                let awaited = self.queue.begin(request, self.deadline(), add);
                 Asked::new(self, asks, awaited).answer().await
             }
-            Verb::Look | Verb::Settle(_) => self.queue.join(asks.len(), self.deadline(), add).await,
+            _ => self.queue.join(request, self.deadline(), add).await,
         }
     }
 
@@ -109,7 +114,7 @@ impl Redis {
                 Heard::WrongType => Err(StoreError::WrongType),
             };
         }
-        match self.ask(&[ask], Verb::Look, &[]).await?.first() {
+        match self.ask((&[ask], Noted::Untold), Verb::Look, &[]).await?.said.first() {
             Some(Said::Decided(decision)) => Ok(*decision),
             Some(Said::WrongType) => Err(StoreError::WrongType),
             None => Err(StoreError::Nonsense),
@@ -118,12 +123,18 @@ impl Redis {
 
     /// Counts what a request used more, whatever its bucket says to it, or less. It is on its way when
     /// this returns, together with what else is asked now.
-    pub(super) fn begin_settling(&self, ask: &BucketAsk<'_>, used: Difference) -> Awaited {
+    pub(super) fn begin_settling(
+        &self,
+        ask: &BucketAsk<'_>,
+        used: Difference,
+        receipt: Receipt,
+    ) -> Awaited {
+        let verb = Verb::Settle(used, receipt);
         if is_limiter(ask) {
-            return self.begin_settling_limiter(ask, used);
+            return self.begin_settling_limiter(ask, verb);
         }
-        self.queue.begin(1, self.deadline(), |call| {
-            call.ask(Verb::Settle(used), &ask.ask, |name| self.write_name(ask, name));
+        self.queue.begin(Request::Plain(1), self.deadline(), |call| {
+            call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
         })
     }
 
@@ -182,7 +193,7 @@ fn probe(prefix: &str) -> Option<Call> {
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
     let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
     let mut call = Call::default();
-    call.request(1);
+    call.request(Request::Plain(1));
     // No limit's key looks like this: a name is never empty.
     call.ask(Verb::Take, &ask, |name| {
         name.extend_from_slice(format!("{prefix}::probe").as_bytes())

@@ -12,9 +12,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::call::{Call, Said};
+use super::call::{Call, Reply, Request};
 use super::connection::Connection;
-use crate::limit::decide::PerAsk;
 use crate::store::StoreError;
 use crate::store::settling::{Counted, UnderWay};
 
@@ -67,7 +66,7 @@ impl Waiting {
     }
 }
 
-pub(super) type Answer = Result<PerAsk<Said>, StoreError>;
+pub(super) type Answer = Result<Reply, StoreError>;
 
 impl Queue {
     /// Begins to send over this connection.
@@ -87,27 +86,27 @@ impl Queue {
         self.gathered.told.none().await;
     }
 
-    /// Joins a call with a request of so many asks, which `ask` adds, and waits for what is said to
-    /// them: at most until `deadline`, or until that of whoever began the call.
+    /// Joins a call with this request, whose asks `ask` adds, and waits for what is said to them: at
+    /// most until `deadline`, or until that of whoever began the call.
     pub(super) async fn join(
         &self,
-        asks: usize,
+        request: Request,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Answer {
-        self.begin(asks, deadline, ask).answer().await
+        self.begin(request, deadline, ask).answer().await
     }
 
     /// Joins in the same way, and leaves the waiting to whoever keeps what is returned.
     pub(super) fn begin(
         &self,
-        asks: usize,
+        request: Request,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(deadline, Waiting::Asker(sender), asks, |call| {
-            call.request(asks);
+        self.gathered.join(deadline, Waiting::Asker(sender), request.asks(), |call| {
+            call.request(request);
             ask(call);
         });
         Awaited::of(answer)
@@ -124,7 +123,7 @@ impl Awaited {
     }
 
     /// To be asked for once.
-    pub(in crate::store) async fn answer(&mut self) -> Result<PerAsk<Said>, StoreError> {
+    pub(in crate::store) async fn answer(&mut self) -> Answer {
         // An error means that the worker ends.
         (&mut self.0).await.unwrap_or(Err(StoreError::NotConnected))
     }
@@ -139,7 +138,7 @@ impl Teller {
     pub(super) fn tell(&self, deadline: Instant, lost: Option<Lost>, ask: impl FnOnce(&mut Call)) {
         let nobody = Waiting::Nobody { lost, counted: self.0.told.one_more() };
         self.0.join(deadline, nobody, 1, |call| {
-            call.request(1);
+            call.request(Request::Plain(1));
             ask(call);
         });
     }
