@@ -1,0 +1,360 @@
+//! Random histories over all algorithms, several of them in one request, played everywhere.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::limit::Mode;
+use tidegate::limit::algorithm::{Algorithm, Difference, sliding_log};
+use tidegate::limit::decide::Ask;
+use tidegate::limit::decision::{Decision, Outcome};
+use tidegate::limit::patience::Patience;
+use tidegate::limit::rate::{Cost, EXACT, Rate};
+use tidegate::limit::time::Timestamp;
+
+use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_still_algorithm, period};
+use super::places::{Asked, Event, InStore, Pure, What};
+use super::script::{self, Expiry};
+use crate::contract::Bench;
+use crate::support::redis::RedisServer;
+
+/// Limits of a history.
+const LIMITS: usize = 4;
+
+/// When the histories begin that begin nowhere special.
+const START: u64 = 1_700_000_000 * SECOND;
+
+/// One thing that happens in a history.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A request that asks of each of the first limits.
+    Request(Vec<Ask>),
+    /// The request of this number ends, counted around those before it.
+    End(usize),
+    /// Such a request turns out to have used other than it had taken, at this place of its asks.
+    Settle(usize, usize, Difference),
+}
+
+/// How the clock moves before a step.
+#[derive(Clone, Copy, Debug)]
+enum Clock {
+    Forward(u64),
+    Back(u64),
+    /// To the moment that the last answer promised, or this many microseconds before it.
+    Promised(u64),
+    /// By so many thousandths of a limit's period, and microseconds.
+    Part(usize, u64, u64),
+}
+
+/// What may happen in a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum World {
+    /// Time goes on, buckets are forgotten once they are as good as new, limits stay what they are.
+    Tame,
+    /// Clocks step back, figures change, times are at the ends of what can be counted.
+    Wild,
+    /// All happens in one moment.
+    Still,
+}
+
+fn any_clock(world: World) -> BoxedStrategy<Clock> {
+    let onward = prop_oneof![
+        6 => Just(Clock::Forward(0)),
+        2 => (0..3 * SECOND).prop_map(Clock::Forward),
+        1 => (0..30 * DAY).prop_map(Clock::Forward),
+        5 => (0_u64..2).prop_map(Clock::Promised),
+        4 => (0..LIMITS, 0_u64..1_200, 0_u64..3).prop_map(|(n, part, off)| Clock::Part(n, part, off)),
+    ];
+    let back = prop_oneof![
+        (0..2 * SECOND).prop_map(Clock::Back),
+        STALE_BY.prop_map(Clock::Back),
+        (0..DAY).prop_map(Clock::Back),
+    ];
+    match world {
+        World::Tame => onward.boxed(),
+        World::Wild => prop_oneof![4 => onward, 1 => back].boxed(),
+        World::Still => Just(Clock::Forward(0)).boxed(),
+    }
+}
+
+fn any_limit(world: World) -> impl Strategy<Value = Ask> {
+    let algorithm = match world {
+        World::Tame | World::Wild => any_algorithm(world == World::Wild).boxed(),
+        World::Still => any_still_algorithm().boxed(),
+    };
+    let mode = prop_oneof![
+        4 => Just(Mode::Enforce),
+        1 => Just(Mode::Shadow),
+        1 => Just(Mode::Candidate),
+    ];
+    let patience = prop_oneof![
+        2 => Just(Patience::NONE),
+        2 => (0..10 * SECOND).prop_map(|micros| Patience::of(Duration::from_micros(micros))),
+        1 => Just(Patience::ENDLESS),
+    ];
+    (algorithm, patience, mode).prop_map(|(algorithm, patience, mode)| {
+        // Nobody would hold the slots of a candidate, and nobody knows when there is one.
+        let (patience, mode) = match (algorithm, mode) {
+            (Algorithm::Concurrency(_), Mode::Candidate) => (Patience::NONE, Mode::Shadow),
+            (Algorithm::Concurrency(_), mode) => (Patience::NONE, mode),
+            _ => (patience, mode),
+        };
+        Ask { algorithm, cost: Cost::ONE, patience, mode }
+    })
+}
+
+fn any_step(world: World, limits: Vec<Ask>, others: Vec<Ask>) -> impl Strategy<Value = Step> {
+    let changed = if world == World::Wild { 0.1 } else { 0.0 };
+    let cost = prop_oneof![5 => Just(1), 2 => 1_u64..6, 1 => 1_u64..60, 1 => 1_u64..=1_000_000_000];
+    let request = (
+        1..=LIMITS,
+        prop::collection::vec((cost, prop::bool::weighted(changed)), LIMITS),
+        prop::bool::weighted(0.2),
+    )
+        .prop_map(move |(count, costs, hurried)| {
+            let asks = costs.into_iter().enumerate().map(|(place, (cost, changed))| {
+                let mut ask = if changed { others[place] } else { limits[place] };
+                if !matches!(ask.algorithm, Algorithm::Concurrency(_)) {
+                    ask.cost = Cost::new(cost).unwrap();
+                }
+                // As where there is no place left to wait.
+                if hurried {
+                    ask.patience = Patience::NONE;
+                }
+                ask
+            });
+            Step::Request(asks.take(count).collect())
+        });
+    let most = if world == World::Still { 60_u64 } else { 1_000_000_000 };
+    let used = prop_oneof![
+        (1_u64..6).prop_map(Difference::More),
+        (1_u64..6).prop_map(Difference::Less),
+        (1..most).prop_map(Difference::More),
+        (1..most).prop_map(Difference::Less),
+    ];
+    let index = || 0_usize..10_000;
+    prop_oneof![
+        8 => request,
+        2 => index().prop_map(Step::End),
+        1 => (index(), index(), used).prop_map(|(at, place, used)| Step::Settle(at, place, used)),
+    ]
+}
+
+/// The events of a history and what the pure functions say to each, with what they keep then.
+struct Played {
+    events: Vec<Event>,
+    said: Vec<Vec<Decision>>,
+    /// Of each event the buckets that it touched, by name.
+    kept: Vec<Vec<(String, Vec<u8>)>>,
+}
+
+/// A line for each event: it is read where a history fails.
+impl fmt::Debug for Played {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (event, said)) in self.events.iter().zip(&self.said).enumerate() {
+            writeln!(f, "\n{number}: at {} {:?}", event.now.as_micros(), event.what)?;
+            write!(f, "   {said:?}")?;
+        }
+        Ok(())
+    }
+}
+
+fn any_history(world: World) -> impl Strategy<Value = Played> {
+    let start = match world {
+        World::Wild => prop_oneof![Just(0), Just(START), Just(EXACT - 10 * DAY)].boxed(),
+        World::Tame | World::Still => Just(START).boxed(),
+    };
+    let limits = || prop::collection::vec(any_limit(world), LIMITS);
+    (start, limits(), limits()).prop_flat_map(move |(start, limits, others)| {
+        let periods: Vec<_> = limits.iter().map(|ask| period(&ask.algorithm)).collect();
+        let step = (any_clock(world), any_step(world, limits, others));
+        prop::collection::vec(step, 1..60)
+            .prop_map(move |steps| play(start, world == World::Wild, &periods, steps))
+    })
+}
+
+fn play(start: u64, wild: bool, periods: &[u64], steps: Vec<(Clock, Step)>) -> Played {
+    let (mut now, mut promised, mut place) = (start, None, Pure::default());
+    let mut requests: Vec<Vec<Asked>> = Vec::new();
+    let mut played = Played { events: Vec::new(), said: Vec::new(), kept: Vec::new() };
+    for (clock, step) in steps {
+        let to = match clock {
+            Clock::Forward(micros) => now + micros,
+            Clock::Back(micros) => now.saturating_sub(micros),
+            Clock::Promised(early) => {
+                promised.map_or(now, |then: u64| then.saturating_sub(early).max(now))
+            }
+            Clock::Part(limit, thousandths, micros) => {
+                now + periods[limit] / 1_000 * thousandths + micros
+            }
+        };
+        let (what, touched) = match step {
+            Step::Request(asks) => {
+                let asked = asks.into_iter().enumerate();
+                let asked: Vec<_> = asked.map(|(bucket, ask)| Asked { bucket, ask }).collect();
+                requests.push(asked.clone());
+                (What::Request(asked.clone()), asked)
+            }
+            Step::End(_) | Step::Settle(..) if requests.is_empty() => continue,
+            Step::End(request) => {
+                let request = request % requests.len();
+                let slots = requests[request].iter().copied().filter(Asked::is_slot);
+                (What::End { request }, slots.collect())
+            }
+            Step::Settle(request, place, used) => {
+                let request = request % requests.len();
+                let place = place % requests[request].len();
+                let asked = requests[request][place];
+                if asked.is_slot() {
+                    continue;
+                }
+                (What::Settle { request, place, used }, vec![asked])
+            }
+        };
+        // At the last microsecond of all no later one can be said.
+        now = to.min(EXACT - 2);
+        let event = Event { now: Timestamp::from_micros(now).unwrap(), what };
+        let said = place.play(&event);
+        for decision in &said {
+            if let Outcome::Delay(wait) | Outcome::Reject { retry_after: Some(wait) } =
+                decision.outcome
+            {
+                promised = Some(now + u64::try_from(wait.as_micros()).unwrap())
+                    .filter(|then| wild || *then < now + 30 * DAY);
+            }
+        }
+        played.kept.push(touched.iter().map(|asked| (asked.name(), place.kept(asked))).collect());
+        played.said.push(said);
+        played.events.push(event);
+    }
+    played
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// A wait of 285 years is sent two microseconds shorter: what stands for it is a double below -2^53.
+fn as_sent(decision: &Decision) -> Decision {
+    let longest = Duration::from_micros(EXACT - 3);
+    let outcome = match decision.outcome {
+        Outcome::Reject { retry_after: Some(wait) } if wait > longest => {
+            Outcome::Reject { retry_after: Some(longest) }
+        }
+        Outcome::Delay(wait) => Outcome::Delay(wait.min(longest)),
+        outcome => outcome,
+    };
+    Decision { outcome, ..*decision }
+}
+
+fn check_script(
+    connection: &mut redis::Connection,
+    played: &Played,
+    expiry: Expiry,
+) -> Result<(), TestCaseError> {
+    let mut from = 0;
+    for (size, answer) in script::play(connection, &played.events, expiry) {
+        let events = from..from + size;
+        let expected: Vec<_> = played.said[events.clone()].iter().flatten().map(as_sent).collect();
+        let said: Vec<_> = answer.decisions.iter().map(as_sent).collect();
+        prop_assert_eq!(said, expected, "events {:?}", events);
+        for (name, kept) in answer.kept.iter().filter(|_| expiry == Expiry::Never) {
+            let touched = played.kept[events.clone()].iter().flatten();
+            let last = touched.filter(|(other, _)| other == name).next_back().unwrap();
+            prop_assert_eq!(kept, &last.1, "{} after events {:?}", name, events);
+        }
+        from += size;
+    }
+    prop_assert_eq!(from, played.events.len());
+    Ok(())
+}
+
+#[test]
+fn the_script_decides_as_the_pure_functions_and_keeps_the_same_bytes() {
+    let server = RedisServer::start();
+    let connection = RefCell::new(server.connection());
+    proptest!(config(600), |(played in any_history(World::Wild))| {
+        check_script(&mut connection.borrow_mut(), &played, Expiry::Never)?;
+    });
+}
+
+#[test]
+fn keys_that_expire_change_no_decision() {
+    let server = RedisServer::start();
+    let connection = RefCell::new(server.connection());
+    proptest!(config(300), |(played in any_history(World::Tame))| {
+        check_script(&mut connection.borrow_mut(), &played, Expiry::ByTheClock)?;
+    });
+}
+
+#[test]
+fn the_process_decides_as_the_pure_functions() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    proptest!(config(600), |(played in any_history(World::Tame))| {
+        runtime.block_on(async {
+            let mut place = InStore::new(Bench::memory());
+            for (number, (event, expected)) in played.events.iter().zip(&played.said).enumerate() {
+                prop_assert_eq!(&place.play(event).await, expected, "event {}", number);
+                place.sweep(event.now);
+            }
+            Ok(())
+        })?;
+    });
+}
+
+/// With rates at which the time that the test takes makes no difference but to the waits.
+#[test]
+fn redis_decides_as_the_pure_functions() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = RedisServer::start();
+    proptest!(config(30), |(played in any_history(World::Still))| {
+        let () = server.run(&["FLUSHALL"]);
+        runtime.block_on(async {
+            let mut place = InStore::new(Bench::of(&server));
+            for (number, (event, expected)) in played.events.iter().zip(&played.said).enumerate() {
+                for (said, expected) in place.play(event).await.iter().zip(expected) {
+                    let agrees = said.remaining == expected.remaining
+                        && place.bench.agrees(said.outcome, expected.outcome);
+                    prop_assert!(agrees, "event {}: {:?} instead of {:?}", number, said, expected);
+                }
+            }
+            Ok(())
+        })?;
+    });
+}
+
+/// However many come in one microsecond, whatever was given back or waits: a second entry of the same
+/// name would take the place of the first.
+#[test]
+fn every_permit_has_an_entry_of_its_own() {
+    let rate = Rate::new(5_000, SECOND).unwrap();
+    let algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
+    let patience = Patience::ENDLESS;
+    let ask = |cost| {
+        let cost = Cost::new(cost).unwrap();
+        Step::Request(vec![Ask { algorithm, cost, patience, mode: Mode::Enforce }])
+    };
+    let used = |used| Step::Settle(0, 0, used);
+    let steps = vec![
+        ask(4_500),
+        ask(499),
+        used(Difference::More(2)),
+        ask(7),
+        ask(3),
+        used(Difference::More(3)),
+        ask(1),
+        used(Difference::Less(2)),
+        used(Difference::More(1)),
+        ask(2),
+    ];
+    let steps = steps.into_iter().map(|step| (Clock::Forward(0), step)).collect();
+    let played = play(START, false, &[], steps);
+    let server = RedisServer::start();
+    check_script(&mut server.connection(), &played, Expiry::Never).unwrap();
+    let count = |kept: &Vec<(String, Vec<u8>)>| {
+        String::from_utf8(kept[0].1.clone()).unwrap().split(' ').count()
+    };
+    let counts: Vec<_> = played.kept.iter().map(count).collect();
+    assert_eq!(counts, [4_500, 4_999, 5_001, 5_008, 5_011, 5_014, 5_015, 5_013, 5_014, 5_016]);
+}

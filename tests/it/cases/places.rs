@@ -1,0 +1,210 @@
+//! The places in which a history is played: the pure functions, and a store.
+
+use std::collections::HashMap;
+
+use tidegate::limit::algorithm::sliding_log::Log;
+use tidegate::limit::algorithm::{Algorithm, Difference, State, concurrency};
+use tidegate::limit::decide::{Ask, decide};
+use tidegate::limit::decision::Decision;
+use tidegate::limit::key::Key;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::LimitSpec;
+use tidegate::store::{BucketAsk, SWEEP_STEPS, Slots};
+
+use super::bytes::{bytes, kept};
+use crate::contract::Bench;
+use crate::support::limits::{key, limit};
+
+/// Something that happens at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) now: Timestamp,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// A request, known by the number of requests before it.
+    Request(Vec<Asked>),
+    /// A request ends: its slots are free.
+    End { request: usize },
+    /// What a request had asked at this place turns out to have used more, or less.
+    Settle { request: usize, place: usize, used: Difference },
+}
+
+/// An ask about the bucket of this number. As in a store, algorithms never meet in one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) bucket: usize,
+    pub(crate) ask: Ask,
+}
+
+impl Asked {
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.bucket, self.ask.algorithm.name())
+    }
+
+    pub(crate) fn is_slot(&self) -> bool {
+        matches!(self.ask.algorithm, Algorithm::Concurrency(_))
+    }
+}
+
+/// The pure functions, and what they are to remember: as Redis keeps it.
+#[derive(Default)]
+pub(crate) struct Pure {
+    buckets: HashMap<String, Bucket>,
+    requests: Vec<Vec<Asked>>,
+}
+
+#[derive(Default)]
+struct Bucket {
+    state: Option<State>,
+    log: Log,
+    /// Each request that holds a slot, and the microsecond at which its lease ends.
+    slots: Vec<(usize, u64)>,
+}
+
+impl Bucket {
+    fn seen(&mut self, ask: &Ask, now: Timestamp) -> Option<State> {
+        match ask.algorithm {
+            Algorithm::SlidingLog(params) => {
+                self.log.seen(&params, ask.cost, now).map(State::SlidingLog)
+            }
+            Algorithm::Concurrency(_) => {
+                self.slots.retain(|(_, ends)| *ends > now.as_micros());
+                let held = u64::try_from(self.slots.len()).unwrap();
+                (held > 0).then_some(State::Concurrency(concurrency::State { held }))
+            }
+            _ => self.state,
+        }
+    }
+
+    fn write(&mut self, algorithm: &Algorithm, state: State, (request, now): (usize, Timestamp)) {
+        match (algorithm, state) {
+            (Algorithm::SlidingLog(params), State::SlidingLog(state)) => {
+                self.log.write(params, state);
+            }
+            (Algorithm::Concurrency(params), _) => {
+                let lease = u64::try_from(params.lease().as_micros()).unwrap();
+                self.slots.push((request, now.as_micros() + lease));
+            }
+            (algorithm, state) => self.state = Some(kept(state, algorithm)),
+        }
+    }
+}
+
+impl Pure {
+    /// What is said to each ask; nothing to what is no request.
+    pub(crate) fn play(&mut self, event: &Event) -> Vec<Decision> {
+        let now = event.now;
+        match &event.what {
+            What::Request(asked) => {
+                let known: Vec<_> =
+                    asked.iter().map(|asked| self.bucket(asked).seen(&asked.ask, now)).collect();
+                let asks: Vec<_> = asked.iter().map(|asked| asked.ask).collect();
+                let decided = decide(&asks, &known, now);
+                let number = self.requests.len();
+                for (asked, write) in asked.iter().zip(decided.writes) {
+                    if let Some(state) = write {
+                        self.bucket(asked).write(&asked.ask.algorithm, state, (number, now));
+                    }
+                }
+                self.requests.push(asked.clone());
+                decided.decisions.to_vec()
+            }
+            What::End { request } => {
+                let asked = self.requests[*request].clone();
+                for asked in asked.iter().filter(|asked| asked.is_slot()) {
+                    self.bucket(asked).slots.retain(|(holder, _)| holder != request);
+                }
+                Vec::new()
+            }
+            What::Settle { request, place, used } => {
+                let asked = self.requests[*request][*place];
+                let bucket = self.bucket(&asked);
+                match asked.ask.algorithm {
+                    Algorithm::SlidingLog(params) => {
+                        bucket.log.settle(&params, *used, now);
+                    }
+                    algorithm => {
+                        let settled = algorithm.settle(bucket.state, *used, now);
+                        bucket.state = settled.map(|state| kept(state, &algorithm));
+                    }
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// What is kept of a bucket, as the script's answer has it.
+    pub(crate) fn kept(&self, asked: &Asked) -> Vec<u8> {
+        let Some(bucket) = self.buckets.get(&asked.name()) else { return Vec::new() };
+        let listed: Vec<_> = match asked.ask.algorithm {
+            Algorithm::SlidingLog(_) => {
+                let text = |(at, by): (Timestamp, Timestamp)| {
+                    format!("{}:{}", at.as_micros(), by.as_micros())
+                };
+                bucket.log.entries().map(text).collect()
+            }
+            Algorithm::Concurrency(_) => {
+                bucket.slots.iter().map(|(request, _)| format!("{request:09}")).collect()
+            }
+            _ => return bucket.state.map_or(Vec::new(), bytes),
+        };
+        listed.join(" ").into_bytes()
+    }
+
+    fn bucket(&mut self, asked: &Asked) -> &mut Bucket {
+        self.buckets.entry(asked.name()).or_default()
+    }
+}
+
+/// Buckets of a history at most.
+const BUCKETS: usize = 8;
+
+/// A store, be it of the process or in Redis.
+pub(crate) struct InStore {
+    pub(crate) bench: Bench,
+    specs: Vec<LimitSpec>,
+    key: Key,
+    /// Of each request its asks and what it holds.
+    requests: Vec<(Vec<Asked>, Slots)>,
+}
+
+impl InStore {
+    pub(crate) fn new(bench: Bench) -> Self {
+        let specs = (0..BUCKETS).map(|number| limit(&format!("bucket-{number}"))).collect();
+        Self { bench, specs, key: key("192.0.2.1"), requests: Vec::new() }
+    }
+
+    /// What is said to each ask; nothing to what is no request.
+    pub(crate) async fn play(&mut self, event: &Event) -> Vec<Decision> {
+        let now = event.now;
+        match &event.what {
+            What::Request(asked) => {
+                let asks: Vec<_> = asked.iter().map(|asked| self.ask(asked)).collect();
+                let answer = self.bench.decide_at(&asks, now).await;
+                self.requests.push((asked.clone(), answer.slots));
+                answer.decisions.into_iter().map(|decision| decision.unwrap()).collect()
+            }
+            What::End { request } => {
+                self.requests[*request].1 = Slots::default();
+                Vec::new()
+            }
+            What::Settle { request, place, used } => {
+                let ask = self.ask(&self.requests[*request].0[*place]);
+                self.bench.store.settle(&ask, *used, now).await.unwrap();
+                Vec::new()
+            }
+        }
+    }
+
+    /// Forgets whatever is as good as new.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        (0..SWEEP_STEPS).for_each(|_| self.bench.shared.sweep(now));
+    }
+
+    fn ask(&self, asked: &Asked) -> BucketAsk<'_> {
+        BucketAsk { spec: &self.specs[asked.bucket], key: &self.key, ask: asked.ask }
+    }
+}

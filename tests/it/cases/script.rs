@@ -1,0 +1,173 @@
+//! The store's own script in a real Redis, by a clock that is moved by hand.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate::limit::Mode;
+use tidegate::limit::algorithm::{Difference, LUA};
+use tidegate::limit::decision::{Decision, Outcome};
+
+use super::places::{Asked, Event, What};
+
+/// What `src/store/redis/call.rs` sends, but for the clock.
+fn text() -> String {
+    let (shell, lists) = (
+        include_str!("../../../src/store/shell.lua"),
+        include_str!("../../../src/store/lists.lua"),
+    );
+    let put = |text: &str, from: &str, to: &str| {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text.replacen(from, to, 1)
+    };
+    let shell = put(shell, "-- (lists.lua)\n", lists);
+    let shell = put(&shell, "redis.call,", "test_call,");
+    assert!(!shell.contains("redis."), "Redis is called through one name");
+    format!("{LUA}{}", put(include_str!("clock.lua"), "-- (shell.lua)\n", &shell))
+}
+
+/// What one call says to its requests, and what its keys then hold.
+pub(crate) struct Answer {
+    pub(crate) decisions: Vec<Decision>,
+    /// By their names.
+    pub(crate) kept: Vec<(String, Vec<u8>)>,
+}
+
+/// Whether a key goes when its time has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    ByTheClock,
+    Never,
+}
+
+/// Plays a history in an empty Redis, requests of one moment in one call. Each answer stands with the
+/// number of events of its call.
+pub(crate) fn play(
+    connection: &mut redis::Connection,
+    events: &[Event],
+    expiry: Expiry,
+) -> Vec<(usize, Answer)> {
+    let mut requests: Vec<&[Asked]> = Vec::new();
+    let (mut calls, mut sizes) = (Vec::new(), Vec::new());
+    let together = |a: &Event, b: &Event| {
+        let ask = |event: &Event| matches!(event.what, What::Request(_));
+        a.now == b.now && ask(a) && ask(b)
+    };
+    for events in events.chunk_by(together) {
+        let mut call = Call::default();
+        for event in events {
+            match &event.what {
+                What::Request(asked) => {
+                    call.request(asked, requests.len());
+                    requests.push(asked);
+                }
+                What::End { request } => {
+                    for asked in requests[*request].iter().filter(|asked| asked.is_slot()) {
+                        call.settle(asked, Difference::Less(1), *request);
+                    }
+                }
+                What::Settle { request, place, used } => {
+                    call.settle(&requests[*request][*place], *used, *request);
+                }
+            }
+        }
+        if !call.keys.is_empty() {
+            calls.push(json!({
+                "now": events[0].now.as_micros(),
+                "keys": call.keys, "plan": call.plan, "terms": call.terms,
+            }));
+        }
+        sizes.push((events.len(), call));
+    }
+    let given = json!({ "expires": expiry == Expiry::ByTheClock, "calls": calls });
+    let () = redis::cmd("FLUSHALL").query(connection).unwrap();
+    let said: Vec<(Vec<u8>, Vec<Vec<u8>>)> = redis::cmd("EVAL")
+        .arg(text())
+        .arg(0)
+        .arg(given.to_string())
+        .query(connection)
+        .unwrap_or_else(|error| panic!("{error} to {given}"));
+    let mut said = said.into_iter();
+    let answer = |(size, call): (usize, Call)| {
+        if call.keys.is_empty() {
+            return (size, Answer { decisions: Vec::new(), kept: Vec::new() });
+        }
+        let (numbers, kept) = said.next().expect("each call is answered");
+        let decisions = if call.asks { read(&numbers) } else { Vec::new() };
+        (size, Answer { decisions, kept: call.keys.into_iter().zip(kept).collect() })
+    };
+    sizes.into_iter().map(answer).collect()
+}
+
+/// A call as the shell takes it.
+#[derive(Default)]
+struct Call {
+    keys: Vec<String>,
+    plan: Vec<usize>,
+    terms: Vec<Value>,
+    /// Something is asked in it, and not only told.
+    asks: bool,
+}
+
+impl Call {
+    fn request(&mut self, asked: &[Asked], request: usize) {
+        self.asks = true;
+        self.plan.push(asked.len());
+        for asked in asked {
+            let way = match asked.ask.mode {
+                Mode::Enforce => "enforce",
+                Mode::Shadow => "shadow",
+                Mode::Candidate => "candidate",
+            };
+            self.ask(asked, asked.ask.cost.get().cast_signed(), way, request);
+        }
+    }
+
+    fn settle(&mut self, asked: &Asked, used: Difference, request: usize) {
+        self.plan.push(1);
+        let cost = match used {
+            Difference::More(tokens) => tokens.cast_signed(),
+            Difference::Less(tokens) => -tokens.cast_signed(),
+        };
+        self.ask(asked, cost, "settle", request);
+    }
+
+    fn ask(&mut self, asked: &Asked, cost: i64, way: &str, request: usize) {
+        let name = asked.name();
+        let bucket = self.keys.iter().position(|key| *key == name).unwrap_or_else(|| {
+            self.keys.push(name);
+            self.keys.len() - 1
+        });
+        let mut figures: Vec<_> = asked.ask.algorithm.figures().to_vec();
+        if asked.is_slot() {
+            figures.extend([1, u64::try_from(request).unwrap()]);
+        }
+        let patience = asked.ask.patience.as_micros();
+        self.terms.push(json!([asked.ask.algorithm.name(), cost, way, figures, patience]));
+        self.plan.extend([bucket + 1, self.terms.len()]);
+    }
+}
+
+/// Numbers of eight bytes, as the head of `shell.lua` has them.
+fn read(numbers: &[u8]) -> Vec<Decision> {
+    let (numbers, odd) = numbers.as_chunks::<8>();
+    assert!(odd.is_empty());
+    let mut numbers = numbers.iter().map(|number| i64::from_be_bytes(*number));
+    let mut decisions = Vec::new();
+    while let Some(first) = numbers.next() {
+        if let Ok(remaining) = u64::try_from(first) {
+            decisions.push(Decision { outcome: Outcome::Allow, remaining });
+            continue;
+        }
+        let second = numbers.next().expect("what remains");
+        let wait = Duration::from_micros((-2_i64).abs_diff(first));
+        let outcome = match (first, second) {
+            (-2, _) => panic!("a key of another type"),
+            (-1, _) => Outcome::Reject { retry_after: None },
+            (_, ..0) => Outcome::Delay(wait),
+            _ => Outcome::Reject { retry_after: Some(wait) },
+        };
+        let remaining = if second < 0 { -1 - second } else { second };
+        decisions.push(Decision { outcome, remaining: u64::try_from(remaining).unwrap() });
+    }
+    decisions
+}
