@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -12,11 +13,13 @@ use tidegate::limit::decision::{Decision, Outcome};
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Cost, EXACT, Rate};
 use tidegate::limit::time::Timestamp;
+use tidegate::plan::LimitSpec;
 
 use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_still_algorithm, period};
 use super::places::{Asked, Event, InStore, Pure, What};
 use super::script::{self, Expiry};
 use crate::contract::Bench;
+use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
 
 /// Limits of a history.
@@ -231,6 +234,10 @@ fn play(start: u64, wild: bool, periods: &[u64], steps: Vec<(Clock, Step)>) -> P
     played
 }
 
+fn specs() -> Vec<Arc<LimitSpec>> {
+    (0..LIMITS).map(|number| Arc::new(limit(&format!("bucket-{number}")))).collect()
+}
+
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -293,7 +300,7 @@ fn the_process_decides_as_the_pure_functions() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     proptest!(config(600), |(played in any_history(World::Tame))| {
         runtime.block_on(async {
-            let mut place = InStore::new(Bench::memory());
+            let mut place = InStore::new(Bench::memory(), specs());
             for (number, (event, expected)) in played.events.iter().zip(&played.said).enumerate() {
                 prop_assert_eq!(&place.play(event).await, expected, "event {}", number);
                 place.sweep(event.now);
@@ -311,7 +318,7 @@ fn redis_decides_as_the_pure_functions() {
     proptest!(config(30), |(played in any_history(World::Still))| {
         let () = server.run(&["FLUSHALL"]);
         runtime.block_on(async {
-            let mut place = InStore::new(Bench::of(&server));
+            let mut place = InStore::new(Bench::of(&server), specs());
             for (number, (event, expected)) in played.events.iter().zip(&played.said).enumerate() {
                 for (said, expected) in place.play(event).await.iter().zip(expected) {
                     let agrees = said.remaining == expected.remaining

@@ -6,4 +6,6 @@ pub(crate) mod any;
 pub(crate) mod bytes;
 mod histories;
 mod places;
+mod run;
 mod script;
+mod table;

@@ -1,6 +1,7 @@
 //! The places in which a history is played: the pure functions, and a store.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tidegate::limit::algorithm::sliding_log::Log;
 use tidegate::limit::algorithm::{Algorithm, Difference, State, concurrency};
@@ -13,7 +14,6 @@ use tidegate::store::{BucketAsk, SWEEP_STEPS, Slots};
 
 use super::bytes::{bytes, kept};
 use crate::contract::Bench;
-use crate::support::limits::{key, limit};
 
 /// Something that happens at a time.
 #[derive(Clone, Debug)]
@@ -159,22 +159,19 @@ impl Pure {
     }
 }
 
-/// Buckets of a history at most.
-const BUCKETS: usize = 8;
-
 /// A store, be it of the process or in Redis.
 pub(crate) struct InStore {
     pub(crate) bench: Bench,
-    specs: Vec<LimitSpec>,
+    /// The limits, by the numbers of their buckets.
+    specs: Vec<Arc<LimitSpec>>,
     key: Key,
     /// Of each request its asks and what it holds.
     requests: Vec<(Vec<Asked>, Slots)>,
 }
 
 impl InStore {
-    pub(crate) fn new(bench: Bench) -> Self {
-        let specs = (0..BUCKETS).map(|number| limit(&format!("bucket-{number}"))).collect();
-        Self { bench, specs, key: key("192.0.2.1"), requests: Vec::new() }
+    pub(crate) fn new(bench: Bench, specs: Vec<Arc<LimitSpec>>) -> Self {
+        Self { bench, specs, key: Key::empty(), requests: Vec::new() }
     }
 
     /// What is said to each ask; nothing to what is no request.

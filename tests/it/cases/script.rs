@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::{Difference, LUA};
+use tidegate::limit::algorithm::{Algorithm, Difference, LUA};
 use tidegate::limit::decision::{Decision, Outcome};
 
 use super::places::{Asked, Event, What};
@@ -170,4 +170,37 @@ fn read(numbers: &[u8]) -> Vec<Decision> {
         decisions.push(Decision { outcome, remaining: u64::try_from(remaining).unwrap() });
     }
     decisions
+}
+
+/// Asks one limiter of Redisson's, which is called `orders`, by that script with the event's time in
+/// place of Redis's.
+pub(crate) fn ask_limiter(connection: &mut redis::Connection, event: &Event) -> Decision {
+    let What::Request(asked) = &event.what else { panic!("only requests") };
+    let [Asked { ask, .. }] = asked[..] else { panic!("only one limiter") };
+    let Algorithm::Redisson(params) = ask.algorithm else { panic!("only Redisson's") };
+    let now = event.now.as_micros();
+    let time = format!("{{ {}, {} }}", now / 1_000_000, now % 1_000_000);
+    let script = include_str!("../../../src/store/redis/redisson/redisson.lua");
+    assert_eq!(script.matches("call('TIME')").count(), 1);
+    let script = script.replace("call('TIME')", &time);
+    let (rate, cost) = (params.rate().unwrap(), ask.cost.get());
+    // No two entries have the same id.
+    let entries: u64 = redis::cmd("ZCARD").arg("{orders}:permits").query(connection).unwrap();
+    let said: Vec<i64> = redis::cmd("EVAL")
+        .arg(script)
+        .arg(5)
+        .arg(&["orders", "{orders}:value", "{orders}:permits", "", ""])
+        .arg("take")
+        .arg(cost)
+        .arg(&(now ^ entries).to_be_bytes()[..])
+        .arg(&[rate.count(), rate.interval() / 1_000, 0])
+        .query(connection)
+        .unwrap();
+    let [0, wait, left, ..] = said[..] else { panic!("{said:?}") };
+    let outcome = match wait {
+        -1 => Outcome::Reject { retry_after: None },
+        0 => Outcome::Allow,
+        wait => Outcome::Reject { retry_after: Some(Duration::from_micros(wait.unsigned_abs())) },
+    };
+    Decision { outcome, remaining: u64::try_from(left).unwrap_or(0) }
 }
