@@ -93,7 +93,7 @@ impl Bench {
         Self { store, shared, spec, began: Instant::now(), _server: server }
     }
 
-    fn now() -> Timestamp {
+    pub(crate) fn now() -> Timestamp {
         Timestamp::from_micros(1_700_000_000_000_000).unwrap()
     }
 

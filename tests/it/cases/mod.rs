@@ -4,8 +4,9 @@
 
 pub(crate) mod any;
 pub(crate) mod bytes;
+pub(crate) mod everywhere;
 mod histories;
-mod places;
+pub(crate) mod places;
 mod run;
-mod script;
+pub(crate) mod script;
 mod table;
