@@ -35,6 +35,7 @@ mod sliding_log;
 mod smuggling;
 mod support;
 mod timeouts;
+mod together;
 mod twin;
 mod upgrade;
 mod upstreams;
