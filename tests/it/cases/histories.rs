@@ -267,8 +267,8 @@ fn check_script(
         let said: Vec<_> = answer.decisions.iter().map(as_sent).collect();
         prop_assert_eq!(said, expected, "events {:?}", events);
         for (name, kept) in answer.kept.iter().filter(|_| expiry == Expiry::Never) {
-            let touched = played.kept[events.clone()].iter().flatten();
-            let last = touched.filter(|(other, _)| other == name).next_back().unwrap();
+            let mut touched = played.kept[events.clone()].iter().flatten();
+            let last = touched.rfind(|(other, _)| other == name).unwrap();
             prop_assert_eq!(kept, &last.1, "{} after events {:?}", name, events);
         }
         from += size;

@@ -217,7 +217,7 @@ fn redis_says_what_the_table_says() {
         .filter(|row| row.lines.lines().all(|line| line.trim().starts_with("0s ")))
         .filter(|row| !row.is_of("align"))
         .collect();
-    assert!(still.len() >= 9, "{}", still.len());
+    assert!(still.len() >= 16, "{}", still.len());
     for case in still.into_iter().map(case) {
         let () = server.run(&["FLUSHALL"]);
         runtime.block_on(async {

@@ -62,6 +62,34 @@ pub(super) const ROWS: &[Row] = &[
          12s take 5: go 0",
     ),
     row(
+        "sliding log: places, at one moment",
+        &["algorithm = 'sliding-log'\nrate = '1/10m'\nwait = '25m'"],
+        (1, Some(600)),
+        "0s take 1: go 0
+         0s take 1: hold 10m 0
+         0s take 1: hold 20m 0
+         0s take 1: no 30m 0
+         0s used 1 less
+         0s take 1 now: no 20m 0",
+    ),
+    // Of five an hour there are 1, 3, 4, 3, 4, 9, 5 and 4 when the lines have happened.
+    row(
+        "sliding log: what was used more or less, at one moment",
+        &["algorithm = 'sliding-log'\nrate = '5/h'"],
+        (5, Some(3_600)),
+        "0s take 1: go 4
+         0s used 2 more
+         0s take 1: go 1
+         0s used 1 less
+         0s take 1: go 1
+         0s used 5 more
+         0s take 1: no 1h 0
+         0s used 4 less
+         0s take 1: no 1h 0
+         0s used 1 less
+         0s take 1: go 0",
+    ),
+    row(
         "concurrency: slots, free when a response ends",
         &["algorithm = 'concurrency'\nlimit = 2"],
         (2, None),

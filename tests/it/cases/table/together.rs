@@ -64,4 +64,38 @@ pub(super) const ROWS: &[Row] = &[
          0s take 1: go 1, go 0
          0s take 1: go 1, no 30m 0",
     ),
+    row(
+        "shadow: takes nothing where another refuses",
+        &["rate = '5/h'\nmode = 'shadow'", "rate = '1/h'"],
+        (5, Some(3_600)),
+        "0s take 1: go 4, go 0
+         0s take 1: go 4, no 1h 0
+         0s take 1: go 4, no 1h 0",
+    ),
+    row(
+        "a sliding log with tokens: from both or from none",
+        &["algorithm = 'sliding-log'\nrate = '3/h'", "rate = '2/h'"],
+        (3, Some(3_600)),
+        "0s take 1: go 2, go 1
+         0s take 1: go 1, go 0
+         0s take 1: go 1, no 30m 0
+         0s take 1: go 1, no 30m 0",
+    ),
+    row(
+        "candidate of a sliding log",
+        &["algorithm = 'sliding-log'\nrate = '1/h'\ncandidate = { rate = '3/h' }"],
+        (1, Some(3_600)),
+        "0s take 1: go 0, go 2
+         0s take 1: no 1h 0, go 1
+         0s take 1: no 1h 0, go 0
+         0s take 1: no 1h 0, no 1h 0",
+    ),
+    row(
+        "candidate of a sliding log: takes nothing where another refuses too",
+        &["algorithm = 'sliding-log'\nrate = '1/h'\ncandidate = { rate = '3/h' }", "rate = '1/h'"],
+        (1, Some(3_600)),
+        "0s take 1: go 0, go 2, go 0
+         0s take 1: no 1h 0, go 2, no 1h 0
+         0s take 1: no 1h 0, go 2, no 1h 0",
+    ),
 ];
