@@ -120,6 +120,7 @@ pub(super) const ROWS: &[Row] = &[
         "1500us   take 1: go 2
          4s       take 2: go 0
          5s       take 1: no 5001ms 0
+         5000500us take 1: no 5000500us 0
          10s      take 1: no 1ms 0
          10001ms  take 1: go 0
          10001ms  take 2: no 3999ms 0
