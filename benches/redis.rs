@@ -6,6 +6,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+#[path = "../tests/it/support/limits.rs"]
+#[expect(dead_code, reason = "asks have several rates here")]
+mod limits;
+
 use std::cell::Cell;
 use std::fs;
 use std::net::TcpListener;
@@ -14,24 +18,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tidegate::limit::algorithm::Algorithm;
-use tidegate::limit::algorithm::token_bucket::Params;
+use tidegate::limit::Mode;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
-use tidegate::limit::name::Name;
 use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::{Burst, Cost};
+use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::limit::{Mode, Scope};
-use tidegate::plan::{
-    CostSpec, Figures, KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec,
-};
-use tidegate::request::exempt::Exempt;
-use tidegate::request::key::{KeySource, KeySpec, Missing};
-use tidegate::request::overrides::Overrides;
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
 use tidegate::store::{BucketAsk, Shared, Store};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
+
+use self::limits::{bucket, limit};
 
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(300);
@@ -164,6 +162,8 @@ impl Bench {
         let keys = (0..KEYS)
             .map(|n| Key::of([Some(format!("203.0.{}.{}", n / 250, n % 250).as_bytes())]))
             .collect();
+        // A check that Redis did not answer must not pass for a quick one.
+        let limit = |name| LimitSpec { on_store_error: OnStoreError::Reject, ..limit(name) };
         let new = ["per-client", "per-second", "per-day"].map(limit);
         let used = ["of-client", "of-second", "of-day"].map(limit);
         Self {
@@ -221,9 +221,8 @@ impl Ours {
             Buckets::New => (&self.new, "100/s"),
             Buckets::Used => (&self.used, "1/s"),
         };
-        let params = Params { rate: rate.parse().unwrap(), burst: Burst::new(1_000).unwrap() };
         let ask = Ask {
-            algorithm: Algorithm::TokenBucket(params),
+            algorithm: bucket(rate, 1_000),
             cost: Cost::ONE,
             patience: Patience::NONE,
             mode: Mode::Enforce,
@@ -233,26 +232,6 @@ impl Ours {
             specs.iter().take(limits).map(|spec| BucketAsk { spec, key, ask }).collect();
         let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
         self.store.decide(&asks, now).await.unwrap();
-    }
-}
-
-fn limit(name: &str) -> LimitSpec {
-    LimitSpec {
-        name: Name::new(name).unwrap(),
-        key: KeySpec { sources: vec![KeySource::Ip], missing: Missing::Shared, ipv6_prefix: 64 },
-        figures: Figures::Unlimited,
-        overrides: Overrides::default(),
-        cost: CostSpec::Fixed(Cost::ONE),
-        wait: Patience::NONE,
-        max_waiting: 0,
-        candidate: None,
-        count_when: None,
-        exempt: Exempt::default(),
-        mode: Mode::Enforce,
-        scope: Scope::Cluster,
-        on_store_error: OnStoreError::Reject,
-        reject: None,
-        limiter: None,
     }
 }
 

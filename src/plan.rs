@@ -3,31 +3,23 @@
 //! Data only. `config` makes it, a reload swaps it, everything on a request's way reads it.
 
 pub mod filter;
+mod limit;
 pub mod response;
+mod route;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode};
-use smallvec::SmallVec;
+use http::StatusCode;
 
 use self::filter::LogFilter;
-use self::response::{Statuses, UsedSource};
-use crate::limit::algorithm::fixed_window::windows::Schedule;
-use crate::limit::algorithm::{Algorithm, fixed_window};
+pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError, Terms};
+pub use self::route::{Action, HeaderChanges, RouteSpec};
 use crate::limit::name::Name;
-use crate::limit::patience::Patience;
-use crate::limit::rate::{Burst, Cost};
-use crate::limit::time::Timestamp;
-use crate::limit::{Mode, Scope};
 use crate::request::client::Trust;
-use crate::request::exempt::Exempt;
-use crate::request::key::KeySpec;
-use crate::request::overrides::Overrides;
-use crate::request::route::{Conditions, Pattern, Rewrite, Table};
+use crate::request::route::Table;
 
 /// The validated configuration.
 #[derive(Debug)]
@@ -126,144 +118,6 @@ pub enum Balance {
     RoundRobin,
 }
 
-/// `[limits.NAME]`, but for its name's fate in the store: what a limit counts, how, and by what.
-#[derive(Debug, PartialEq, Eq)]
-pub struct LimitSpec {
-    /// Its name, by which it is known in keys, logs and metrics.
-    pub name: Name,
-    /// What it counts by.
-    pub key: KeySpec,
-    /// Its figures where no override applies.
-    pub figures: Figures,
-    /// Other figures for some keys.
-    pub overrides: Overrides<Figures>,
-    /// What a request takes.
-    pub cost: CostSpec,
-    /// How long a request is held that would then pass; [`Patience::ENDLESS`] where the figures bound
-    /// it.
-    pub wait: Patience,
-    /// Requests that this process holds for it at once.
-    pub max_waiting: usize,
-    /// Other figures, tried in shadow on what its own figures decide: a limit whose name, figures and
-    /// mode are its own and all else this one's.
-    pub candidate: Option<Arc<Self>>,
-    /// The responses that count; what others had taken is given back. `None` is all of them.
-    pub count_when: Option<Statuses>,
-    /// What it never looks at.
-    pub exempt: Exempt,
-    /// Whether its refusal counts. A limit that is off is in no route.
-    pub mode: Mode,
-    /// Who shares its buckets.
-    pub scope: Scope,
-    /// What it does while Redis is out of reach.
-    pub on_store_error: OnStoreError,
-    /// Its own answer to a throttled client.
-    pub reject: Option<Arc<AnswerSpec>>,
-    /// The Redisson limiter that it shares, or what the names of its limiters begin with where it has a
-    /// key. There where its algorithm is [`Algorithm::Redisson`].
-    pub limiter: Option<String>,
-}
-
-impl LimitSpec {
-    /// Whether what a request takes is known only when its response has ended.
-    pub fn is_settled(&self) -> bool {
-        self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
-    }
-}
-
-/// How much passes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Figures {
-    /// As much as the algorithm lets pass.
-    Limited(Algorithm),
-    /// As much as a window of the calendar has.
-    Calendar(CalendarQuota),
-    /// Everything: the store is not asked.
-    Unlimited,
-    /// Nothing: the store is not asked.
-    Nothing,
-}
-
-/// So much in each day, week or month.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CalendarQuota {
-    /// Tokens of a window.
-    pub count: Burst,
-    /// When windows begin.
-    pub schedule: Arc<Schedule>,
-}
-
-/// `100000/month in Europe/Berlin`.
-impl fmt::Display for CalendarQuota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} in {}", self.count, self.schedule.unit(), self.schedule.zone())
-    }
-}
-
-/// How much passes, as of a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Terms {
-    /// As much as the algorithm lets pass.
-    Limited(Algorithm),
-    /// Everything: the store is not asked.
-    Unlimited,
-    /// Nothing: the store is not asked.
-    Nothing,
-}
-
-impl Figures {
-    /// What they mean around this time: of a calendar only the windows next to it are known to an
-    /// algorithm.
-    pub fn at(&self, now: Timestamp) -> Terms {
-        match self {
-            Self::Limited(algorithm) => Terms::Limited(*algorithm),
-            Self::Calendar(CalendarQuota { count, schedule }) => {
-                let windows = schedule.around(now);
-                let params = fixed_window::Params { count: *count, windows };
-                Terms::Limited(Algorithm::FixedWindow(params))
-            }
-            Self::Unlimited => Terms::Unlimited,
-            Self::Nothing => Terms::Nothing,
-        }
-    }
-}
-
-/// What a request takes from a bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CostSpec {
-    /// Always the same.
-    Fixed(Cost),
-    /// What a header says.
-    Header {
-        /// The header.
-        name: HeaderName,
-        /// Where the request does not have it.
-        default: Cost,
-        /// The most it may say.
-        max: Cost,
-    },
-    /// What the response says; it is settled when that has ended.
-    Response {
-        /// Where it says so.
-        source: UsedSource,
-        /// What is taken before, and in the end where the response does not say.
-        estimate: Cost,
-        /// The most that one request can take; `None` is 100 times the burst.
-        max: Option<u64>,
-    },
-}
-
-/// What becomes of a request whose limit cannot ask its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnStoreError {
-    /// This process's own buckets decide, with the limit's figures.
-    Local,
-    /// The limit lets it pass.
-    Allow,
-    /// 503.
-    Reject,
-}
-
 /// The answer to a throttled client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerSpec {
@@ -290,56 +144,6 @@ pub enum AnswerBody {
     Empty,
     /// The operator's own text.
     Custom(Bytes),
-}
-
-/// `[[routes]]`.
-#[derive(Debug, PartialEq, Eq)]
-pub struct RouteSpec {
-    /// Unique; stands in keys, logs and metrics.
-    pub name: Arc<str>,
-    /// The paths that it matches, as the table has them.
-    pub pattern: Pattern,
-    /// What its requests must have besides, as the table has it.
-    pub conditions: Conditions,
-    /// What becomes of its requests.
-    pub action: Action,
-    /// The places of its limits in [`Plan::limits`], in the file's order, without those that are
-    /// off.
-    pub limits: SmallVec<[usize; 3]>,
-    /// Changes to what goes upstream; mostly there are none.
-    pub request_headers: Option<Box<HeaderChanges>>,
-    /// Changes to what goes to the client.
-    pub response_headers: Option<Box<HeaderChanges>>,
-}
-
-/// What becomes of a route's requests.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    /// They go upstream.
-    Forward {
-        /// The place in [`Plan::upstreams`].
-        upstream: usize,
-        /// Another path, if one was given.
-        rewrite: Option<Rewrite>,
-    },
-    /// They are answered from the file.
-    Respond {
-        /// The status, 200 to 599.
-        status: StatusCode,
-        /// The body, sent as `text/plain` unless the route sets another type.
-        body: Bytes,
-    },
-}
-
-/// Changes to a message's headers: first `remove`, then `set`, then `add`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeaderChanges {
-    /// In place of what is there.
-    pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Beside what is there.
-    pub add: Vec<(HeaderName, HeaderValue)>,
-    /// Taken out.
-    pub remove: Vec<HeaderName>,
 }
 
 /// `[store]`.

@@ -1,9 +1,11 @@
 //! The process: sockets, workers, signals, reloads, the end.
 
+mod error;
 mod listen;
+mod open_files;
+mod signals;
 
-use std::fmt;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
@@ -13,10 +15,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
+pub use self::error::RunError;
+use self::open_files::OpenFiles;
+use self::signals::{Signals, Told};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config;
@@ -42,57 +46,6 @@ const ADMIN_LISTEN: &str = "admin.listen";
 
 /// How often a draining process looks whether it has finished.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
-
-/// Why the process cannot run, or could not go on.
-#[derive(Debug)]
-pub enum RunError {
-    /// An address cannot be listened on.
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What sets it.
-        setting: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The process lacks something that it needs from the system.
-    System {
-        /// What.
-        what: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A worker ended before it was told to.
-    Worker,
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen { address, setting, source } => match source.kind() {
-                io::ErrorKind::AddrInUse => write!(
-                    f,
-                    "cannot listen on {address}: another process listens there; stop it, or set \
-                     another address with {setting}"
-                ),
-                _ => write!(f, "cannot listen on {address} (set with {setting})"),
-            },
-            Self::System { what, .. } => write!(f, "cannot {what}"),
-            Self::Worker => f.write_str("a worker ended unexpectedly; its panic stands above"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            // The message says all of it.
-            Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => None,
-            Self::Listen { source, .. } | Self::System { source, .. } => Some(source),
-            Self::Worker => None,
-        }
-    }
-}
 
 /// What a process is started with.
 pub struct Start {
@@ -143,7 +96,7 @@ impl Server {
         // Before anybody is told that it listens: from then on a signal means what it says.
         let signals = Signals::new()
             .map_err(|source| RunError::System { what: "listen for signals", source })?;
-        let open_files = raise_open_files(plan.server.max_connections);
+        let open_files = OpenFiles::raise(plan.server.max_connections);
         let workers = plan.server.workers.unwrap_or_else(cores);
         let process = Arc::new(Process {
             clock: Clock::new(),
@@ -261,8 +214,11 @@ impl Server {
         let changed = config::diff(&old.plan, &new).changed;
         // What only a restart can change is as the first plan has it, whatever came since.
         let restart = config::diff(&self.first, &new).restart;
-        let connections = |plan| self.open_files.connections(plan);
-        self.process.slots.resize(connections(&old.plan), connections(&new));
+        let before = self.open_files.connections(&old.plan);
+        if old.plan.server.max_connections != new.server.max_connections {
+            self.open_files = OpenFiles::raise(new.server.max_connections);
+        }
+        self.process.slots.resize(before, self.open_files.connections(&new));
         let now = self.process.clock.now();
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
         self.process.store.adjust(&new.store);
@@ -312,49 +268,6 @@ impl Server {
     }
 }
 
-/// What a signal means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    End,
-    Reload,
-}
-
-/// SIGTERM or SIGINT to end, SIGHUP to read the configuration again, unless the terminal is gone.
-struct Signals {
-    /// Whether the log goes to a terminal. When that is closed a SIGHUP says so, and nobody is left
-    /// to read or to end the process.
-    on_terminal: bool,
-    terminate: Signal,
-    interrupt: Signal,
-    reload: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            on_terminal: io::stdout().is_terminal(),
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            reload: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.reload.recv() => {
-                let closed = self.on_terminal && !io::stdout().is_terminal();
-                if closed { Told::End } else { Told::Reload }
-            }
-        }
-    }
-
-    async fn end(&mut self) {
-        while self.next().await != Told::End {}
-    }
-}
-
 fn not_listening(address: SocketAddr, setting: &'static str, source: io::Error) -> RunError {
     RunError::Listen { address, setting, source }
 }
@@ -390,37 +303,4 @@ fn servers(plan: &Plan, before: Option<&Published>) -> Vec<Vec<Arc<ServerState>>
 /// The cores that the process may use.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
-/// How many descriptors the process may have; `None` where that is enough or unknown.
-struct OpenFiles(Option<u64>);
-
-/// Descriptors for all that is no client's connection nor its upstream's.
-const OTHER_FILES: u64 = 256;
-
-impl OpenFiles {
-    /// The connections to take at once: where there are too few descriptors for `max_connections`
-    /// no client may hold the one with which its request, or another's, would go upstream.
-    fn connections(&self, plan: &Plan) -> usize {
-        let most = plan.server.max_connections;
-        let Self(Some(limit)) = self else { return most };
-        let others = OTHER_FILES.min(limit / 2);
-        usize::try_from((limit - others) / 2).map_or(most, |fit| most.min(fit.max(1)))
-    }
-}
-
-/// A connection takes a descriptor here and one upstream.
-fn raise_open_files(max_connections: usize) -> OpenFiles {
-    let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(2) + OTHER_FILES;
-    match rlimit::increase_nofile_limit(wanted) {
-        Ok(limit) if limit >= wanted => OpenFiles(None),
-        Ok(limit) => {
-            events::few_open_files(limit, wanted);
-            OpenFiles(Some(limit))
-        }
-        Err(error) => {
-            events::open_files_unchanged(&error);
-            OpenFiles(None)
-        }
-    }
 }

@@ -1,31 +1,26 @@
 //! `tidegate explain`: what the file means for one request, without sending it.
 
+mod limit;
+mod route;
+
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 
+use self::limit::describe_limit;
+use self::route::{describe_none, describe_route, why};
 use super::{ConfigFile, Ended, Failure, print};
 use crate::clock::Clock;
 use crate::config;
-use crate::limit::algorithm::Algorithm;
-use crate::limit::key::Key;
-use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
-use crate::limit::{Mode, Scope};
-use crate::plan::{
-    Action, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, StoreLocation, Terms,
-};
+use crate::plan::Plan;
 use crate::proxy;
 use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::host::Host;
-use crate::request::key::{Keyed, View};
+use crate::request::key::View;
 use crate::request::path::NormalPath;
-use crate::request::route::{HostPattern, Match, NoRoute};
-use crate::store::{BucketName, LimiterKeys, limiter_name};
-use crate::throttle::{self, Refused};
 
 /// Say which route and limits a request meets, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
@@ -153,24 +148,7 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         Ok(found) => found,
         Err(none) => {
             let others = plan.table.candidates(&path, host.as_str());
-            let names = others.iter().map(|place| plan.routes[*place].name.to_string());
-            let names = names.collect::<Vec<_>>().join(", ");
-            return match none {
-                NoRoute::NotFound if names.is_empty() => {
-                    text.line("route", "none has this path and host");
-                    text.line("answer", "404");
-                }
-                NoRoute::NotFound => {
-                    text.line("route", format_args!("none: the headers do not fit {names}"));
-                    text.line("answer", "404");
-                }
-                NoRoute::MethodNotAllowed(allowed) => {
-                    let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
-                    let allowed = allowed.join(", ");
-                    text.line("route", format_args!("none for {method}: {names} has {allowed}"));
-                    text.line("answer", format_args!("405 with allow: {allowed}"));
-                }
-            };
+            return describe_none(plan, method, &none, &others, text);
         }
     };
     let route = &plan.routes[found.route];
@@ -212,222 +190,5 @@ fn describe_client(plan: &Plan, client: &Client, asked: &Asked) -> String {
             format!("{address}: a trusted proxy, and {header} names nobody else")
         }
         (true, true) => format!("{address}: {header} says so, and {peer} is a trusted proxy"),
-    }
-}
-
-fn describe_route(plan: &Plan, route: &RouteSpec, path: &NormalPath<'_>, text: &mut Text) {
-    text.line("route", &route.name);
-    match &route.action {
-        Action::Respond { status, .. } => {
-            text.line(
-                "answer",
-                format_args!("{} from the file, if the limits allow", status.as_u16()),
-            );
-        }
-        Action::Forward { upstream, rewrite } => {
-            let upstream = &plan.upstreams[*upstream];
-            let servers: Vec<_> = upstream.servers.iter().map(|server| &*server.url).collect();
-            text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
-            if let Some(rewrite) = rewrite {
-                text.more(format_args!("gets {}", rewrite.apply(path)));
-            }
-        }
-    }
-}
-
-/// Why it is this route and none of the others with a path and host that fit.
-fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Text) {
-    let route = &plan.routes[found.route];
-    let pattern = route.pattern.as_str();
-    let params: Vec<_> = route
-        .pattern
-        .params()
-        .filter_map(|name| Some(format!("{name} = {}", found.params.value(name)?)))
-        .collect();
-    let with =
-        if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
-    text.line("why", format_args!("path {pattern} fits{with}"));
-    for condition in conditions(route) {
-        text.more(format_args!("{condition} too"));
-    }
-    let place = candidates.iter().position(|place| *place == found.route).unwrap_or_default();
-    for (rank, other) in candidates.iter().enumerate() {
-        let other = &plan.routes[*other];
-        match rank.cmp(&place) {
-            std::cmp::Ordering::Less => {
-                let conditions = conditions(other).join(" and ");
-                text.more(format_args!("{} is tried before, and wants {conditions}", other.name));
-            }
-            std::cmp::Ordering::Equal => {}
-            std::cmp::Ordering::Greater => {
-                text.more(format_args!("{} has such a path too, and is less specific", other.name));
-            }
-        }
-    }
-}
-
-fn conditions(route: &RouteSpec) -> Vec<String> {
-    let mut all = Vec::new();
-    let conditions = &route.conditions;
-    if !conditions.methods.is_empty() {
-        let methods: Vec<_> = conditions.methods.iter().map(Method::as_str).collect();
-        all.push(format!("methods {}", methods.join(", ")));
-    }
-    match &conditions.host {
-        Some(HostPattern::Exact(host)) => all.push(format!("host {host}")),
-        Some(HostPattern::Below(end)) => all.push(format!("host *{end}")),
-        None => {}
-    }
-    if !conditions.headers.is_empty() {
-        let names: Vec<_> = conditions.headers.iter().map(|(name, _)| name.as_str()).collect();
-        all.push(format!("headers {}", names.join(", ")));
-    }
-    all
-}
-
-fn describe_limit(plan: &Plan, spec: &LimitSpec, view: &View<'_>, now: Timestamp, text: &mut Text) {
-    let name = &spec.name;
-    if spec.exempt.covers(view) {
-        return text.line("limit", format_args!("{name} does not apply: the request is exempt"));
-    }
-    // What a limit in shadow cannot count, it lets pass.
-    let refused = |error: &dyn fmt::Display| match spec.mode {
-        Mode::Enforce => format!("{name} refuses it with 400: {error}"),
-        Mode::Shadow | Mode::Candidate => format!("{name} (shadow) does not count it: {error}"),
-    };
-    let key = match spec.key.key(view) {
-        Ok(Keyed::Key(key)) => key,
-        Ok(Keyed::Skip) => {
-            let why = "does not apply: a part of its key is missing, and `missing` is \"skip\"";
-            return text.line("limit", format_args!("{name} {why}"));
-        }
-        Err(error) => return text.line("limit", refused(&error)),
-    };
-    let cost = match throttle::cost(&spec.cost, view.headers) {
-        Ok(cost) => cost,
-        Err(Refused::Cost { header, max }) => {
-            let error = format!("header `{header}` must hold one whole number from 1 to {max}");
-            return text.line("limit", refused(&error));
-        }
-        Err(_) => return text.line("limit", refused(&"its cost cannot be told")),
-    };
-    let overridden = spec.overrides.find(&key);
-    let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
-    let source = if overridden.is_some() { ", an override for this key" } else { "" };
-    let figures = overridden.unwrap_or(&spec.figures);
-    let algorithm = match figures.at(now) {
-        Terms::Unlimited => {
-            text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
-            return describe_candidate(plan, spec, &key, (now, text));
-        }
-        Terms::Nothing => {
-            text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
-            return describe_candidate(plan, spec, &key, (now, text));
-        }
-        Terms::Limited(algorithm) => algorithm,
-    };
-    match figures {
-        Figures::Calendar(quota) => {
-            text.line("limit", format_args!("{name}{shadow}: {quota}{source}"));
-        }
-        _ => text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}")),
-    }
-    if cost.get() > algorithm.capacity() {
-        text.more(format_args!("costs {cost}, which never passes"));
-    } else if let CostSpec::Response { source, max, .. } = &spec.cost {
-        let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
-        text.more(format_args!(
-            "takes {cost} before, and in the end what {source} says, up to {most}"
-        ));
-    } else if cost.get() > 1 {
-        text.more(format_args!("costs {cost}"));
-    }
-    describe_wait(spec, text);
-    if let Some(when) = &spec.count_when {
-        text.more(format_args!("given back unless the response's status is {when}"));
-    }
-    describe_key(plan, spec, &key, text);
-    describe_bucket(plan, spec, &key, &algorithm, text);
-    describe_candidate(plan, spec, &key, (now, text));
-}
-
-fn describe_wait(spec: &LimitSpec, text: &mut Text) {
-    let most = spec.max_waiting;
-    match (spec.mode, spec.wait) {
-        (_, Patience::NONE) => {}
-        (Mode::Shadow | Mode::Candidate, _) => text.more("nobody is held for it"),
-        (Mode::Enforce, Patience::ENDLESS) => {
-            text.more(format_args!("holds requests until their turn comes, {most} at once"));
-        }
-        (Mode::Enforce, wait) => {
-            let wait = Duration::from_micros(wait.as_micros());
-            text.more(format_args!("holds requests for up to {wait:?}, {most} at once"));
-        }
-    }
-}
-
-/// The figures that are tried in place of the limit's own: an override's stay.
-fn describe_candidate(
-    plan: &Plan,
-    spec: &LimitSpec,
-    key: &Key,
-    (now, text): (Timestamp, &mut Text),
-) {
-    let overridden = spec.overrides.find(key).is_some();
-    let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };
-    match candidate.figures.at(now) {
-        Terms::Limited(algorithm) => {
-            match &candidate.figures {
-                Figures::Calendar(quota) => text.more(format_args!("tries {quota} in shadow")),
-                _ => text.more(format_args!("tries {algorithm} in shadow")),
-            }
-            describe_bucket(plan, candidate, key, &algorithm, text);
-        }
-        Terms::Unlimited => text.more("tries unlimited in shadow"),
-        Terms::Nothing => text.more("tries in shadow to let nothing pass"),
-    }
-}
-
-fn describe_bucket(
-    plan: &Plan,
-    spec: &LimitSpec,
-    key: &Key,
-    algorithm: &Algorithm,
-    text: &mut Text,
-) {
-    if let Some(begin) = &spec.limiter {
-        let key = Some(key).filter(|_| !spec.key.sources.is_empty());
-        return describe_limiter(&limiter_name(begin, key), text);
-    }
-    let name = BucketName { prefix: &plan.store.prefix, spec, key };
-    match (&plan.store.location, spec.scope) {
-        (StoreLocation::Redis(_), Scope::Cluster) => {
-            text.more(format_args!("in Redis as {}", name.text(algorithm, plan.log.keys)));
-        }
-        (StoreLocation::Redis(_), Scope::Node) => text.more("in each process by itself"),
-        (StoreLocation::Memory, _) => {}
-    }
-}
-
-fn describe_limiter(name: &[u8], text: &mut Text) {
-    let keys = LimiterKeys::new(name, "CLIENT");
-    let [name, value, permits] =
-        [&keys.hash, &keys.value, &keys.permits].map(|key| String::from_utf8_lossy(key));
-    text.more(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
-}
-
-fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Text) {
-    let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
-    if sources.is_empty() {
-        return text.more("one bucket for all requests");
-    }
-    let (shown, hashed) = match plan.log.keys {
-        KeyDisplay::Hashed if spec.key.has_secrets() => (spec.key.hashed(key), " (hashed)"),
-        KeyDisplay::Hashed | KeyDisplay::Plain => (key.clone(), ""),
-    };
-    text.more(format_args!("counted by {}: {shown}{hashed}", sources.join(" and ")));
-    let mut parts = spec.key.sources.iter().zip(key.values());
-    if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {
-        text.more(format_args!("without {source} it shares that bucket with all such requests"));
     }
 }

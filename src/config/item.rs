@@ -88,6 +88,11 @@ impl<'c> Item<'c> {
         self.cx.note(self.refuse(expected));
     }
 
+    /// Notes what else is wrong: the field can be such a value, but not here.
+    pub(super) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) {
+        self.cx.note(Problem::error(self.span.clone(), title, expected));
+    }
+
     fn found(&self) -> String {
         const LONGEST: usize = 48;
         let written = self.cx.source.get(self.span.clone()).unwrap_or_default();
@@ -212,11 +217,10 @@ impl<'c> Item<'c> {
             return Some(*meaning);
         }
         if later.contains(&text.text.as_str()) {
-            self.cx.note(Problem::error(
-                self.span.clone(),
+            self.fault(
                 format!("`{}` \"{}\" is not supported yet", self.field, text.text),
                 expected,
-            ));
+            );
             return None;
         }
         let expected = match nearest(&text.text, names()) {

@@ -7,6 +7,7 @@
 pub mod decode;
 pub mod encode;
 pub mod fields;
+mod head;
 pub mod incoming;
 mod output;
 pub mod request;

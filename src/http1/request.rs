@@ -4,7 +4,6 @@
 //! what is merely odd is for whoever routes the request.
 
 use std::fmt;
-use std::ops::Range;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{
@@ -12,14 +11,12 @@ use http::header::{
 };
 use http::{HeaderMap, Method, StatusCode, Uri, Version, request};
 use httparse::Status;
-use smallvec::SmallVec;
 
 use super::decode::Framing;
+pub use super::head::MOST_FIELDS;
+use super::head::{Line, Place, Places};
 use super::tokens::{has_token, is_last_token, whole_number};
 use super::usual;
-
-/// The most header fields of a request.
-pub const MOST_FIELDS: usize = 100;
 
 /// The most bytes of a target: no more fit into a [`Uri`].
 const LONGEST_TARGET: usize = 65_534;
@@ -145,22 +142,6 @@ fn has_end(bytes: &[u8]) -> bool {
         *byte == b'\n' && matches!(bytes.get(at + 1..), Some([b'\n', ..] | [b'\r', b'\n', ..]))
     })
 }
-
-/// Where the parts of a head stand.
-#[derive(Debug)]
-pub(super) struct Line {
-    pub(super) method: Method,
-    pub(super) target: Range<usize>,
-    pub(super) version: Version,
-    /// Bytes of the whole head.
-    pub(super) length: usize,
-}
-
-/// Where a field stands in a head: name and value.
-pub(super) type Place = (Range<usize>, Range<usize>);
-
-/// The places of a head's fields: most heads have fewer.
-pub(super) type Places = SmallVec<[Place; 32]>;
 
 fn parse(
     buffer: &mut BytesMut,

@@ -2,20 +2,19 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 
 use super::decode::Framing;
 use super::fields::{Fields, Kind, Place};
+pub use super::head::MOST_FIELDS;
+use super::head::Parsed;
 use super::tokens::whole_number;
 use super::usual;
 
 /// The most bytes of a head, and of the interim ones before it together.
 pub const MOST_HEAD: usize = 408 * 1024;
-/// The most fields of a head.
-pub const MOST_FIELDS: usize = 100;
 
 /// A response's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,17 +123,6 @@ impl HeadReader {
 
 fn is_interim(status: StatusCode) -> bool {
     status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
-}
-
-/// A head's parts, with names in lower case.
-#[derive(Debug)]
-pub(super) struct Parsed {
-    pub(super) version: Version,
-    pub(super) status: StatusCode,
-    /// Where the words behind the status stand, if they are not the usual ones.
-    pub(super) reason: Option<Range<usize>>,
-    pub(super) places: Vec<Place>,
-    pub(super) length: usize,
 }
 
 fn read(buffer: &mut BytesMut, asked: &Method) -> Result<Option<ResponseHead>, HeadFault> {

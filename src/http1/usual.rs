@@ -1,4 +1,4 @@
-//! Reads the heads of responses as nearly all of them are written, in one look at each byte.
+//! Reads heads as nearly all of them are written, in one look at each byte.
 //!
 //! What is unusual in any way, be it allowed, broken or not whole yet, is left to the parser that
 //! knows it all: nothing is taken here that it would not take, or would read otherwise.
@@ -8,8 +8,7 @@ use std::ops::Range;
 use http::{Method, StatusCode, Version};
 
 use super::fields::Place;
-use super::request::{self, Line};
-use super::response::{MOST_FIELDS, Parsed};
+use super::head::{Line, MOST_FIELDS, Parsed, Places};
 
 /// The space for fields: most heads have fewer.
 const FIELDS: usize = 16;
@@ -28,9 +27,9 @@ const NAME: [u8; 256] = {
     table
 };
 
-/// Reads a head that is whole and written as usual: the usual words behind the status, lines that
-/// end with CR LF, values with at most one space before them. Writes names in lower case, also where
-/// it finds something else in the end.
+/// Reads a response's head that is whole and written as usual: the usual words behind the status, lines
+/// that end with CR LF, values with at most one space before them. Writes names in lower case, also
+/// where it finds something else in the end.
 pub(super) fn read(head: &mut [u8]) -> Option<Parsed> {
     let (version, status, mut at) = status_line(head)?;
     let mut places = Vec::with_capacity(FIELDS);
@@ -68,7 +67,7 @@ const TARGET: [bool; 256] = {
 
 /// The same of a request's head: a method that many use, a target of the bytes that a URI has. The
 /// places of its fields are put into `places`.
-pub(super) fn read_request(head: &mut [u8], places: &mut request::Places) -> Option<Line> {
+pub(super) fn read_request(head: &mut [u8], places: &mut Places) -> Option<Line> {
     let (method, begin) = method(head)?;
     let length = head.get(begin..)?.iter().position(|byte| !TARGET[usize::from(*byte)])?;
     let target = begin..begin + length;
@@ -81,7 +80,7 @@ pub(super) fn read_request(head: &mut [u8], places: &mut request::Places) -> Opt
         return None;
     }
     while *head.get(at)? != b'\r' {
-        if places.len() == request::MOST_FIELDS {
+        if places.len() == MOST_FIELDS {
             return None;
         }
         let name = name(head, at)?;

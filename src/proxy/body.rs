@@ -12,7 +12,7 @@ use http::{Method, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::io::Phase;
+use super::phase::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::{NO_ROUTE, WorkerMetrics};

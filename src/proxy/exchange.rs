@@ -13,7 +13,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answer::Answer;
 use super::body::ResponseBody;
-use super::io::{ClientStream, Due, Phase, Socket};
+use super::io::{ClientStream, Socket};
+use super::phase::{Due, Phase};
 use super::tunnel::Switched;
 use super::{Connection, Exchange, Proxy};
 use crate::http1::encode::{Persistence, ResponseHead, Size};

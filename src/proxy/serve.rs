@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::exchange::{FAR, Served, exchange};
 use super::headers::forwarded::Peer;
-use super::io::{Phase, Socket, Times};
+use super::io::Socket;
+use super::phase::{Phase, Times};
 use super::{Connection, Proxy, tunnel};
 use crate::observe::events;
 use crate::plan::ServerSpec;

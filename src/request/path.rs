@@ -242,5 +242,4 @@ fn is_delimiter(byte: u8) -> bool {
 }
 
 #[cfg(test)]
-#[path = "path_tests.rs"]
 mod tests;

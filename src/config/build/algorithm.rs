@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::redisson;
 use super::window::{self, Align};
 use crate::config::file::{Section, Zero};
-use crate::config::problem::Problem;
 
 /// The algorithms by the figures that they have.
 pub(super) enum Family {
@@ -105,11 +104,10 @@ pub(super) fn refuse_limit(section: &mut Section<'_>, family: Option<&Family>) {
 
 fn refuse(section: &mut Section<'_>, field: &str) {
     if let Some(item) = section.take(field) {
-        item.cx.note(Problem::error(
-            item.span.clone(),
+        item.fault(
             format!("`{field}` belongs to `algorithm = \"concurrency\"`"),
             "remove it, or set that algorithm",
-        ));
+        );
     }
 }
 
@@ -128,11 +126,10 @@ impl Section<'_> {
     /// Notes that a field means nothing beside this algorithm, if it is there. Whether it is not.
     pub(super) fn refuse_for(&mut self, field: &str, algorithm: &str, why: &str) -> bool {
         let Some(item) = self.take(field) else { return true };
-        self.cx.note(Problem::error(
-            item.span,
+        item.fault(
             format!("`{field}` means nothing beside `algorithm = \"{algorithm}\"`"),
             format!("remove it: {why}"),
-        ));
+        );
         false
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::algorithm::{self, Algorithm};
-use super::figures::{self, Bursts};
+use super::cost::{self, Bursts};
+use super::figures;
 use super::server::network_item;
 use super::store::STORE_ERRORS;
 use super::{Named, answer, headers, key, name, named, overrides, redisson, settled, waiting};
@@ -81,7 +82,7 @@ fn one(
         .chain(candidate.as_ref().map(|(figures, span)| (figures::burst(figures), span.clone())))
         .collect();
     let own = figures.as_ref().and_then(figures::burst);
-    let cost = figures::cost(&mut section, family.as_ref(), &Bursts { own, overrides: &bursts });
+    let cost = cost::build(&mut section, family.as_ref(), &Bursts { own, overrides: &bursts });
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
     }

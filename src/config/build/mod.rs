@@ -3,12 +3,14 @@
 mod algorithm;
 mod answer;
 mod calendar;
+mod cost;
 mod figures;
 mod headers;
 mod key;
 mod limit;
 mod log;
 mod overrides;
+mod rate;
 mod redisson;
 mod route;
 mod sanity;

@@ -1,7 +1,7 @@
 //! `algorithm = "redisson"`: what a limit may say of a limiter that it shares with Java services.
 
-use super::figures::{RATE, problem};
 use super::limit::Inherited;
+use super::rate::{RATE, problem};
 use super::store::STORE_ERRORS;
 use crate::config::fields::MAX_TOKENS;
 use crate::config::file::{Item, Section};

@@ -70,11 +70,7 @@ fn listen(section: &mut Section<'_>) -> Vec<SocketAddr> {
     for item in items {
         let Some(address) = address(&item) else { continue };
         if address.port() != 0 && addresses.contains(&address) {
-            item.cx.note(Problem::error(
-                item.span.clone(),
-                format!("`listen` has {address} twice"),
-                "remove it",
-            ));
+            item.fault(format!("`listen` has {address} twice"), "remove it");
         }
         addresses.push(address);
     }

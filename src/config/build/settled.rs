@@ -1,7 +1,7 @@
 //! What is known of a request only when its response has come: `cost` by what that says, `count_when`.
 
 use super::algorithm::Family;
-use super::figures::{Bursts, check, header_name};
+use super::cost::{Bursts, check, header_name};
 use crate::config::fields::{COUNT_WHEN, MAX_TOKENS};
 use crate::config::file::{Item, Section};
 use crate::config::problem::Problem;

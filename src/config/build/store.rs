@@ -7,7 +7,6 @@ use redis::IntoConnectionInfo;
 use super::server::to_usize;
 use crate::config::fields::MAX_KEYS;
 use crate::config::file::{Item, Section, Zero};
-use crate::config::problem::Problem;
 use crate::plan::{OnStoreError, StoreLocation, StoreSpec};
 
 /// The spellings of what becomes of a request whose limit cannot ask its store.
@@ -59,11 +58,7 @@ fn location(item: &Item<'_>) -> Option<StoreLocation> {
             Some(StoreLocation::Redis(url.to_owned()))
         }
         "rediss" | "valkeys" | "redis-sentinel" | "redis-cluster" => {
-            item.cx.note(Problem::error(
-                item.span.clone(),
-                format!("a store at `{scheme}:` is not supported yet"),
-                URL,
-            ));
+            item.fault(format!("a store at `{scheme}:` is not supported yet"), URL);
             None
         }
         // The usual reason: a generated password with characters that mean something in a URL.

@@ -128,11 +128,10 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
     match server_address(&text.text) {
         Ok(address) => Some(address),
         Err(UrlError::Later(scheme)) => {
-            item.cx.note(Problem::error(
-                item.span.clone(),
+            item.fault(
                 format!("a server at `{scheme}:` is not supported yet"),
                 "expected `http://HOST:PORT`",
-            ));
+            );
             None
         }
         Err(UrlError::Wrong { near }) => {

@@ -2,7 +2,7 @@
 
 use super::calendar::Zone;
 use crate::config::file::{Item, Section};
-use crate::config::problem::{Problem, Span, nearest};
+use crate::config::problem::{Span, nearest};
 
 /// When fixed windows begin.
 pub(super) enum Align {
@@ -37,8 +37,7 @@ pub(super) fn align(section: &mut Section<'_>) -> Option<Align> {
     match align.unwrap_or(Some(Written::FirstRequest))? {
         Written::FirstRequest => {
             if let Some(item) = zone {
-                misplaced(
-                    &item,
+                item.fault(
                     "`timezone` says nothing about windows that open at a key's first request",
                     "remove it, or add `align = \"clock\"`",
                 );
@@ -70,9 +69,8 @@ fn find(item: &Item<'_>) -> Option<Zone> {
 pub(super) fn refuse(section: &mut Section<'_>) {
     for name in ["align", "timezone"] {
         if let Some(item) = section.take(name) {
-            misplaced(
-                &item,
-                &format!("only fixed windows have `{name}`"),
+            item.fault(
+                format!("only fixed windows have `{name}`"),
                 "remove it, or take `algorithm = \"fixed-window\"`",
             );
         }
@@ -82,21 +80,15 @@ pub(super) fn refuse(section: &mut Section<'_>) {
 /// `burst` beside an algorithm that counts in windows, which `what` names.
 pub(super) fn refuse_size(section: &mut Section<'_>, what: &str) {
     if let Some(item) = section.take("burst") {
-        misplaced(
-            &item,
-            &format!("{what} has no `burst`"),
+        item.fault(
+            format!("{what} has no `burst`"),
             "remove it: all of the rate's count may come at once",
         );
     }
     if let Some(item) = section.take("queue") {
-        misplaced(
-            &item,
-            &format!("{what} has no `queue`"),
+        item.fault(
+            format!("{what} has no `queue`"),
             "expected `wait` to hold requests, or `algorithm = \"leaky-bucket\"`",
         );
     }
-}
-
-fn misplaced(item: &Item<'_>, title: &str, expected: &str) {
-    item.cx.note(Problem::error(item.span.clone(), title, expected));
 }

@@ -6,6 +6,8 @@ pub mod leaky_bucket;
 pub mod redisson;
 pub mod sliding_log;
 pub mod sliding_window;
+#[cfg(test)]
+mod testing;
 pub mod token_bucket;
 
 use std::fmt;

@@ -307,5 +307,4 @@ impl Leaf {
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;

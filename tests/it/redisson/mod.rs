@@ -1,7 +1,9 @@
 //! A limiter that a proxy shares with services that use Redisson.
 
+mod figures;
 mod java;
 mod proxies;
+mod requests;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -9,11 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::limit::Mode;
+use tidegate::limit::algorithm::Algorithm;
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
-use tidegate::limit::algorithm::{Algorithm, Difference};
 use tidegate::limit::decide::Ask;
-use tidegate::limit::decision::{Outcome, Verdict};
+use tidegate::limit::decision::Outcome;
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
@@ -22,7 +23,7 @@ use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSp
 use tidegate::store::{Answer, BucketAsk, Shared, Store, Told, Unavailable};
 
 use self::java::Java;
-use crate::support::limits::{ask as bucket_ask, limit};
+use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -304,265 +305,6 @@ async fn a_large_set_is_repaired_too() {
         tries += 1;
         assert!(tries < 10_000, "never repaired");
     }
-}
-
-#[tokio::test]
-async fn a_rate_that_java_sets_counts_from_the_next_request_on() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(2, HOUR_MS);
-    let spec = limiter("orders");
-    assert_eq!(bench.take(&spec, 2).await, Ok(0));
-    java.set_rate(5, HOUR_MS);
-    assert_eq!(bench.take(&spec, 1).await, Ok(4), "it forgets what was used");
-    // An update that keeps what was used.
-    bench.server.run::<()>(&["HSET", "orders", "rate", "3"]);
-    assert_eq!(bench.take(&spec, 1).await, Ok(1));
-    bench.server.run::<()>(&["HSET", "orders", "rate", "1"]);
-    assert!(bench.take(&spec, 1).await.is_err());
-    assert_eq!(
-        bench.value("orders"),
-        Some(-1),
-        "one more than there is, and Java counts on from there"
-    );
-    assert_eq!(java.try_acquire(1), None);
-}
-
-#[tokio::test]
-async fn with_a_rate_figures_are_set_only_where_there_are_none() {
-    let bench = Bench::start();
-    let params = |rate: &str| Params::new(Some(rate.parse().unwrap()), Sharing::Overall).unwrap();
-    let (spec, none) = (limiter("orders"), Key::empty());
-    bench.store.peek(&ask_with(&spec, &none, 1, params("7/10m")), now()).await.unwrap();
-    assert!(bench.keys().is_empty(), "a look writes nothing");
-    bench.decide(&[ask_with(&spec, &none, 1, params("7/10m"))]).await;
-    bench.decide(&[ask_with(&spec, &none, 1, params("9/s"))]).await;
-    let mut hash: Vec<(String, String)> = bench.server.run(&["HGETALL", "orders"]);
-    hash.sort();
-    let hash: Vec<_> = hash.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    assert_eq!(
-        hash,
-        [("interval", "600000"), ("keepAliveTime", "0"), ("rate", "7"), ("type", "0")]
-    );
-    assert_eq!(bench.value("orders"), Some(5));
-}
-
-#[tokio::test]
-async fn keys_expire_as_redissons_do() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(10, 1_000);
-    let spec = limiter("orders");
-    let ttl = |key: &str| bench.server.run::<i64>(&["PTTL", key]);
-    let all = ["orders", "{orders}:value", "{orders}:permits"];
-    // `expire`: value and permits end with the hash.
-    bench.server.run::<()>(&["PEXPIRE", "orders", "500000"]);
-    bench.take(&spec, 1).await.unwrap();
-    for key in all {
-        assert!((450_000..=500_000).contains(&ttl(key)), "{key}: {}", ttl(key));
-    }
-    // `keepAliveTime`: each use begins it anew, a refused one too.
-    bench.server.run::<()>(&["HSET", "orders", "keepAliveTime", "900000"]);
-    assert!(bench.take(&spec, 11).await.is_err());
-    for key in all {
-        assert!((850_000..=900_000).contains(&ttl(key)), "{key}: {}", ttl(key));
-    }
-}
-
-#[tokio::test]
-async fn per_client_each_process_has_its_own_permits() {
-    let bench = Bench::start();
-    let other = store(&bench.server);
-    let (spec, none) = (limiter("orders"), Key::empty());
-    let params = Params::new(Some("2/h".parse().unwrap()), Sharing::PerClient).unwrap();
-    let ask = ask_with(&spec, &none, 1, params);
-    for (store, left) in [(&bench.store, 1), (&bench.store, 0), (&other, 1)] {
-        let answer = store.decide(&[ask], now()).await.unwrap();
-        assert_eq!(answer.decisions[0].unwrap().remaining, left);
-    }
-    assert_eq!(bench.server.run::<String>(&["HGET", "orders", "type"]), "1");
-    let keys = bench.keys();
-    assert_eq!(keys.len(), 5, "{keys:?}");
-    for begin in ["{orders}:value:", "{orders}:permits:"] {
-        let ids: Vec<_> = keys.iter().filter_map(|key| key.strip_prefix(begin)).collect();
-        assert_eq!(ids.len(), 2, "{keys:?}");
-        assert!(ids.iter().all(|id| id.len() == 36), "{ids:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_limiter_of_a_key_is_called_by_its_values() {
-    let bench = Bench::start();
-    let mut spec = limiter("orders");
-    spec.key.sources = limit("shared").key.sources;
-    let key = Key::of([Some(&b"a|b%"[..])]);
-    let mut java = Java::new(&bench.server, "orders:a|b%");
-    java.try_set_rate(3, HOUR_MS);
-    let answer = bench.decide(&[ask(&spec, &key, 1)]).await;
-    assert_eq!(answer.verdict, Verdict::PASS);
-    assert_eq!(java.try_acquire(1), Some(1));
-}
-
-#[tokio::test]
-async fn nothing_is_taken_where_another_limit_refuses() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(10, HOUR_MS);
-    let (shared, bucket) = (limiter("orders"), limit("bucket"));
-    let mut node = limit("node");
-    node.scope = tidegate::limit::Scope::Node;
-    let key = Key::of([Some(&b"x"[..])]);
-    let asks = [bucket_ask(&node, &key, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
-    let remaining = |answer: &Answer| -> Vec<u64> {
-        answer.decisions.iter().map(|decision| decision.unwrap().remaining).collect()
-    };
-    for expected in [[8, 8, 1], [7, 6, 0]] {
-        let answer = bench.decide(&asks).await;
-        assert_eq!((answer.verdict, remaining(&answer)), (Verdict::PASS, expected.to_vec()));
-    }
-    let refused = bench.decide(&asks).await;
-    assert!(matches!(refused.verdict, Verdict::Refuse { by: 2, .. }));
-    assert_eq!(remaining(&refused), [7, 6, 0], "what there is once it is given back");
-    let patience = crate::support::now() + crate::support::PATIENCE;
-    while bench.value("orders") != Some(6) || bench.entries("orders").len() != 2 {
-        assert!(crate::support::now() < patience, "never given back");
-        tokio::task::yield_now().await;
-    }
-    // And the other way round: the limiter refuses.
-    assert_eq!(java.try_acquire(6), Some(0));
-    let fresh = Key::of([Some(&b"y"[..])]);
-    let asks =
-        [bucket_ask(&node, &fresh, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &fresh, 2)];
-    let refused = bench.decide(&asks).await;
-    assert!(matches!(refused.verdict, Verdict::Refuse { by: 1, .. }));
-    assert_eq!(remaining(&refused), [9, 0, 2]);
-    for (limit, expected) in [(&asks[0], 9), (&asks[2], 2)] {
-        assert_eq!(bench.store.peek(limit, now()).await.unwrap().remaining, expected);
-    }
-}
-
-#[tokio::test]
-async fn a_request_that_leaves_gives_back_what_it_took() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(10, HOUR_MS);
-    let (shared, bucket) = (limiter("orders"), limit("bucket"));
-    let key = Key::of([Some(&b"x"[..])]);
-    // A limit that is decided first, so that the connection is there.
-    bench.take(&shared, 1).await.unwrap();
-    let asks = [ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
-    let mut entries = 1;
-    let patience = crate::support::now() + crate::support::PATIENCE;
-    {
-        let leaving = bench.store.decide(&asks, now());
-        tokio::pin!(leaving);
-        // Until its entry is there it has asked nobody else.
-        while entries < 2 {
-            tokio::select! {
-                biased;
-                _ = &mut leaving => break,
-                () = tokio::task::yield_now() => entries = bench.entries("orders").len(),
-            }
-            assert!(crate::support::now() < patience, "never asked");
-        }
-    }
-    while bench.entries("orders").len() > 1 && entries == 2 {
-        assert!(crate::support::now() < patience, "never given back");
-        tokio::task::yield_now().await;
-    }
-}
-
-#[tokio::test]
-async fn a_shadow_takes_where_it_allows_and_never_refuses() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(1, HOUR_MS);
-    let mut shadow = limiter("orders");
-    shadow.mode = Mode::Shadow;
-    let (bucket, key) = (limit("bucket"), Key::of([Some(&b"x"[..])]));
-    for (remaining, outcome) in [(9, true), (8, false)] {
-        let asks = [ask(&shadow, &key, 1), bucket_ask(&bucket, &key, 10)];
-        let answer = bench.decide(&asks).await;
-        assert_eq!(answer.verdict, Verdict::PASS);
-        assert_eq!(answer.decisions[1].unwrap().remaining, remaining);
-        assert_eq!(answer.decisions[0].unwrap().outcome.passes(), outcome);
-    }
-}
-
-#[tokio::test]
-async fn what_a_request_used_more_or_less_is_settled() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(10, HOUR_MS);
-    let (spec, none) = (limiter("orders"), Key::empty());
-    let now_ms = java.redis_ms();
-    java.try_acquire_at(4, now_ms - 60_000);
-    let settle = async |used| bench.store.settle(&ask(&spec, &none, 1), used, now()).await.unwrap();
-    settle(Difference::More(8)).await;
-    assert_eq!(bench.value("orders"), Some(-2));
-    settle(Difference::Less(5)).await;
-    assert_eq!(bench.value("orders"), Some(3));
-    let taken: Vec<_> = bench.entries("orders").iter().map(|(member, _)| permits(member)).collect();
-    assert_eq!(taken, [7], "the oldest go first");
-    settle(Difference::Less(100)).await;
-    assert_eq!((bench.value("orders"), bench.entries("orders").len()), (Some(10), 0));
-}
-
-#[tokio::test]
-async fn whatever_a_request_used_its_entry_can_be_read() {
-    let bench = Bench::start();
-    Java::new(&bench.server, "orders").try_set_rate(10, HOUR_MS);
-    let (spec, none) = (limiter("orders"), Key::empty());
-    let used = Difference::More(u64::MAX);
-    bench.store.settle(&ask(&spec, &none, 1), used, now()).await.unwrap();
-    let entries = bench.entries("orders");
-    assert_eq!((entries.len(), permits(&entries[0].0)), (1, u32::MAX.into()));
-    assert_eq!(bench.value("orders"), Some(10 - i64::from(u32::MAX)));
-}
-
-#[tokio::test]
-async fn what_is_not_a_limiter_is_that_limits_error_alone() {
-    for (name, set_up) in [
-        ("not configured", &[][..]),
-        ("another type", &["SET", "orders", "x"][..]),
-        ("half a configuration", &["HSET", "orders", "rate", "5"][..]),
-        ("nonsense", &["HSET", "orders", "rate", "x", "interval", "1", "type", "0"][..]),
-    ] {
-        let bench = Bench::start();
-        if !set_up.is_empty() {
-            bench.server.run::<redis::Value>(set_up);
-        }
-        let mut spec = limiter("orders");
-        let (bucket, key) = (limit("bucket"), Key::of([Some(&b"x"[..])]));
-        for _ in 0..10 {
-            let asks = [bucket_ask(&bucket, &key, 10), ask(&spec, &key, 1)];
-            assert_eq!(bench.try_decide(&asks).await, Err(Unavailable { by: 1 }), "{name}");
-        }
-        spec.on_store_error = OnStoreError::Allow;
-        let asks = [bucket_ask(&bucket, &key, 10), ask(&spec, &key, 1)];
-        let answer = bench.decide(&asks).await;
-        assert_eq!((answer.verdict, answer.decisions[1]), (Verdict::PASS, None), "{name}");
-        assert_eq!(answer.decisions[0].unwrap().remaining, 9, "{name}: the others go on, in Redis");
-    }
-}
-
-#[tokio::test]
-async fn one_limiter_alone_is_one_call() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(1_000, HOUR_MS);
-    let calls = || {
-        let stats: String = bench.server.run(&["INFO", "commandstats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        line.unwrap().split(',').next().unwrap().parse::<u64>().unwrap()
-    };
-    bench.take(&limiter("orders"), 1).await.unwrap();
-    let before = calls();
-    for _ in 0..50 {
-        bench.take(&limiter("orders"), 1).await.unwrap();
-    }
-    let calls = calls() - before;
-    assert!((50..55).contains(&calls), "{calls} calls for 50 requests");
 }
 
 /// Every entry that is added to a limiter's set, as a server's monitor tells it: score and permits.

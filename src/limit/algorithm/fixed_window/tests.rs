@@ -1,19 +1,18 @@
 use super::windows::{Schedule, Unit};
 use super::*;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::testing::{
+    SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
+};
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, Interval};
 use proptest::prelude::*;
 
-const SECOND: u64 = 1_000_000;
 const HOUR: u64 = 3_600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 
 /// The noon of some day, and no multiple of an hour since 1970.
 const NOON: u64 = 19_675 * DAY + 12 * HOUR + 17 * SECOND;
-
-fn at(micros: u64) -> Timestamp {
-    Timestamp::from_micros(micros).unwrap()
-}
 
 fn interval(micros: u64) -> Interval {
     Interval::from_micros(micros).unwrap()
@@ -59,15 +58,6 @@ fn take(params: &Params, state: &mut Option<State>, cost: u64, now: u64) -> u64 
     let step = ask(params, *state, cost, Patience::ENDLESS, now);
     *state = after(&step, *state);
     micros(step.decision.outcome).expect("an endless patience")
-}
-
-fn micros(outcome: Outcome) -> Option<u64> {
-    let wait = match outcome {
-        Outcome::Allow => Duration::ZERO,
-        Outcome::Delay(wait) => wait,
-        Outcome::Reject { retry_after } => retry_after?,
-    };
-    Some(u64::try_from(wait.as_micros()).unwrap())
 }
 
 fn any_params() -> impl Strategy<Value = Params> {
@@ -269,19 +259,8 @@ proptest! {
     ) {
         let cost = cost.min(figures.count.get());
         let now = state.start.as_micros() + later - back.min(later);
-        let step = ask(&figures, Some(state), cost, Patience::NONE, now);
-        let state = after(&step, Some(state));
-        let Outcome::Reject { .. } = step.decision.outcome else { return Ok(()) };
-        let wait = micros(step.decision.outcome).unwrap();
-        let passes = |wait: u64| {
-            ask(&figures, state, cost, Patience::NONE, now + wait).decision.outcome == Outcome::Allow
-        };
-        prop_assert!(passes(wait));
-        prop_assert!(!passes(wait - 1));
-        let held = ask(&figures, state, cost, Patience::of(Duration::from_micros(wait)), now);
-        prop_assert_eq!(held.decision.outcome, Outcome::Delay(Duration::from_micros(wait)));
-        let short = Patience::of(Duration::from_micros(wait - 1));
-        prop_assert!(!ask(&figures, state, cost, short, now).decision.outcome.passes());
+        let (algorithm, state) = (Algorithm::FixedWindow(figures), AnyState::FixedWindow(state));
+        a_promised_wait_is_exact(algorithm, state, cost, at(now))?;
     }
 
     #[test]
@@ -305,12 +284,11 @@ proptest! {
         (figures, state) in any_state(),
         back in 1..NOON - 4 * DAY,
     ) {
-        let now = state.start.as_micros() - back;
-        let before = ask(&figures, Some(state), 1, Patience::NONE, state.start.as_micros());
-        let step = ask(&figures, Some(state), 1, Patience::NONE, now);
-        prop_assert!(step.untouched <= before.untouched);
+        let now = at(state.start.as_micros() - back);
+        let bucket = (Algorithm::FixedWindow(figures), AnyState::FixedWindow(state));
+        let step = a_step_back_gives_nothing(bucket.0, bucket.1, state.start, now)?;
         let kept = after(&step, Some(state)).unwrap();
-        prop_assert!(kept.start.micros_since(at(now)) <= STALE);
+        prop_assert!(kept.start.micros_since(now) <= STALE);
     }
 
     #[test]

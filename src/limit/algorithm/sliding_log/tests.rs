@@ -1,15 +1,10 @@
 use super::*;
+use crate::limit::algorithm::testing::{SECOND, at};
 use crate::limit::patience::Patience;
 use proptest::prelude::*;
 
-const SECOND: u64 = 1_000_000;
-
 fn params(count: u64, interval: u64) -> Params {
     Params::new(Rate::new(count, interval).unwrap()).unwrap()
-}
-
-fn at(micros: u64) -> Timestamp {
-    Timestamp::from_micros(micros).unwrap()
 }
 
 fn want(cost: u64, patience: u64) -> Want {

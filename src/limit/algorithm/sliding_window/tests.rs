@@ -1,18 +1,17 @@
 use super::*;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::testing::{
+    SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
+};
 use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use proptest::prelude::*;
 
-const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 86_400 * SECOND;
 
 /// The begin of a window of any whole number of seconds up to a day.
 const MIDNIGHT: u64 = 19_675 * DAY;
-
-fn at(micros: u64) -> Timestamp {
-    Timestamp::from_micros(micros).unwrap()
-}
 
 fn params(count: u64, micros: u64) -> Params {
     Params::new(Burst::new(count).unwrap(), Interval::from_micros(micros).unwrap())
@@ -31,15 +30,6 @@ fn own(state: AnyState) -> State {
         AnyState::SlidingWindow(state) => state,
         other => panic!("another algorithm's: {other:?}"),
     }
-}
-
-fn micros(outcome: Outcome) -> Option<u64> {
-    let wait = match outcome {
-        Outcome::Allow => Duration::ZERO,
-        Outcome::Delay(wait) => wait,
-        Outcome::Reject { retry_after } => retry_after?,
-    };
-    Some(u64::try_from(wait.as_micros()).unwrap())
 }
 
 fn counted(previous: u64, current: u64, next: u64) -> Option<State> {
@@ -224,20 +214,8 @@ proptest! {
         let cost = cost.min(figures.count.get());
         let later = figures.interval.as_micros() * later / 1_000;
         let now = state.start.as_micros() + later - back;
-        let step = ask(&figures, Some(state), cost, Patience::NONE, now);
-        let state = after(&step, Some(state));
-        let Outcome::Reject { .. } = step.decision.outcome else { return Ok(()) };
-        let wait = micros(step.decision.outcome).unwrap();
-        let passes = |wait: u64| {
-            ask(&figures, state, cost, Patience::NONE, now + wait).decision.outcome == Outcome::Allow
-        };
-        prop_assert!(passes(wait));
-        prop_assert!(!passes(wait - 1));
-        let held = ask(&figures, state, cost, Patience::of(Duration::from_micros(wait)), now);
-        let expected = Outcome::Delay(Duration::from_micros(wait));
-        prop_assert!(held.decision.outcome == expected || held.taken.is_none());
-        let short = Patience::of(Duration::from_micros(wait - 1));
-        prop_assert!(!ask(&figures, state, cost, short, now).decision.outcome.passes());
+        let (algorithm, state) = (Algorithm::SlidingWindow(figures), AnyState::SlidingWindow(state));
+        a_promised_wait_is_exact(algorithm, state, cost, at(now))?;
     }
 
     #[test]
@@ -261,12 +239,11 @@ proptest! {
         (figures, state) in any_state(),
         back in 1..MIDNIGHT,
     ) {
-        let now = state.start.as_micros() - back;
-        let before = ask(&figures, Some(state), 1, Patience::NONE, state.start.as_micros());
-        let step = ask(&figures, Some(state), 1, Patience::NONE, now);
-        prop_assert!(step.untouched <= before.untouched);
+        let now = at(state.start.as_micros() - back);
+        let bucket = (Algorithm::SlidingWindow(figures), AnyState::SlidingWindow(state));
+        let step = a_step_back_gives_nothing(bucket.0, bucket.1, state.start, now)?;
         let kept = after(&step, Some(state)).unwrap();
-        prop_assert!(kept.start.micros_since(at(now)) <= STALE);
+        prop_assert!(kept.start.micros_since(now) <= STALE);
     }
 
     #[test]

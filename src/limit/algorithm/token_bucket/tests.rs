@@ -1,17 +1,16 @@
 use super::*;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::testing::{
+    SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at,
+};
 use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use proptest::prelude::*;
 
-const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
 fn params(count: u64, interval: u64, burst: u64) -> Params {
     Params { rate: Rate::new(count, interval).unwrap(), burst: Burst::new(burst).unwrap() }
-}
-
-fn at(micros: u64) -> Timestamp {
-    Timestamp::from_micros(micros).unwrap()
 }
 
 fn cost(tokens: u64) -> Cost {
@@ -219,18 +218,8 @@ proptest! {
     ) {
         let tokens = tokens.min(figures.burst.get());
         let now = at(state.at.as_micros().saturating_add_signed(off));
-        let step = decide(&figures, Some(state), want(cost(tokens)), now);
-        if step.decision.outcome == Outcome::Allow {
-            return Ok(());
-        }
-        let state = bucket(&step).or(Some(state));
-        let wait = wait(&step).unwrap();
-        prop_assert!(wait > 0);
-        let then = now.plus_micros(wait);
-        if then < Timestamp::MAX {
-            prop_assert!(passes(&figures, state, tokens, then));
-            prop_assert!(!passes(&figures, state, tokens, now.plus_micros(wait - 1)));
-        }
+        let (algorithm, state) = (Algorithm::TokenBucket(figures), AnyState::TokenBucket(state));
+        a_promised_wait_is_exact(algorithm, state, tokens, now)?;
     }
 
     #[test]
@@ -260,9 +249,8 @@ proptest! {
         back in 1_u64..(1 << 52),
     ) {
         let now = at(state.at.as_micros() - back);
-        let before = decide(&figures, Some(state), want(Cost::ONE), state.at);
-        let step = decide(&figures, Some(state), want(Cost::ONE), now);
-        prop_assert!(step.untouched <= before.untouched);
+        let bucket = (Algorithm::TokenBucket(figures), AnyState::TokenBucket(state));
+        let step = a_step_back_gives_nothing(bucket.0, bucket.1, state.at, now)?;
         let kept = step.kept.map_or(state, own);
         prop_assert!(kept.at.micros_since(now) <= STALE);
         let to_fill = time_to_gain(&figures, state.missing, state.rest);

@@ -1,50 +1,7 @@
-//! Upstreams, limits and routes: what happens to a request.
+//! `[limits.NAME]` and what stands in it.
 
 use super::Fallback::{Required, Value, Words};
-use super::{
-    Kind, MAX_RETRIES, MAX_TOKENS, MAX_WAITING, REJECT, STORE_ERRORS, Shape, TEXT_LIST, field,
-};
-
-/// `[upstreams.NAME]`.
-pub(in crate::config) static UPSTREAM: Shape = Shape {
-    title: "[upstreams.NAME]",
-    fields: &[
-        field(
-            "servers",
-            Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(&UPSTREAM_SERVER)])),
-            Required,
-            "`http://` URLs without a path",
-        ),
-        field(
-            "balance",
-            Kind::Word(&["least-requests", "round-robin"]),
-            Value("\"least-requests\""),
-            "how a request's server is chosen",
-        ),
-        field(
-            "connect_timeout",
-            Kind::Duration,
-            Value("\"2s\""),
-            "to connect to one server; 504 past it, after trying the others",
-        ),
-        field("response_timeout", Kind::Duration, Value("\"30s\""), "to the response's head; 504"),
-        field("idle_timeout", Kind::Duration, Value("\"60s\""), "between two reads of a body"),
-        field(
-            "retries",
-            Kind::Whole { min: 0, max: MAX_RETRIES },
-            Value("1"),
-            "further tries where nothing was sent, or where a second try is safe",
-        ),
-    ],
-    later: &["max_requests", "queue_timeout", "health", "tls", "hash_key"],
-};
-
-/// One of an upstream's `servers`, written as a table.
-pub(in crate::config) static UPSTREAM_SERVER: Shape = Shape {
-    title: "a server",
-    fields: &[field("url", Kind::Text, Required, "`http://HOST:PORT`")],
-    later: &["weight"],
-};
+use super::{Kind, MAX_TOKENS, MAX_WAITING, REJECT, STORE_ERRORS, Shape, TEXT_LIST, field};
 
 /// `[limits.NAME]`.
 pub(in crate::config) static LIMIT: Shape = Shape {
@@ -325,81 +282,6 @@ pub(in crate::config) static OVERRIDE: Shape = Shape {
             Words("required for `concurrency`"),
             "as in the limit",
         ),
-    ],
-    later: &[],
-};
-
-/// `[[routes]]`.
-pub(in crate::config) static ROUTE: Shape = Shape {
-    title: "[[routes]]",
-    fields: &[
-        field(
-            "name",
-            Kind::Text,
-            Words("the path, with methods and host where that repeats"),
-            "unique; stands in keys, logs and metrics",
-        ),
-        field(
-            "path",
-            Kind::Text,
-            Required,
-            "`/users/{id}`, `/static/{*rest}`; the most specific wins",
-        ),
-        field("methods", TEXT_LIST, Words("any"), "one of these"),
-        field("host", Kind::Text, Words("any"), "`www.example.com`, or `*.example.com`"),
-        field("headers", Kind::Texts, Words("any"), "each of these with this value"),
-        field("upstream", Kind::Text, Words("required, or `respond`"), "where its requests go"),
-        field(
-            "respond",
-            Kind::Table(&RESPOND),
-            Words("none"),
-            "an answer from this file, in place of an upstream",
-        ),
-        field(
-            "limits",
-            TEXT_LIST,
-            Value("[]"),
-            "names of limits; all of them are decided together",
-        ),
-        field(
-            "rewrite",
-            Kind::Text,
-            Words("none"),
-            "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`",
-        ),
-        field(
-            "request_headers",
-            Kind::Table(&HEADERS),
-            Words("none"),
-            "changes to what goes upstream",
-        ),
-        field(
-            "response_headers",
-            Kind::Table(&HEADERS),
-            Words("none"),
-            "changes to what goes to the client",
-        ),
-    ],
-    later: &[],
-};
-
-/// A route's `respond`.
-pub(in crate::config) static RESPOND: Shape = Shape {
-    title: "respond",
-    fields: &[
-        field("status", Kind::Whole { min: 200, max: 599 }, Value("200"), "the answer's status"),
-        field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
-    ],
-    later: &[],
-};
-
-/// A route's `request_headers` and `response_headers`.
-pub(in crate::config) static HEADERS: Shape = Shape {
-    title: "header changes",
-    fields: &[
-        field("set", Kind::Texts, Words("none"), "in place of what is there"),
-        field("add", Kind::Texts, Words("none"), "beside what is there"),
-        field("remove", TEXT_LIST, Value("[]"), "taken out"),
     ],
     later: &[],
 };

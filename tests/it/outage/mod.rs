@@ -1,15 +1,16 @@
 //! Redis out of reach, in every way that can be made to happen.
 
+mod limits;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::limit::decision::{Outcome, Verdict};
+use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
-use tidegate::limit::{Mode, Scope};
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
 use tidegate::store::{Answer, BucketAsk, Shared, Store, Unavailable};
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
@@ -107,14 +108,6 @@ impl Bench {
 
 fn now() -> Timestamp {
     Timestamp::from_micros(1_700_000_000_000_000).unwrap()
-}
-
-fn with(name: &str, on_store_error: OnStoreError) -> LimitSpec {
-    LimitSpec { on_store_error, ..limit(name) }
-}
-
-fn node(name: &str) -> LimitSpec {
-    LimitSpec { scope: Scope::Node, ..limit(name) }
 }
 
 /// The log lines of a test's thread, which is all of its runtime.
@@ -278,101 +271,6 @@ async fn a_connection_that_the_server_closes_is_made_again() {
         bench.until_redis_decides().await;
     }
     assert_eq!(bench.log.text(), "", "nothing a user waits for");
-}
-
-#[tokio::test]
-async fn local_buckets_live_on_between_outages() {
-    let mut server = RedisServer::start();
-    let bench = Bench::on(&server.url());
-    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
-    for left in [9, 8] {
-        server.kill();
-        bench.until_redis_is(false).await;
-        assert_eq!(bench.left(ask(&spec, &key, 10)).await, left);
-        server.restart();
-        bench.until_redis_decides().await;
-    }
-}
-
-#[tokio::test]
-async fn each_limit_follows_its_own_word() {
-    let bench = Bench::on(&RedisServer::absent().url());
-    bench.until_redis_is(false).await;
-    let (local, key) = (with("local", OnStoreError::Local), key("192.0.2.1"));
-    let allow = with("allow", OnStoreError::Allow);
-    let reject = with("reject", OnStoreError::Reject);
-    let mut shadow = with("shadow", OnStoreError::Reject);
-    shadow.mode = Mode::Shadow;
-
-    let asks = [ask(&allow, &key, 1), ask(&local, &key, 2), ask(&shadow, &key, 1)];
-    for left in [1, 0] {
-        let answer = bench.decide(&asks).await.unwrap();
-        assert_eq!(answer.verdict, Verdict::PASS);
-        assert_eq!((answer.decisions[0], answer.decisions[2]), (None, None));
-        assert_eq!(answer.decisions[1].unwrap().remaining, left);
-    }
-    let answer = bench.decide(&asks).await.unwrap();
-    assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));
-
-    let other = crate::support::limits::key("192.0.2.2");
-    let asks = [ask(&local, &other, 2), ask(&reject, &other, 2)];
-    assert_eq!(bench.decide(&asks).await, Err(Unavailable { by: 1 }));
-    assert_eq!(bench.left(asks[0]).await, 1, "nothing was taken by the one that failed");
-}
-
-#[tokio::test]
-async fn a_node_limit_gives_back_what_redis_refuses() {
-    let server = RedisServer::start();
-    let bench = Bench::on(&server.url());
-    bench.until_redis_decides().await;
-    let (node, cluster, key) = (node("node"), limit("cluster"), key("192.0.2.1"));
-    let asks = [ask(&node, &key, 10), ask(&cluster, &key, 1)];
-    let answer = bench.decide(&asks).await.unwrap();
-    assert_eq!(answer.verdict, Verdict::PASS);
-    for _ in 0..3 {
-        let answer = bench.decide(&asks).await.unwrap();
-        assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));
-        assert_eq!(answer.decisions[0].unwrap().remaining, 9);
-    }
-    assert_eq!(bench.store.peek(&asks[0], now()).await.unwrap().remaining, 9);
-    let keys: Vec<String> = server.run(&["KEYS", "*:node"]);
-    assert!(keys.is_empty(), "a node's bucket stays in the process");
-}
-
-#[tokio::test]
-async fn redis_gives_nothing_where_a_node_limit_refuses() {
-    let server = RedisServer::start();
-    let bench = Bench::on(&server.url());
-    bench.until_redis_decides().await;
-    let (node, cluster, key) = (node("node"), limit("cluster"), key("192.0.2.1"));
-    let asks = [ask(&cluster, &key, 3), ask(&node, &key, 1)];
-    bench.decide(&asks).await.unwrap();
-    for _ in 0..3 {
-        let answer = bench.decide(&asks).await.unwrap();
-        assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));
-        let cluster = answer.decisions[0].unwrap();
-        assert_eq!((cluster.outcome, cluster.remaining), (Outcome::Allow, 2));
-    }
-}
-
-#[tokio::test]
-async fn a_client_that_leaves_leaves_its_tokens_in_the_process() {
-    let server = RedisServer::start();
-    let bench = Bench::on(&server.url());
-    bench.until_redis_decides().await;
-    server.pause();
-    let (node, cluster, key) = (node("node"), limit("cluster"), key("192.0.2.1"));
-    let asks = [ask(&node, &key, 10), ask(&cluster, &key, 10)];
-    let left = || bench.store.peek(&asks[0], now());
-    {
-        let mut request = std::pin::pin!(bench.store.decide(&asks, now()));
-        let first_poll = std::future::poll_fn(|context| {
-            std::task::Poll::Ready(request.as_mut().poll(context).is_ready())
-        });
-        assert!(!first_poll.await, "it waits for Redis");
-        assert_eq!(left().await.unwrap().remaining, 9);
-    }
-    assert_eq!(left().await.unwrap().remaining, 10);
 }
 
 #[tokio::test]

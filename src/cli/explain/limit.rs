@@ -1,0 +1,169 @@
+//! What a limit means for a request.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Text;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::key::Key;
+use crate::limit::patience::Patience;
+use crate::limit::time::Timestamp;
+use crate::limit::{Mode, Scope};
+use crate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan, StoreLocation, Terms};
+use crate::request::key::{Keyed, View};
+use crate::store::{BucketName, LimiterKeys, limiter_name};
+use crate::throttle::{self, Refused};
+
+/// Whether the limit counts this request, by which figures and in which bucket.
+pub(super) fn describe_limit(
+    plan: &Plan,
+    spec: &LimitSpec,
+    view: &View<'_>,
+    now: Timestamp,
+    text: &mut Text,
+) {
+    let name = &spec.name;
+    if spec.exempt.covers(view) {
+        return text.line("limit", format_args!("{name} does not apply: the request is exempt"));
+    }
+    // What a limit in shadow cannot count, it lets pass.
+    let refused = |error: &dyn fmt::Display| match spec.mode {
+        Mode::Enforce => format!("{name} refuses it with 400: {error}"),
+        Mode::Shadow | Mode::Candidate => format!("{name} (shadow) does not count it: {error}"),
+    };
+    let key = match spec.key.key(view) {
+        Ok(Keyed::Key(key)) => key,
+        Ok(Keyed::Skip) => {
+            let why = "does not apply: a part of its key is missing, and `missing` is \"skip\"";
+            return text.line("limit", format_args!("{name} {why}"));
+        }
+        Err(error) => return text.line("limit", refused(&error)),
+    };
+    let cost = match throttle::cost(&spec.cost, view.headers) {
+        Ok(cost) => cost,
+        Err(Refused::Cost { header, max }) => {
+            let error = format!("header `{header}` must hold one whole number from 1 to {max}");
+            return text.line("limit", refused(&error));
+        }
+        Err(_) => return text.line("limit", refused(&"its cost cannot be told")),
+    };
+    let overridden = spec.overrides.find(&key);
+    let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
+    let source = if overridden.is_some() { ", an override for this key" } else { "" };
+    let figures = overridden.unwrap_or(&spec.figures);
+    let algorithm = match figures.at(now) {
+        Terms::Unlimited => {
+            text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
+            return describe_candidate(plan, spec, &key, (now, text));
+        }
+        Terms::Nothing => {
+            text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
+            return describe_candidate(plan, spec, &key, (now, text));
+        }
+        Terms::Limited(algorithm) => algorithm,
+    };
+    match figures {
+        Figures::Calendar(quota) => {
+            text.line("limit", format_args!("{name}{shadow}: {quota}{source}"));
+        }
+        _ => text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}")),
+    }
+    if cost.get() > algorithm.capacity() {
+        text.more(format_args!("costs {cost}, which never passes"));
+    } else if let CostSpec::Response { source, max, .. } = &spec.cost {
+        let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
+        text.more(format_args!(
+            "takes {cost} before, and in the end what {source} says, up to {most}"
+        ));
+    } else if cost.get() > 1 {
+        text.more(format_args!("costs {cost}"));
+    }
+    describe_wait(spec, text);
+    if let Some(when) = &spec.count_when {
+        text.more(format_args!("given back unless the response's status is {when}"));
+    }
+    describe_key(plan, spec, &key, text);
+    describe_bucket(plan, spec, &key, &algorithm, text);
+    describe_candidate(plan, spec, &key, (now, text));
+}
+
+fn describe_wait(spec: &LimitSpec, text: &mut Text) {
+    let most = spec.max_waiting;
+    match (spec.mode, spec.wait) {
+        (_, Patience::NONE) => {}
+        (Mode::Shadow | Mode::Candidate, _) => text.more("nobody is held for it"),
+        (Mode::Enforce, Patience::ENDLESS) => {
+            text.more(format_args!("holds requests until their turn comes, {most} at once"));
+        }
+        (Mode::Enforce, wait) => {
+            let wait = Duration::from_micros(wait.as_micros());
+            text.more(format_args!("holds requests for up to {wait:?}, {most} at once"));
+        }
+    }
+}
+
+/// The figures that are tried in place of the limit's own: an override's stay.
+fn describe_candidate(
+    plan: &Plan,
+    spec: &LimitSpec,
+    key: &Key,
+    (now, text): (Timestamp, &mut Text),
+) {
+    let overridden = spec.overrides.find(key).is_some();
+    let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };
+    match candidate.figures.at(now) {
+        Terms::Limited(algorithm) => {
+            match &candidate.figures {
+                Figures::Calendar(quota) => text.more(format_args!("tries {quota} in shadow")),
+                _ => text.more(format_args!("tries {algorithm} in shadow")),
+            }
+            describe_bucket(plan, candidate, key, &algorithm, text);
+        }
+        Terms::Unlimited => text.more("tries unlimited in shadow"),
+        Terms::Nothing => text.more("tries in shadow to let nothing pass"),
+    }
+}
+
+fn describe_bucket(
+    plan: &Plan,
+    spec: &LimitSpec,
+    key: &Key,
+    algorithm: &Algorithm,
+    text: &mut Text,
+) {
+    if let Some(begin) = &spec.limiter {
+        let key = Some(key).filter(|_| !spec.key.sources.is_empty());
+        return describe_limiter(&limiter_name(begin, key), text);
+    }
+    let name = BucketName { prefix: &plan.store.prefix, spec, key };
+    match (&plan.store.location, spec.scope) {
+        (StoreLocation::Redis(_), Scope::Cluster) => {
+            text.more(format_args!("in Redis as {}", name.text(algorithm, plan.log.keys)));
+        }
+        (StoreLocation::Redis(_), Scope::Node) => text.more("in each process by itself"),
+        (StoreLocation::Memory, _) => {}
+    }
+}
+
+fn describe_limiter(name: &[u8], text: &mut Text) {
+    let keys = LimiterKeys::new(name, "CLIENT");
+    let [name, value, permits] =
+        [&keys.hash, &keys.value, &keys.permits].map(|key| String::from_utf8_lossy(key));
+    text.more(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
+}
+
+fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Text) {
+    let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
+    if sources.is_empty() {
+        return text.more("one bucket for all requests");
+    }
+    let (shown, hashed) = match plan.log.keys {
+        KeyDisplay::Hashed if spec.key.has_secrets() => (spec.key.hashed(key), " (hashed)"),
+        KeyDisplay::Hashed | KeyDisplay::Plain => (key.clone(), ""),
+    };
+    text.more(format_args!("counted by {}: {shown}{hashed}", sources.join(" and ")));
+    let mut parts = spec.key.sources.iter().zip(key.values());
+    if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {
+        text.more(format_args!("without {source} it shares that bucket with all such requests"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Which route a request has, and why it has that one.
+
+use http::Method;
+
+use super::Text;
+use crate::plan::{Action, Plan, RouteSpec};
+use crate::request::path::NormalPath;
+use crate::request::route::{HostPattern, Match, NoRoute};
+
+/// That no route has it, though these have its path and host.
+pub(super) fn describe_none(
+    plan: &Plan,
+    method: &Method,
+    none: &NoRoute,
+    others: &[usize],
+    text: &mut Text,
+) {
+    let names = others.iter().map(|place| plan.routes[*place].name.to_string());
+    let names = names.collect::<Vec<_>>().join(", ");
+    match none {
+        NoRoute::NotFound if names.is_empty() => {
+            text.line("route", "none has this path and host");
+            text.line("answer", "404");
+        }
+        NoRoute::NotFound => {
+            text.line("route", format_args!("none: the headers do not fit {names}"));
+            text.line("answer", "404");
+        }
+        NoRoute::MethodNotAllowed(allowed) => {
+            let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
+            let allowed = allowed.join(", ");
+            text.line("route", format_args!("none for {method}: {names} has {allowed}"));
+            text.line("answer", format_args!("405 with allow: {allowed}"));
+        }
+    }
+}
+
+/// Where its requests go.
+pub(super) fn describe_route(
+    plan: &Plan,
+    route: &RouteSpec,
+    path: &NormalPath<'_>,
+    text: &mut Text,
+) {
+    text.line("route", &route.name);
+    match &route.action {
+        Action::Respond { status, .. } => {
+            text.line(
+                "answer",
+                format_args!("{} from the file, if the limits allow", status.as_u16()),
+            );
+        }
+        Action::Forward { upstream, rewrite } => {
+            let upstream = &plan.upstreams[*upstream];
+            let servers: Vec<_> = upstream.servers.iter().map(|server| &*server.url).collect();
+            text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
+            if let Some(rewrite) = rewrite {
+                text.more(format_args!("gets {}", rewrite.apply(path)));
+            }
+        }
+    }
+}
+
+/// Why it is this route and none of the others with a path and host that fit.
+pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Text) {
+    let route = &plan.routes[found.route];
+    let pattern = route.pattern.as_str();
+    let params: Vec<_> = route
+        .pattern
+        .params()
+        .filter_map(|name| Some(format!("{name} = {}", found.params.value(name)?)))
+        .collect();
+    let with =
+        if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
+    text.line("why", format_args!("path {pattern} fits{with}"));
+    for condition in conditions(route) {
+        text.more(format_args!("{condition} too"));
+    }
+    let place = candidates.iter().position(|place| *place == found.route).unwrap_or_default();
+    for (rank, other) in candidates.iter().enumerate() {
+        let other = &plan.routes[*other];
+        match rank.cmp(&place) {
+            std::cmp::Ordering::Less => {
+                let conditions = conditions(other).join(" and ");
+                text.more(format_args!("{} is tried before, and wants {conditions}", other.name));
+            }
+            std::cmp::Ordering::Equal => {}
+            std::cmp::Ordering::Greater => {
+                text.more(format_args!("{} has such a path too, and is less specific", other.name));
+            }
+        }
+    }
+}
+
+fn conditions(route: &RouteSpec) -> Vec<String> {
+    let mut all = Vec::new();
+    let conditions = &route.conditions;
+    if !conditions.methods.is_empty() {
+        let methods: Vec<_> = conditions.methods.iter().map(Method::as_str).collect();
+        all.push(format!("methods {}", methods.join(", ")));
+    }
+    match &conditions.host {
+        Some(HostPattern::Exact(host)) => all.push(format!("host {host}")),
+        Some(HostPattern::Below(end)) => all.push(format!("host *{end}")),
+        None => {}
+    }
+    if !conditions.headers.is_empty() {
+        let names: Vec<_> = conditions.headers.iter().map(|(name, _)| name.as_str()).collect();
+        all.push(format!("headers {}", names.join(", ")));
+    }
+    all
+}

@@ -1,0 +1,45 @@
+//! `[upstreams.NAME]` and what stands in it.
+
+use super::Fallback::{Required, Value};
+use super::{Kind, MAX_RETRIES, Shape, field};
+
+/// `[upstreams.NAME]`.
+pub(in crate::config) static UPSTREAM: Shape = Shape {
+    title: "[upstreams.NAME]",
+    fields: &[
+        field(
+            "servers",
+            Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(&UPSTREAM_SERVER)])),
+            Required,
+            "`http://` URLs without a path",
+        ),
+        field(
+            "balance",
+            Kind::Word(&["least-requests", "round-robin"]),
+            Value("\"least-requests\""),
+            "how a request's server is chosen",
+        ),
+        field(
+            "connect_timeout",
+            Kind::Duration,
+            Value("\"2s\""),
+            "to connect to one server; 504 past it, after trying the others",
+        ),
+        field("response_timeout", Kind::Duration, Value("\"30s\""), "to the response's head; 504"),
+        field("idle_timeout", Kind::Duration, Value("\"60s\""), "between two reads of a body"),
+        field(
+            "retries",
+            Kind::Whole { min: 0, max: MAX_RETRIES },
+            Value("1"),
+            "further tries where nothing was sent, or where a second try is safe",
+        ),
+    ],
+    later: &["max_requests", "queue_timeout", "health", "tls", "hash_key"],
+};
+
+/// One of an upstream's `servers`, written as a table.
+pub(in crate::config) static UPSTREAM_SERVER: Shape = Shape {
+    title: "a server",
+    fields: &[field("url", Kind::Text, Required, "`http://HOST:PORT`")],
+    later: &["weight"],
+};

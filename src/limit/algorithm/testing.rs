@@ -1,0 +1,79 @@
+//! What must hold for every algorithm with a bucket of its own, and words that their tests share.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseError, TestCaseResult};
+
+use super::{Algorithm, State, Step, Want};
+use crate::limit::decision::Outcome;
+use crate::limit::patience::Patience;
+use crate::limit::rate::Cost;
+use crate::limit::time::Timestamp;
+
+pub(super) const SECOND: u64 = 1_000_000;
+
+pub(super) fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+/// After how many microseconds a request goes, or may come again; `None` where it never may.
+pub(super) fn micros(outcome: Outcome) -> Option<u64> {
+    let wait = match outcome {
+        Outcome::Allow => Duration::ZERO,
+        Outcome::Delay(wait) => wait,
+        Outcome::Reject { retry_after } => retry_after?,
+    };
+    Some(u64::try_from(wait.as_micros()).unwrap())
+}
+
+fn ask(algorithm: &Algorithm, state: Option<State>, cost: u64, now: Timestamp) -> Step {
+    let cost = Cost::new(cost).unwrap();
+    algorithm.decide(state, Want { cost, patience: Patience::NONE }, now)
+}
+
+/// Who is refused passes after the time that was told and not a microsecond sooner, and is held by
+/// the one that has this patience.
+pub(super) fn a_promised_wait_is_exact(
+    algorithm: Algorithm,
+    state: State,
+    cost: u64,
+    now: Timestamp,
+) -> TestCaseResult {
+    let step = ask(&algorithm, Some(state), cost, now);
+    let Outcome::Reject { retry_after } = step.decision.outcome else { return Ok(()) };
+    let state = step.taken.or(step.kept).unwrap_or(state);
+    let wait = micros(step.decision.outcome).unwrap();
+    prop_assert!(wait > 0);
+    if now.plus_micros(wait) == Timestamp::MAX {
+        return Ok(());
+    }
+    let after = |wait| ask(&algorithm, Some(state), cost, now.plus_micros(wait)).decision.outcome;
+    prop_assert_eq!(after(wait), Outcome::Allow);
+    prop_assert_ne!(after(wait - 1), Outcome::Allow);
+    let cost = Cost::new(cost).unwrap();
+    let held = |wait| {
+        let patience = Patience::of(Duration::from_micros(wait));
+        algorithm.decide(Some(state), Want { cost, patience }, now)
+    };
+    let patient = held(wait);
+    // A sliding window reserves no further ahead than its next window.
+    let too_far = matches!(algorithm, Algorithm::SlidingWindow(_)) && patient.taken.is_none();
+    let delay = retry_after.map(Outcome::Delay);
+    prop_assert!(too_far || Some(patient.decision.outcome) == delay, "{patient:?}");
+    prop_assert!(!held(wait - 1).decision.outcome.passes());
+    Ok(())
+}
+
+/// A clock that steps back from `then` to `now` credits nothing. What is done then.
+pub(super) fn a_step_back_gives_nothing(
+    algorithm: Algorithm,
+    state: State,
+    then: Timestamp,
+    now: Timestamp,
+) -> Result<Step, TestCaseError> {
+    let before = ask(&algorithm, Some(state), 1, then);
+    let step = ask(&algorithm, Some(state), 1, now);
+    prop_assert!(step.untouched <= before.untouched);
+    Ok(step)
+}

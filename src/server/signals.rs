@@ -1,0 +1,48 @@
+//! What the process is told by signals.
+
+use std::io::{self, IsTerminal as _};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a signal means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    End,
+    Reload,
+}
+
+/// SIGTERM or SIGINT to end, SIGHUP to read the configuration again, unless the terminal is gone.
+pub(super) struct Signals {
+    /// Whether the log goes to a terminal. When that is closed a SIGHUP says so, and nobody is left
+    /// to read or to end the process.
+    on_terminal: bool,
+    terminate: Signal,
+    interrupt: Signal,
+    reload: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            on_terminal: io::stdout().is_terminal(),
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            reload: signal(SignalKind::hangup())?,
+        })
+    }
+
+    pub(super) async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.reload.recv() => {
+                let closed = self.on_terminal && !io::stdout().is_terminal();
+                if closed { Told::End } else { Told::Reload }
+            }
+        }
+    }
+
+    pub(super) async fn end(&mut self) {
+        while self.next().await != Told::End {}
+    }
+}

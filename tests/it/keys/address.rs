@@ -1,0 +1,120 @@
+//! The client's address, as its connection and trusted proxies say it.
+
+use super::check_headers;
+
+const TRUSTED: &str = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]";
+
+#[test]
+fn by_address_as_trusted_proxies_say_it() {
+    let from = |addresses| [("x-forwarded-for", addresses)];
+    check_headers(
+        TRUSTED,
+        "key = [\"ip\"]",
+        &[
+            (&from("203.0.113.1"), 200),
+            (&from("203.0.113.1"), 429),
+            (&from("203.0.113.2"), 200),
+            // What stands left of the first stranger, the client itself may have written.
+            (&from("6.6.6.6, 203.0.113.1"), 429),
+            (&from("6.6.6.7,203.0.113.1 , 10.1.2.3,127.0.0.9"), 429),
+            (&from("203.0.113.1:4711"), 429),
+            // Several lines are one list.
+            (&[("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "203.0.113.1")], 429),
+            (&from("::ffff:203.0.113.1"), 429),
+            (&from("[::ffff:203.0.113.1]:80"), 429),
+            // IPv6 clients count by their network.
+            (&from("2001:db8::1"), 200),
+            (&from("2001:db8::ffff:1"), 429),
+            (&from("2001:db8:0:1::1"), 200),
+            // What is unreadable ends the trust: the client is the proxy in front of it.
+            (&from("203.0.113.77, junk"), 200),
+            (&from("203.0.113.78, junk"), 429),
+            (&[], 429),
+            (&from("203.0.113.79, , 10.0.0.7"), 200),
+            (&from("203.0.113.80, unknown, 10.0.0.7"), 429),
+        ],
+    );
+}
+
+#[test]
+fn by_address_whatever_other_headers_say() {
+    let forged: [(&str, &str); 5] = [
+        ("forwarded", "for=6.6.6.6"),
+        ("x-real-ip", "6.6.6.6"),
+        ("x-client-ip", "6.6.6.6"),
+        ("cf-connecting-ip", "6.6.6.6"),
+        ("true-client-ip", "6.6.6.6"),
+    ];
+    let mut steps: Vec<(Vec<(&str, &str)>, u16)> =
+        vec![(vec![("x-forwarded-for", "203.0.113.1")], 200)];
+    steps.extend(forged.map(|forged| (vec![("x-forwarded-for", "203.0.113.1"), forged], 429)));
+    let steps: Vec<_> = steps.iter().map(|(headers, status)| (&headers[..], *status)).collect();
+    check_headers(TRUSTED, "key = [\"ip\"]", &steps);
+}
+
+#[test]
+fn a_stranger_is_not_believed() {
+    check_headers(
+        "trusted_proxies = [\"10.0.0.0/8\"]",
+        "key = [\"ip\"]",
+        &[
+            (&[("x-forwarded-for", "203.0.113.1")], 200),
+            (&[("x-forwarded-for", "203.0.113.2")], 429),
+            (&[("x-forwarded-for", "10.0.0.1")], 429),
+            (&[], 429),
+        ],
+    );
+}
+
+#[test]
+fn by_address_in_forwarded() {
+    let server = format!("{TRUSTED}\nclient_ip_header = \"forwarded\"");
+    let from = |value| [("forwarded", value)];
+    check_headers(
+        &server,
+        "key = [\"ip\"]",
+        &[
+            (&from("for=203.0.113.1;proto=https;by=10.0.0.1"), 200),
+            (&from("For=\"203.0.113.1:4711\""), 429),
+            (&from("for=6.6.6.6, for=203.0.113.1, for=10.0.0.2"), 429),
+            (&from("for=\"[2001:db8::1]:4711\""), 200),
+            (&from("for=\"[2001:db8::2]\""), 429),
+            (&from("for=203.0.113.9, for=_hidden"), 200),
+            (&from("for=203.0.113.8, for=unknown"), 429),
+            (&[("x-forwarded-for", "203.0.113.50")], 429),
+        ],
+    );
+}
+
+#[test]
+fn by_address_in_a_header_of_one() {
+    let server = format!("{TRUSTED}\nclient_ip_header = \"cf-connecting-ip\"");
+    let from = |value| [("cf-connecting-ip", value)];
+    check_headers(
+        &server,
+        "key = [\"ip\"]",
+        &[
+            (&from("203.0.113.1"), 200),
+            (&from("203.0.113.1"), 429),
+            (&[("x-forwarded-for", "203.0.113.9"), ("cf-connecting-ip", "203.0.113.1")], 429),
+            // Two are none.
+            (&[("cf-connecting-ip", "203.0.113.3"), ("cf-connecting-ip", "203.0.113.4")], 200),
+            (&[("x-forwarded-for", "203.0.113.9")], 429),
+        ],
+    );
+}
+
+#[test]
+fn the_ipv6_prefix_is_the_operators() {
+    let server = format!("{TRUSTED}\nipv6_prefix = 48");
+    let from = |value| [("x-forwarded-for", value)];
+    check_headers(
+        &server,
+        "key = [\"ip\"]",
+        &[
+            (&from("2001:db8:1:1::1"), 200),
+            (&from("2001:db8:1:2::1"), 429),
+            (&from("2001:db8:2:1::1"), 200),
+        ],
+    );
+}
