@@ -49,9 +49,29 @@ impl Asked {
     }
 }
 
-/// The pure functions, and what they are to remember: as Redis keeps it.
+/// How a state is remembered: where its figures change meanwhile, or a clock steps back, it makes a
+/// difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// In few bytes.
+    #[default]
+    AsInRedis,
+    AsItIs,
+}
+
+impl Kept {
+    fn state(self, state: State, algorithm: &Algorithm) -> State {
+        match self {
+            Self::AsInRedis => kept(state, algorithm),
+            Self::AsItIs => state,
+        }
+    }
+}
+
+/// The pure functions, and what they are to remember.
 #[derive(Default)]
 pub(crate) struct Pure {
+    kept: Kept,
     buckets: HashMap<String, Bucket>,
     requests: Vec<Vec<Asked>>,
 }
@@ -88,12 +108,16 @@ impl Bucket {
                 let lease = u64::try_from(params.lease().as_micros()).unwrap();
                 self.slots.push((request, now.as_micros() + lease));
             }
-            (algorithm, state) => self.state = Some(kept(state, algorithm)),
+            (_, state) => self.state = Some(state),
         }
     }
 }
 
 impl Pure {
+    pub(crate) fn new(kept: Kept) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
     /// What is said to each ask; nothing to what is no request.
     pub(crate) fn play(&mut self, event: &Event) -> Vec<Decision> {
         let now = event.now;
@@ -106,7 +130,9 @@ impl Pure {
                 let number = self.requests.len();
                 for (asked, write) in asked.iter().zip(decided.writes) {
                     if let Some(state) = write {
-                        self.bucket(asked).write(&asked.ask.algorithm, state, (number, now));
+                        let algorithm = &asked.ask.algorithm;
+                        let state = self.kept.state(state, algorithm);
+                        self.bucket(asked).write(algorithm, state, (number, now));
                     }
                 }
                 self.requests.push(asked.clone());
@@ -120,7 +146,7 @@ impl Pure {
                 Vec::new()
             }
             What::Settle { request, place, used } => {
-                let asked = self.requests[*request][*place];
+                let (asked, kept) = (self.requests[*request][*place], self.kept);
                 let bucket = self.bucket(&asked);
                 match asked.ask.algorithm {
                     Algorithm::SlidingLog(params) => {
@@ -128,7 +154,7 @@ impl Pure {
                     }
                     algorithm => {
                         let settled = algorithm.settle(bucket.state, *used, now);
-                        bucket.state = settled.map(|state| kept(state, &algorithm));
+                        bucket.state = settled.map(|state| kept.state(state, &algorithm));
                     }
                 }
                 Vec::new()
