@@ -75,13 +75,19 @@ fn case(row: &Row) -> Case {
     let quota = (algorithm.capacity(), algorithm.window_seconds());
     assert_eq!(quota, row.quota, "{}", row.name);
 
-    let mut requests = 0;
+    // How many requests there were, and the last that passed.
+    let (mut requests, mut last) = (0, 0);
     let lines = row.lines.lines().map(str::trim).map(|text| {
         let (happens, said) = text.split_once(':').unwrap_or((text, ""));
+        let said = said.split(',').map(str::trim).filter(|said| !said.is_empty());
+        let said: Vec<_> = said.map(decision).collect();
         let words: Vec<_> = happens.split_whitespace().collect();
         let now = begin.plus(duration(words[0]));
         let what = match words[1..] {
             ["take", cost, ref now_or_not @ ..] => {
+                if said.iter().all(|decision| decision.outcome.passes()) {
+                    last = requests;
+                }
                 requests += 1;
                 let cost = Cost::new(number(cost)).unwrap();
                 What::Request(asks(&specs, cost, now_or_not.is_empty(), now))
@@ -95,12 +101,11 @@ fn case(row: &Row) -> Case {
                     "less" => Difference::Less(number(tokens)),
                     _ => panic!("{text}"),
                 };
-                What::Settle { request: requests - 1, place: 0, used }
+                What::Settle { request: last, place: 0, used }
             }
             _ => panic!("{text}"),
         };
-        let said = said.split(',').map(str::trim).filter(|said| !said.is_empty());
-        Line { text, event: Event { now, what }, said: said.map(decision).collect() }
+        Line { text, event: Event { now, what }, said }
     });
     let lines = lines.collect();
     Case { name: row.name, specs, lines }

@@ -93,17 +93,14 @@ pub(super) const ROWS: &[Row] = &[
          0s take 5: no 150m 0
          0s take 6: never 0",
     ),
-    // A full bucket takes nothing back.
     row(
         "token bucket: what is given back can be taken again",
         &["rate = '1/h'\nburst = 2"],
         (2, Some(7_200)),
-        "0s take 1: go 1
-         0s take 1: go 0
+        "0s take 2: go 0
          0s take 1: no 1h 0
-         0s used 1 less
-         0s take 1: go 0
          0s used 2 less
+         0s take 1: go 1
          0s used 1 less
          0s take 2: go 0",
     ),

@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
          0s used 1 less
          0s take 1 now: no 20m 0",
     ),
-    // Of five an hour there are 1, 3, 4, 3, 4, 9, 5 and 4 when the lines have happened.
+    // Of five an hour there are 1, 3, 4, 3, 5, 4, 5 and 9 when the lines have happened.
     row(
         "sliding log: what was used more or less, at one moment",
         &["algorithm = 'sliding-log'\nrate = '5/h'"],
@@ -81,13 +81,11 @@ pub(super) const ROWS: &[Row] = &[
          0s used 2 more
          0s take 1: go 1
          0s used 1 less
-         0s take 1: go 1
-         0s used 5 more
-         0s take 1: no 1h 0
-         0s used 4 less
-         0s take 1: no 1h 0
+         0s take 2: go 0
          0s used 1 less
-         0s take 1: go 0",
+         0s take 1: go 0
+         0s used 4 more
+         0s take 1: no 1h 0",
     ),
     row(
         "concurrency: slots, free when a response ends",
