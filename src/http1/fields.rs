@@ -164,18 +164,18 @@ impl Fields {
         Self { head, put_in: Vec::new(), places }
     }
 
-    /// None, but with the memory of these.
-    pub fn cleared(mut self) -> Self {
+    /// Leaves none, but their memory.
+    pub fn clear(&mut self) {
         self.head = Bytes::new();
         self.put_in.clear();
         self.places.clear();
-        self
     }
 
     /// The same, which puts fields in where `other` has put its own. To be called before any is.
-    pub fn with_space_of(mut self, other: Self) -> Self {
+    pub fn with_space_of(mut self, mut other: Self) -> Self {
         if self.put_in.is_empty() {
-            self.put_in = other.cleared().put_in;
+            other.clear();
+            self.put_in = other.put_in;
         }
         self
     }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Mode;
-use super::algorithm::{Algorithm, State, Want};
+use super::algorithm::{Algorithm, State, Step, Want};
 use super::decision::{Decision, Outcome, Verdict};
 use super::patience::Patience;
 use super::rate::Cost;
@@ -114,6 +114,22 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided
         writes.push(if takes { step.taken.or(step.kept) } else { step.kept });
     }
     Decided { decisions, writes, verdict }
+}
+
+/// What [`decide`] says to one ask alone, as most requests are: its decision, the state to write and
+/// the verdict.
+pub fn decide_one(
+    ask: &Ask,
+    state: Option<State>,
+    now: Timestamp,
+) -> (Decision, Option<State>, Verdict) {
+    let Step { decision, untouched, taken, kept } = ask.algorithm.decide(state, ask.want(), now);
+    let enforcing = (ask.mode == Mode::Enforce).then_some((0, decision.outcome));
+    let verdict = Verdict::over(enforcing);
+    match verdict.passes() {
+        true => (decision, taken.or(kept), verdict),
+        false => (Decision { remaining: untouched, ..decision }, kept, verdict),
+    }
 }
 
 #[cfg(test)]
@@ -231,6 +247,22 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn one_ask_is_told_what_it_would_be_among_several(
+            (ask, state) in any_ask(),
+            off in -3_000_000_i64..3_000_000,
+        ) {
+            let now = at((10 * HOUR).saturating_add_signed(off));
+            for mode in [Mode::Enforce, Mode::Shadow, Mode::Candidate] {
+                let ask = Ask { mode, ..ask };
+                let all = decide(&[ask], &[state], now);
+                let (decision, write, verdict) = decide_one(&ask, state, now);
+                prop_assert_eq!(all.decisions.as_slice(), [decision]);
+                prop_assert_eq!(all.writes.as_slice(), [write]);
+                prop_assert_eq!(all.verdict, verdict);
+            }
+        }
+
         #[test]
         fn the_wait_for_all_together_is_exact(
             asked in prop::collection::vec(any_ask(), 1..5),

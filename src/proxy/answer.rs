@@ -1,6 +1,7 @@
 //! What a client is answered, and the one place that turns a refusal into an answer.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -12,7 +13,7 @@ use super::refusal::Refusal;
 use crate::http1::fields::{Fields, Kind};
 use crate::http1::response::Reason;
 use crate::plan::{AnswerBody, AnswerSpec};
-use crate::throttle::{Refused, Refusing};
+use crate::throttle::{Quota, Refused, violated};
 use crate::upstream::UpstreamError;
 use crate::upstream::body::BodyFault;
 
@@ -31,8 +32,8 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 const QUOTA_EXCEEDED_TITLE: &str =
     "Request cannot be satisfied as assigned quota has been exceeded";
 
-/// An answer on its way to a client.
-#[derive(Debug)]
+/// An answer on its way to a client. A connection has one, which each request fills anew.
+#[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     /// Words for it other than the usual ones.
@@ -43,14 +44,18 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// An answer of our own, without fields.
-    pub(super) fn new(status: StatusCode, body: ResponseBody) -> Self {
-        Self { status, reason: None, fields: Fields::default(), body: Some(body) }
+    /// The beginning of an answer of our own, without fields.
+    pub(super) fn begin(&mut self, status: StatusCode, body: impl Into<Bytes>) {
+        self.clear();
+        self.status = status;
+        self.body = Some(ResponseBody::whole(body));
     }
 
-    /// The same, with the memory for its fields.
-    fn with_space(status: StatusCode, body: ResponseBody, fields: Fields) -> Self {
-        Self { status, reason: None, fields, body: Some(body) }
+    /// Leaves nothing but the memory for fields.
+    pub(super) fn clear(&mut self) {
+        self.reason = None;
+        self.fields.clear();
+        self.body = None;
     }
 
     /// The connection ends with it.
@@ -64,30 +69,35 @@ impl Answer {
     }
 }
 
-/// Answers a request that was refused. `default` is the file's answer to a throttled client, `space`
-/// holds no fields but their memory.
-pub(super) fn respond(
-    refusal: &Refusal,
-    asked: Protocol,
-    default: &AnswerSpec,
-    space: Fields,
-) -> Answer {
-    let mut answer = match refusal {
-        Refusal::Limits(Refused::Throttled(refusing)) => throttled(refusing, asked, default, space),
-        Refusal::Method(allowed) => not_allowed(allowed),
+/// What is known of a request that was refused.
+pub(super) struct Asked<'r> {
+    pub(super) protocol: Protocol,
+    /// What its limits said.
+    pub(super) quotas: &'r [Quota<'r>],
+    /// The file's answer to a throttled client.
+    pub(super) default: &'r AnswerSpec,
+}
+
+/// Answers a request that was refused.
+pub(super) fn respond(answer: &mut Answer, refusal: &Refusal<'_>, asked: &Asked<'_>) {
+    match refusal {
+        Refusal::Limits(Refused::Throttled { retry_after, answer: spec }) => {
+            let refusing = Refusing { quotas: asked.quotas, retry_after: *retry_after };
+            throttled(answer, spec, &refusing, asked);
+        }
+        Refusal::Method(allowed) => not_allowed(answer, allowed),
         _ => {
             let (status, detail) = explain(refusal);
-            problem(status, &detail)
+            problem(answer, status, &detail);
         }
-    };
+    }
     if refusal.closes() {
         answer.close();
     }
-    answer
 }
 
 /// Status and words of a refusal. What broke behind this proxy stands in its log, not here.
-fn explain(refusal: &Refusal) -> (StatusCode, String) {
+fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
     let bad = |why: &dyn Display| (StatusCode::BAD_REQUEST, why.to_string());
     match refusal {
         Refusal::Host(error) => bad(error),
@@ -125,7 +135,7 @@ fn explain(refusal: &Refusal) -> (StatusCode, String) {
     }
 }
 
-fn problem(status: StatusCode, detail: &str) -> Answer {
+fn problem(answer: &mut Answer, status: StatusCode, detail: &str) {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = format!(
         r#"{{"type":"about:blank","title":{},"status":{},"detail":{}}}"#,
@@ -133,60 +143,53 @@ fn problem(status: StatusCode, detail: &str) -> Answer {
         status.as_u16(),
         quoted(detail)
     );
-    let mut answer = Answer::new(status, ResponseBody::whole(body));
+    answer.begin(status, body);
     answer.fields.append(&CONTENT_TYPE, &PROBLEM_JSON);
-    answer
 }
 
 /// 405 with the methods that a route is there for.
-fn not_allowed(allowed: &[Method]) -> Answer {
+fn not_allowed(answer: &mut Answer, allowed: &[Method]) {
     let (status, detail) = (StatusCode::METHOD_NOT_ALLOWED, "no route for this method");
-    let mut answer = problem(status, detail);
+    problem(answer, status, detail);
     let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
     if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
         answer.fields.append(&ALLOW, &value);
     }
-    answer
+}
+
+/// What the limits that refuse say together.
+struct Refusing<'r> {
+    quotas: &'r [Quota<'r>],
+    retry_after: Option<Duration>,
 }
 
 /// The answer to a throttled client: plain HTTP or gRPC, with the same fields.
-fn throttled(
-    refusing: &Refusing,
-    asked: Protocol,
-    default: &AnswerSpec,
-    mut space: Fields,
-) -> Answer {
-    let spec = &*refusing.answer;
-    let fields = &mut space;
-    let (status, body) = match (asked, &spec.body) {
-        (Protocol::Grpc, _) => {
-            fields.append(&CONTENT_TYPE, &GRPC);
-            fields.append(&GRPC_STATUS, &GRPC_EXHAUSTED);
-            fields.append(&GRPC_MESSAGE, &HeaderValue::from_static("rate limit exceeded"));
-            (StatusCode::OK, Bytes::new())
-        }
+fn throttled(answer: &mut Answer, spec: &AnswerSpec, refusing: &Refusing<'_>, asked: &Asked<'_>) {
+    let (status, kind, body) = match (asked.protocol, &spec.body) {
+        (Protocol::Grpc, _) => (StatusCode::OK, Some(GRPC), Bytes::new()),
         (Protocol::Http, AnswerBody::Problem) => {
-            fields.append(&CONTENT_TYPE, &PROBLEM_JSON);
-            (spec.status, quota_exceeded(spec.status, refusing).into())
+            (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, refusing).into())
         }
-        (Protocol::Http, AnswerBody::Text) => {
-            fields.append(&CONTENT_TYPE, &TEXT);
-            (spec.status, say(refusing).into())
-        }
-        (Protocol::Http, AnswerBody::Empty) => (spec.status, Bytes::new()),
-        (Protocol::Http, AnswerBody::Custom(body)) => {
-            fields.append(&CONTENT_TYPE, &TEXT);
-            (spec.status, body.clone())
-        }
+        (Protocol::Http, AnswerBody::Text) => (spec.status, Some(TEXT), say(refusing).into()),
+        (Protocol::Http, AnswerBody::Empty) => (spec.status, None, Bytes::new()),
+        (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(TEXT), body.clone()),
     };
+    answer.begin(status, body);
+    let fields = &mut answer.fields;
+    if let Some(kind) = kind {
+        fields.append(&CONTENT_TYPE, &kind);
+    }
+    if asked.protocol == Protocol::Grpc {
+        fields.append(&GRPC_STATUS, &GRPC_EXHAUSTED);
+        fields.append(&GRPC_MESSAGE, &HeaderValue::from_static("rate limit exceeded"));
+    }
     if let (true, Some(wait)) = (spec.retry_after, refusing.retry_after) {
         quotas::write_retry_after(fields, wait);
     }
-    quotas::write_quotas(fields, &refusing.quotas, default, refusing.retry_after);
-    Answer::with_space(status, ResponseBody::whole(body), space)
+    quotas::write_quotas(fields, refusing.quotas, asked.default, refusing.retry_after);
 }
 
-fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {
+fn quota_exceeded(status: StatusCode, refusing: &Refusing<'_>) -> String {
     const NEVER: &str = r#","detail":"no such request will ever be let through""#;
     let detail = if refusing.retry_after.is_some() { "" } else { NEVER };
     // Piece by piece, because a crowd that is rejected must cost little, and the formatting
@@ -201,14 +204,14 @@ fn quota_exceeded(status: StatusCode, refusing: &Refusing) -> String {
         detail,
         r#","violated-policies":["#,
     ];
-    let names = refusing.violated().map(|name| name.as_str().len() + 3).sum::<usize>();
+    let names = violated(refusing.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
     // Exactly its length, so that it becomes the body's bytes as it is.
     let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() + names.max(1) - 1 + 2;
     let mut body = String::with_capacity(length);
     for piece in pieces {
         body.push_str(piece);
     }
-    for (place, name) in refusing.violated().enumerate() {
+    for (place, name) in violated(refusing.quotas).enumerate() {
         body.push_str(if place == 0 { "\"" } else { ",\"" });
         body.push_str(name.as_str());
         body.push('"');
@@ -222,14 +225,14 @@ fn quoted(text: &str) -> serde_json::Value {
     text.into()
 }
 
-fn say(refusing: &Refusing) -> String {
+fn say(refusing: &Refusing<'_>) -> String {
     match refusing.retry_after {
         Some(wait) => format!("too many requests, try again in {}\n", Seconds(wait)),
         None => "no such request will ever be let through\n".to_owned(),
     }
 }
 
-struct Seconds(std::time::Duration);
+struct Seconds(Duration);
 
 impl Display for Seconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

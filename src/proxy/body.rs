@@ -12,6 +12,7 @@ use http::{Method, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+use super::Active;
 use super::phase::Phase;
 use super::tunnel::Switched;
 use crate::observe::events::{self, AccessLine};
@@ -84,7 +85,7 @@ impl ResponseBody {
     pub(super) fn until(&mut self, mut ended: Ended) {
         // What follows goes on when the response is long over.
         if let Some(switched) = &mut self.switched {
-            switched.slots = ended.permit.take_slots();
+            switched.slots = ended.noted.permit.take_slots();
         }
         self.ended = Some(ended);
     }
@@ -120,7 +121,7 @@ impl Body for ResponseBody {
             }
             Some(Ok(frame)) => {
                 if let (Some(ended), Some(piece)) = (&mut this.ended, frame.data_ref()) {
-                    ended.permit.read(piece);
+                    ended.noted.permit.read(piece);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -151,12 +152,9 @@ pub(super) struct Ended {
     pub(super) phase: Arc<Phase>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) began: Instant,
-    /// `None` where none was found.
-    pub(super) route: Option<Arc<str>>,
+    pub(super) active: Arc<Active>,
     pub(super) status: StatusCode,
-    /// What the limits settle now that the response has ended.
-    pub(super) permit: Permit,
-    pub(super) access: Option<Box<Access>>,
+    pub(super) noted: Noted,
     /// The client's version: one of HTTP/1.0 may be told a body's end by the connection's end.
     pub(super) version: Version,
     /// How far the request's body has come.
@@ -168,7 +166,11 @@ pub(super) struct Ended {
 impl Ended {
     /// The route's name for logs and metrics.
     pub(super) fn route(&self) -> &str {
-        self.route.as_deref().unwrap_or(NO_ROUTE)
+        self.route_name().map_or(NO_ROUTE, |name| name)
+    }
+
+    fn route_name(&self) -> Option<&Arc<str>> {
+        Some(&self.active.plan.routes.get(self.noted.route?)?.name)
     }
 
     /// The response ends before its body has.
@@ -177,6 +179,16 @@ impl Ended {
             self.phase.reset();
         }
     }
+}
+
+/// What is found out about a request on its way.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// The place of its route in the plan; `None` where none was found.
+    pub(super) route: Option<usize>,
+    /// What the limits settle when the response has ended.
+    pub(super) permit: Permit,
+    pub(super) access: Option<Box<Access>>,
 }
 
 /// What the access line says besides.
@@ -197,8 +209,8 @@ impl Drop for Ended {
             self.phase.unsettle();
             self.phase.linger();
         }
-        self.metrics.request(self.route.as_ref(), self.status, duration);
-        if let Some(access) = &self.access {
+        self.metrics.request(self.route_name(), self.status, duration);
+        if let Some(access) = &self.noted.access {
             events::access(&AccessLine {
                 method: access.method.as_str(),
                 path: &access.path,

@@ -73,8 +73,9 @@ pub(super) async fn exchange(
             Ok(Next::Request(body)) => request.begin(body),
             Ok(Next::Fault(fault)) => {
                 // Nothing is known of what was asked, so nothing can be said about it.
-                let mut answer = Answer::new(fault.status(), ResponseBody::whole(Bytes::new()));
-                if send(&mut wire, proxy, &mut answer, &mut watch).await.is_ok() {
+                let answer = &mut request.answer;
+                answer.begin(fault.status(), Bytes::new());
+                if send(&mut wire, proxy, answer, &mut watch).await.is_ok() {
                     close(&mut wire, &mut watch).await;
                 }
                 return Served::Ended;
@@ -92,17 +93,18 @@ pub(super) async fn exchange(
             let answered = watch.during(&mut wire, |wire, cx| {
                 loop {
                     if answering.as_mut().poll(cx).is_ready() {
-                        return Poll::Ready(());
+                        return Poll::Ready(Answered::Yes);
                     }
                     match ready!(wire.poll_tend(cx)) {
                         Tended::Fed => {}
-                        Tended::Left => return Poll::Ready(()),
+                        Tended::Left => return Poll::Ready(Answered::Left),
                     }
                 }
             });
             answered.await
         };
-        let (Ok(()), Some(answer)) = (answered, &mut request.answer) else { return Served::Ended };
+        let Ok(Answered::Yes) = answered else { return Served::Ended };
+        let answer = &mut request.answer;
         // So that their memory can be read into again.
         request.parts.headers.clear();
         request.parts.uri = Uri::default();
@@ -117,8 +119,7 @@ pub(super) async fn exchange(
             }
             Err(_) => return Served::Ended,
         }
-        request.spare =
-            request.answer.take().map(|answer| answer.fields.cleared()).unwrap_or_default();
+        request.answer.clear();
         if wire.has_upload()
             && watch.during(&mut wire, |wire, cx| wire.poll_settle(cx)).await.is_err()
         {
@@ -133,6 +134,13 @@ pub(super) async fn exchange(
             return Served::Ended;
         }
     }
+}
+
+/// What became of a request.
+enum Answered {
+    Yes,
+    /// Its client has left.
+    Left,
 }
 
 /// Why a response was not sent to its end.

@@ -30,7 +30,7 @@ pub(super) struct Way<'r> {
     pub(super) seen: Seen,
 }
 
-/// Sends the request upstream and takes what comes back.
+/// Sends the request upstream and takes what comes back as the exchange's answer.
 ///
 /// `target` is the path and query to ask for, where they are not the client's.
 pub(super) async fn send(
@@ -38,7 +38,7 @@ pub(super) async fn send(
     connection: &Connection,
     target: Option<Uri>,
     way: Way<'_>,
-) -> Result<Answer, Refusal> {
+) -> Result<(), Refusal<'static>> {
     let Way { plan, upstream, route, client, seen } = way;
     // With unread input behind its request a client's end goes unnoticed: look before anything is
     // done in its name.
@@ -87,15 +87,18 @@ pub(super) async fn send(
     if answered.head.status == StatusCode::SWITCHING_PROTOCOLS {
         let server = answered.server.clone();
         let switched = switching.and_then(|_| switch(answered, plan));
-        return switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }));
+        exchange.answer = switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }))?;
+        return Ok(());
     }
     let Answered { head, body, server } = answered;
-    let mut fields = head.fields.with_space_of(std::mem::take(&mut exchange.spare));
-    if answer::take_hop_by_hop(&mut fields).is_err() {
+    let answer = &mut exchange.answer;
+    answer.fields = head.fields.with_space_of(std::mem::take(&mut answer.fields));
+    if answer::take_hop_by_hop(&mut answer.fields).is_err() {
         return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }
-    let body = Some(ResponseBody::streamed(body, upstream.spec().idle_timeout));
-    Ok(Answer { status: head.status, reason: head.reason, fields, body })
+    (answer.status, answer.reason) = (head.status, head.reason);
+    answer.body = Some(ResponseBody::streamed(body, upstream.spec().idle_timeout));
+    Ok(())
 }
 
 fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
@@ -146,7 +149,7 @@ pub(super) fn target(
     uri: &Uri,
     path: &NormalPath<'_>,
     rewrite: Option<&Rewrite>,
-) -> Result<Option<Uri>, Refusal> {
+) -> Result<Option<Uri>, Refusal<'static>> {
     if rewrite.is_none() && uri.authority().is_none() && path.upstream() == uri.path() {
         return Ok(None);
     }

@@ -21,8 +21,8 @@ use http::{HeaderMap, Method, Request, StatusCode, Version, request};
 use http_body::Body as _;
 use tokio::time::Instant;
 
-use self::answer::Answer;
-use self::body::{Access, Ended, ResponseBody};
+use self::answer::{Answer, Asked};
+use self::body::{Access, Ended, Noted};
 use self::date::DateCache;
 use self::forward::Way;
 use self::headers::forwarded::Peer;
@@ -43,7 +43,7 @@ use crate::request::host::LastHost;
 use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::{Passed, Permit, Quotas, Throttle};
+use crate::throttle::{Quota, Quotas, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -94,9 +94,7 @@ struct Exchange {
     body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
-    answer: Option<Answer>,
-    /// Without fields, for those of the next answer.
-    spare: Fields,
+    answer: Answer,
 }
 
 impl Exchange {
@@ -108,8 +106,7 @@ impl Exchange {
             body: None,
             body_end: BodyEnd::default(),
             server: None,
-            answer: None,
-            spare: Fields::default(),
+            answer: Answer::default(),
         }
     }
 
@@ -150,15 +147,14 @@ impl Proxy {
         &self.throttle
     }
 
-    /// Answers one request: the answer is in the exchange then, where it need not be moved.
+    /// Answers one request: the answer is in the exchange then.
     async fn handle(&self, exchange: &mut Exchange, connection: &Connection) {
         let began = Instant::now();
         connection.phase.begin(began);
-        let active = self.active();
         let parts = &exchange.parts;
         let mut ended = self.begin(connection, began, parts.version);
         // From the start, so that a client that leaves is logged too.
-        ended.access = active.plan.log.access.then(|| {
+        ended.noted.access = ended.active.plan.log.access.then(|| {
             Box::new(Access {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
@@ -166,24 +162,27 @@ impl Proxy {
                 upstream: None,
             })
         });
-        let passed = self.pass(&active, exchange, connection, &mut ended).await;
-        let answer = exchange.answer.insert(passed.unwrap_or_else(|refusal| {
+        let mut quotas = Quotas::new();
+        let way = (&*ended.active, connection);
+        let passed = self.pass(way, exchange, (began, &mut ended.noted), &mut quotas).await;
+        let answer = &mut exchange.answer;
+        if let Err(refusal) = passed {
             if let Refusal::Upstream(error) = &refusal {
                 events::upstream_failed(error, ended.route());
             }
-            let asked = answer::protocol(&exchange.parts.headers, exchange.seen);
-            let spare = std::mem::take(&mut exchange.spare);
-            let mut answer = answer::respond(&refusal, asked, &active.plan.reject, spare);
+            let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
+            let asked = Asked { protocol, quotas: &quotas, default: &ended.active.plan.reject };
+            answer::respond(answer, &refusal, &asked);
             if !matches!(refusal, Refusal::ClientLeft) {
-                ended.permit.refused(answer.status);
+                ended.noted.permit.refused(answer.status);
             }
             if !exchange.body_end.is_reached() {
                 answer.close();
             }
-            answer
-        }));
+        }
+        drop(quotas);
         if let Some(body) = exchange.body.take()
-            && !discard(body, &exchange.parts.headers, connection, &active.plan).await
+            && !discard(body, &exchange.parts.headers, connection, &ended.active.plan).await
         {
             answer.close();
         }
@@ -203,24 +202,23 @@ impl Proxy {
             phase: connection.phase.clone(),
             metrics: self.metrics.clone(),
             began,
+            active: self.active(),
             version,
             body_end: BodyEnd::default(),
-            route: None,
             status: client_gone(),
-            permit: Permit::default(),
-            access: None,
+            noted: Noted::default(),
             now: None,
         }
     }
 
     /// The straight line: host, path, route, client, limits, upstream.
-    async fn pass(
+    async fn pass<'p>(
         &self,
-        active: &Active,
+        (active, connection): (&'p Active, &Connection),
         exchange: &mut Exchange,
-        connection: &Connection,
-        ended: &mut Ended,
-    ) -> Result<Answer, Refusal> {
+        (began, noted): (Instant, &mut Noted),
+        quotas: &mut Quotas<'p>,
+    ) -> Result<(), Refusal<'p>> {
         let plan = &*active.plan;
         let parts = &mut exchange.parts;
         let host = exchange.host.of(&parts.uri, &parts.headers, parts.version);
@@ -238,7 +236,7 @@ impl Proxy {
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let trust = &plan.server.trust;
         let client = trust.client(connection.peer.address, &parts.headers);
-        if let Some(access) = &mut ended.access {
+        if let Some(access) = &mut noted.access {
             access.client = client.address;
         }
         headers::leave_sent(uri, &mut parts.headers, seen, &client, trust);
@@ -249,7 +247,7 @@ impl Proxy {
             },
         )?;
         let route = &plan.routes[found.route];
-        ended.route = Some(route.name.clone());
+        noted.route = Some(found.route);
         if is_too_large(&parts.headers, plan) {
             return Err(Refusal::TooLarge);
         }
@@ -263,24 +261,26 @@ impl Proxy {
             headers: &parts.headers,
             params: &found.params,
         };
-        let now = self.clock.at(ended.began);
-        let Passed { quotas, permit } = self.throttle.admit(plan, route, &view, now).await?;
-        ended.permit = permit;
-        let mut answer = match &route.action {
-            Action::Respond { status, body } => respond(*status, body.clone()),
+        let now = self.clock.at(began);
+        noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
+        match &route.action {
+            Action::Respond { status, body } => {
+                respond(&mut exchange.answer, *status, body.clone());
+            }
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(uri, &path, rewrite.as_ref())?;
                 let upstream = &active.upstreams[*upstream];
                 let way = Way { plan, upstream, route, client: &client, seen };
-                forward::send(exchange, connection, target, way).await?
+                forward::send(exchange, connection, target, way).await?;
             }
-        };
-        if let Some(access) = &mut ended.access {
+        }
+        if let Some(access) = &mut noted.access {
             access.upstream = exchange.server.take();
         }
-        ended.permit.answered(answer.status, &answer.fields);
-        finish(&mut answer.fields, plan, route, &quotas);
-        Ok(answer)
+        let answer = &mut exchange.answer;
+        noted.permit.answered(answer.status, &answer.fields);
+        finish(&mut answer.fields, plan, route, quotas);
+        Ok(())
     }
 }
 
@@ -302,18 +302,17 @@ fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
 }
 
 /// The answer of a route that has no upstream.
-fn respond(status: StatusCode, body: Bytes) -> Answer {
+fn respond(answer: &mut Answer, status: StatusCode, body: Bytes) {
     let typed = !body.is_empty();
-    let mut answer = Answer::new(status, ResponseBody::whole(body));
+    answer.begin(status, body);
     if typed {
         let kind = HeaderValue::from_static("text/plain; charset=utf-8");
         answer.fields.append(&CONTENT_TYPE, &kind);
     }
-    answer
 }
 
 /// What is the same for every answer that the limits let pass.
-fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &Quotas) {
+fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &[Quota<'_>]) {
     if !quotas.is_empty() {
         write_quotas(fields, quotas, &plan.reject, None);
     }

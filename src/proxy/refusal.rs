@@ -10,7 +10,7 @@ use crate::upstream::body::BodyFault;
 
 /// Why a request does not go upstream, or did not come back.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum Refusal<'p> {
     /// Nobody can tell which host it is for.
     Host(HostError),
     /// Its path can be read in two ways.
@@ -28,14 +28,14 @@ pub enum Refusal {
     /// Its body failed before there was a response.
     Body(BodyFault),
     /// Its limits refuse.
-    Limits(Refused),
+    Limits(Refused<'p>),
     /// The upstream did not answer.
     Upstream(UpstreamError),
     /// Nobody waits for an answer any more.
     ClientLeft,
 }
 
-impl Refusal {
+impl Refusal<'_> {
     /// Whether what follows on the connection cannot be told from the rest of this request, so
     /// that it must close.
     pub(super) fn closes(&self) -> bool {
@@ -52,8 +52,8 @@ impl Refusal {
     }
 }
 
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
+impl<'p> From<Refused<'p>> for Refusal<'p> {
+    fn from(refused: Refused<'p>) -> Self {
         Self::Limits(refused)
     }
 }

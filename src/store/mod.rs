@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::redis::RedisError;
+use smallvec::smallvec;
 
 pub use self::fallback::By;
 use self::health::Health;
@@ -32,7 +33,7 @@ pub use self::settling::Settling;
 use self::settling::{UnderWay, Unsettled};
 pub use self::slots::Slots;
 use crate::limit::algorithm::Difference;
-use crate::limit::decide::{Ask, Decided, PerAsk};
+use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
@@ -81,6 +82,11 @@ pub struct Told {
 }
 
 impl Answer {
+    /// To nobody's question.
+    pub fn to_none() -> Self {
+        Self::new(&[], PerAsk::new(), &[])
+    }
+
     fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>, by: &[By]) -> Self {
         let enforcing = asks
             .iter()
@@ -91,14 +97,6 @@ impl Answer {
         let verdict = Verdict::over(enforcing);
         let (told, slots) = (Vec::new(), Slots::default());
         Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots }
-    }
-}
-
-impl From<(Decided, Slots)> for Answer {
-    fn from((decided, slots): (Decided, Slots)) -> Self {
-        let by = decided.decisions.iter().map(|_| By::Process).collect();
-        let decisions = decided.decisions.into_iter().map(Some).collect();
-        Self { decisions, by, verdict: decided.verdict, told: Vec::new(), slots }
     }
 }
 
@@ -225,6 +223,24 @@ impl Shared {
         }
     }
 
+    /// Decides in this process alone.
+    fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
+        // What most requests ask, without the lists that more of them need.
+        if let [ask] = asks
+            && let Some((decision, verdict)) = self.memory.decide_one(ask, now)
+        {
+            let slots = Slots::of_one(self, ask, decision.outcome);
+            let (decisions, by) = (smallvec![Some(decision)], smallvec![By::Process]);
+            return Answer { decisions, by, verdict, told: Vec::new(), slots };
+        }
+        let asks = all(asks);
+        let (decided, places) = self.memory.decide_in_place(&asks, now);
+        let slots = Slots::here(self, &asks, (&decided, &places));
+        let by = asks.iter().map(|_| By::Process).collect();
+        let decisions = decided.decisions.into_iter().map(Some).collect();
+        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots }
+    }
+
     fn redis_is_up(&self) -> bool {
         self.health.as_ref().is_some_and(Health::is_up)
     }
@@ -270,12 +286,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<Answer, Unavailable> {
         match &self.redis {
-            None => {
-                let asks = all(asks);
-                let (decided, places) = self.shared.memory.decide_in_place(&asks, now);
-                let slots = Slots::here(&self.shared, &asks, (&decided, &places));
-                Ok((decided, slots).into())
-            }
+            None => Ok(self.shared.decide(asks, now)),
             Some(redis) => fallback::decide(redis, &self.shared, asks, now).await,
         }
     }

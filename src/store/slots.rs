@@ -9,6 +9,7 @@ use super::redis::Lease;
 use super::{BucketAsk, Shared};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Decided, PerAsk};
+use crate::limit::decision::Outcome;
 
 /// Slots, each given back when this is dropped. Equal where there are as many.
 #[derive(Debug, Default)]
@@ -41,6 +42,16 @@ impl Slots {
             Slot::Here(Here { slot, shared: Arc::clone(shared) })
         });
         Self(slots.collect())
+    }
+
+    /// The same where there is one ask, whose bucket is its own.
+    pub(super) fn of_one(shared: &Arc<Shared>, ask: &BucketAsk<'_>, outcome: Outcome) -> Self {
+        let takes = matches!(ask.ask.algorithm, Algorithm::Concurrency(_)) && outcome.passes();
+        let slot = |shared: &Arc<Shared>| {
+            let slot = shared.memory.slot(ask, Place::Known);
+            Slot::Here(Here { slot, shared: Arc::clone(shared) })
+        };
+        Self(takes.then(|| slot(shared)).into_iter().collect())
     }
 
     /// A slot that was taken in Redis, too.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Applying;
+use super::applying::Applying;
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::time::Timestamp;
@@ -24,6 +24,7 @@ pub(super) fn of<'p>(
             (Terms::Unlimited, _) | (_, Mode::Shadow) => Mode::Shadow,
             _ => Mode::Candidate,
         },
+        place: None,
     }
 }
 

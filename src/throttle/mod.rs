@@ -1,19 +1,24 @@
 //! Where a request meets its limits: keys, one question to the store, one verdict, and perhaps a wait.
 
+mod applying;
 mod candidate;
 mod permit;
 mod queue;
 mod usage;
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
 use tokio::time::Instant;
 
+use self::applying::Applying;
+pub use self::applying::cost;
 use self::permit::{Due, Held};
 pub use self::permit::{Permit, most_of};
+use self::queue::NoTurn;
+pub use self::queue::Waiting;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
@@ -25,13 +30,10 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
-use crate::plan::{AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
-use crate::request::key::{KeyError, Keyed, View};
+use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
+use crate::request::key::{KeyError, View};
 pub use crate::store::Slots;
 use crate::store::{Answer, BucketAsk, By, Store, Told};
-
-pub use self::queue::Waiting;
-use self::queue::{NoTurn, Place};
 
 /// One worker's way to the limits.
 pub struct Throttle {
@@ -48,10 +50,10 @@ pub struct Throttle {
 }
 
 /// What an enforcing limit says to a client, for the `ratelimit` fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quota {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota<'p> {
     /// The limit.
-    pub limit: Arc<LimitSpec>,
+    pub limit: &'p LimitSpec,
     /// The bucket's size; 0 where nothing passes.
     pub burst: u64,
     /// The whole seconds in which it refills, rounded up; `None` where it never does, or not by time.
@@ -66,20 +68,11 @@ pub struct Quota {
 
 /// What the limits say to a request, one entry for each enforcing limit that was asked, in the
 /// route's order.
-pub type Quotas = PerAsk<Quota>;
-
-/// A request that passed.
-#[derive(Debug, Default)]
-pub struct Passed {
-    /// What its client is told.
-    pub quotas: Quotas,
-    /// What it holds until its response has ended.
-    pub permit: Permit,
-}
+pub type Quotas<'p> = PerAsk<Quota<'p>>;
 
 /// Why the limits do not let a request pass.
 #[derive(Debug)]
-pub enum Refused {
+pub enum Refused<'p> {
     /// A key cannot be read off it.
     Key(KeyError),
     /// The header that tells its cost does not hold a whole number from 1 to `max`.
@@ -90,125 +83,91 @@ pub enum Refused {
         max: Cost,
     },
     /// Too much.
-    Throttled(Box<Refusing>),
+    Throttled {
+        /// When all of them would allow it; `None` is never.
+        retry_after: Option<Duration>,
+        /// The answer of the limit that decides.
+        answer: &'p AnswerSpec,
+    },
     /// A limit that rejects without its store cannot ask it.
     StoreUnavailable,
 }
 
-/// The limits that refuse a request.
-#[derive(Debug)]
-pub struct Refusing {
-    /// When all of them would allow it; `None` is never.
-    pub retry_after: Option<Duration>,
-    /// Of all enforcing limits.
-    pub quotas: Quotas,
-    /// The answer of the limit that decides.
-    pub answer: Arc<AnswerSpec>,
-}
-
-/// One limit, or the candidate of one, that applies to a request.
-struct Applying<'p> {
-    spec: &'p Arc<LimitSpec>,
-    key: Key,
-    terms: Terms,
-    cost: Cost,
-    mode: Mode,
-}
-
-impl Applying<'_> {
-    fn is_closed(&self) -> bool {
-        self.terms == Terms::Nothing
-    }
-
-    /// Whether a request may have to be held for it.
-    fn may_hold(&self) -> bool {
-        self.mode == Mode::Enforce
-            && self.spec.wait > Patience::NONE
-            && matches!(self.terms, Terms::Limited(_))
-    }
-}
-
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it, with one question to the store at most.
+    /// What its client is told of the limits is put into `quotas`, either way.
     ///
     /// Dropped while the request waits, it gives back what was taken for it. Once it has let the request
-    /// pass that is spent, whatever becomes of the request then.
+    /// pass that is spent, whatever becomes of the request then. What is returned then is to be held
+    /// until the response has ended.
     ///
     /// # Errors
     /// Where it may not pass.
-    pub async fn admit(
+    pub async fn admit<'p>(
         &self,
-        plan: &Plan,
-        route: &RouteSpec,
+        (plan, route): (&'p Plan, &RouteSpec),
         request: &View<'_>,
         now: Timestamp,
-    ) -> Result<Passed, Refused> {
-        let mut applying = applying(plan, route, request, now)?;
+        quotas: &mut Quotas<'p>,
+    ) -> Result<Permit, Refused<'p>> {
+        let mut applying = PerAsk::new();
+        applying::gather(plan, route, request, now, &mut applying)?;
         candidate::leave_closed(&mut applying);
         if applying.is_empty() {
-            return Ok(Passed::default());
+            return Ok(Permit::default());
         }
         // Before the store is asked, so that nobody has a turn there who may not wait for it.
-        let places: PerAsk<Option<Place>> = applying
-            .iter()
-            .map(|limit| match limit.may_hold() {
-                true => self.waiting.claim(&limit.spec.name, limit.spec.max_waiting),
-                false => None,
-            })
-            .collect();
-        let decided = self.decide(&applying, &places, now).await?;
-        for (limit, decision) in applying.iter().zip(&decided.decisions) {
-            self.metrics.decision(limit.spec.name.as_str(), kind(limit.mode, decision.as_ref()));
-        }
+        applying.iter_mut().for_each(|limit| limit.claim(&self.waiting));
+        let decided = self.decide(&applying, now).await?;
         self.tell_shadows(&applying, &decided.decisions, request, now);
-        let quotas = quotas(&applying, &decided);
+        quotas.extend(said(&applying, &decided));
         match decided.verdict {
-            Verdict::Pass { wait } if wait.is_zero() => {
-                Ok(Passed { quotas, permit: self.permit(applying, decided, now) })
-            }
+            Verdict::Pass { wait } if wait.is_zero() => Ok(self.permit(applying, decided, now)),
             Verdict::Pass { wait } => {
                 let by = queue::slowest(&applying, &decided.decisions, wait);
                 self.tell(&applying[by], request, Shown::Delayed { delay: wait }, now);
                 // Few requests wait, and none of the others is to make room for it.
-                let held = Box::pin(self.hold(wait, &applying, places, &decided, now));
+                let held = Box::pin(self.hold(wait, &mut applying, &decided, now));
                 match held.await {
-                    Ok(()) => Ok(Passed { quotas, permit: self.permit(applying, decided, now) }),
+                    Ok(()) => Ok(self.permit(applying, decided, now)),
                     Err(NoTurn { left }) => {
                         let limit = &applying[by];
                         self.metrics.decision(limit.spec.name.as_str(), DecisionKind::Rejected);
-                        let quotas = queue::without_turn(quotas, left);
-                        let retry_after = Some(left);
-                        Err(self.refuse(plan, limit, request, (retry_after, quotas), now))
+                        queue::without_turn(quotas, left);
+                        Err(self.refuse(plan, limit, request, Some(left), now))
                     }
                 }
             }
             Verdict::Refuse { by, retry_after } => {
-                Err(self.refuse(plan, &applying[by], request, (retry_after, quotas), now))
+                Err(self.refuse(plan, &applying[by], request, retry_after, now))
             }
         }
     }
 
-    fn refuse(
+    fn refuse<'p>(
         &self,
-        plan: &Plan,
-        limit: &Applying<'_>,
+        plan: &'p Plan,
+        limit: &Applying<'p>,
         request: &View<'_>,
-        (retry_after, quotas): (Option<Duration>, Quotas),
+        retry_after: Option<Duration>,
         now: Timestamp,
-    ) -> Refused {
+    ) -> Refused<'p> {
         self.tell(limit, request, Shown::Rejected { retry_after }, now);
-        let answer = limit.spec.reject.as_ref().unwrap_or(&plan.reject).clone();
-        Refused::Throttled(Box::new(Refusing { retry_after, quotas, answer }))
+        Refused::Throttled {
+            retry_after,
+            answer: limit.spec.reject.as_ref().unwrap_or(&plan.reject),
+        }
     }
 
     /// What is to be settled or given back when the response has ended.
     fn permit(&self, applying: PerAsk<Applying<'_>>, decided: Decided, now: Timestamp) -> Permit {
+        let Decided { answer, began } = decided;
         // Most limits have nothing of the kind, and then nothing is made here.
-        if decided.slots.is_empty() && !applying.iter().any(|limit| limit.spec.is_settled()) {
+        if answer.slots.is_empty() && !applying.iter().any(|limit| limit.spec.is_settled()) {
             return Permit::default();
         }
         let mut dues = Vec::new();
-        let said = decided.decisions.iter().zip(&decided.by);
+        let said = answer.decisions.iter().zip(&answer.by);
         for (limit, (decision, by)) in applying.into_iter().zip(said) {
             let took = decision.is_some_and(|decision| decision.outcome.passes());
             if let Terms::Limited(algorithm) = limit.terms
@@ -220,74 +179,41 @@ impl Throttle {
                 dues.push(Due::new(limit.spec.clone(), limit.key, ask, *by));
             }
         }
-        let Decided { began, slots, .. } = decided;
-        Permit::holding(Held { store: self.store.clone(), now, began, dues, slots })
+        Permit::holding(Held { store: self.store.clone(), now, began, dues, slots: answer.slots })
     }
 
     /// Asks the store about the limits that need one, and joins what needs none.
-    async fn decide(
+    async fn decide<'p>(
         &self,
-        applying: &[Applying<'_>],
-        claimed: &[Option<Place>],
+        applying: &[Applying<'p>],
         now: Timestamp,
-    ) -> Result<Decided, Refused> {
-        let mut places: PerAsk<usize> = PerAsk::new();
+    ) -> Result<Decided, Refused<'p>> {
         let mut asks: PerAsk<BucketAsk<'_>> = PerAsk::new();
-        for (place, limit) in applying.iter().enumerate() {
+        for limit in applying {
             if let Terms::Limited(algorithm) = limit.terms {
-                // Without a place it may not wait. One that is in shadow never does.
-                let patience = match limit.mode == Mode::Enforce && claimed[place].is_none() {
-                    true => Patience::NONE,
-                    false => limit.spec.wait,
-                };
-                let ask = Ask { algorithm, cost: limit.cost, patience, mode: limit.mode };
-                places.push(place);
+                let ask = limit.ask(algorithm);
                 asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask });
             }
         }
-        let closed =
-            applying.iter().position(|limit| limit.is_closed() && limit.mode == Mode::Enforce);
-        let closed = closed.map(|by| Verdict::Refuse { by, retry_after: None });
-        let all_asked = asks.len() == applying.len();
-        let closed_decisions = || -> PerAsk<_> {
-            applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect()
-        };
-        if asks.is_empty() {
-            let decisions = closed_decisions();
-            let (by, began) = (decisions.iter().map(|_| By::Nobody).collect(), Instant::now());
-            let (verdict, slots) = (closed.unwrap_or(Verdict::PASS), Slots::default());
-            return Ok(Decided { decisions, by, verdict, slots, began, told: Vec::new() });
-        }
         let began = Instant::now();
-        let answer = self.store.decide(&asks, now).await;
-        self.metrics.store(began.elapsed());
-        let answer = answer.map_err(|_| {
-            for ask in &asks {
-                self.metrics.decision(ask.spec.name.as_str(), DecisionKind::Error);
-            }
-            Refused::StoreUnavailable
-        })?;
-        if all_asked {
-            let Answer { decisions, by, verdict, told, slots } = answer;
-            return Ok(Decided { decisions, by, verdict, slots, began, told });
-        }
-        let mut decisions = closed_decisions();
-        let told = answer.told.into_iter();
-        let told = told.map(|told| Told { place: places[told.place], ..told }).collect();
-        let mut by: PerAsk<By> = decisions.iter().map(|_| By::Nobody).collect();
-        for (place, (decision, who)) in
-            places.iter().zip(answer.decisions.into_iter().zip(answer.by))
-        {
-            (decisions[*place], by[*place]) = (decision, who);
-        }
-        let verdict = match (closed, answer.verdict) {
-            (Some(refuse), _) => refuse,
-            (None, Verdict::Refuse { by, retry_after }) => {
-                Verdict::Refuse { by: places[by], retry_after }
-            }
-            (None, pass @ Verdict::Pass { .. }) => pass,
+        let (answer, took) = match asks.is_empty() {
+            true => (Ok(Answer::to_none()), None),
+            false => (self.store.decide(&asks, now).await, Some(began.elapsed())),
         };
-        Ok(Decided { decisions, by, verdict, slots: answer.slots, began, told })
+        let Ok(answer) = answer else {
+            let failed = asks.iter().map(|ask| (ask.spec.name.as_str(), DecisionKind::Error));
+            self.metrics.decided(took, failed);
+            return Err(Refused::StoreUnavailable);
+        };
+        let answer = match asks.len() == applying.len() {
+            true => answer,
+            false => with_closed(answer, applying),
+        };
+        let said = applying.iter().zip(&answer.decisions).map(|(limit, decision)| {
+            (limit.spec.name.as_str(), kind(limit.mode, decision.as_ref()))
+        });
+        self.metrics.decided(took, said);
+        Ok(Decided { answer, began })
     }
 
     fn tell_shadows(
@@ -316,7 +242,7 @@ impl Throttle {
     fn tell(&self, limit: &Applying<'_>, request: &View<'_>, decision: Shown, now: Timestamp) {
         let shown = ShownKey { spec: limit.spec, key: &limit.key, display: self.keys };
         let event = ThrottleEvent {
-            limit: limit.spec.name.as_str(),
+            limit: &limit.spec.name,
             key: limit.key.as_bytes(),
             shown: &shown,
             route: request.route,
@@ -330,14 +256,41 @@ impl Throttle {
 }
 
 struct Decided {
-    decisions: PerAsk<Option<Decision>>,
-    by: PerAsk<By>,
-    verdict: Verdict,
-    /// Given back when this is dropped, be it while the request is held.
-    slots: Slots,
+    /// Its slots are given back when this is dropped, be it while the request is held.
+    answer: Answer,
     /// When the store was asked, which was told the request's time.
     began: Instant,
-    told: Vec<Told>,
+}
+
+impl Deref for Decided {
+    type Target = Answer;
+
+    fn deref(&self) -> &Answer {
+        &self.answer
+    }
+}
+
+/// An answer to all but those that let nothing pass, with these among the others.
+fn with_closed(answer: Answer, applying: &[Applying<'_>]) -> Answer {
+    let places: PerAsk<usize> =
+        (0..applying.len()).filter(|place| !applying[*place].is_closed()).collect();
+    let told = answer.told.into_iter();
+    let told = told.map(|told| Told { place: places[told.place], ..told }).collect();
+    let mut decisions: PerAsk<_> =
+        applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect();
+    let mut by: PerAsk<By> = decisions.iter().map(|_| By::Nobody).collect();
+    for (place, (decision, who)) in places.iter().zip(answer.decisions.into_iter().zip(answer.by)) {
+        (decisions[*place], by[*place]) = (decision, who);
+    }
+    let closed = |limit: &Applying<'_>| limit.is_closed() && limit.mode == Mode::Enforce;
+    let verdict = match (applying.iter().position(closed), answer.verdict) {
+        (Some(by), _) => Verdict::Refuse { by, retry_after: None },
+        (None, Verdict::Refuse { by, retry_after }) => {
+            Verdict::Refuse { by: places[by], retry_after }
+        }
+        (None, pass @ Verdict::Pass { .. }) => pass,
+    };
+    Answer { decisions, by, verdict, told, slots: answer.slots }
 }
 
 /// A key as the log may show it.
@@ -358,79 +311,6 @@ impl fmt::Display for ShownKey<'_> {
     }
 }
 
-/// The limits of a route that look at this request and let not everything pass.
-fn applying<'p>(
-    plan: &'p Plan,
-    route: &RouteSpec,
-    request: &View<'_>,
-    now: Timestamp,
-) -> Result<PerAsk<Applying<'p>>, Refused> {
-    let mut applying = PerAsk::new();
-    for limit in &route.limits {
-        let spec = &plan.limits[*limit];
-        match apply(spec, request, now, &mut applying) {
-            Ok(()) => {}
-            // A limit in shadow never stops a request.
-            Err(_) if spec.mode == Mode::Shadow => {}
-            Err(refused) => return Err(refused),
-        }
-    }
-    Ok(applying)
-}
-
-/// Adds a limit, and its candidate right behind it, if they apply.
-fn apply<'p>(
-    spec: &'p Arc<LimitSpec>,
-    request: &View<'_>,
-    now: Timestamp,
-    applying: &mut PerAsk<Applying<'p>>,
-) -> Result<(), Refused> {
-    if spec.exempt.covers(request) {
-        return Ok(());
-    }
-    let key = match spec.key.key(request).map_err(Refused::Key)? {
-        Keyed::Key(key) => key,
-        Keyed::Skip => return Ok(()),
-    };
-    let overridden = spec.overrides.find(&key);
-    let terms = overridden.unwrap_or(&spec.figures).at(now);
-    // It is tried in place of the limit's own figures, which an override's are not.
-    let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
-    let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
-    if terms == Terms::Unlimited && candidate.is_none() {
-        return Ok(());
-    }
-    let limit =
-        Applying { spec, key, terms, cost: cost(&spec.cost, request.headers)?, mode: spec.mode };
-    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit, now));
-    if terms != Terms::Unlimited {
-        applying.push(limit);
-    }
-    applying.extend(candidate);
-    Ok(())
-}
-
-/// What a request takes from a bucket.
-///
-/// # Errors
-/// Where its header does not say so as it must.
-pub fn cost(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused> {
-    match spec {
-        CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
-        CostSpec::Header { name, default, max } => {
-            let mut values = headers.get_all(name).iter();
-            let Some(value) = values.next() else { return Ok(*default) };
-            value
-                .to_str()
-                .ok()
-                .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
-                .and_then(|text| Cost::new(text.parse().ok()?))
-                .filter(|cost| cost <= max && values.next().is_none())
-                .ok_or_else(|| Refused::Cost { header: name.clone(), max: *max })
-        }
-    }
-}
-
 fn kind(mode: Mode, decision: Option<&Decision>) -> DecisionKind {
     match (decision.map(|decision| decision.outcome), mode) {
         (None, _) => DecisionKind::Error,
@@ -441,7 +321,8 @@ fn kind(mode: Mode, decision: Option<&Decision>) -> DecisionKind {
     }
 }
 
-fn quotas(applying: &[Applying<'_>], decided: &Decided) -> Quotas {
+/// What the limits that enforce say of what they decided.
+fn said<'p>(applying: &[Applying<'p>], decided: &Answer) -> impl Iterator<Item = Quota<'p>> {
     applying
         .iter()
         .zip(&decided.decisions)
@@ -457,16 +338,9 @@ fn quotas(applying: &[Applying<'_>], decided: &Decided) -> Quotas {
                 }
                 (None, Terms::Unlimited | Terms::Nothing) => (0, None, None),
             };
-            Some(Quota {
-                limit: limit.spec.clone(),
-                burst,
-                window,
-                unit,
-                remaining: decision.remaining,
-                outcome: decision.outcome,
-            })
+            let Decision { remaining, outcome } = decision;
+            Some(Quota { limit: limit.spec, burst, window, unit, remaining, outcome })
         })
-        .collect()
 }
 
 /// The quota unit of draft-ietf-httpapi-ratelimit-headers, where it is not the default.
@@ -474,9 +348,7 @@ fn unit(algorithm: &Algorithm) -> Option<&'static str> {
     matches!(algorithm, Algorithm::Concurrency(_)).then_some("concurrent-requests")
 }
 
-impl Refusing {
-    /// The names of the limits that refuse, in the route's order.
-    pub fn violated(&self) -> impl Iterator<Item = &Name> {
-        self.quotas.iter().filter(|quota| !quota.outcome.passes()).map(|quota| &quota.limit.name)
-    }
+/// The names of the limits that refuse, in the route's order.
+pub fn violated<'q>(quotas: &'q [Quota<'_>]) -> impl Iterator<Item = &'q Name> {
+    quotas.iter().filter(|quota| !quota.outcome.passes()).map(|quota| &quota.limit.name)
 }

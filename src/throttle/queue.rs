@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Applying, Decided, Quotas, Throttle};
+use super::applying::Applying;
+use super::{Decided, Quota, Throttle};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
@@ -156,17 +157,16 @@ impl Throttle {
     pub(super) async fn hold(
         &self,
         wait: Duration,
-        applying: &[Applying<'_>],
-        mut places: PerAsk<Option<Place>>,
+        applying: &mut [Applying<'_>],
         decided: &Decided,
         now: Timestamp,
     ) -> Result<(), NoTurn> {
         let due = Instant::now() + wait;
         let mut taken = PerAsk::new();
-        for (at, (limit, decision)) in applying.iter().zip(&decided.decisions).enumerate() {
+        for (at, (limit, decision)) in applying.iter_mut().zip(&decided.decisions).enumerate() {
             let Some(Decision { outcome, .. }) = *decision else { continue };
             if !matches!(outcome, Outcome::Delay(_)) {
-                places[at] = None;
+                limit.place = None;
             }
             // The verdict is to pass, so whoever let it pass has taken. Slots give themselves back.
             if let (true, Terms::Limited(algorithm)) = (outcome.passes(), limit.terms)
@@ -204,13 +204,12 @@ pub(super) fn slowest(
 }
 
 /// What the limits say to a request that was to wait for so long and cannot.
-pub(super) fn without_turn(mut quotas: Quotas, left: Duration) -> Quotas {
-    for quota in &mut quotas {
+pub(super) fn without_turn(quotas: &mut [Quota<'_>], left: Duration) {
+    for quota in quotas {
         if matches!(quota.outcome, Outcome::Delay(_)) {
             quota.outcome = Outcome::Reject { retry_after: Some(left) };
         }
     }
-    quotas
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ async fn every_key_and_limit_has_a_bucket_of_its_own(bench: &Bench) {
 
 async fn a_limit_without_a_key_has_one_bucket(bench: &Bench) {
     let (mut spec, key) = (limit("global"), Key::empty());
-    spec.key.sources.clear();
+    spec.key.sources = Vec::new().into();
     assert_eq!(bench.take(ask(&spec, &key, 3)).await, Some(2));
     assert_eq!(bench.take(ask(&spec, &key, 3)).await, Some(1));
 }

@@ -66,7 +66,7 @@ async fn keys_are_named_for_people_and_for_clusters() {
     let bench = Bench::start();
     let (per_client, ip) = (limit("per-client"), key("203.0.113.7"));
     let (mut global, none) = (limit("global"), Key::empty());
-    global.key.sources.clear();
+    global.key.sources = Vec::new().into();
     let odd = key("a|b{c}");
     bench.decide(&[ask(&per_client, &ip, 10), ask(&global, &none, 10)]).await;
     bench.decide(&[ask(&per_client, &odd, 10)]).await;
@@ -360,7 +360,7 @@ async fn a_request_with_very_many_limits_is_one_call() {
 async fn a_clients_secret_stands_in_redis_only_as_its_hash() {
     let bench = Bench::hashed();
     let (mut spec, header) = (limit("per-token"), "x-api-key".parse().unwrap());
-    spec.key.sources = vec![KeySource::Ip, KeySource::Header(header)];
+    spec.key.sources = vec![KeySource::Ip, KeySource::Header(header)].into();
     let key = Key::of([Some(&b"203.0.113.7"[..]), Some(b"secret")]);
     assert_eq!(bench.decide(&[ask(&spec, &key, 10)]).await.verdict, Verdict::PASS);
     let mut keys: Vec<String> = bench.server.run(&["KEYS", "*"]);

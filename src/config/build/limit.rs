@@ -121,7 +121,7 @@ fn one(
     let mut spec = LimitSpec {
         name,
         key: KeySpec {
-            sources: sources.iter().map(|(source, _)| source.clone()).collect(),
+            sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),
             missing,
             ipv6_prefix: inherited.ipv6_prefix,
         },

@@ -323,6 +323,19 @@ impl Algorithm {
             Self::Concurrency(_) => "concurrency",
         }
     }
+
+    /// A number for this algorithm, which no other has.
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::TokenBucket(_) => 0,
+            Self::LeakyBucket(_) => 1,
+            Self::FixedWindow(_) => 2,
+            Self::SlidingWindow(_) => 3,
+            Self::Redisson(_) => 4,
+            Self::SlidingLog(_) => 5,
+            Self::Concurrency(_) => 6,
+        }
+    }
 }
 
 /// The figures in a few words.

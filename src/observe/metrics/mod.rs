@@ -133,20 +133,30 @@ impl WorkerMetrics {
 
     /// Counts what a limit said. `limit` is its name.
     pub fn decision(&self, limit: &str, kind: DecisionKind) {
-        let mut counts = self.counts();
-        match counts.decisions.get_mut(limit) {
-            Some(decisions) => decisions.add(kind),
-            None => {
-                let mut decisions = Decisions::default();
-                decisions.add(kind);
-                counts.decisions.insert(limit.into(), decisions);
-            }
-        }
+        self.decided(None, std::iter::once((limit, kind)));
     }
 
-    /// Counts a question to the store, answered or not.
-    pub fn store(&self, duration: Duration) {
-        self.counts().store_seconds.observe(duration);
+    /// Counts what limits said together, each by its name, and how long the store took for it where it
+    /// was asked.
+    pub fn decided<'l>(
+        &self,
+        store: Option<Duration>,
+        said: impl Iterator<Item = (&'l str, DecisionKind)>,
+    ) {
+        let mut counts = self.counts();
+        if let Some(duration) = store {
+            counts.store_seconds.observe(duration);
+        }
+        for (limit, kind) in said {
+            match counts.decisions.get_mut(limit) {
+                Some(decisions) => decisions.add(kind),
+                None => {
+                    let mut decisions = Decisions::default();
+                    decisions.add(kind);
+                    counts.decisions.insert(limit.into(), decisions);
+                }
+            }
+        }
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {

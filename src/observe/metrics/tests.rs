@@ -36,7 +36,7 @@ fn the_whole_page() {
     two.decision("per-client", DecisionKind::Rejected);
     two.decision("everyone", DecisionKind::Shadow);
     two.decision("everyone", DecisionKind::Error);
-    one.store(Duration::from_micros(600));
+    one.decided(Some(Duration::from_micros(600)), std::iter::empty());
     assert_eq!(metrics.render(&snapshot()), include_str!("expected.txt"));
 }
 

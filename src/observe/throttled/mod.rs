@@ -15,10 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use siphasher::sip128::SipHasher13;
-use smallvec::SmallVec;
 use tracing::warn;
 
 use self::table::{Entry, Shard, Window};
+use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
 
@@ -34,7 +34,7 @@ const SHARDS: usize = 16;
 #[derive(Clone, Copy)]
 pub struct ThrottleEvent<'e> {
     /// The limit's name.
-    pub limit: &'e str,
+    pub limit: &'e Name,
     /// The key, by which events are told apart.
     pub key: &'e [u8],
     /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
@@ -83,7 +83,7 @@ pub struct Throttled {
     /// Taken for a new entry and at the end of an interval; may be taken under a shard's lock,
     /// never the other way round.
     window: Mutex<Window>,
-    hasher: SipHasher13,
+    secret: (u64, u64),
 }
 
 impl Throttled {
@@ -94,7 +94,7 @@ impl Throttled {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(mode))).collect(),
             window: Mutex::new(Window::new(interval)),
-            hasher: SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1)),
+            secret: (random.hash_one(0), random.hash_one(1)),
         }
     }
 
@@ -207,17 +207,15 @@ impl Throttled {
     /// Stands for limit, key and decision. At 128 bits with secret keys two of them never meet in
     /// practice, and long keys need not be kept.
     fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
-        // Hashed at once: each piece by itself would cost as much as all of them.
-        let mut text: SmallVec<[u8; 128]> = SmallVec::from_slice(event.limit.as_bytes());
-        // No UTF-8 has these bytes, so no limit's name runs into a key.
-        text.push(match event.decision {
-            Shown::Rejected { .. } => 0xfe,
-            Shown::Shadow { .. } => 0xff,
-            Shown::Delayed { .. } => 0xfd,
-            Shown::ShadowDelayed { .. } => 0xfc,
-        });
-        text.extend_from_slice(event.key);
-        self.hasher.hash(&text).as_u128()
+        let decision = match event.decision {
+            Shown::Rejected { .. } => 0,
+            Shown::Shadow { .. } => 1,
+            Shown::Delayed { .. } => 2,
+            Shown::ShadowDelayed { .. } => 3,
+        };
+        // Each limit and decision hashes with secrets of its own, so that only the key is left.
+        let secret = (self.secret.0 ^ event.limit.fingerprint(), self.secret.1 ^ decision);
+        SipHasher13::new_with_keys(secret.0, secret.1).hash(event.key).as_u128()
     }
 
     fn window(&self) -> MutexGuard<'_, Window> {
@@ -259,7 +257,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
     };
     warn!(
         target: TARGET,
-        limit = event.limit,
+        limit = event.limit.as_str(),
         key = %event.shown,
         route = event.route,
         client = %event.client,

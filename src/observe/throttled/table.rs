@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{LINES, Shown, ThrottleEvent};
+use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
 
@@ -72,7 +73,7 @@ impl Entry {
 /// An event that is over.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    limit: Box<str>,
+    limit: Name,
     key: Box<str>,
     route: String,
     client: IpAddr,
@@ -84,7 +85,7 @@ pub(super) struct Seen {
 impl Seen {
     fn of(event: &ThrottleEvent<'_>) -> Self {
         Self {
-            limit: event.limit.into(),
+            limit: event.limit.clone(),
             key: start(&event.shown.to_string()).into(),
             route: event.route.into(),
             client: event.client,

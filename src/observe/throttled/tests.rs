@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,9 +13,12 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_micros(1_700_000_000_000_000 + millis * 1000).unwrap()
 }
 
+static PER_CLIENT: LazyLock<Name> = LazyLock::new(|| Name::new("per-client").unwrap());
+static OTHER: LazyLock<Name> = LazyLock::new(|| Name::new("other").unwrap());
+
 fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
     ThrottleEvent {
-        limit: "per-client",
+        limit: &PER_CLIENT,
         key: key.as_bytes(),
         shown: key,
         route: "/users/{id}",
@@ -107,7 +110,7 @@ fn limits_keys_and_decisions_are_counted_apart() {
     let throttled = summary();
     let events = [
         rejected(&"a"),
-        ThrottleEvent { limit: "other", ..rejected(&"a") },
+        ThrottleEvent { limit: &OTHER, ..rejected(&"a") },
         ThrottleEvent { decision: Shown::Shadow { retry_after: None }, ..rejected(&"a") },
         rejected(&"b"),
         ThrottleEvent {

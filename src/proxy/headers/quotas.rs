@@ -20,11 +20,11 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 /// those that have none of their own. `retry_after` is what a rejected client is told to wait.
 pub(in crate::proxy) fn write_quotas(
     fields: &mut Fields,
-    quotas: &[Quota],
+    quotas: &[Quota<'_>],
     default: &AnswerSpec,
     retry_after: Option<Duration>,
 ) {
-    let told = |quota: &&Quota| quota.limit.reject.as_deref().unwrap_or(default).ratelimit;
+    let told = |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).ratelimit;
     let told = || quotas.iter().filter(told).enumerate();
     if told().next().is_some() {
         fields.insert_with(&RATELIMIT_POLICY, |out| {
@@ -49,8 +49,8 @@ pub(in crate::proxy) fn write_quotas(
             }
         });
     }
-    let asks = |quota: &&Quota| quota.limit.reject.as_deref().unwrap_or(default).x_ratelimit;
-    let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota>, quota| {
+    let asks = |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).x_ratelimit;
+    let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota<'_>>, quota| {
         tightest.filter(|other| !is_tighter(quota, other)).or(Some(quota))
     });
     if let Some(quota) = tightest {
@@ -74,7 +74,7 @@ fn write_unit(out: &mut Vec<u8>, unit: &str) {
 }
 
 /// Begins a member of a list. The formatting machinery would cost ten times as much.
-fn write_member(out: &mut Vec<u8>, place: usize, quota: &Quota) {
+fn write_member(out: &mut Vec<u8>, place: usize, quota: &Quota<'_>) {
     out.extend_from_slice(if place == 0 { b"\"" } else { b", \"" });
     // Names need no escapes.
     out.extend_from_slice(quota.limit.name.as_str().as_bytes());
@@ -88,7 +88,7 @@ fn write_parameter(out: &mut Vec<u8>, name: &[u8; 3], number: u64) {
 
 /// The seconds after which a limit is as it was; of one that refuses, what its client waits for all
 /// of them together: an earlier try would be in vain.
-fn reset(quota: &Quota, retry_after: Option<Duration>) -> Option<u64> {
+fn reset(quota: &Quota<'_>, retry_after: Option<Duration>) -> Option<u64> {
     match quota.outcome {
         Outcome::Allow | Outcome::Delay(_) => quota.window,
         Outcome::Reject { .. } => retry_after.map(whole_seconds),
@@ -99,8 +99,8 @@ fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 
-fn is_tighter(quota: &Quota, other: &Quota) -> bool {
-    let refuses = |quota: &Quota| !quota.outcome.passes();
+fn is_tighter(quota: &Quota<'_>, other: &Quota<'_>) -> bool {
+    let refuses = |quota: &Quota<'_>| !quota.outcome.passes();
     (refuses(quota) && !refuses(other))
         || (refuses(quota) == refuses(other) && quota.remaining < other.remaining)
 }

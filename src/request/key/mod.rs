@@ -17,10 +17,10 @@ use super::route::Params;
 use crate::limit::key::{Key, KeyBuilder};
 use read::Found;
 
-pub use source::{KeySource, KeySourceError};
+pub use source::{KeySource, KeySourceError, KeySources};
 
 /// What becomes of a request that lacks a header, cookie … of the key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
     /// All such requests share one bucket.
     #[default]
@@ -32,10 +32,10 @@ pub enum Missing {
 }
 
 /// What a limit counts by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpec {
-    /// The parts in order; none is one bucket for all.
-    pub sources: Vec<KeySource>,
+    /// The parts in order.
+    pub sources: KeySources,
     /// For a request that lacks one.
     pub missing: Missing,
     /// IPv6 clients are counted by a network of this length, 1 to 128.
@@ -90,7 +90,7 @@ impl KeySpec {
     pub fn key(&self, request: &View<'_>) -> Result<Keyed, KeyError> {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
-        for source in &self.sources {
+        for source in &*self.sources {
             match source.push(request, self.ipv6_prefix, &mut builder) {
                 Found::Once => {}
                 Found::Nowhere => {

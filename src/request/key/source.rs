@@ -1,6 +1,8 @@
 //! The spellings of what a limit can count by.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
 use std::str::FromStr;
 
 use http::HeaderName;
@@ -70,6 +72,37 @@ impl KeySource {
             Self::Query(name) => format!("query parameter `{name}`"),
             Self::Param(name) => format!("path parameter `{name}`"),
         }
+    }
+}
+
+/// The parts of a key in order; none is one bucket for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySources {
+    sources: Vec<KeySource>,
+    fingerprint: u64,
+}
+
+impl KeySources {
+    /// Differs from that of other sources, in this process. The file alone decides about it, so nobody
+    /// aims at another's.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+impl From<Vec<KeySource>> for KeySources {
+    fn from(sources: Vec<KeySource>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        sources.hash(&mut hasher);
+        Self { sources, fingerprint: hasher.finish() }
+    }
+}
+
+impl Deref for KeySources {
+    type Target = [KeySource];
+
+    fn deref(&self) -> &[KeySource] {
+        &self.sources
     }
 }
 

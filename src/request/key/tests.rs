@@ -17,8 +17,8 @@ const PLAIN: Request<'_> =
     Request { path: "/users/42", query: None, client: "203.0.113.7", headers: &[] };
 
 fn spec(sources: &[&str], missing: Missing) -> KeySpec {
-    let sources = sources.iter().map(|text| text.parse().expect(text)).collect();
-    KeySpec { sources, missing, ipv6_prefix: 64 }
+    let sources: Vec<_> = sources.iter().map(|text| text.parse().expect(text)).collect();
+    KeySpec { sources: sources.into(), missing, ipv6_prefix: 64 }
 }
 
 fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Keyed, KeyError> {

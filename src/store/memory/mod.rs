@@ -8,18 +8,18 @@ mod packed;
 mod shard;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip128::SipHasher13;
 
 use self::shard::{Due, Identity, Shard};
 use super::BucketAsk;
 use crate::limit::algorithm::sliding_log::{self, Log};
 use crate::limit::algorithm::{Algorithm, Difference, State, Want, concurrency};
-use crate::limit::decide::{Ask, Decided, PerAsk, decide};
-use crate::limit::decision::Decision;
+use crate::limit::decide::{Ask, Decided, PerAsk, decide, decide_one};
+use crate::limit::decision::{Decision, Verdict};
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 
@@ -112,79 +112,13 @@ impl Memory {
         self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
     }
 
-    #[cfg(test)]
-    fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
-        self.decide_in_place(asks, now).0
-    }
-
     /// Decides over all asks at once and takes where the verdict is to pass. Says besides where each
-    /// ask's bucket was; a list that is too short stands for places of their own.
+    /// ask's bucket was.
     pub(super) fn decide_in_place(
         &self,
         asks: &[&BucketAsk<'_>],
         now: Timestamp,
     ) -> (Decided, PerAsk<Place>) {
-        if let [ask] = asks
-            && let Some(decided) = self.decide_one(ask, now)
-        {
-            return (decided, PerAsk::new());
-        }
-        self.decide_all(asks, now)
-    }
-
-    /// A slot that this ask took, in such a place.
-    pub(super) fn slot(&self, ask: &BucketAsk<'_>, place: Place) -> Slot {
-        let id = match place {
-            Place::Known | Place::New => self.identity(ask),
-            Place::Shared => self.shared_identity(ask),
-        };
-        Slot { id, place }
-    }
-
-    /// Gives a slot back where it was taken. Its bucket is still there: one with slots held never goes.
-    pub(super) fn release(&self, slot: &Slot) {
-        let Slot { id, place } = *slot;
-        let one_less = |state| match state {
-            State::Concurrency(state) => concurrency::settle(Some(state), Difference::Less(1)),
-            _ => None,
-        };
-        if place == Place::Shared {
-            let mut shared = unpoisoned(self.shared.lock());
-            let left = shared.get(&id).and_then(|bucket| one_less(bucket.state));
-            match (left, shared.get_mut(&id)) {
-                (Some(left), Some(bucket)) => bucket.state = State::Concurrency(left),
-                _ => drop(shared.remove(&id)),
-            }
-            return;
-        }
-        let mut shards = self.lock(&[id]);
-        let shard = shards.of(id);
-        match shard.state(id).and_then(one_less) {
-            Some(left) => {
-                let due = Due::new(concurrency::fresh_at(), true);
-                shard.put(id, State::Concurrency(left), due);
-            }
-            None => self.removed(usize::from(shard.remove(id))),
-        }
-    }
-
-    /// The same for what most requests are, one ask: without lists of places and locks. `None`
-    /// where its bucket is new and no room can be made for it.
-    fn decide_one(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Option<Decided> {
-        let id = self.identity(ask);
-        let number = shard_number(id, self.shards.len());
-        let mut shard = unpoisoned(self.shards.get(number)?.lock());
-        let state = state(&mut shard, id, &ask.ask, now);
-        if state.is_none() && !self.make_room(&mut shard, &[id], now) {
-            return None;
-        }
-        let decided = decide(&[ask.ask], &[state], now);
-        let write = decided.writes.first().copied().flatten();
-        self.keep(&mut shard, id, Change { algorithm: ask.ask.algorithm, before: state, write });
-        Some(decided)
-    }
-
-    fn decide_all(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> (Decided, PerAsk<Place>) {
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut places: PerAsk<Place> = PerAsk::new();
@@ -239,6 +173,61 @@ impl Memory {
             }
         }
         (decided, places)
+    }
+
+    /// A slot that this ask took, in such a place.
+    pub(super) fn slot(&self, ask: &BucketAsk<'_>, place: Place) -> Slot {
+        let id = match place {
+            Place::Known | Place::New => self.identity(ask),
+            Place::Shared => self.shared_identity(ask),
+        };
+        Slot { id, place }
+    }
+
+    /// Gives a slot back where it was taken. Its bucket is still there: one with slots held never goes.
+    pub(super) fn release(&self, slot: &Slot) {
+        let Slot { id, place } = *slot;
+        let one_less = |state| match state {
+            State::Concurrency(state) => concurrency::settle(Some(state), Difference::Less(1)),
+            _ => None,
+        };
+        if place == Place::Shared {
+            let mut shared = unpoisoned(self.shared.lock());
+            let left = shared.get(&id).and_then(|bucket| one_less(bucket.state));
+            match (left, shared.get_mut(&id)) {
+                (Some(left), Some(bucket)) => bucket.state = State::Concurrency(left),
+                _ => drop(shared.remove(&id)),
+            }
+            return;
+        }
+        let mut shards = self.lock(&[id]);
+        let shard = shards.of(id);
+        match shard.state(id).and_then(one_less) {
+            Some(left) => {
+                let due = Due::new(concurrency::fresh_at(), true);
+                shard.put(id, State::Concurrency(left), due);
+            }
+            None => self.removed(usize::from(shard.remove(id))),
+        }
+    }
+
+    /// The same for what most requests are, one ask: without lists of places and locks. `None`
+    /// where its bucket is new and no room can be made for it.
+    pub(super) fn decide_one(
+        &self,
+        ask: &BucketAsk<'_>,
+        now: Timestamp,
+    ) -> Option<(Decision, Verdict)> {
+        let id = self.identity(ask);
+        let number = shard_number(id, self.shards.len());
+        let mut shard = unpoisoned(self.shards.get(number)?.lock());
+        let before = state(&mut shard, id, &ask.ask, now);
+        if before.is_none() && !self.make_room(&mut shard, &[id], now) {
+            return None;
+        }
+        let (decision, write, verdict) = decide_one(&ask.ask, before, now);
+        self.keep(&mut shard, id, Change { algorithm: ask.ask.algorithm, before, write });
+        Some((decision, verdict))
     }
 
     /// Writes what a decision made of a bucket, for which there is room.
@@ -369,22 +358,21 @@ impl Memory {
     /// What a bucket is known by: a limit whose algorithm or key changes begins anew, one whose
     /// figures change goes on.
     fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        let mut hasher = self.limit_hasher(ask);
-        hasher.write(ask.key.as_bytes());
-        finish(&hasher)
+        self.hash(ask, ask.key.as_bytes())
     }
 
     /// The shared bucket of a limit.
     fn shared_identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        finish(&self.limit_hasher(ask))
+        self.hash(ask, b"")
     }
 
-    fn limit_hasher(&self, ask: &BucketAsk<'_>) -> SipHasher13 {
-        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        ask.spec.name.hash(&mut hasher);
-        ask.ask.algorithm.name().hash(&mut hasher);
-        ask.spec.key.sources.hash(&mut hasher);
-        hasher
+    /// Each limit hashes with secrets of its own, so that only the key is left to be hashed.
+    fn hash(&self, ask: &BucketAsk<'_>, key: &[u8]) -> Identity {
+        let sources = ask.spec.key.sources.fingerprint();
+        let (name, algorithm) = (ask.spec.name.fingerprint(), ask.ask.algorithm.number());
+        let secret = (self.secret.0 ^ name, self.secret.1 ^ sources ^ algorithm);
+        let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
+        Identity { shard: hash.h1, place: hash.h2 }
     }
 
     fn lock(&self, ids: &[Identity]) -> Locked<'_> {
@@ -421,11 +409,6 @@ fn shard_number(id: Identity, shards: usize) -> usize {
         .and_then(|shards| id.shard.checked_rem(shards))
         .and_then(|number| usize::try_from(number).ok())
         .unwrap_or_default()
-}
-
-fn finish(hasher: &SipHasher13) -> Identity {
-    let hash = hasher.finish128();
-    Identity { shard: hash.h1, place: hash.h2 }
 }
 
 /// A bucket's state, as a request is to see it.

@@ -16,7 +16,11 @@ const HOUR: u64 = 3_600_000_000;
 fn limit(name: &str) -> LimitSpec {
     LimitSpec {
         name: Name::new(name).unwrap(),
-        key: KeySpec { sources: vec![KeySource::Ip], missing: Missing::Shared, ipv6_prefix: 64 },
+        key: KeySpec {
+            sources: vec![KeySource::Ip].into(),
+            missing: Missing::Shared,
+            ipv6_prefix: 64,
+        },
         figures: Figures::Unlimited,
         overrides: Overrides::default(),
         cost: CostSpec::Fixed(Cost::ONE),
@@ -55,6 +59,22 @@ fn ask_of(burst: u64, cost: u64) -> Ask {
 struct Table {
     memory: Memory,
     spec: LimitSpec,
+}
+
+impl Memory {
+    /// As requests are decided, whose asks are mostly one.
+    fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+        if let [ask] = asks
+            && let Some((decision, verdict)) = self.decide_one(ask, now)
+        {
+            return Decided {
+                decisions: [decision].into_iter().collect(),
+                writes: PerAsk::new(),
+                verdict,
+            };
+        }
+        self.decide_in_place(asks, now).0
+    }
 }
 
 impl Table {
@@ -227,7 +247,7 @@ fn what_a_limit_counts_is_its_name_its_sources_and_its_key() {
     assert_eq!(left(&spec, &other_ip, ask(1)), 9, "another key");
     let renamed = other(|spec| spec.name = Name::new("per-cliens").unwrap());
     assert_eq!(left(&renamed, &ip, ask(1)), 9, "another name");
-    let by_host = other(|spec| spec.key.sources = vec![KeySource::Host]);
+    let by_host = other(|spec| spec.key.sources = vec![KeySource::Host].into());
     assert_eq!(left(&by_host, &ip, ask(1)), 9, "other sources");
     let moded = other(|spec| spec.mode = Mode::Shadow);
     assert_eq!(left(&moded, &ip, ask_of(100, 1)), 95, "other figures go on");

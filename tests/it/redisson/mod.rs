@@ -92,7 +92,7 @@ fn now() -> Timestamp {
 /// A limit that shares the limiter of this name, and rejects where it has no figures.
 fn limiter(name: &str) -> LimitSpec {
     let mut spec = limit("shared");
-    spec.key.sources.clear();
+    spec.key.sources = Vec::new().into();
     spec.limiter = Some(name.to_owned());
     spec.on_store_error = OnStoreError::Reject;
     spec

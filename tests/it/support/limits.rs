@@ -18,7 +18,11 @@ use tidegate::store::BucketAsk;
 pub(crate) fn limit(name: &str) -> LimitSpec {
     LimitSpec {
         name: Name::new(name).unwrap(),
-        key: KeySpec { sources: vec![KeySource::Ip], missing: Missing::Shared, ipv6_prefix: 64 },
+        key: KeySpec {
+            sources: vec![KeySource::Ip].into(),
+            missing: Missing::Shared,
+            ipv6_prefix: 64,
+        },
         figures: Figures::Limited(bucket("1/h", 10)),
         overrides: Overrides::default(),
         cost: CostSpec::Fixed(Cost::ONE),
