@@ -6,6 +6,7 @@ pub(crate) mod any;
 pub(crate) mod bytes;
 pub(crate) mod everywhere;
 mod histories;
+mod history;
 pub(crate) mod places;
 mod run;
 pub(crate) mod script;
