@@ -11,13 +11,12 @@ use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Interval, MAX_INTERVAL};
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
-use tidegate::store::{Answer, BucketAsk, Shared, Store};
-use tokio::time::Instant;
+use tidegate::plan::{KeyDisplay, LimitSpec};
+use tidegate::store::{Answer, BucketAsk, Store};
 
 use crate::support::algorithms::{self, log, rolling, sliding, window};
+use crate::support::bench::Bench;
 use crate::support::limits::{ask, bucket, key, limit};
-use crate::support::redis::RedisServer;
 
 macro_rules! every_store {
     ($($behaviour:ident)*) => {
@@ -47,85 +46,6 @@ every_store! {
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
-const MILLISECOND: Duration = Duration::from_millis(1);
-
-pub(crate) struct Bench {
-    pub(crate) store: Store,
-    pub(crate) shared: Arc<Shared>,
-    spec: StoreSpec,
-    began: Instant,
-    _server: Option<RedisServer>,
-}
-
-impl Bench {
-    pub(crate) fn memory() -> Self {
-        Self::at(StoreLocation::Memory, None)
-    }
-
-    /// In a server that outlives it.
-    pub(crate) fn of(server: &RedisServer) -> Self {
-        Self::at(StoreLocation::Redis(server.url()), None)
-    }
-
-    fn redis() -> Self {
-        let server = RedisServer::start();
-        Self::at(StoreLocation::Redis(server.url()), Some(server))
-    }
-
-    fn at(location: StoreLocation, server: Option<RedisServer>) -> Self {
-        // Long enough for any machine: what waits is not the matter here.
-        let timeout = Duration::from_secs(20);
-        let spec = StoreSpec { location, prefix: "tidegate".into(), timeout, max_keys: 10_000 };
-        let shared = Shared::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
-        Self { store, shared, spec, began: Instant::now(), _server: server }
-    }
-
-    pub(crate) fn now() -> Timestamp {
-        Timestamp::from_micros(1_700_000_000_000_000).unwrap()
-    }
-
-    async fn decide(&self, asks: &[BucketAsk<'_>]) -> Answer {
-        self.decide_at(asks, Self::now()).await
-    }
-
-    /// At a time that Redis does not look at.
-    pub(crate) async fn decide_at(&self, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
-        let answer = self.store.decide(asks, now).await.unwrap();
-        assert_ne!(self.shared.counters().redis_up, Some(false), "Redis did not decide");
-        answer
-    }
-
-    /// What remains for one ask after it was decided.
-    async fn take(&self, ask: BucketAsk<'_>) -> Option<u64> {
-        let answer = self.decide(&[ask]).await;
-        let decision = answer.decisions[0].unwrap();
-        (answer.verdict == Verdict::PASS).then_some(decision.remaining)
-    }
-
-    async fn left(&self, ask: BucketAsk<'_>) -> u64 {
-        self.store.peek(&ask, Self::now()).await.unwrap().remaining
-    }
-
-    /// The same outcome, but that the wait may be shorter by the time that went on in Redis, to the
-    /// millisecond in which Redisson counts.
-    pub(crate) fn agrees(&self, outcome: Outcome, expected: Outcome) -> bool {
-        match (outcome, expected) {
-            (Outcome::Delay(promised), Outcome::Delay(expected))
-            | (
-                Outcome::Reject { retry_after: Some(promised) },
-                Outcome::Reject { retry_after: Some(expected) },
-            ) => promised <= expected && promised + self.began.elapsed() + MILLISECOND >= expected,
-            (outcome, expected) => outcome == expected,
-        }
-    }
-
-    fn assert_wait(&self, promised: Option<Duration>, expected: Duration) {
-        let promised = promised.expect("it passes some day");
-        let agrees = self.agrees(Outcome::Delay(promised), Outcome::Delay(expected));
-        assert!(agrees, "{promised:?} instead of {expected:?}");
-    }
-}
 
 async fn a_window_holds_its_count(bench: &Bench) {
     // So long that none of the clock's windows ends meanwhile.
@@ -278,16 +198,6 @@ fn slots<'r>(spec: &'r LimitSpec, key: &'r Key, limit: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, 1);
     ask.ask.algorithm = algorithms::slots(limit, HOUR);
     ask
-}
-
-impl Bench {
-    /// What is given back on the side is told in the order in which it was given.
-    async fn left_soon(&self, ask: BucketAsk<'_>, expected: u64) {
-        while self.left(ask).await != expected {
-            assert!(self.began.elapsed() < crate::support::PATIENCE, "never {expected}");
-            tokio::task::yield_now().await;
-        }
-    }
 }
 
 async fn a_slot_is_held_until_it_is_dropped(bench: &Bench) {

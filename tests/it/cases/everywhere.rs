@@ -12,7 +12,7 @@ use tidegate::limit::time::Timestamp;
 
 use super::places::{Asked, Event, InStore, Pure, What};
 use super::script::{self, Expiry};
-use crate::contract::Bench;
+use crate::support::bench::Bench;
 use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
 

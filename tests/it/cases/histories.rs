@@ -17,7 +17,7 @@ use super::any::SECOND;
 use super::history::{Clock, LIMITS, Played, START, Step, World, any_history, play};
 use super::places::InStore;
 use super::script::{self, Expiry};
-use crate::contract::Bench;
+use crate::support::bench::Bench;
 use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
 

@@ -13,7 +13,7 @@ use tidegate::plan::LimitSpec;
 use tidegate::store::{BucketAsk, SWEEP_STEPS, Slots};
 
 use super::bytes::{bytes, kept};
-use crate::contract::Bench;
+use crate::support::bench::Bench;
 
 /// Something that happens at a time.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use tidegate::plan::{LimitSpec, Terms};
 use super::places::{Asked, Event, InStore, Pure, What};
 use super::script::{self, Expiry};
 use super::table::{Row, rows};
-use crate::contract::Bench;
+use crate::support::bench::Bench;
 use crate::support::redis::RedisServer;
 
 /// A row with its lines read.

@@ -8,8 +8,8 @@ use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit};
 use tidegate::limit::time::Timestamp;
 
 use super::SECOND;
-use crate::contract::Bench;
 use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding, slots, window};
+use crate::support::bench::Bench;
 use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::redis::RedisServer;
 

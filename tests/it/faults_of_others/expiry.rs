@@ -13,8 +13,8 @@ use tidegate::store::{BucketAsk, SWEEP_STEPS};
 
 use super::SECOND;
 use crate::cases::everywhere::Everywhere;
-use crate::contract::Bench;
 use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding, slots, window};
+use crate::support::bench::Bench;
 use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
