@@ -1,33 +1,33 @@
-//! The time of day, without its steps.
+//! The time of day, with its steps and without.
 //!
 //! The only place that reads a clock. Everything else takes the time as an argument.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use crate::limit::time::Timestamp;
+use crate::limit::time::{Now, Timestamp};
 
 /// The wall time at the start and the monotonic time since: it never goes back, and a step of the
-/// system's clock does not move it. A paused test runtime moves it.
+/// system's clock does not move it. A paused test runtime moves it. Its clones share one [`Wall`].
 #[derive(Clone, Debug)]
 pub struct Clock {
     start: Timestamp,
     since: Instant,
+    wall: Wall,
 }
 
 impl Clock {
     /// A clock that starts from the system's time. A system time before 1970 is taken as 1970.
     pub fn new() -> Self {
-        #[allow(clippy::disallowed_methods, reason = "read once, at the start")]
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let micros = u64::try_from(wall.as_micros()).unwrap_or(u64::MAX);
-        Self::starting_at(Timestamp::from_micros(micros).unwrap_or(Timestamp::MAX))
+        Self::starting_at(system_time())
     }
 
-    /// A clock that shows `start` now.
+    /// A clock that shows `start` now, as the time of day does.
     pub fn starting_at(start: Timestamp) -> Self {
-        Self { start, since: Instant::now() }
+        Self { start, since: Instant::now(), wall: Wall::default() }
     }
 
     /// The time. Two readings of one clock (or of its clones) also serve to measure a duration.
@@ -39,6 +39,17 @@ impl Clock {
     pub fn at(&self, moment: Instant) -> Timestamp {
         self.start.plus(moment.saturating_duration_since(self.since))
     }
+
+    /// The time of day, as far as it is known to this clock.
+    pub fn wall(&self) -> &Wall {
+        &self.wall
+    }
+
+    /// Looks what the time of day is: it may have been set, or the machine may have slept. To be called
+    /// once a minute at least.
+    pub fn anchor(&self) {
+        self.wall.anchor(self.now(), system_time());
+    }
 }
 
 impl Default for Clock {
@@ -47,25 +58,82 @@ impl Default for Clock {
     }
 }
 
+/// How far the time of day is from a clock that never steps, as of when somebody looked last. Its
+/// clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Wall(Arc<AtomicI64>);
+
+impl Wall {
+    /// From now on, when the steady clock shows `steady`, the time of day is `wall`.
+    pub fn anchor(&self, steady: Timestamp, wall: Timestamp) {
+        let ahead = wall.as_micros().cast_signed() - steady.as_micros().cast_signed();
+        // All cores read it, and mostly there is nothing new.
+        if self.0.load(Ordering::Relaxed) != ahead {
+            self.0.store(ahead, Ordering::Relaxed);
+        }
+    }
+
+    /// The time of day when the steady clock shows this.
+    pub fn at(&self, steady: Timestamp) -> Timestamp {
+        steady.plus_signed(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Both times, when the steady clock shows this.
+    pub fn both(&self, steady: Timestamp) -> Now {
+        Now { steady, wall: self.at(steady) }
+    }
+}
+
+fn system_time() -> Timestamp {
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads it")]
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let micros = u64::try_from(wall.as_micros()).unwrap_or(u64::MAX);
+    Timestamp::from_micros(micros).unwrap_or(Timestamp::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
 
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros).unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn moves_with_a_paused_runtime() {
-        let start = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        let start = at(1_700_000_000_000_000);
         let clock = Clock::starting_at(start);
         assert_eq!(clock.now(), start);
         tokio::time::advance(Duration::from_millis(1500)).await;
         assert_eq!(clock.now().micros_since(start), 1_500_000);
         assert_eq!(clock.clone().now(), clock.now());
+        assert_eq!(clock.wall().at(clock.now()), clock.now());
     }
 
     #[test]
     fn starts_from_the_time_of_day() {
-        let year_2020 = Timestamp::from_micros(1_577_836_800_000_000).unwrap();
+        let year_2020 = at(1_577_836_800_000_000);
         assert!(Clock::new().now() > year_2020);
+    }
+
+    #[test]
+    fn a_step_moves_the_time_of_day_alone() {
+        let wall = Wall::default();
+        for set in [900, 1_100, 0] {
+            wall.anchor(at(1_000), at(set));
+            assert_eq!(wall.clone().at(at(1_000)), at(set));
+            assert_eq!(wall.both(at(1_050)), Now { steady: at(1_050), wall: at(set + 50) });
+        }
+        assert_eq!(wall.at(at(900)), Timestamp::MIN, "before what can be said");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_day_is_looked_up_again() {
+        let clock = Clock::starting_at(at(5_000_000));
+        clock.anchor();
+        assert_eq!(clock.now(), at(5_000_000));
+        assert!(clock.clone().wall().at(clock.now()) > at(1_577_836_800_000_000));
     }
 }

@@ -38,7 +38,7 @@ use crate::worker::{self, ConfigState, Orders, Process, Published};
 
 /// How often throttle summaries are looked through.
 const TICK: Duration = Duration::from_millis(250);
-/// How often in-process buckets that are full again are forgotten.
+/// How often in-process buckets that are full again are forgotten, and the time of day is looked up.
 const SWEEP: Duration = Duration::from_secs(1);
 /// What sets the addresses that the proxy and its admin endpoint listen on.
 const LISTEN: &str = "server.listen or --listen";
@@ -98,16 +98,17 @@ impl Server {
             .map_err(|source| RunError::System { what: "listen for signals", source })?;
         let open_files = OpenFiles::raise(plan.server.max_connections);
         let workers = plan.server.workers.unwrap_or_else(cores);
+        let clock = Clock::new();
         let process = Arc::new(Process {
-            clock: Clock::new(),
             metrics: Metrics::new(workers),
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
             config: ConfigState::default(),
             draining: AtomicBool::new(false),
-            store: store::Shared::new(&plan.store),
+            store: store::Shared::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
             slots: Arc::new(Slots::new(open_files.connections(&plan))),
             keys: plan.log.keys,
+            clock,
         });
         let published = Published { servers: servers(&plan, None), plan: plan.clone() };
         let (published, plan_orders) = watch::channel(Arc::new(published));
@@ -181,7 +182,10 @@ impl Server {
                         return Err(RunError::Worker);
                     }
                 }
-                _ = sweep.tick() => self.process.store.sweep(self.process.clock.now()),
+                _ = sweep.tick() => {
+                    self.process.clock.anchor();
+                    self.process.store.sweep(self.process.clock.now());
+                }
                 _ = look.tick() => {
                     if let Some(read) = self.reload.look() {
                         self.adopt(read);

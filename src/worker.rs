@@ -2,7 +2,7 @@
 //!
 //! | shared by the process | each worker's own |
 //! | --- | --- |
-//! | in-process buckets (sharded; a lock is held for one decision) | its listeners (`SO_REUSEPORT`) |
+//! | in-process buckets (sharded; a lock is held for one decision); the time of day | its listeners (`SO_REUSEPORT`) |
 //! | whether Redis answers; the breaker | its Redis connection |
 //! | throttle lines, connection slots (`max_connections`) | its upstream connections |
 //! | who waits for which limit (`max_waiting`) | the timers of those that wait on it |

@@ -3,11 +3,11 @@
 use smallvec::SmallVec;
 
 use super::Mode;
-use super::algorithm::{Algorithm, State, Step, Want};
+use super::algorithm::{Algorithm, Receipt, State, Step, Want};
 use super::decision::{Decision, Outcome, Verdict};
 use super::patience::Patience;
 use super::rate::Cost;
-use super::time::Timestamp;
+use super::time::Now;
 
 /// One value for each ask. Most routes have one limit or two; more go to the heap.
 pub type PerAsk<T> = SmallVec<[T; 2]>;
@@ -29,6 +29,11 @@ impl Ask {
     /// What it wants of its bucket.
     pub fn want(&self) -> Want {
         Want { cost: self.cost, patience: self.patience }
+    }
+
+    /// What is noted of it, once it has taken at `now` and this is its bucket's state.
+    pub fn receipt(&self, outcome: Outcome, taken: State, now: Now) -> Receipt {
+        self.algorithm.receipt(outcome, taken, self.algorithm.time(now))
     }
 }
 
@@ -79,16 +84,16 @@ impl Refusers {
 }
 
 /// Decides over `asks`, whose buckets are in `states` (`None` is a new bucket; a list that is too
-/// short stands for new buckets), at `now`.
+/// short stands for new buckets), each at `now` by [its clock](Algorithm::time).
 ///
 /// Either every enforcing limit allows, and then each limit that allows takes, those in shadow
 /// too; or one refuses, and none takes anything, but for a candidate that stands in for the only one
 /// that refuses.
-pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided {
+pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     let steps: PerAsk<_> = asks
         .iter()
         .zip(states.iter().copied().chain(std::iter::repeat(None)))
-        .map(|(ask, state)| ask.algorithm.decide(state, ask.want(), now))
+        .map(|(ask, state)| ask.algorithm.decide(state, ask.want(), ask.algorithm.time(now)))
         .collect();
     let enforcing = asks
         .iter()
@@ -118,12 +123,9 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Timestamp) -> Decided
 
 /// What [`decide`] says to one ask alone, as most requests are: its decision, the state to write and
 /// the verdict.
-pub fn decide_one(
-    ask: &Ask,
-    state: Option<State>,
-    now: Timestamp,
-) -> (Decision, Option<State>, Verdict) {
-    let Step { decision, untouched, taken, kept } = ask.algorithm.decide(state, ask.want(), now);
+pub fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Option<State>, Verdict) {
+    let time = ask.algorithm.time(now);
+    let Step { decision, untouched, taken, kept } = ask.algorithm.decide(state, ask.want(), time);
     let enforcing = (ask.mode == Mode::Enforce).then_some((0, decision.outcome));
     let verdict = Verdict::over(enforcing);
     match verdict.passes() {
@@ -139,6 +141,7 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::token_bucket::{Params, State as Bucket};
     use crate::limit::rate::{Burst, Rate};
+    use crate::limit::time::Timestamp;
     use proptest::prelude::*;
 
     const HOUR: u64 = 3_600_000_000;
@@ -164,7 +167,7 @@ mod tests {
     fn missing(requests: &[&[Ask]], now: Timestamp) -> Vec<u64> {
         let mut states: Vec<Option<State>> = vec![None; requests[0].len()];
         for asks in requests {
-            let decided = decide(asks, &states, now);
+            let decided = decide(asks, &states, now.into());
             for (state, write) in states.iter_mut().zip(decided.writes) {
                 *state = write.or(*state);
             }
@@ -206,7 +209,7 @@ mod tests {
         ] {
             let asks = asks.as_flattened();
             let place = asks.iter().position(|ask| ask.mode == Candidate).unwrap();
-            let decided = decide(asks, &[], at(HOUR));
+            let decided = decide(asks, &[], at(HOUR).into());
             assert_eq!(missing_of(decided.writes[place]), taken, "{name}");
             assert_eq!(decided.decisions[place].remaining, 9 - taken, "{name}");
             let others = decided.writes.iter().enumerate().filter(|(at, _)| *at != place);
@@ -217,14 +220,14 @@ mod tests {
 
     #[test]
     fn nobody_asked_means_pass() {
-        let decided = decide(&[], &[], at(0));
+        let decided = decide(&[], &[], at(0).into());
         assert_eq!(decided.verdict, Verdict::PASS);
     }
 
     #[test]
     fn what_remains_is_what_is_left_after_the_verdict() {
         let asks = [ask(1, 9, 1, Mode::Enforce), ask(1, 2, 3, Mode::Enforce)];
-        let decided = decide(&asks, &[], at(0));
+        let decided = decide(&asks, &[], at(0).into());
         let remaining: Vec<u64> = decided.decisions.iter().map(|d| d.remaining).collect();
         assert_eq!(remaining, [9, 2]);
         assert_eq!(decided.verdict, Verdict::Refuse { by: 1, retry_after: None });
@@ -255,8 +258,8 @@ mod tests {
             let now = at((10 * HOUR).saturating_add_signed(off));
             for mode in [Mode::Enforce, Mode::Shadow, Mode::Candidate] {
                 let ask = Ask { mode, ..ask };
-                let all = decide(&[ask], &[state], now);
-                let (decision, write, verdict) = decide_one(&ask, state, now);
+                let all = decide(&[ask], &[state], now.into());
+                let (decision, write, verdict) = decide_one(&ask, state, now.into());
                 prop_assert_eq!(all.decisions.as_slice(), [decision]);
                 prop_assert_eq!(all.writes.as_slice(), [write]);
                 prop_assert_eq!(all.verdict, verdict);
@@ -270,7 +273,7 @@ mod tests {
         ) {
             let (asks, mut states): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
             let now = at((10 * HOUR).saturating_add_signed(off));
-            let decided = decide(&asks, &states, now);
+            let decided = decide(&asks, &states, now.into());
             for (state, write) in states.iter_mut().zip(&decided.writes) {
                 *state = write.or(*state);
             }
@@ -279,14 +282,14 @@ mod tests {
             prop_assert_eq!(asks[by].mode, Mode::Enforce);
             match retry_after {
                 Some(wait) => {
-                    let then = decide(&asks, &states, now.plus(wait));
+                    let then = decide(&asks, &states, now.plus(wait).into());
                     prop_assert_eq!(then.verdict, Verdict::PASS);
                     let before = now.plus(wait - Duration::from_micros(1));
-                    let early = decide(&asks, &states, before);
+                    let early = decide(&asks, &states, before.into());
                     prop_assert_ne!(early.verdict, Verdict::PASS);
                 }
                 None => {
-                    let late = decide(&asks, &states, Timestamp::MAX);
+                    let late = decide(&asks, &states, Timestamp::MAX.into());
                     prop_assert_ne!(late.verdict, Verdict::PASS);
                 }
             }
@@ -298,7 +301,7 @@ mod tests {
             now in 0..20 * HOUR,
         ) {
             let (asks, states): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-            let decided = decide(&asks, &states, at(now));
+            let decided = decide(&asks, &states, at(now).into());
             for ((ask, state), (decision, write)) in
                 asks.iter().zip(&states).zip(decided.decisions.iter().zip(&decided.writes))
             {

@@ -39,9 +39,32 @@ impl Timestamp {
         self.plus_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
     }
 
+    /// This time and so many microseconds more or, below zero, less, within what can be said.
+    #[must_use]
+    pub fn plus_signed(self, micros: i64) -> Self {
+        Self(self.0.saturating_add_signed(micros).min(Self::MAX.0))
+    }
+
     /// Microseconds from `earlier` to this time; 0 where `earlier` is in fact later.
     pub fn micros_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A moment by the two clocks of whoever decides. In Redis they are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// By a clock that never steps: what refills, leaks or slides goes by it, since a step forward
+    /// would give tokens.
+    pub steady: Timestamp,
+    /// By the time of day, which may be set: windows that begin with the clock go by it.
+    pub wall: Timestamp,
+}
+
+/// Where both clocks say the same.
+impl From<Timestamp> for Now {
+    fn from(time: Timestamp) -> Self {
+        Self { steady: time, wall: time }
     }
 }
 
@@ -55,6 +78,14 @@ mod tests {
         assert_eq!(Timestamp::from_micros((1 << 53) - 1), Some(Timestamp::MAX));
         assert_eq!(Timestamp::MAX.plus_micros(u64::MAX), Timestamp::MAX);
         assert_eq!(Timestamp::MAX.plus(Duration::MAX), Timestamp::MAX);
+    }
+
+    #[test]
+    fn goes_both_ways_within_what_can_be_said() {
+        assert_eq!(Timestamp(7).plus_signed(-3), Timestamp(4));
+        assert_eq!(Timestamp(7).plus_signed(3), Timestamp(10));
+        assert_eq!(Timestamp(7).plus_signed(i64::MIN), Timestamp::MIN);
+        assert_eq!(Timestamp::MAX.plus_signed(i64::MAX), Timestamp::MAX);
     }
 
     #[test]

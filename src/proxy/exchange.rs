@@ -164,7 +164,7 @@ async fn send<D: Future>(
         Some(body) => body.size_hint().exact().map_or(Size::Unknown, Size::Known),
     };
     let now = Instant::now();
-    let date = proxy.date.at(proxy.clock.at(now));
+    let date = proxy.date.at(proxy.clock.wall().at(proxy.clock.at(now)));
     if watch.drains() {
         wire.end_soon();
     }

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::redis::{Entry, Heard, Redis, Said, Verb, is_limiter};
+use super::redis::{Entry, Heard, Redis, Reply, Said, Verb, is_limiter};
 use super::slots::Leases;
-use super::{Answer, BucketAsk, Shared, Slots, StoreError, Told, Unavailable};
-use crate::limit::algorithm::{Algorithm, Difference};
+use super::{Answer, BucketAsk, Noted, Shared, Slots, StoreError, Told, Unavailable, receipts};
+use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement};
 use crate::limit::decide::{PerAsk, Refusers};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::time::Timestamp;
+use crate::limit::time::{Now, Timestamp};
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
 
@@ -39,7 +39,8 @@ pub(super) async fn decide(
     asks: &[BucketAsk<'_>],
     now: Timestamp,
 ) -> Result<Answer, Unavailable> {
-    let request = Request { redis, shared, asks, now, began: Instant::now() };
+    let (began, noted) = (Instant::now(), Noted::of(asks));
+    let request = Request { redis, shared, asks, noted, now, began };
     let mut by: PerAsk<By> = asks
         .iter()
         .map(|ask| match ask.spec.scope {
@@ -89,6 +90,7 @@ struct Request<'q> {
     redis: &'q Redis,
     shared: &'q Arc<Shared>,
     asks: &'q [BucketAsk<'q>],
+    noted: Noted,
     now: Timestamp,
     began: Instant,
 }
@@ -98,20 +100,22 @@ impl<'q> Request<'q> {
     async fn ask_both(&self, by: &[By], turn: Turn) -> Result<Asked, StoreError> {
         let (here_places, here) = self.here(by);
         let (there_places, there) = self.of(by, |ask, by| by == By::Redis && !is_limiter(ask));
-        let (decided, found) = self.shared.memory.decide_in_place(&here, self.now());
+        let now = self.now();
+        let (decided, found) = self.shared.memory.decide_in_place(&here, now);
+        let noted_here = receipts(&here, &decided, now);
         let passed_here = decided.verdict.passes();
         // Given back when they are dropped, as `taken` is.
         let mut slots = Slots::here(self.shared, &here, (&decided, &found));
         let mut taken = Taken { request: self, taken: PerAsk::new() };
         let refusers_here = refusers(&here, &decided.decisions);
-        let outcomes = here.iter().zip(&decided.decisions).enumerate();
+        let outcomes = here.iter().zip(&decided.decisions).zip(&noted_here).enumerate();
         taken.taken = outcomes
-            .filter(|(at, (ask, decision))| {
+            .filter(|(at, ((ask, decision), _))| {
                 decision.outcome.passes()
                     && refusers_here.let_take(*at, ask.ask.mode)
                     && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
             })
-            .map(|(_, (ask, _))| *ask)
+            .map(|(_, ((ask, _), receipt))| (*ask, *receipt))
             .collect();
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in here_places.iter().zip(&decided.decisions) {
@@ -129,12 +133,12 @@ impl<'q> Request<'q> {
         let verb = if limiters.pass { Verb::Take } else { Verb::Look };
         let mut leases: Leases = match verb {
             Verb::Take => self.redis.name_slots(&there),
-            Verb::Look | Verb::Settle(_) => Leases::new(),
+            _ => Leases::new(),
         };
-        let said = match there.is_empty() {
-            true => PerAsk::new(),
+        let reply = match there.is_empty() {
+            true => Reply::default(),
             false => {
-                let asking = self.redis.ask(&there, verb, &leases);
+                let asking = self.redis.ask((&there, self.noted), verb, &leases);
                 match turn {
                     // It ends in time by itself.
                     Turn::First if limiters.decisions.is_empty() => asking.await?,
@@ -144,7 +148,7 @@ impl<'q> Request<'q> {
                 }
             }
         };
-        for (place, said) in there_places.iter().zip(&said) {
+        for (place, said) in there_places.iter().zip(&reply.said) {
             match said {
                 Said::Decided(decision) => decisions[*place] = Some(*decision),
                 Said::WrongType => wrong.push(*place),
@@ -156,6 +160,8 @@ impl<'q> Request<'q> {
         }
         let mut answer = Answer::new(self.asks, decisions, by);
         answer.told = limiters.told;
+        answer.receipts = self
+            .receipts([(&here_places, noted_here.as_slice()), (&there_places, &reply.receipts)]);
         let passes = answer.verdict.passes();
         for (place, lease) in there_places.iter().zip(leases) {
             let Some(mut lease) = lease else { continue };
@@ -221,13 +227,33 @@ impl<'q> Request<'q> {
     /// Decides in the process alone.
     fn decide_here(&self, by: &[By]) -> Answer {
         let (places, here) = self.here(by);
-        let (decided, found) = self.shared.memory.decide_in_place(&here, self.now());
+        let now = self.now();
+        let (decided, found) = self.shared.memory.decide_in_place(&here, now);
         let slots = Slots::here(self.shared, &here, (&decided, &found));
+        let receipts = self.receipts([(&places, receipts(&here, &decided, now).as_slice())]);
         let mut decisions: PerAsk<Option<Decision>> = by.iter().map(|_| None).collect();
         for (place, decision) in places.iter().zip(decided.decisions) {
             decisions[*place] = Some(decision);
         }
-        Answer { slots, ..Answer::new(self.asks, decisions, by) }
+        Answer { slots, receipts, ..Answer::new(self.asks, decisions, by) }
+    }
+
+    /// What was noted, each at its ask's place.
+    fn receipts<'n>(
+        &self,
+        noted: impl IntoIterator<Item = (&'n PerAsk<usize>, &'n [Receipt])>,
+    ) -> Box<[Receipt]> {
+        if self.noted == Noted::Untold {
+            return Box::default();
+        }
+        // A limiter of Redisson's notes nothing.
+        let mut receipts: Box<[Receipt]> = self.asks.iter().map(|_| Receipt::NONE).collect();
+        for (places, noted) in noted {
+            for (place, receipt) in places.iter().zip(noted) {
+                receipts[*place] = *receipt;
+            }
+        }
+        receipts
     }
 
     /// A candidate goes where its limit goes, which is asked right before it: apart from it, it would
@@ -269,8 +295,8 @@ impl<'q> Request<'q> {
 
     /// The time by now: a request may have waited for Redis, and buckets that went on meanwhile
     /// must not be set back.
-    fn now(&self) -> Timestamp {
-        self.now.plus(self.began.elapsed())
+    fn now(&self) -> Now {
+        self.shared.wall.both(self.now.plus(self.began.elapsed()))
     }
 }
 
@@ -296,7 +322,7 @@ struct Limiters {
 /// it does not, or when the client leaves and the request is dropped.
 struct Taken<'t, 'q> {
     request: &'t Request<'q>,
-    taken: PerAsk<&'q BucketAsk<'q>>,
+    taken: PerAsk<(&'q BucketAsk<'q>, Receipt)>,
 }
 
 impl Taken<'_, '_> {
@@ -307,9 +333,10 @@ impl Taken<'_, '_> {
 
 impl Drop for Taken<'_, '_> {
     fn drop(&mut self) {
-        for ask in &self.taken {
+        for (ask, receipt) in &self.taken {
             let used = Difference::Less(ask.ask.cost.get());
-            self.request.shared.memory.settle(ask, used, self.request.now());
+            let settled = Settlement { used, receipt: *receipt, patience: ask.spec.wait };
+            self.request.shared.memory.settle(ask, &settled, self.request.now());
         }
     }
 }

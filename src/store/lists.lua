@@ -3,7 +3,8 @@
 --
 -- Each way of counting has two functions over a key and its terms. `ask` returns what `decide` says
 -- (or that the key is another's), and, where the request passes, a function's arguments with which
--- `write` is to be called if all of the request's limits let it pass. `settle` writes at once.
+-- `write` is to be called if all of the request's limits let it pass; of that `receipt` returns the
+-- receipt. `settle` writes at once.
 
 -- An entry of a sliding log: its score is when the request goes, its member the clock by which it was
 -- made (7 bytes), and a running number among those of that clock (4).
@@ -67,10 +68,15 @@ function log.move(key, by)
   end
 end
 
+-- More entries than this are not kept.
+function log.most(figures)
+  return figures[1] + math.max(figures[1], 100) -- MOST_BEYOND
+end
+
 -- Forgets what is in no interval that ends at this time or later, and what is too much.
 function log.forget(key, figures, time)
   call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', time - figures[2]))
-  call('ZREMRANGEBYRANK', key, 0, -2 * figures[1] - 1)
+  call('ZREMRANGEBYRANK', key, 0, -log.most(figures) - 1)
 end
 
 -- A key lives until no interval holds its entries, to the next of Redis's milliseconds.
@@ -114,6 +120,24 @@ function log.write(key, ask, entry)
   log.expire(key, entry[3])
 end
 
+function log.receipt(entry)
+  return entry and entry[1]
+end
+
+-- Takes away so many of the entries of this moment, the last ones first.
+function log.remove(key, at, permits)
+  at = format('%.0f', at)
+  while permits > 0 do
+    local entries =
+      call('ZREVRANGEBYSCORE', key, at, at, 'LIMIT', 0, format('%.0f', math.min(permits, CHUNK)))
+    if not entries[1] then
+      break
+    end
+    call('ZREM', key, unpack(entries))
+    permits = permits - #entries
+  end
+end
+
 function log.settle(key, ask, now)
   local figures, used = ask[4], ask[2]
   local newest, arrived = log.newest(key)
@@ -128,10 +152,12 @@ function log.settle(key, ask, now)
       base = arrived
     end
   end
+  log.forget(key, figures, base)
   if used > 0 then
-    log.add(key, base, base, math.min(used, 2 * figures[1]))
-  elseif used < 0 then
-    call('ZREMRANGEBYRANK', key, format('%.0f', used), -1)
+    log.add(key, base, base, math.min(used, log.most(figures)))
+  -- As long as it may be, it may have forgotten some that still count.
+  elseif used < 0 and call('ZCARD', key) < log.most(figures) then
+    log.remove(key, ask[6], -used)
   end
   log.forget(key, figures, base)
   newest = log.newest(key)
@@ -153,6 +179,9 @@ function slots.ask(key, ask, now)
   local wait, remaining, _, ends = decide(ask[1], ask[4], ask[2], ask[5], call('ZCARD', key), now)
   return wait, remaining, ends
 end
+
+-- Slots are known by their holders.
+function slots.receipt() end
 
 function slots.write(key, ask, ends)
   local figures = ask[4]

@@ -24,7 +24,7 @@ use smallvec::smallvec;
 
 pub use self::fallback::By;
 use self::health::Health;
-use self::memory::Memory;
+use self::memory::{Memory, One};
 pub use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
 };
@@ -32,11 +32,13 @@ use self::redis::{Notices, Redis};
 pub use self::settling::Settling;
 use self::settling::{UnderWay, Unsettled};
 pub use self::slots::Slots;
-use crate::limit::algorithm::Difference;
-use crate::limit::decide::{Ask, PerAsk};
+use crate::clock::Wall;
+use crate::limit::algorithm::{Difference, Receipt, Settlement};
+use crate::limit::decide::{Ask, Decided, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
-use crate::limit::time::Timestamp;
+use crate::limit::patience::Patience;
+use crate::limit::time::{Now, Timestamp};
 use crate::limit::{Mode, Scope};
 use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 
@@ -68,6 +70,9 @@ pub struct Answer {
     pub told: Vec<Told>,
     /// The slots that the request holds from now on.
     pub slots: Slots,
+    /// What is noted of each ask that took, in the asks' order: to be shown when it is settled or given
+    /// back. Empty where no limit of the request can come to that.
+    pub receipts: Box<[Receipt]>,
 }
 
 /// The figures of a limit that only its store knows.
@@ -87,6 +92,12 @@ impl Answer {
         Self::new(&[], PerAsk::new(), &[])
     }
 
+    /// Who decided on the ask at this place, and what they noted.
+    pub fn noted(&self, place: usize) -> (By, Receipt) {
+        let receipt = self.receipts.get(place).copied();
+        (self.by[place], receipt.unwrap_or(Receipt::NONE))
+    }
+
     fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>, by: &[By]) -> Self {
         let enforcing = asks
             .iter()
@@ -95,9 +106,37 @@ impl Answer {
             .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
-        let (told, slots) = (Vec::new(), Slots::default());
-        Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots }
+        let (told, slots, receipts) = (Vec::new(), Slots::default(), Box::default());
+        Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots, receipts }
     }
+}
+
+/// Whether a store is asked what it notes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Noted {
+    Told,
+    Untold,
+}
+
+impl Noted {
+    /// Told where a limit may be settled, or may hold the request, which may then leave.
+    fn of(asks: &[BucketAsk<'_>]) -> Self {
+        let may_matter =
+            |ask: &BucketAsk<'_>| ask.ask.patience > Patience::NONE || ask.spec.is_settled();
+        if asks.iter().any(may_matter) { Self::Told } else { Self::Untold }
+    }
+}
+
+/// What is noted in this process of asks that were decided at `now`.
+fn receipts(asks: &[&BucketAsk<'_>], decided: &Decided, now: Now) -> PerAsk<Receipt> {
+    let said = decided.decisions.iter().zip(&decided.writes);
+    asks.iter()
+        .zip(said)
+        .map(|(ask, (decision, write))| match write {
+            Some(taken) => ask.ask.receipt(decision.outcome, *taken, now),
+            None => Receipt::NONE,
+        })
+        .collect()
 }
 
 /// Redis is away, and a limit that enforces says that nothing passes then. Nothing was taken.
@@ -160,6 +199,7 @@ impl std::error::Error for StoreError {
 /// What all workers of a process share: its buckets, and whether Redis answers.
 pub struct Shared {
     memory: Memory,
+    wall: Wall,
     health: Option<Health>,
     timeout: AtomicU64,
     /// By which Redisson's limiters know this process where each client counts for itself.
@@ -182,14 +222,20 @@ pub struct Counters {
 }
 
 impl Shared {
-    /// The store of a process that has no buckets yet.
+    /// The store of a process that has no buckets yet, and whose time of day never steps.
     pub fn new(spec: &StoreSpec) -> Arc<Self> {
+        Self::by(Wall::default(), spec)
+    }
+
+    /// The same, by this time of day.
+    pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
         let health = match &spec.location {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
         };
         let shared = Self {
             memory: Memory::new(spec.max_keys),
+            wall,
             health,
             timeout: AtomicU64::new(0),
             client_id: redis::client_id(),
@@ -210,7 +256,7 @@ impl Shared {
     /// Forgets buckets that are full and gives their memory back, one part of them with each call:
     /// to be called about once a second. [`SWEEP_STEPS`] calls go around.
     pub fn sweep(&self, now: Timestamp) {
-        self.memory.sweep(now);
+        self.memory.sweep(self.wall.both(now));
     }
 
     /// What metrics tell.
@@ -225,20 +271,30 @@ impl Shared {
 
     /// Decides in this process alone.
     fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
+        let (noted, now) = (Noted::of(asks), self.wall.both(now));
         // What most requests ask, without the lists that more of them need.
         if let [ask] = asks
-            && let Some((decision, verdict)) = self.memory.decide_one(ask, now)
+            && let Some(One { decision, verdict, receipt }) =
+                self.memory.decide_one(ask, noted, now)
         {
             let slots = Slots::of_one(self, ask, decision.outcome);
             let (decisions, by) = (smallvec![Some(decision)], smallvec![By::Process]);
-            return Answer { decisions, by, verdict, told: Vec::new(), slots };
+            let receipts: Box<[Receipt]> = match noted {
+                Noted::Told => Box::new([receipt]),
+                Noted::Untold => Box::default(),
+            };
+            return Answer { decisions, by, verdict, told: Vec::new(), slots, receipts };
         }
         let asks = all(asks);
         let (decided, places) = self.memory.decide_in_place(&asks, now);
         let slots = Slots::here(self, &asks, (&decided, &places));
+        let receipts = match noted {
+            Noted::Told => receipts(&asks, &decided, now).into_iter().collect(),
+            Noted::Untold => Box::default(),
+        };
         let by = asks.iter().map(|_| By::Process).collect();
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots }
+        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots, receipts }
     }
 
     fn redis_is_up(&self) -> bool {
@@ -250,7 +306,7 @@ impl Shared {
     }
 }
 
-/// One worker's way to its buckets.
+/// One worker's way to its buckets. What it takes for `now` is a time by a clock that never steps.
 pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
@@ -270,6 +326,11 @@ impl Store {
             }
         };
         Self { shared, redis, settling: UnderWay::default() }
+    }
+
+    /// The time of day at `now`, by which windows on the clock go in this process.
+    pub fn wall(&self, now: Timestamp) -> Timestamp {
+        self.shared.wall.at(now)
     }
 
     /// Decides over all asks together: every limit that allows takes, or none does.
@@ -297,24 +358,24 @@ impl Store {
     /// Where Redis does not answer.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, StoreError> {
         match self.redis_of(ask) {
-            None => Ok(self.shared.memory.look(ask, now)),
+            None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
             Some(redis) => redis.look(ask).await,
         }
     }
 
-    /// Tells the ask's bucket how much more or less than it had taken the request used, where this is
-    /// the store that decides.
+    /// Tells the ask's bucket how much more or less than it had taken the request used, of which this was
+    /// noted, where this is the store that decides.
     ///
     /// # Errors
     /// Where Redis does not answer.
     pub async fn settle(
         &self,
         ask: &BucketAsk<'_>,
-        used: Difference,
+        (used, receipt): (Difference, Receipt),
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let by = self.redis_of(ask).map_or(By::Process, |_| By::Redis);
-        match self.begin_settling(by, ask, used, now) {
+        match self.begin((by, receipt), ask, used, now) {
             None => Ok(()),
             Some(settling) => settling.done().await,
         }
@@ -340,8 +401,7 @@ impl Store {
     }
 
     fn begin_giving_back(&self, taken: &Taken, now: Timestamp) -> Option<Settling> {
-        let used = Difference::Less(taken.ask.cost.get());
-        self.begin_settling(taken.by, &taken.bucket(), used, now)
+        self.begin_settling(taken, Difference::Less(taken.ask.cost.get()), now)
     }
 
     /// Settles in the store that decided on the ask: in this process at once, and in Redis by what is
@@ -350,18 +410,29 @@ impl Store {
     /// told has a call of its own.
     pub fn begin_settling(
         &self,
-        by: By,
+        taken: &Taken,
+        used: Difference,
+        now: Timestamp,
+    ) -> Option<Settling> {
+        let ask = BucketAsk { spec: &taken.spec, key: &taken.key, ask: taken.ask };
+        self.begin((taken.by, taken.receipt), &ask, used, now)
+    }
+
+    fn begin(
+        &self,
+        (by, receipt): (By, Receipt),
         ask: &BucketAsk<'_>,
         used: Difference,
         now: Timestamp,
     ) -> Option<Settling> {
         match (by, &self.redis) {
             (By::Redis, Some(redis)) => {
-                let said = redis.begin_settling(ask, used);
+                let said = redis.begin_settling(ask, used, receipt);
                 Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
             }
             (By::Process | By::Redis, _) => {
-                self.shared.memory.settle(ask, used, now);
+                let settled = Settlement { used, receipt, patience: ask.ask.patience };
+                self.shared.memory.settle(ask, &settled, self.shared.wall.both(now));
                 None
             }
             (By::Nobody, _) => None,
@@ -392,23 +463,19 @@ impl Store {
     }
 }
 
-/// What was taken for an ask, to be given back perhaps.
+/// What was taken for an ask, to be settled or given back perhaps.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// The limit.
     pub spec: Arc<LimitSpec>,
     /// The request's key, plain.
     pub key: Key,
-    /// What was asked.
+    /// What was asked. Its patience is the limit's: others may be held behind this request.
     pub ask: Ask,
     /// Who decided.
     pub by: By,
-}
-
-impl Taken {
-    fn bucket(&self) -> BucketAsk<'_> {
-        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
-    }
+    /// What was noted.
+    pub receipt: Receipt,
 }
 
 /// The asks by reference, as the stores take them: often only some of them are meant.

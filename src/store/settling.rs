@@ -33,11 +33,13 @@ impl Settling {
     /// # Errors
     /// Where Redis does not answer.
     pub async fn done(self) -> Result<(), StoreError> {
-        let settled = match self.said.answer().await.as_deref() {
-            Ok([Said::Decided(_), ..]) => Ok(()),
-            Ok([Said::WrongType, ..]) => Err(StoreError::WrongType),
-            Ok([]) => Err(StoreError::Nonsense),
-            Err(error) => Err(error.clone()),
+        let settled = match self.said.answer().await {
+            Ok(reply) => match reply.said.first() {
+                Some(Said::Decided(_)) => Ok(()),
+                Some(Said::WrongType) => Err(StoreError::WrongType),
+                None => Err(StoreError::Nonsense),
+            },
+            Err(error) => Err(error),
         };
         if let Err(error) = &settled {
             self.shared.unsettled.add(error);

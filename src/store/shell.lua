@@ -6,11 +6,11 @@
 -- before it took, and each takes from all of its buckets or from none.
 --
 -- KEYS: the buckets, each once.
--- ARGV[1]: numbers in MessagePack: for each request how many asks it has, then for each ask its bucket
---          and its terms, by their places.
+-- ARGV[1]: numbers in MessagePack: for each request how many asks it has, below zero where it wants
+--          their receipts, then for each ask its bucket and its terms, by their places.
 -- ARGV[2] and so on: terms, in MessagePack: the algorithm's name, the cost, the way in which it is
---          asked, a list of the algorithm's figures, how many microseconds the request may be held. The
---          ways:
+--          asked, a list of the algorithm's figures, how many microseconds the request may be held; and
+--          the receipt of what is settled. The ways:
 --   enforce  take where every enforcing ask of the request lets it pass
 --   shadow   the same, but a refusal of this one does not count
 --   candidate  as shadow; and where the ask right before it is the only enforcing one that does not
@@ -23,7 +23,8 @@
 --   other two: -1 is never, -2 that the key holds something that is no string, and below that the
 --   microseconds until it would be allowed, less by 2 and negative; then the tokens that remain, less
 --   by 1 and negative where the request is to be held for that time. A request with a key of another
---   type takes nothing.
+--   type takes nothing. Behind all of that follow the receipts: for each ask of a request that wants them
+--   one number, which means something where it took.
 --
 -- Everything between the calls of Redis is written for an interpreter that runs it once: loops
 -- rather than functions, few tables, and few reads from them.
@@ -72,11 +73,17 @@ local written = { false, false, false, false }
 local answer, said = { 0, 0, 0, 0 }, 0
 -- Expiries that are likely to be those of several keys, as they are written.
 local expiries, format = {}, string.format
+-- Of the requests that want them.
+local receipts
 -- For each ask of a request but the last what the bucket's state and entry in `written` were before.
 local before = {}
 local place, ends = 1, #plan
 while place < ends do
-  local count, first, said_before, entries = plan[place], place, said
+  local count, first, said_before, entries, noted = plan[place], place, said
+  if count < 0 then
+    receipts = receipts or {}
+    count, noted = -count, receipts
+  end
   local pass = true
   -- The only ask that refused so far, 0 where there are several.
   local refused
@@ -85,7 +92,7 @@ while place < ends do
   for n = 1, count do
     local bucket, ask = plan[place + 1], terms[plan[place + 2]]
     local state, cost, way = states[bucket], ask[2], ask[3]
-    local wait, remaining, moved, taken, fresh_at = 0, 0
+    local wait, remaining, moved, taken, fresh_at, receipt = 0, 0
     place = place + 2
     local list = lists and lists[ask[1]]
     if list then
@@ -99,12 +106,14 @@ while place < ends do
     elseif way == 'settle' and state ~= nil then
       -- What is full has nothing to be given back.
       if state or cost > 0 then
-        wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, -1, state, now)
+        wait, remaining, moved, taken, fresh_at =
+          decide(ask[1], ask[4], cost, -1 - ask[5], state, now, ask[6])
         states[bucket], written[bucket] = taken or false, fresh_at or now
         wait, remaining, taken = 0, 0, nil
       end
     elseif state then
-      wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, ask[5], state, now)
+      wait, remaining, moved, taken, fresh_at, receipt =
+        decide(ask[1], ask[4], cost, ask[5], state, now)
       if moved then
         -- The bucket goes back with the clock whatever becomes of the request.
         local _, _, _, kept, kept_fresh_at = decide(ask[1], ask[4], 0, 0, state, now)
@@ -115,13 +124,17 @@ while place < ends do
     else
       -- All new buckets say the same to the same terms.
       wait, remaining, taken, fresh_at = ask[6], ask[7], ask[8], ask[9]
-      if not wait then
-        wait, remaining, moved, taken, fresh_at = decide(ask[1], ask[4], cost, ask[5], nil, now)
+      if not wait or noted then
+        wait, remaining, moved, taken, fresh_at, receipt =
+          decide(ask[1], ask[4], cost, ask[5], nil, now)
         ask[6], ask[7], ask[8], ask[9] = wait, remaining, taken, fresh_at
         if taken then
           expiries[fresh_at] = format('%d', fresh_at / 1000 + 1)
         end
       end
+    end
+    if noted then
+      noted[#noted + 1] = receipt or list and list.receipt(taken) or 0
     end
     if n < count then
       before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
@@ -206,6 +219,12 @@ for bucket = 1, #keys do
   end
 end
 
+if receipts then
+  for n = 1, #receipts do
+    answer[said + n] = receipts[n]
+  end
+  said = said + #receipts
+end
 if said == 1 then
   return struct_pack('>i8', answer[1])
 end

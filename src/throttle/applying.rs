@@ -7,7 +7,7 @@ use http::HeaderMap;
 use super::queue::{Place, Waiting};
 use super::{Refused, candidate};
 use crate::limit::Mode;
-use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::key::Key;
 use crate::limit::patience::Patience;
@@ -15,6 +15,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{Keyed, View};
+use crate::store::{By, Taken};
 
 /// One limit, or the candidate of one, that applies to a request.
 pub(super) struct Applying<'p> {
@@ -43,6 +44,13 @@ impl Applying<'_> {
         }
     }
 
+    /// What it has taken of a request, once it has.
+    pub(super) fn taken(&self, algorithm: Algorithm, (by, receipt): (By, Receipt)) -> Taken {
+        let (spec, key) = (Arc::clone(self.spec), self.key.clone());
+        let ask = Ask { algorithm, cost: self.cost, patience: spec.wait, mode: self.mode };
+        Taken { spec, key, ask, by, receipt }
+    }
+
     /// The question to the store about these figures.
     pub(super) fn ask(&self, algorithm: Algorithm) -> Ask {
         // Without a place it may not wait. One that is in shadow never does.
@@ -54,7 +62,8 @@ impl Applying<'_> {
     }
 }
 
-/// Gathers the limits of a route that look at this request and let not everything pass.
+/// Gathers the limits of a route that look at this request and let not everything pass, at this time
+/// of day.
 ///
 /// # Errors
 /// Where a key or a cost cannot be read off it.
@@ -62,12 +71,12 @@ pub(super) fn gather<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
     request: &View<'_>,
-    now: Timestamp,
+    wall: Timestamp,
     applying: &mut PerAsk<Applying<'p>>,
 ) -> Result<(), Refused<'p>> {
     for limit in &route.limits {
         let spec = &plan.limits[*limit];
-        match apply(spec, request, now, applying) {
+        match apply(spec, request, wall, applying) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
@@ -81,7 +90,7 @@ pub(super) fn gather<'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-    now: Timestamp,
+    wall: Timestamp,
     applying: &mut PerAsk<Applying<'p>>,
 ) -> Result<(), Refused<'p>> {
     if spec.exempt.covers(request) {
@@ -92,7 +101,7 @@ fn apply<'p>(
         Keyed::Skip => return Ok(()),
     };
     let overridden = spec.overrides.find(&key);
-    let terms = overridden.unwrap_or(&spec.figures).at(now);
+    let terms = overridden.unwrap_or(&spec.figures).at(wall);
     // It is tried in place of the limit's own figures, which an override's are not.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
     let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
@@ -101,7 +110,7 @@ fn apply<'p>(
     }
     let cost = cost(&spec.cost, request.headers)?;
     let limit = Applying { spec, key, terms, cost, mode: spec.mode, place: None };
-    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit, now));
+    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit, wall));
     if terms != Terms::Unlimited {
         applying.push(limit);
     }

@@ -12,12 +12,12 @@ use crate::plan::{LimitSpec, Terms};
 pub(super) fn of<'p>(
     candidate: &'p Arc<LimitSpec>,
     limit: &Applying<'p>,
-    now: Timestamp,
+    wall: Timestamp,
 ) -> Applying<'p> {
     Applying {
         spec: candidate,
         key: limit.key.clone(),
-        terms: candidate.figures.at(now),
+        terms: candidate.figures.at(wall),
         cost: limit.cost,
         mode: match (limit.terms, limit.mode) {
             // What does not refuse needs nobody to stand in for it, and is not asked.

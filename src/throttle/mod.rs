@@ -20,12 +20,11 @@ pub use self::permit::{Permit, most_of};
 use self::queue::NoTurn;
 pub use self::queue::Waiting;
 use crate::limit::Mode;
-use crate::limit::algorithm::Algorithm;
-use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::algorithm::{Algorithm, Receipt};
+use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
-use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
@@ -111,7 +110,7 @@ impl Throttle {
         quotas: &mut Quotas<'p>,
     ) -> Result<Permit, Refused<'p>> {
         let mut applying = PerAsk::new();
-        applying::gather(plan, route, request, now, &mut applying)?;
+        applying::gather(plan, route, request, self.store.wall(now), &mut applying)?;
         candidate::leave_closed(&mut applying);
         if applying.is_empty() {
             return Ok(Permit::default());
@@ -167,16 +166,13 @@ impl Throttle {
             return Permit::default();
         }
         let mut dues = Vec::new();
-        let said = answer.decisions.iter().zip(&answer.by);
-        for (limit, (decision, by)) in applying.into_iter().zip(said) {
-            let took = decision.is_some_and(|decision| decision.outcome.passes());
+        for (place, limit) in applying.into_iter().enumerate() {
+            let took = answer.decisions[place].is_some_and(|decision| decision.outcome.passes());
             if let Terms::Limited(algorithm) = limit.terms
                 && took
                 && limit.spec.is_settled()
             {
-                let (cost, mode) = (limit.cost, limit.mode);
-                let ask = Ask { algorithm, cost, patience: Patience::NONE, mode };
-                dues.push(Due::new(limit.spec.clone(), limit.key, ask, *by));
+                dues.push(Due::new(limit.taken(algorithm, answer.noted(place))));
             }
         }
         Permit::holding(Held { store: self.store.clone(), now, began, dues, slots: answer.slots })
@@ -283,6 +279,10 @@ fn with_closed(answer: Answer, applying: &[Applying<'_>]) -> Answer {
         (decisions[*place], by[*place]) = (decision, who);
     }
     let closed = |limit: &Applying<'_>| limit.is_closed() && limit.mode == Mode::Enforce;
+    let mut receipts: Box<[Receipt]> = by.iter().map(|_| Receipt::NONE).collect();
+    for (place, receipt) in places.iter().zip(answer.receipts) {
+        receipts[*place] = receipt;
+    }
     let verdict = match (applying.iter().position(closed), answer.verdict) {
         (Some(by), _) => Verdict::Refuse { by, retry_after: None },
         (None, Verdict::Refuse { by, retry_after }) => {
@@ -290,7 +290,7 @@ fn with_closed(answer: Answer, applying: &[Applying<'_>]) -> Answer {
         }
         (None, pass @ Verdict::Pass { .. }) => pass,
     };
-    Answer { decisions, by, verdict, told, slots: answer.slots }
+    Answer { decisions, by, verdict, told, slots: answer.slots, receipts }
 }
 
 /// A key as the log may show it.

@@ -10,12 +10,10 @@ use tokio::time::Instant;
 use super::usage::{self, Reader};
 use crate::http1::fields::Fields;
 use crate::limit::algorithm::{Algorithm, Difference};
-use crate::limit::decide::Ask;
-use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
+use crate::plan::CostSpec;
 use crate::plan::response::UsedSource;
-use crate::plan::{CostSpec, LimitSpec};
-use crate::store::{BucketAsk, By, Settling, Slots, Store};
+use crate::store::{Settling, Slots, Store, Taken};
 
 /// A response may take so many bursts at once where its limit does not say how much.
 const MOST_BURSTS: u64 = 100;
@@ -39,10 +37,7 @@ pub(super) struct Held {
 
 /// What one limit took before it was known what the request uses.
 pub(super) struct Due {
-    spec: Arc<LimitSpec>,
-    key: Key,
-    ask: Ask,
-    by: By,
+    taken: Taken,
     status: Option<StatusCode>,
     used: Used,
 }
@@ -73,7 +68,7 @@ impl Permit {
     pub fn answered(&mut self, status: StatusCode, fields: &Fields) {
         for due in self.dues() {
             due.status = Some(status);
-            due.used = Used::of(&due.spec.cost, fields);
+            due.used = Used::of(&due.taken.spec.cost, fields);
         }
     }
 
@@ -108,8 +103,7 @@ impl Drop for Held {
         let now = self.now.plus(self.began.elapsed());
         let begin = |due: &Due| {
             let used = due.difference()?;
-            let ask = BucketAsk { spec: &due.spec, key: &due.key, ask: due.ask };
-            self.store.begin_settling(due.by, &ask, used, now)
+            self.store.begin_settling(&due.taken, used, now)
         };
         let settling: Vec<Settling> = self.dues.iter().filter_map(begin).collect();
         if settling.is_empty() {
@@ -128,16 +122,16 @@ impl Drop for Held {
 }
 
 impl Due {
-    pub(super) fn new(spec: Arc<LimitSpec>, key: Key, ask: Ask, by: By) -> Self {
-        Self { spec, key, ask, by, status: None, used: Used::Unsaid }
+    pub(super) fn new(taken: Taken) -> Self {
+        Self { taken, status: None, used: Used::Unsaid }
     }
 
     /// How much more or less than it had taken the request used; `None` where that is the same.
     fn difference(&self) -> Option<Difference> {
         // A client that has left before its answer: nobody knows what that would have been.
         let status = self.status?;
-        let taken = self.ask.cost.get();
-        let counts = self.spec.count_when.as_ref().is_none_or(|when| when.contain(status));
+        let taken = self.taken.ask.cost.get();
+        let counts = self.taken.spec.count_when.as_ref().is_none_or(|when| when.contain(status));
         let used = match &self.used {
             _ if !counts => 0,
             Used::Said(used) => (*used).min(self.most()),
@@ -153,9 +147,10 @@ impl Due {
 
     /// The most that the request can take.
     fn most(&self) -> u64 {
-        match &self.spec.cost {
-            CostSpec::Response { max, .. } => max.unwrap_or_else(|| most_of(&self.ask.algorithm)),
-            CostSpec::Fixed(_) | CostSpec::Header { .. } => self.ask.cost.get(),
+        let Taken { spec, ask, .. } = &self.taken;
+        match &spec.cost {
+            CostSpec::Response { max, .. } => max.unwrap_or_else(|| most_of(&ask.algorithm)),
+            CostSpec::Fixed(_) | CostSpec::Header { .. } => ask.cost.get(),
         }
     }
 }
@@ -184,9 +179,13 @@ mod tests {
     use super::*;
     use crate::config::{Overrides, parse};
     use crate::limit::Mode;
+    use crate::limit::algorithm::Receipt;
+    use crate::limit::decide::Ask;
+    use crate::limit::key::Key;
     use crate::limit::patience::Patience;
     use crate::limit::rate::Cost;
     use crate::plan::Figures;
+    use crate::store::By;
 
     /// A limit of burst 10 with these lines, which took 4 of a request.
     fn due(lines: &str) -> Due {
@@ -199,7 +198,8 @@ mod tests {
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
         let (cost, patience) = (Cost::new(4).unwrap(), Patience::NONE);
         let ask = Ask { algorithm, cost, patience, mode: Mode::Enforce };
-        Due::new(spec, Key::of([None]), ask, By::Process)
+        let (key, by) = (Key::of([None]), By::Process);
+        Due::new(Taken { spec, key, ask, by, receipt: Receipt::NONE })
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
                 let name = HeaderName::from_static("x-used");
                 fields.append(&name, &HeaderValue::from_static(said));
             }
-            due.used = Used::of(&due.spec.cost, &fields);
+            due.used = Used::of(&due.taken.spec.cost, &fields);
             due.status = status.map(|status| StatusCode::from_u16(status).unwrap());
             assert_eq!(due.difference(), difference, "{name}");
         }

@@ -16,10 +16,9 @@ use super::applying::Applying;
 use super::{Decided, Quota, Throttle};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::name::Name;
-use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 use crate::plan::Terms;
 use crate::store::{Store, Taken};
@@ -172,10 +171,7 @@ impl Throttle {
             if let (true, Terms::Limited(algorithm)) = (outcome.passes(), limit.terms)
                 && !matches!(algorithm, Algorithm::Concurrency(_))
             {
-                let ask =
-                    Ask { algorithm, cost: limit.cost, patience: Patience::NONE, mode: limit.mode };
-                let (spec, key) = (Arc::clone(limit.spec), limit.key.clone());
-                taken.push(Taken { spec, key, ask, by: decided.by[at] });
+                taken.push(limit.taken(algorithm, decided.noted(at)));
             }
         }
         let reserved = Reserved::new(&self.store, taken, now);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::limit::algorithm::Difference;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
+use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
@@ -16,7 +16,7 @@ use tidegate::store::{Answer, BucketAsk, Store};
 
 use crate::support::algorithms::{self, log, rolling, sliding, window};
 use crate::support::bench::Bench;
-use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::limits::{ask, bucket, key, limit, settled};
 
 macro_rules! every_store {
     ($($behaviour:ident)*) => {
@@ -35,6 +35,9 @@ every_store! {
     every_key_and_limit_has_a_bucket_of_its_own
     a_limit_without_a_key_has_one_bucket
     changed_figures_go_on_from_what_was_used
+    what_is_given_back_can_be_taken_again
+    receipts_are_given_where_something_may_come_back
+    a_sliding_log_gives_back_its_own_entries
     a_forgotten_bucket_is_new
     a_look_takes_nothing
     two_workers_share_their_buckets
@@ -50,7 +53,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 async fn a_window_holds_its_count(bench: &Bench) {
     // So long that none of the clock's windows ends meanwhile.
     let decade = Interval::from_micros(MAX_INTERVAL).unwrap();
-    let (spec, calendar) = (limit("windows"), years().around(Bench::now()));
+    let (spec, calendar) = (settled("windows"), years().around(Bench::now()));
     for (name, algorithm) in [
         ("rolling", window(10, Windows::Rolling(decade))),
         ("on the clock", window(10, Windows::Clock(decade))),
@@ -60,18 +63,22 @@ async fn a_window_holds_its_count(bench: &Bench) {
         let key = key(name);
         let mut one = ask(&spec, &key, 10);
         one.ask.algorithm = algorithm;
+        let mut receipt = Receipt::NONE;
         for left in (0..10).rev() {
-            assert_eq!(bench.take(one).await, Some(left), "{name}");
+            receipt = bench.noted(one).await;
+            assert_eq!(bench.left(one).await, left, "{name}");
         }
         assert_eq!(bench.take(one).await, None, "{name}");
-        bench.store.settle(&one, Difference::Less(1), Bench::now()).await.unwrap();
+        bench.settle(one, Difference::Less(1), Receipt::NONE).await;
+        assert_eq!(bench.left(one).await, 0, "{name}: it took long ago");
+        bench.settle(one, Difference::Less(1), receipt).await;
         assert_eq!(bench.left(one).await, 1, "{name}");
         bench.take(one).await;
         one.ask.patience = Patience::ENDLESS;
         let held = bench.decide(&[one]).await.verdict;
         let is_held = matches!(held, Verdict::Pass { wait } if wait > Duration::ZERO);
         assert!(is_held, "{name}: {held:?}");
-        bench.store.settle(&one, Difference::More(20), Bench::now()).await.unwrap();
+        bench.settle(one, Difference::More(20), Receipt::NONE).await;
         one.ask.patience = Patience::NONE;
         assert_eq!(bench.left(one).await, 0, "{name}");
     }
@@ -110,6 +117,72 @@ async fn changed_figures_go_on_from_what_was_used(bench: &Bench) {
     let mut slower = ask(&spec, &key, 10);
     slower.ask.algorithm = bucket("1/d", 10);
     assert_eq!(bench.take(slower).await, Some(5), "another rate");
+}
+
+async fn what_is_given_back_can_be_taken_again(bench: &Bench) {
+    let (spec, key) = (settled("per-client"), key("192.0.2.1"));
+    let one = ask(&spec, &key, 2);
+    let first = bench.noted(one).await;
+    let second = bench.noted(one).await;
+    assert_eq!(bench.take(one).await, None);
+    for (receipt, left) in [(Receipt::NONE, 0), (first, 1), (second, 2), (second, 2)] {
+        bench.settle(one, Difference::Less(1), receipt).await;
+        assert_eq!(bench.left(one).await, left);
+    }
+}
+
+/// Nothing is noted, and nothing more sent by Redis, where nobody will ask for it.
+async fn receipts_are_given_where_something_may_come_back(bench: &Bench) {
+    let (plain, node, key) = (limit("plain"), limit("node"), key("192.0.2.1"));
+    let (response, node) =
+        (settled("response"), LimitSpec { scope: tidegate::limit::Scope::Node, ..node });
+    let mut held = ask(&node, &key, 10);
+    held.ask.patience = Patience::ENDLESS;
+    let (plain, response) = (ask(&plain, &key, 10), ask(&response, &key, 10));
+    for (name, asks, receipts) in [
+        ("none", vec![plain], 0),
+        ("one", vec![plain, response], 2),
+        ("who leaves gives back to all", vec![held, plain], 2),
+    ] {
+        let answer = bench.decide(&asks).await;
+        assert_eq!(answer.receipts.len(), receipts, "{name}");
+        let noted = answer.receipts.iter().all(|receipt| *receipt != Receipt::NONE);
+        assert!(noted, "{name}: {answer:?}");
+    }
+}
+
+/// What others have taken before and after stays.
+async fn a_sliding_log_gives_back_its_own_entries(bench: &Bench) {
+    let (spec, key) = (settled("log"), key("192.0.2.1"));
+    let mut one = ask(&spec, &key, 3);
+    one.ask.algorithm = log("3/m");
+    let (mut patient, mut receipts) = (one, Vec::new());
+    patient.ask.patience = Patience::ENDLESS;
+    // Three go at once, and two after a minute.
+    for _ in 0..5 {
+        receipts.push(bench.noted(patient).await);
+    }
+    let next = async || {
+        let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+        let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
+        retry_after
+    };
+    for receipt in [receipts[3], receipts[4]] {
+        bench.settle(one, Difference::Less(1), receipt).await;
+        bench.assert_wait(next().await, Duration::from_secs(60));
+    }
+    bench.settle(one, Difference::Less(1), receipts[1]).await;
+    assert_eq!(bench.left(one).await, 1);
+
+    // A list that is full may have forgotten some that still count.
+    for _ in 0..101 {
+        receipts.push(bench.noted(patient).await);
+    }
+    let wait = next().await.unwrap();
+    for receipt in &receipts {
+        bench.settle(one, Difference::Less(1), *receipt).await;
+    }
+    bench.assert_wait(next().await, wait);
 }
 
 async fn a_forgotten_bucket_is_new(bench: &Bench) {

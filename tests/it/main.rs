@@ -40,5 +40,6 @@ mod twin;
 mod upgrade;
 mod upstreams;
 mod waiting;
+mod wall;
 mod windows;
 mod wire;

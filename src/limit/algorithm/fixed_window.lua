@@ -111,6 +111,22 @@ if cost > 0 and patience >= 0 and untouched < cost then
 end
 
 -- settle
+if cost < 0 then
+  -- returnable
+  if receipt < start then
+    cost = 0
+  elseif patience < -1 and used > count then
+    local last, passed = used - 1
+    last = (last - last % count) / count
+    if align == 2 then
+      passed = place_of(receipt) - place_of(start)
+    else
+      passed = receipt - start
+      passed = (passed - passed % length) / length
+    end
+    cost = passed == last and math.max(cost, last * count - used) or 0
+  end
+end
 used = used + cost
 if used <= 0 then
   return 0, count, moved
@@ -124,6 +140,9 @@ if used % count > 0 then
   windows = windows + 1
 end
 local fresh_at = align == 2 and start_of(place_of(start) + windows) or start + windows * length
+if align > 0 then
+  fresh_at = fresh_at + 1000000 -- STALE
+end
 if fresh_at >= 2^53 then
   fresh_at = 2^53 - 1
 end
@@ -135,4 +154,4 @@ if used < 2^32 then
 else
   taken = struct_pack('>I1I7I5', 2, start, used)
 end
-return wait, untouched - cost, moved, taken, fresh_at
+return wait, untouched - cost, moved, taken, fresh_at, start > now + wait and start or now + wait

@@ -18,8 +18,9 @@ use smallvec::{SmallVec, smallvec};
 
 use self::windows::Windows;
 use super::token_bucket::STALE;
-use super::{Difference, State as AnyState, Step, Want};
+use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::patience::Patience;
 use crate::limit::rate::Burst;
 use crate::limit::time::Timestamp;
 
@@ -110,24 +111,48 @@ fn place(used: u64, cost: u64, count: u64) -> Place {
 }
 
 /// The state once a request's use is known; `None` where nothing is used then.
+///
+/// What was used more is used now, whatever window the request took from: it would otherwise cost
+/// nothing to be slow. What was used less was taken from one window alone, and is given back to it as
+/// long as it is not over.
 pub fn settle(
     params: &Params,
     state: Option<State>,
-    used: Difference,
+    settled: &Settlement,
     now: Timestamp,
 ) -> Option<State> {
     let state = open(params, state, now).state;
-    let used = match used {
+    let used = match settled.used {
         Difference::More(tokens) => state.used.saturating_add(tokens).min(MOST_USED),
-        Difference::Less(tokens) => state.used.saturating_sub(tokens),
+        Difference::Less(tokens) => state.used - tokens.min(returnable(params, state, settled)),
     };
     (used > 0).then_some(State { used, ..state })
 }
 
-/// The end of the last window in which anything is used.
+/// How much at most can be given back by a request that took when its receipt says.
+fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
+    let (count, taken) = (params.count.get(), settled.receipt.time());
+    if taken < state.start {
+        return 0;
+    }
+    if state.used <= count || settled.patience == Patience::NONE {
+        return state.used;
+    }
+    // Places may be reserved in later windows, of which only the last one's use is known by itself: were
+    // less counted of another one's, the next request would find room in the last that is not there.
+    let last = (state.used - 1) / count;
+    match params.windows.passed(state.start, taken) == last {
+        true => state.used - last * count,
+        false => 0,
+    }
+}
+
+/// The end of the last window in which anything is used. A clock that is a little behind may come
+/// back into a window that stood on it and was over, and must find what was used there.
 pub fn fresh_at(params: &Params, state: State) -> Timestamp {
     let start = params.windows.start_of(state.start);
-    params.windows.later(start, state.used.div_ceil(params.count.get()))
+    let end = params.windows.later(start, state.used.div_ceil(params.count.get()));
+    if params.windows.are_on_clock() { end.plus_micros(STALE) } else { end }
 }
 
 /// Whether more is used than the window has.

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::token_bucket::{self, Asked, State};
-use super::{State as AnyState, Step, Want};
+use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Rate};
 use crate::limit::time::Timestamp;
@@ -81,4 +81,24 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     });
     let decision = Decision { outcome: Outcome::Reject { retry_after }, remaining: untouched };
     Step { decision, untouched, taken: None, kept }
+}
+
+/// The state once a request's use is known; `None` where nothing is left of those before.
+///
+/// What it used less is given back only where nobody came behind it. Those who did keep their moments,
+/// and whoever came next would go together with the last of them.
+pub fn settle(
+    params: &Params,
+    state: Option<State>,
+    settled: &Settlement,
+    now: Timestamp,
+) -> Option<State> {
+    let bucket = params.bucket();
+    let state = token_bucket::ask(&bucket, state, now).state;
+    let is_last = (state.missing, state.rest) <= token_bucket::to_come(&bucket, state, settled);
+    let used = match settled.used {
+        Difference::Less(_) if !is_last => Difference::Less(0),
+        used => used,
+    };
+    token_bucket::settle(&bucket, Some(state), &Settlement { used, ..*settled }, now)
 }

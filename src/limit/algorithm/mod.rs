@@ -14,26 +14,28 @@ use std::fmt;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::decision::Decision;
+use super::decision::{Decision, Outcome};
 use super::patience::Patience;
 use super::rate::{Cost, Rate};
-use super::time::Timestamp;
+use super::time::{Now, Timestamp};
 
 /// The same algorithms in Lua, for a script that runs in Redis: one function `decide`, each branch
 /// of it the twin of the Rust file beside it. It only calculates; the caller reads and writes.
 ///
 /// It takes the algorithm's [name](Algorithm::name), its [figures](Algorithm::figures) as the first
 /// of a list, the cost (below zero what is given back, at zero the state is only brought up to
-/// now), how many microseconds the request may be held, the state's bytes (nothing for a new bucket)
-/// and the time. It returns the microseconds until the cost would be allowed (0 where it is, -1 where
+/// now), how many microseconds the request may be held (below zero the cost is taken in any case: -1
+/// where nobody is ever held, less where somebody may be), the state's bytes (nothing for a new bucket),
+/// the time, and, where something is given back, the [`Receipt`]. It returns the microseconds until the
+/// cost would be allowed (0 where it is, -1 where
 /// it never will be); the tokens that remain, once the cost is taken where it is; whether the state
 /// had to follow a clock that stepped back; and, where the request passes now or after those
-/// microseconds, the bytes after its cost was taken (nothing for a new bucket) and the time at which
-/// those are indistinguishable from a new bucket. Of an algorithm that keeps a list, `store/lists.lua`
+/// microseconds, the bytes after its cost was taken (nothing for a new bucket), the time at which
+/// those are indistinguishable from a new bucket, and the receipt. Of an algorithm that keeps a list, `store/lists.lua`
 /// stands between: see there, and the algorithm's own file.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
-    "local function decide(algorithm, figures, cost, patience, bytes, now)\n",
+    "local function decide(algorithm, figures, cost, patience, bytes, now, receipt)\n",
     "if algorithm == 'token-bucket' or algorithm == 'leaky-bucket' then\n",
     include_str!("token_bucket.lua"),
     "elseif algorithm == 'fixed-window' then\n",
@@ -84,6 +86,38 @@ pub enum Difference {
     Less(u64),
 }
 
+/// What a limit has noted of a request that took from it, to be shown when its use is known. What it
+/// says is the algorithm's own business: by when a bucket had regained what it lacked then, or at what
+/// moment a window or a log has counted the request, be it one for which it was held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt(Timestamp);
+
+impl Receipt {
+    /// Of one that took nothing which could be found again.
+    pub const NONE: Self = Self(Timestamp::MIN);
+
+    /// As a store wrote it down.
+    pub fn new(time: Timestamp) -> Self {
+        Self(time)
+    }
+
+    /// As it is to be written down.
+    pub fn time(self) -> Timestamp {
+        self.0
+    }
+}
+
+/// A request's use is known, which was another than it had taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// By how much.
+    pub used: Difference,
+    /// What was noted when it took.
+    pub receipt: Receipt,
+    /// How long requests of this limit may be held: others may have places behind its own.
+    pub patience: Patience,
+}
+
 /// What a bucket remembers between two requests. That there is none means a new bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -120,6 +154,16 @@ pub struct Step {
 }
 
 impl Algorithm {
+    /// The time by the clock that counts for this algorithm.
+    pub fn time(&self, now: Now) -> Timestamp {
+        if self.goes_by_wall() { now.wall } else { now.steady }
+    }
+
+    /// Whether that is the time of day, which may be set.
+    pub fn goes_by_wall(&self) -> bool {
+        matches!(self, Self::FixedWindow(params) if params.windows.are_on_clock())
+    }
+
     /// What this algorithm would do with a request at `now`. A state of another algorithm reads as a
     /// new bucket.
     pub fn decide(&self, state: Option<State>, want: Want, now: Timestamp) -> Step {
@@ -155,35 +199,60 @@ impl Algorithm {
         }
     }
 
+    /// What is noted of a request that this algorithm lets pass at `now`, with the state once it has
+    /// taken.
+    pub fn receipt(&self, outcome: Outcome, taken: State, now: Timestamp) -> Receipt {
+        let counted_at = |start: Timestamp| match outcome {
+            // Where the clock is a little behind, the request counts in a window to come.
+            Outcome::Allow | Outcome::Reject { .. } => now.max(start),
+            Outcome::Delay(wait) => now.plus(wait).max(start),
+        };
+        Receipt(match taken {
+            State::TokenBucket(_) | State::LeakyBucket(_) | State::Redisson(_) => {
+                self.fresh_at(taken)
+            }
+            State::FixedWindow(state) => counted_at(state.start),
+            State::SlidingWindow(state) => counted_at(state.start),
+            State::SlidingLog(state) => state.newest,
+            State::Concurrency(_) => now,
+        })
+    }
+
     /// The state once the use of a request, which had taken before, is known at `now`; `None` where that
-    /// is a new bucket. A state of another algorithm reads as one. A list is settled by itself
-    /// ([`sliding_log::Log::settle`]): what is known of it stays as it is here.
-    pub fn settle(&self, state: Option<State>, used: Difference, now: Timestamp) -> Option<State> {
+    /// is a new bucket. A state of another algorithm reads as one. What was taken more is taken at `now`;
+    /// what was taken less is given back as far as it is known to be missing still: see each algorithm's
+    /// own. A list is settled by itself ([`sliding_log::Log::settle`]): what is known of it stays as it is
+    /// here.
+    pub fn settle(
+        &self,
+        state: Option<State>,
+        settled: &Settlement,
+        now: Timestamp,
+    ) -> Option<State> {
         match (self, state) {
             (Self::TokenBucket(params), Some(State::TokenBucket(state))) => {
-                token_bucket::settle(params, Some(state), used, now).map(State::TokenBucket)
+                token_bucket::settle(params, Some(state), settled, now).map(State::TokenBucket)
             }
             (Self::TokenBucket(params), _) => {
-                token_bucket::settle(params, None, used, now).map(State::TokenBucket)
+                token_bucket::settle(params, None, settled, now).map(State::TokenBucket)
             }
             (Self::LeakyBucket(params), Some(State::LeakyBucket(state))) => {
-                token_bucket::settle(&params.bucket(), Some(state), used, now)
-                    .map(State::LeakyBucket)
+                leaky_bucket::settle(params, Some(state), settled, now).map(State::LeakyBucket)
             }
             (Self::LeakyBucket(params), _) => {
-                token_bucket::settle(&params.bucket(), None, used, now).map(State::LeakyBucket)
+                leaky_bucket::settle(params, None, settled, now).map(State::LeakyBucket)
             }
             (Self::FixedWindow(params), Some(State::FixedWindow(state))) => {
-                fixed_window::settle(params, Some(state), used, now).map(State::FixedWindow)
+                fixed_window::settle(params, Some(state), settled, now).map(State::FixedWindow)
             }
             (Self::FixedWindow(params), _) => {
-                fixed_window::settle(params, None, used, now).map(State::FixedWindow)
+                fixed_window::settle(params, None, settled, now).map(State::FixedWindow)
             }
             (Self::SlidingWindow(params), Some(State::SlidingWindow(state))) => {
-                sliding_window::settle(params, Some(state), used, now).map(State::SlidingWindow)
+                sliding_window::settle(params, Some(state), settled, now).map(State::SlidingWindow)
             }
             (Self::SlidingWindow(params), _) => {
-                sliding_window::settle(params, None, used, now).map(State::SlidingWindow)
+                sliding_window::settle(params, None, settled, now).map(State::SlidingWindow)
             }
             (Self::Redisson(params), state) => {
                 let state = match state {
@@ -191,13 +260,15 @@ impl Algorithm {
                     _ => None,
                 };
                 let bucket = params.stand_in()?;
-                token_bucket::settle(&bucket, state, used, now).map(State::Redisson)
+                token_bucket::settle(&bucket, state, settled, now).map(State::Redisson)
             }
             (Self::SlidingLog(_), seen) => seen,
             (Self::Concurrency(_), Some(State::Concurrency(state))) => {
-                concurrency::settle(Some(state), used).map(State::Concurrency)
+                concurrency::settle(Some(state), settled.used).map(State::Concurrency)
             }
-            (Self::Concurrency(_), _) => concurrency::settle(None, used).map(State::Concurrency),
+            (Self::Concurrency(_), _) => {
+                concurrency::settle(None, settled.used).map(State::Concurrency)
+            }
         }
     }
 
@@ -356,3 +427,6 @@ impl fmt::Display for Algorithm {
         }
     }
 }
+
+#[cfg(test)]
+mod receipt_tests;

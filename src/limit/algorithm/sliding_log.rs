@@ -14,13 +14,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::token_bucket::STALE;
-use super::{Difference, State as AnyState, Step, Want};
+use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Cost, Rate};
 use crate::limit::time::Timestamp;
 
 /// The largest count of a rate: there is one entry for each permit.
 pub const MOST: u64 = 100_000;
+
+/// So many entries beyond the count are kept of a list whose count is smaller.
+const MOST_BEYOND: u64 = 100;
 
 /// The figures of one sliding log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +43,9 @@ impl Params {
     }
 
     /// More entries than this are not kept. Twice the count, so that what was used beyond it is not
-    /// forgiven when some of it is given back.
+    /// forgiven when some of it is given back; and some more than a small count, for those who are held.
     fn most(&self) -> u64 {
-        2 * self.rate.count()
+        self.rate.count() + self.rate.count().max(MOST_BEYOND)
     }
 }
 
@@ -181,20 +184,29 @@ impl Log {
     }
 
     /// Tells the list how much more, or less, a request used than it had taken. More counts from now
-    /// on, and may be above the count. Less takes away the newest entries there are. What is to be
-    /// known of the list then; `None` of an empty one.
-    pub fn settle(&mut self, params: &Params, used: Difference, now: Timestamp) -> Option<State> {
+    /// on, and may be above the count. Less takes away the request's own entries, or as good ones of the
+    /// same moment, where they are still there. What is to be known of the list then; `None` of an
+    /// empty one.
+    pub fn settle(
+        &mut self,
+        params: &Params,
+        settled: &Settlement,
+        now: Timestamp,
+    ) -> Option<State> {
         let arrived = self.runs.back().map_or(now, Run::arrived);
         if arrived.micros_since(now) > STALE {
             self.back_to(now);
         }
         let base = self.runs.back().map_or(now, |run| run.arrived().max(now));
-        match used {
+        self.forget(params, base);
+        match settled.used {
             Difference::More(permits) => {
                 let permits = u32::try_from(permits.min(params.most())).unwrap_or(u32::MAX);
                 self.add(Run { at: base, lead: 0, permits });
             }
-            Difference::Less(permits) => self.remove_newest(permits),
+            // As long as it may be, it may have forgotten some that still count.
+            Difference::Less(_) if self.permits >= params.most() => {}
+            Difference::Less(permits) => self.remove(settled.receipt.time(), permits),
         }
         self.forget(params, base);
         self.seen(params, Cost::ONE, base)
@@ -276,20 +288,20 @@ impl Log {
         self.runs.insert(place, run);
     }
 
-    fn remove_newest(&mut self, permits: u64) {
-        let mut left = permits.min(self.permits);
-        self.permits -= left;
-        while let Some(newest) = self.runs.back_mut().filter(|_| left > 0) {
-            left = match left.checked_sub(newest.permits.into()) {
-                Some(rest) => {
-                    self.runs.pop_back();
-                    rest
-                }
-                None => {
-                    newest.permits -= u32::try_from(left).unwrap_or(u32::MAX);
-                    0
-                }
-            };
+    /// Takes away so many of the entries of this moment, the last ones first.
+    fn remove(&mut self, at: Timestamp, permits: u64) {
+        let mut left = permits;
+        let mut behind = self.runs.partition_point(|run| run.at <= at);
+        while let Some(place) = behind.checked_sub(1).filter(|_| left > 0)
+            && let Some(run) = self.runs.get_mut(place).filter(|run| run.at == at)
+        {
+            let gone = left.min(run.permits.into());
+            run.permits -= u32::try_from(gone).unwrap_or(u32::MAX);
+            if run.permits == 0 {
+                self.runs.remove(place);
+            }
+            (left, behind) = (left - gone, place);
+            self.permits -= gone;
         }
     }
 

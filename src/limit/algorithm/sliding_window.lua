@@ -110,12 +110,14 @@ if ahead == 1 then
 elseif cost >= 0 then
   current = math.min(current + cost, 2^40 - 1) -- MOST_COUNTED
 else
-  local back = -cost
-  local less = math.min(back, next)
-  next, back = next - less, back - less
-  less = math.min(back, current)
-  current, back = current - less, back - less
-  previous = math.max(previous - back, 0)
+  local window = receipt - receipt % interval
+  if window == start then
+    current = math.max(current + cost, 0)
+  elseif window == start + interval then
+    next = math.max(next + cost, 0)
+  elseif window + interval == start then
+    previous = math.max(previous + cost, 0)
+  end
 end
 if previous + current + next == 0 then
   return 0, count, moved
@@ -135,4 +137,4 @@ if previous < 2^32 and current < 2^32 and next < 2^32 then
 else
   taken = struct_pack('>I1I7I5I5I5', 2, start, previous, current, next)
 end
-return wait, untouched - cost, moved, taken, fresh_at
+return wait, untouched - cost, moved, taken, fresh_at, start > now + wait and start or now + wait

@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use super::token_bucket::STALE;
-use super::{Difference, State as AnyState, Step, Want};
+use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Interval};
 use crate::limit::time::Timestamp;
@@ -164,24 +164,28 @@ fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
 }
 
 /// The state once a request's use is known; `None` where nothing is counted then. What was used less
-/// is taken back from the newest tokens.
+/// is taken back from the counter that has it, if one has it still.
 pub fn settle(
     params: &Params,
     state: Option<State>,
-    used: Difference,
+    settled: &Settlement,
     now: Timestamp,
 ) -> Option<State> {
     let mut state = open(params, state, now).state;
-    match used {
+    match settled.used {
         Difference::More(tokens) => {
             state.current = state.current.saturating_add(tokens).min(MOST_COUNTED);
         }
-        Difference::Less(mut tokens) => {
-            for counted in [&mut state.next, &mut state.current, &mut state.previous] {
-                let less = tokens.min(*counted);
-                *counted -= less;
-                tokens -= less;
-            }
+        Difference::Less(tokens) => {
+            let interval = params.interval.as_micros();
+            let window = begin(interval, settled.receipt.time());
+            let counted = match window.micros_since(state.start) / interval {
+                0 if window == state.start => &mut state.current,
+                0 if window.plus_micros(interval) == state.start => &mut state.previous,
+                1 => &mut state.next,
+                _ => &mut 0,
+            };
+            *counted = counted.saturating_sub(tokens);
         }
     }
     (!state.is_new()).then_some(state)

@@ -4,7 +4,7 @@
 --
 -- This is a branch of the function `decide` (see mod.rs). `figures` are tokens, period, burst.
 -- `cost` is what to take: below zero it is given back, at zero the state is only brought up to now, and
--- with a patience below zero it is taken in any case.
+-- with a patience below zero it is taken in any case. The receipt is when the bucket is full again.
 -- It is one piece for the sake of Redis, which runs all of a script anew for each call: to make a
 -- function or a table there costs as much as a good part of this arithmetic. Each step bears the
 -- name of the Rust function that it is.
@@ -110,6 +110,26 @@ if cost > 0 and patience >= 0 and (untouched < cost or algorithm == 'leaky-bucke
 end
 
 -- settle
+if cost < 0 then
+  -- to_come. What is no exact number any more is far more than can be missing.
+  local left = receipt > at and receipt - at or 0
+  local into_period = left % period
+  local units = into_period * tokens
+  local part = units % period
+  local back = (left - into_period) / period * tokens + (units - part) / period
+  if receipt >= 2^53 - 1 then
+    back = 2^53
+  end
+  if algorithm == 'leaky-bucket' and (missing > back or missing == back and rest > part) then
+    back, part = 0, 0
+  elseif back >= -cost then
+    back, part = -cost, 0
+  end
+  missing, rest, cost = missing - back, rest - part, 0
+  if rest < 0 then
+    missing, rest = missing - 1, rest + period
+  end
+end
 local whole = missing + cost
 if whole + rest == 0 or whole < 0 then
   return 0, burst, moved
@@ -152,4 +172,4 @@ elseif at < 2^52 and rest < 2^8 and whole < 2^8 and period < 2^24 then
 else
   taken = struct_pack('>I1I7I5I7I7', 32, at, whole, rest, period)
 end
-return wait, untouched - cost, moved, taken, fresh_at
+return wait, untouched - cost, moved, taken, fresh_at, fresh_at

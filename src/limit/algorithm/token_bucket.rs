@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::{Difference, State as AnyState, Step, Want};
+use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Rate};
 use crate::limit::time::Timestamp;
@@ -113,19 +113,42 @@ pub(super) fn ask(params: &Params, state: Option<State>, now: Timestamp) -> Aske
 }
 
 /// The state once a request's use is known; `None` where the bucket is then full.
+///
+/// What was missing when the request had taken comes back by itself. What of it has done so is not
+/// given back again, or a bucket that was full meanwhile would gain tokens that it could never have
+/// held: no more is given back than would still come.
 pub fn settle(
     params: &Params,
     state: Option<State>,
-    used: Difference,
+    settled: &Settlement,
     now: Timestamp,
 ) -> Option<State> {
     let state = refill(params, state, now).state;
-    let missing = match used {
+    let (missing, rest) = match settled.used {
         // Far from what could not be counted any more: costs are below 2^53, and so is this.
-        Difference::More(tokens) => (state.missing + tokens).min(MOST_MISSING),
-        Difference::Less(tokens) => state.missing.checked_sub(tokens)?,
+        Difference::More(tokens) => ((state.missing + tokens).min(MOST_MISSING), state.rest),
+        Difference::Less(tokens) => {
+            let (back, part) = to_come(params, state, settled).min((tokens, 0));
+            let borrowed = u64::from(state.rest < part);
+            let rest = state.rest + borrowed * state.period - part;
+            (state.missing.checked_sub(back + borrowed)?, rest)
+        }
     };
-    (missing > 0 || state.rest > 0).then_some(State { missing, ..state })
+    (missing > 0 || rest > 0).then_some(State { missing, rest, ..state })
+}
+
+/// How much of what was missing when a request took has not come back by itself: whole tokens, and
+/// units. The state is as of now.
+pub(super) fn to_come(params: &Params, state: State, settled: &Settlement) -> (u64, u64) {
+    if settled.receipt.time() == Timestamp::MAX {
+        // Later than can be said.
+        return (u64::MAX, 0);
+    }
+    let (tokens, period) = (params.rate.tokens(), params.rate.period());
+    let left = settled.receipt.time().micros_since(state.at);
+    let units = (left % period) * tokens;
+    let whole = (left / period).saturating_mul(tokens).saturating_add(units / period);
+    (whole, units % period)
 }
 
 /// When nothing is missing any more.

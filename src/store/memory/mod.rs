@@ -15,13 +15,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use siphasher::sip128::SipHasher13;
 
 use self::shard::{Due, Identity, Shard};
-use super::BucketAsk;
+use super::{BucketAsk, Noted};
 use crate::limit::algorithm::sliding_log::{self, Log};
-use crate::limit::algorithm::{Algorithm, Difference, State, Want, concurrency};
+use crate::limit::algorithm::{
+    Algorithm, Difference, Receipt, Settlement, State, Want, concurrency,
+};
 use crate::limit::decide::{Ask, Decided, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::patience::Patience;
-use crate::limit::time::Timestamp;
+use crate::limit::time::Now;
 
 /// Buckets to a shard, about: few enough that a pass over all of them is short, and a little less
 /// than a hash table of 1,024 places takes before it doubles.
@@ -67,9 +69,17 @@ pub(super) struct Slot {
 /// A bucket that several keys share.
 struct SharedBucket {
     state: State,
-    fresh_at: Timestamp,
+    due: Due,
     /// Empty but for an algorithm that keeps a list.
     log: Log,
+}
+
+/// What is said to one ask alone.
+pub(super) struct One {
+    pub(super) decision: Decision,
+    pub(super) verdict: Verdict,
+    /// Where it took and somebody wants to know.
+    pub(super) receipt: Receipt,
 }
 
 /// What a decision makes of a bucket.
@@ -117,7 +127,7 @@ impl Memory {
     pub(super) fn decide_in_place(
         &self,
         asks: &[&BucketAsk<'_>],
-        now: Timestamp,
+        now: Now,
     ) -> (Decided, PerAsk<Place>) {
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
@@ -159,14 +169,14 @@ impl Memory {
                 (Some(Place::Shared), _) => {
                     if let (Some(shared), Some(state)) = (&mut shared, write) {
                         let id = self.shared_identity(ask);
-                        let fresh_at = algorithm.fresh_at(state);
+                        let due = Due::of(&algorithm, state);
                         let mut log = shared.remove(&id).map(|b| b.log).unwrap_or_default();
                         if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) =
                             (algorithm, state)
                         {
                             log.write(&params, seen);
                         }
-                        shared.insert(id, SharedBucket { state, fresh_at, log });
+                        shared.insert(id, SharedBucket { state, due, log });
                     }
                 }
                 _ => {}
@@ -204,8 +214,7 @@ impl Memory {
         let shard = shards.of(id);
         match shard.state(id).and_then(one_less) {
             Some(left) => {
-                let due = Due::new(concurrency::fresh_at(), true);
-                shard.put(id, State::Concurrency(left), due);
+                shard.put(id, State::Concurrency(left), Due::never());
             }
             None => self.removed(usize::from(shard.remove(id))),
         }
@@ -213,11 +222,7 @@ impl Memory {
 
     /// The same for what most requests are, one ask: without lists of places and locks. `None`
     /// where its bucket is new and no room can be made for it.
-    pub(super) fn decide_one(
-        &self,
-        ask: &BucketAsk<'_>,
-        now: Timestamp,
-    ) -> Option<(Decision, Verdict)> {
+    pub(super) fn decide_one(&self, ask: &BucketAsk<'_>, noted: Noted, now: Now) -> Option<One> {
         let id = self.identity(ask);
         let number = shard_number(id, self.shards.len());
         let mut shard = unpoisoned(self.shards.get(number)?.lock());
@@ -227,7 +232,11 @@ impl Memory {
         }
         let (decision, write, verdict) = decide_one(&ask.ask, before, now);
         self.keep(&mut shard, id, Change { algorithm: ask.ask.algorithm, before, write });
-        Some((decision, verdict))
+        let receipt = match (noted, write) {
+            (Noted::Told, Some(taken)) => ask.ask.receipt(decision.outcome, taken, now),
+            _ => Receipt::NONE,
+        };
+        Some(One { decision, verdict, receipt })
     }
 
     /// Writes what a decision made of a bucket, for which there is room.
@@ -235,7 +244,7 @@ impl Memory {
         let Change { algorithm, before, write } = change;
         match (write, before) {
             (Some(state), _) => {
-                shard.put(id, state, due(&algorithm, state));
+                shard.put(id, state, Due::of(&algorithm, state));
                 if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) = (algorithm, state)
                 {
                     shard.log(id).write(&params, seen);
@@ -244,23 +253,23 @@ impl Memory {
             (None, None) => self.release_room(),
             // Under a smaller burst than before a bucket may owe what it did not owe.
             (None, Some(state)) if algorithm.in_debt(state) => {
-                shard.put(id, state, due(&algorithm, state));
+                shard.put(id, state, Due::of(&algorithm, state));
             }
             (None, Some(_)) => {}
         }
     }
 
     /// What one ask would be told, with nothing taken.
-    pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
+    pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Now) -> Decision {
         let id = self.identity(ask);
         let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
         let want = Want { cost: ask.ask.cost, patience: Patience::NONE };
-        let step = ask.ask.algorithm.decide(state, want, now);
+        let step = ask.ask.algorithm.decide(state, want, ask.ask.algorithm.time(now));
         Decision { remaining: step.untouched, ..step.decision }
     }
 
     /// Tells an ask's bucket how much more or less than it had taken the request used.
-    pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, now: Timestamp) {
+    pub(super) fn settle(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) {
         let algorithm = ask.ask.algorithm;
         let id = self.identity(ask);
         let mut shards = self.lock(&[id]);
@@ -273,9 +282,9 @@ impl Memory {
                 Algorithm::SlidingLog(_) => shard.take_log(id),
                 _ => Log::default(),
             };
-            match settled(&algorithm, (state, &mut log), used, now) {
+            match after(&algorithm, (state, &mut log), settled, now) {
                 Some(state) if known || self.make_room(shard, &[id], now) => {
-                    shard.put(id, state, due(&algorithm, state));
+                    shard.put(id, state, Due::of(&algorithm, state));
                     if let State::SlidingLog(_) = state {
                         *shard.log(id) = log;
                     }
@@ -292,9 +301,9 @@ impl Memory {
             Some(bucket) => (Some(bucket.state), bucket.log),
             None => (None, Log::default()),
         };
-        if let Some(state) = settled(&algorithm, (before, &mut log), used, now) {
-            let fresh_at = algorithm.fresh_at(state);
-            shared.insert(id, SharedBucket { state, fresh_at, log });
+        if let Some(state) = after(&algorithm, (before, &mut log), settled, now) {
+            let due = Due::of(&algorithm, state);
+            shared.insert(id, SharedBucket { state, due, log });
         }
     }
 
@@ -307,7 +316,7 @@ impl Memory {
 
     /// One step of forgetting what is full, evicting what is past the bound and giving memory back:
     /// [`SWEEP_STEPS`] of them go around, each lock is held for one shard alone.
-    pub(super) fn sweep(&self, now: Timestamp) {
+    pub(super) fn sweep(&self, now: Now) {
         let step = self.shards.len().div_ceil(SWEEP_STEPS);
         let from = self.swept.fetch_add(step, Ordering::Relaxed) % self.shards.len();
         for shard in self.shards.iter().cycle().skip(from).take(step) {
@@ -317,11 +326,11 @@ impl Memory {
             let evictions = (0..over.min(SWEEP_EVICTIONS)).take_while(|_| shard.evict(&[], now));
             self.removed(evictions.count());
         }
-        unpoisoned(self.shared.lock()).retain(|_, bucket| bucket.fresh_at > now);
+        unpoisoned(self.shared.lock()).retain(|_, bucket| !bucket.due.fresh(now));
     }
 
     /// Reserves a place for one more bucket in this shard, where another has to go if need be.
-    fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Timestamp) -> bool {
+    fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
         let max_keys = self.max_keys.load(Ordering::Relaxed);
         let reserved = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
             (keys < max_keys).then_some(keys + 1)
@@ -412,7 +421,7 @@ fn shard_number(id: Identity, shards: usize) -> usize {
 }
 
 /// A bucket's state, as a request is to see it.
-fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Timestamp) -> Option<State> {
+fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<State> {
     let state = shard.state(id)?;
     match state {
         State::SlidingLog(_) => Some(read(state, shard.log(id), ask, now)),
@@ -420,28 +429,26 @@ fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Timestamp) -> Option<S
     }
 }
 
-fn read(state: State, log: &mut Log, ask: &Ask, now: Timestamp) -> State {
+fn read(state: State, log: &mut Log, ask: &Ask, now: Now) -> State {
     let Algorithm::SlidingLog(params) = ask.algorithm else { return state };
+    let now = ask.algorithm.time(now);
     log.forget(&params, now);
     let seen = log.seen(&params, ask.cost, now);
     State::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now)))
 }
 
 /// A bucket after it was told what a request used.
-fn settled(
+fn after(
     algorithm: &Algorithm,
     (state, log): (Option<State>, &mut Log),
-    used: Difference,
-    now: Timestamp,
+    settled: &Settlement,
+    now: Now,
 ) -> Option<State> {
+    let now = algorithm.time(now);
     match algorithm {
-        Algorithm::SlidingLog(params) => log.settle(params, used, now).map(State::SlidingLog),
-        _ => algorithm.settle(state, used, now),
+        Algorithm::SlidingLog(params) => log.settle(params, settled, now).map(State::SlidingLog),
+        _ => algorithm.settle(state, settled, now),
     }
-}
-
-fn due(algorithm: &Algorithm, state: State) -> Due {
-    Due::new(algorithm.fresh_at(state), algorithm.in_debt(state))
 }
 
 /// A panic while a lock was held leaves a whole table behind: every change to it is one step.

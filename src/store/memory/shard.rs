@@ -10,9 +10,9 @@ use hashbrown::HashTable;
 
 use super::blocks::Blocks;
 use super::packed::Packed;
-use crate::limit::algorithm::State;
 use crate::limit::algorithm::sliding_log::Log;
-use crate::limit::time::Timestamp;
+use crate::limit::algorithm::{Algorithm, State};
+use crate::limit::time::{Now, Timestamp};
 
 /// Which bucket: 128 bits of a keyed hash, so that nobody outside can make two buckets meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,25 +25,38 @@ pub(super) struct Identity {
 
 /// When a bucket may be forgotten: from then on by anybody, and before then for want of room
 /// unless it owes tokens. Kept in one word, since there is one for each bucket.
+///
+/// It is a time by the bucket's own clock: were one by the wall converted, a step back would have a
+/// window forgotten that is still running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due(u64);
 
 impl Due {
     const OWES: u64 = 1 << 63;
+    const BY_WALL: u64 = 1 << 62;
 
-    pub(super) fn new(fresh_at: Timestamp, in_debt: bool) -> Self {
-        Self(fresh_at.as_micros() | if in_debt { Self::OWES } else { 0 })
+    /// Of a bucket of this algorithm.
+    pub(super) fn of(algorithm: &Algorithm, state: State) -> Self {
+        let owes = if algorithm.in_debt(state) { Self::OWES } else { 0 };
+        let by_wall = if algorithm.goes_by_wall() { Self::BY_WALL } else { 0 };
+        Self(algorithm.fresh_at(state).as_micros() | owes | by_wall)
+    }
+
+    /// Of one with slots held, which is never forgotten.
+    pub(super) fn never() -> Self {
+        Self(Timestamp::MAX.as_micros() | Self::OWES)
     }
 
     fn fresh_at(self) -> u64 {
-        self.0 & !Self::OWES
+        self.0 & !Self::OWES & !Self::BY_WALL
     }
 
-    fn fresh(self, now: Timestamp) -> bool {
+    pub(super) fn fresh(self, now: Now) -> bool {
+        let now = if self.0 & Self::BY_WALL == 0 { now.steady } else { now.wall };
         self.fresh_at() <= now.as_micros()
     }
 
-    fn evictable(self, now: Timestamp) -> bool {
+    fn evictable(self, now: Now) -> bool {
         self.0 & Self::OWES == 0 || self.fresh(now)
     }
 }
@@ -55,7 +68,8 @@ struct Entry {
     state: Packed,
 }
 
-/// The order in which buckets go: the closest to full first. The identity makes it total.
+/// The order in which buckets go: the closest to full first. The identity makes it total. Times by two
+/// clocks are taken as of one: it is the order alone that a step of the wall may disturb.
 type Rank = (u64, Identity);
 
 #[derive(Default)]
@@ -127,7 +141,7 @@ impl Shard {
 
     /// Forgets the evictable bucket that is closest to full, but none of `spare`. `false` where
     /// there is none.
-    pub(super) fn evict(&mut self, spare: &[Identity], now: Timestamp) -> bool {
+    pub(super) fn evict(&mut self, spare: &[Identity], now: Now) -> bool {
         let mut set_aside = Vec::new();
         let mut evicted = self.evict_candidate(spare, now, &mut set_aside);
         if !evicted && self.spared > 0 {
@@ -145,7 +159,7 @@ impl Shard {
     }
 
     /// Forgets what is full and gives memory back. Returns how many buckets went.
-    pub(super) fn sweep(&mut self, now: Timestamp) -> usize {
+    pub(super) fn sweep(&mut self, now: Now) -> usize {
         let before = self.entries.len();
         let mut place = 0;
         while let Some(entry) = self.entries.get(place) {
@@ -191,7 +205,7 @@ impl Shard {
     fn evict_candidate(
         &mut self,
         spare: &[Identity],
-        now: Timestamp,
+        now: Now,
         set_aside: &mut Vec<Reverse<Rank>>,
     ) -> bool {
         while let Some(Reverse((fresh_at, identity))) = self.candidates.pop() {
@@ -209,7 +223,7 @@ impl Shard {
     }
 
     /// One pass over all buckets, paid for by the many evictions that follow without one.
-    fn find_candidates(&mut self, now: Timestamp) {
+    fn find_candidates(&mut self, now: Now) {
         let mut ranks: Vec<Rank> = self
             .entries
             .iter()

@@ -5,6 +5,7 @@ use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
+use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
 use crate::request::exempt::Exempt;
@@ -41,8 +42,8 @@ fn key(text: &str) -> Key {
     Key::of([Some(text.as_bytes())])
 }
 
-fn at(micros: u64) -> Timestamp {
-    Timestamp::from_micros(micros).unwrap()
+fn at(micros: u64) -> Now {
+    Timestamp::from_micros(micros).unwrap().into()
 }
 
 /// Ten tokens, one more each hour.
@@ -63,9 +64,9 @@ struct Table {
 
 impl Memory {
     /// As requests are decided, whose asks are mostly one.
-    fn decide(&self, asks: &[&BucketAsk<'_>], now: Timestamp) -> Decided {
+    fn decide(&self, asks: &[&BucketAsk<'_>], now: Now) -> Decided {
         if let [ask] = asks
-            && let Some((decision, verdict)) = self.decide_one(ask, now)
+            && let Some(One { decision, verdict, .. }) = self.decide_one(ask, Noted::Untold, now)
         {
             return Decided {
                 decisions: [decision].into_iter().collect(),

@@ -7,9 +7,10 @@ use std::time::Duration;
 use redis::{Cmd, Script, Value};
 
 use crate::limit::Mode;
-use crate::limit::algorithm::{self, Difference};
+use crate::limit::algorithm::{self, Difference, Receipt};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::time::Timestamp;
 
 /// More requests than this go into the next call: Redis does nothing else while it runs one.
 const MOST_REQUESTS: usize = 64;
@@ -55,7 +56,11 @@ pub(crate) enum Verb {
     /// To know what would be said, and to take in no case.
     Look,
     /// To have its use counted, which was another than it had taken.
-    Settle(Difference),
+    Settle(Difference, Receipt),
+    /// To go on holding its slot.
+    Hold,
+    /// To give its slot back.
+    Release,
 }
 
 /// Who holds a slot: two numbers below 2^53, the same from nobody else.
@@ -76,6 +81,36 @@ pub(crate) enum Said {
     WrongType,
 }
 
+/// What the script says to one request, in the order of its asks.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    /// What it says about each.
+    pub(crate) said: PerAsk<Said>,
+    /// What is noted of each where it passes; empty where nobody wanted to know.
+    pub(crate) receipts: Box<[Receipt]>,
+}
+
+/// How many asks a request has, and whether it wants to know what is noted of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Plain(usize),
+    WithReceipts(usize),
+}
+
+impl Request {
+    pub(super) fn asks(self) -> usize {
+        let (Self::Plain(asks) | Self::WithReceipts(asks)) = self;
+        asks
+    }
+
+    fn receipts(self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::WithReceipts(asks) => asks,
+        }
+    }
+}
+
 /// Requests that go to Redis together.
 #[derive(Default)]
 pub(super) struct Call {
@@ -83,12 +118,12 @@ pub(super) struct Call {
     keys: Vec<u8>,
     /// Where each of them ends.
     ends: Vec<usize>,
-    /// For each request its number of asks, for each ask the places of its bucket and its terms.
+    /// For each request its number of asks, below zero where it wants receipts; for each ask the places
+    /// of its bucket and its terms.
     plan: Vec<u8>,
     /// Different figures, costs and modes, and what is wanted by them, each once.
     terms: Vec<(Verb, Ask, Option<Holder>)>,
-    /// For each request the number of its asks.
-    requests: Vec<usize>,
+    requests: Vec<Request>,
 }
 
 impl Call {
@@ -96,13 +131,20 @@ impl Call {
     pub(super) fn has_room(&self, asks: usize) -> bool {
         self.requests.is_empty()
             || (self.requests.len() < MOST_REQUESTS
-                && self.requests.iter().sum::<usize>() + asks <= MOST_ASKS)
+                && self.requests.iter().map(|request| request.asks()).sum::<usize>() + asks
+                    <= MOST_ASKS)
     }
 
     /// Begins a request, whose asks are to follow.
-    pub(super) fn request(&mut self, asks: usize) {
-        pack_place(asks, &mut self.plan);
-        self.requests.push(asks);
+    pub(super) fn request(&mut self, request: Request) {
+        match request {
+            Request::Plain(asks) => pack_place(asks, &mut self.plan),
+            Request::WithReceipts(asks) => {
+                let asks = i64::try_from(asks).unwrap_or(i64::MAX);
+                pack_number(-asks, &mut self.plan);
+            }
+        }
+        self.requests.push(request);
     }
 
     /// Adds an ask about the bucket whose name `write_key` appends.
@@ -169,20 +211,26 @@ impl Call {
     pub(super) fn read<'a>(
         &'a self,
         answer: &'a Value,
-    ) -> Option<impl Iterator<Item = PerAsk<Said>> + 'a> {
+    ) -> Option<impl Iterator<Item = Reply> + 'a> {
         let Value::BulkString(bytes) = answer else { return None };
         let (numbers, odd) = bytes.as_chunks::<NUMBER>();
         let mut checked = numbers.iter();
-        let all = self.requests.iter().sum::<usize>();
+        let all = self.requests.iter().map(|request| request.asks()).sum::<usize>();
         let understood = (0..all).all(|_| read(&mut checked).is_some());
-        if !understood || !checked.as_slice().is_empty() || !odd.is_empty() {
+        let receipts = self.requests.iter().map(|request| request.receipts()).sum::<usize>();
+        // They stand behind all that is said.
+        let mut noted = checked.as_slice().iter();
+        if !understood || noted.len() != receipts || !odd.is_empty() {
             return None;
         }
         let mut said = std::iter::from_fn({
             let mut numbers = numbers.iter();
             move || read(&mut numbers)
         });
-        Some(self.requests.iter().map(move |asks| said.by_ref().take(*asks).collect()))
+        Some(self.requests.iter().map(move |request| Reply {
+            said: said.by_ref().take(request.asks()).collect(),
+            receipts: noted.by_ref().take(request.receipts()).map(receipt).collect(),
+        }))
     }
 }
 
@@ -216,14 +264,16 @@ fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &mut Vec<u8>)
     // Costs, differences and figures are below 2^53.
     let cost = match verb {
         Verb::Take | Verb::Look => ask.cost.get().cast_signed(),
-        Verb::Settle(Difference::More(tokens)) => tokens.cast_signed(),
-        Verb::Settle(Difference::Less(tokens)) => -tokens.cast_signed(),
+        Verb::Settle(Difference::More(tokens), _) => tokens.cast_signed(),
+        Verb::Settle(Difference::Less(tokens), _) => -tokens.cast_signed(),
+        Verb::Hold => 1,
+        Verb::Release => -1,
     };
     pack_number(cost, into);
     pack_text(
         match (verb, ask.mode) {
             (Verb::Look, _) => "look",
-            (Verb::Settle(_), _) => "settle",
+            (Verb::Settle(..) | Verb::Hold | Verb::Release, _) => "settle",
             (_, Mode::Enforce) => "enforce",
             (_, Mode::Shadow) => "shadow",
             (_, Mode::Candidate) => "candidate",
@@ -238,6 +288,13 @@ fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &mut Vec<u8>)
         pack_number(figure.cast_signed(), into);
     }
     pack_number(ask.patience.as_micros().cast_signed(), into);
+    if let Verb::Settle(_, receipt) = verb {
+        pack_number(receipt.time().as_micros().cast_signed(), into);
+    }
+}
+
+fn receipt(number: &[u8; NUMBER]) -> Receipt {
+    Receipt::new(Timestamp::from_micros(u64::from_be_bytes(*number)).unwrap_or(Timestamp::MIN))
 }
 
 /// What the next number or two say of an ask.
@@ -282,7 +339,7 @@ mod tests {
     fn call(requests: &[&[(&str, u64)]]) -> Call {
         let mut call = Call::default();
         for asks in requests {
-            call.request(asks.len());
+            call.request(Request::Plain(asks.len()));
             for (name, cost) in *asks {
                 call.ask(Verb::Take, &ask(*cost), |key| key.extend_from_slice(name.as_bytes()));
             }
@@ -310,7 +367,7 @@ mod tests {
         assert!(full.has_room(10_000));
         for _ in 0..MOST_REQUESTS {
             assert!(full.has_room(1));
-            full.request(1);
+            full.request(Request::Plain(1));
         }
         assert!(!full.has_room(1));
         let large = call(&[&[("a", 1); MOST_ASKS - 1]]);
@@ -321,7 +378,7 @@ mod tests {
     fn each_request_has_its_own_answers() {
         let call = call(&[&[("a", 1)], &[("a", 1), ("b", 1)]]);
         let answer = answer(&[7, -1, 3, -2, 0]);
-        let said: Vec<_> = call.read(&answer).unwrap().map(PerAsk::into_vec).collect();
+        let said: Vec<_> = call.read(&answer).unwrap().map(|reply| reply.said.into_vec()).collect();
         let decided = |outcome, remaining| Said::Decided(Decision { outcome, remaining });
         assert_eq!(
             said,
@@ -335,9 +392,32 @@ mod tests {
     #[test]
     fn a_request_is_held_where_what_remains_is_negative() {
         let call = call(&[&[("a", 1)]]);
-        let said: Vec<_> = call.read(&answer(&[-12, -4])).unwrap().map(PerAsk::into_vec).collect();
+        let answer = answer(&[-12, -4]);
+        let replies = call.read(&answer).unwrap();
+        let said: Vec<_> = replies.map(|reply| reply.said.into_vec()).collect();
         let outcome = Outcome::Delay(Duration::from_micros(10));
         assert_eq!(said, [vec![Said::Decided(Decision { outcome, remaining: 3 })]]);
+    }
+
+    #[test]
+    fn receipts_stand_behind_all_that_is_said() {
+        let mut call = call(&[&[("a", 1)]]);
+        for request in [Request::WithReceipts(2), Request::Plain(1), Request::WithReceipts(1)] {
+            call.request(request);
+            for _ in 0..request.asks() {
+                call.ask(Verb::Take, &ask(1), |key| key.push(b'a'));
+            }
+        }
+        let answer = answer(&[7, 6, -9, 0, 5, 4, 100, 200, 300]);
+        let replies: Vec<_> = call.read(&answer).unwrap().collect();
+        let noted = |reply: &Reply| -> Vec<u64> {
+            reply.receipts.iter().map(|receipt| receipt.time().as_micros()).collect()
+        };
+        assert_eq!(
+            replies.iter().map(noted).collect::<Vec<_>>(),
+            [vec![], vec![100, 200], vec![], vec![300]]
+        );
+        assert_eq!(replies.iter().map(|reply| reply.said.len()).collect::<Vec<_>>(), [1, 2, 1, 1]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::call::{Holder, Verb};
 use super::queue::Teller;
-use crate::limit::algorithm::{Algorithm, Difference};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::store::Shared;
 
@@ -115,7 +115,7 @@ impl Drop for Lease {
         let kept = self.table.slots().held.remove(&self.holder.request);
         let told = kept.map(|kept| (kept.name, kept.ask)).or(self.told.take());
         if let Some((name, ask)) = told {
-            self.table.tell(self.holder, &ask, Difference::Less(1), &name);
+            self.table.tell(self.holder, &ask, Verb::Release, &name);
         }
     }
 }
@@ -131,10 +131,10 @@ impl Table {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, holder: Holder, ask: &Ask, used: Difference, name: &[u8]) {
+    fn tell(&self, holder: Holder, ask: &Ask, verb: Verb, name: &[u8]) {
         let deadline = Instant::now() + self.shared.timeout();
         self.teller.tell(deadline, |call| {
-            call.ask_for(Some(holder), Verb::Settle(used), ask, |key| key.extend_from_slice(name));
+            call.ask_for(Some(holder), verb, ask, |key| key.extend_from_slice(name));
         });
     }
 
@@ -145,7 +145,7 @@ impl Table {
         for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| kept.due <= now) {
             kept.due = now + pause(&kept.ask);
             let holder = Holder { worker: self.worker, request: *request };
-            self.tell(holder, &kept.ask, Difference::More(1), &kept.name);
+            self.tell(holder, &kept.ask, Verb::Hold, &kept.name);
         }
         slots.look = slots.held.values().map(|kept| kept.due).min();
         slots.look

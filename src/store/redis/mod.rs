@@ -18,22 +18,22 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use self::call::{Call, SCRIPT};
+use self::call::{Call, Request, SCRIPT};
 use self::connection::{Connection, Server};
 pub(super) use self::leases::Lease;
 use self::leases::Leases;
 pub(super) use self::queue::Awaited;
 use self::queue::Queue;
-use super::{BucketAsk, Shared, StoreError};
+use super::{BucketAsk, Noted, Shared, StoreError};
 use crate::limit::Mode;
-use crate::limit::algorithm::{Algorithm, Difference, token_bucket};
+use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
 
-pub(super) use self::call::{Said, Verb};
+pub(super) use self::call::{Reply, Said, Verb};
 pub use self::name::BucketName;
 pub(super) use self::redisson::{Entry, Heard, Notices, client_id};
 pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
@@ -63,17 +63,21 @@ impl Redis {
     /// names those that may be taken.
     pub(super) async fn ask(
         &self,
-        asks: &[&BucketAsk<'_>],
+        (asks, noted): (&[&BucketAsk<'_>], Noted),
         verb: Verb,
         slots: &[Option<Lease>],
-    ) -> Result<PerAsk<Said>, StoreError> {
+    ) -> Result<Reply, StoreError> {
         let add = |call: &mut Call| {
             for (place, ask) in asks.iter().enumerate() {
                 let holder = slots.get(place).and_then(|slot| Some(slot.as_ref()?.holder()));
                 call.ask_for(holder, verb, &ask.ask, |name| self.write_name(ask, name));
             }
         };
-        self.queue.join(asks.len(), self.deadline(), add).await
+        let request = match noted {
+            Noted::Told => Request::WithReceipts(asks.len()),
+            Noted::Untold => Request::Plain(asks.len()),
+        };
+        self.queue.join(request, self.deadline(), add).await
     }
 
     /// Names the slots that these asks may take; nothing where none of them can.
@@ -99,7 +103,7 @@ impl Redis {
                 Heard::WrongType => Err(StoreError::WrongType),
             };
         }
-        match self.ask(&[ask], Verb::Look, &[]).await?.first() {
+        match self.ask((&[ask], Noted::Untold), Verb::Look, &[]).await?.said.first() {
             Some(Said::Decided(decision)) => Ok(*decision),
             Some(Said::WrongType) => Err(StoreError::WrongType),
             None => Err(StoreError::Nonsense),
@@ -108,12 +112,18 @@ impl Redis {
 
     /// Counts what a request used more, whatever its bucket says to it, or less. It is on its way when
     /// this returns, together with what else is asked now.
-    pub(super) fn begin_settling(&self, ask: &BucketAsk<'_>, used: Difference) -> Awaited {
+    pub(super) fn begin_settling(
+        &self,
+        ask: &BucketAsk<'_>,
+        used: Difference,
+        receipt: Receipt,
+    ) -> Awaited {
+        let verb = Verb::Settle(used, receipt);
         if is_limiter(ask) {
-            return self.begin_settling_limiter(ask, used);
+            return self.begin_settling_limiter(ask, verb);
         }
-        self.queue.begin(1, self.deadline(), |call| {
-            call.ask(Verb::Settle(used), &ask.ask, |name| self.write_name(ask, name));
+        self.queue.begin(Request::Plain(1), self.deadline(), |call| {
+            call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
         })
     }
 
@@ -158,7 +168,7 @@ fn probe(prefix: &str) -> Option<Call> {
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
     let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
     let mut call = Call::default();
-    call.request(1);
+    call.request(Request::Plain(1));
     // No limit's key looks like this: a name is never empty.
     call.ask(Verb::Take, &ask, |name| {
         name.extend_from_slice(format!("{prefix}::probe").as_bytes())

@@ -12,9 +12,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::call::{Call, Said};
+use super::call::{Call, Reply, Request};
 use super::connection::Connection;
-use crate::limit::decide::PerAsk;
 use crate::store::StoreError;
 
 /// A worker's requests that are to be sent.
@@ -37,7 +36,7 @@ struct Shared {
     deadline: Instant,
 }
 
-pub(super) type Answer = Result<PerAsk<Said>, StoreError>;
+pub(super) type Answer = Result<Reply, StoreError>;
 
 impl Queue {
     /// Begins to send over this connection.
@@ -52,27 +51,27 @@ impl Queue {
         Teller(Arc::clone(&self.gathered))
     }
 
-    /// Joins a call with a request of so many asks, which `ask` adds, and waits for what is said to
-    /// them: at most until `deadline`, or until that of whoever began the call.
+    /// Joins a call with this request, whose asks `ask` adds, and waits for what is said to them: at
+    /// most until `deadline`, or until that of whoever began the call.
     pub(super) async fn join(
         &self,
-        asks: usize,
+        request: Request,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Answer {
-        self.begin(asks, deadline, ask).answer().await
+        self.begin(request, deadline, ask).answer().await
     }
 
     /// Joins in the same way, and leaves the waiting to whoever keeps what is returned.
     pub(super) fn begin(
         &self,
-        asks: usize,
+        request: Request,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(deadline, Some(sender), asks, |call| {
-            call.request(asks);
+        self.gathered.join(deadline, Some(sender), request.asks(), |call| {
+            call.request(request);
             ask(call);
         });
         Awaited::of(answer)
@@ -88,7 +87,7 @@ impl Awaited {
         Self(answer)
     }
 
-    pub(in crate::store) async fn answer(self) -> Result<PerAsk<Said>, StoreError> {
+    pub(in crate::store) async fn answer(self) -> Answer {
         // An error means that the worker ends.
         self.0.await.unwrap_or(Err(StoreError::NotConnected))
     }
@@ -102,7 +101,7 @@ impl Teller {
     /// Joins a call with a request of one ask, whose answer nobody waits for.
     pub(super) fn tell(&self, deadline: Instant, ask: impl FnOnce(&mut Call)) {
         self.0.join(deadline, None, 1, |call| {
-            call.request(1);
+            call.request(Request::Plain(1));
             ask(call);
         });
     }

@@ -33,7 +33,8 @@ impl Everywhere {
     pub(crate) fn play(&self, events: &[Event]) -> Vec<Vec<Decision>> {
         let mut place = Pure::default();
         let said: Vec<_> = events.iter().map(|event| place.play(event)).collect();
-        let answers = script::play(&mut self.server.connection(), events, Expiry::ByTheClock);
+        let answers =
+            script::play(&mut self.server.connection(), events, &place, Expiry::ByTheClock);
         let in_script: Vec<_> =
             answers.into_iter().flat_map(|(_, answer)| answer.decisions).collect();
         assert_eq!(in_script, said.concat(), "the script and the pure functions");

@@ -18,11 +18,10 @@ use super::history::{Clock, LIMITS, Played, START, Step, World, any_history, pla
 use super::places::InStore;
 use super::script::{self, Expiry};
 use crate::support::bench::Bench;
-use crate::support::limits::limit;
+use crate::support::limits::settled;
 use crate::support::redis::RedisServer;
-
 fn specs() -> Vec<Arc<LimitSpec>> {
-    (0..LIMITS).map(|number| Arc::new(limit(&format!("bucket-{number}")))).collect()
+    (0..LIMITS).map(|number| Arc::new(settled(&format!("bucket-{number}")))).collect()
 }
 
 fn config(cases: u32) -> ProptestConfig {
@@ -48,7 +47,7 @@ fn check_script(
     expiry: Expiry,
 ) -> Result<(), TestCaseError> {
     let mut from = 0;
-    for (size, answer) in script::play(connection, &played.events, expiry) {
+    for (size, answer) in script::play(connection, &played.events, &played.known, expiry) {
         let events = from..from + size;
         let expected: Vec<_> = played.said[events.clone()].iter().flatten().map(as_sent).collect();
         let said: Vec<_> = answer.decisions.iter().map(as_sent).collect();

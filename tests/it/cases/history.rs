@@ -1,5 +1,6 @@
 //! Random histories over all algorithms, several of them in one request, as the pure functions play them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ use tidegate::limit::time::Timestamp;
 
 use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_still_algorithm, period};
 use super::places::{Asked, Event, Kept, Pure, What};
-
 /// Limits of a history.
 pub(super) const LIMITS: usize = 4;
 
@@ -148,6 +148,8 @@ pub(super) struct Played {
     pub(super) said: Vec<Vec<Decision>>,
     /// Of each event the buckets that it touched, by name.
     pub(super) kept: Vec<Vec<(String, Vec<u8>)>>,
+    /// The pure functions as they are then.
+    pub(super) known: Pure,
 }
 
 /// A line for each event: it is read where a history fails.
@@ -184,7 +186,9 @@ pub(super) fn play(world: World, start: u64, periods: &[u64], steps: Vec<(Clock,
     let kept = if world == World::Reloaded { Kept::AsItIs } else { Kept::AsInRedis };
     let (mut now, mut promised, mut place) = (start, None, Pure::new(kept));
     let mut requests: Vec<Vec<Asked>> = Vec::new();
-    let mut played = Played { events: Vec::new(), said: Vec::new(), kept: Vec::new() };
+    let mut passed: Vec<bool> = Vec::new();
+    let mut settled = HashSet::new();
+    let (mut events, mut all_said, mut all_kept) = (Vec::new(), Vec::new(), Vec::new());
     for (clock, step) in steps {
         let to = match clock {
             Clock::Forward(micros) => now + micros,
@@ -213,9 +217,14 @@ pub(super) fn play(world: World, start: u64, periods: &[u64], steps: Vec<(Clock,
                 let request = request % requests.len();
                 let place = place % requests[request].len();
                 let asked = requests[request][place];
-                if asked.is_slot() {
+                // Once, of what was taken.
+                if asked.is_slot() || !passed[request] || !settled.insert((request, place)) {
                     continue;
                 }
+                let used = match used {
+                    Difference::Less(tokens) => Difference::Less(tokens.min(asked.ask.cost.get())),
+                    more => more,
+                };
                 (What::Settle { request, place, used }, vec![asked])
             }
         };
@@ -223,6 +232,11 @@ pub(super) fn play(world: World, start: u64, periods: &[u64], steps: Vec<(Clock,
         now = to.min(EXACT - 2);
         let event = Event { now: Timestamp::from_micros(now).unwrap(), what };
         let said = place.play(&event);
+        if let What::Request(asked) = &event.what {
+            let mut enforcing =
+                asked.iter().zip(&said).filter(|(asked, _)| asked.ask.mode == Mode::Enforce);
+            passed.push(enforcing.all(|(_, said)| said.outcome.passes()));
+        }
         for decision in &said {
             if let Outcome::Delay(wait) | Outcome::Reject { retry_after: Some(wait) } =
                 decision.outcome
@@ -231,9 +245,9 @@ pub(super) fn play(world: World, start: u64, periods: &[u64], steps: Vec<(Clock,
                     .filter(|then| world == World::Wild || *then < now + 30 * DAY);
             }
         }
-        played.kept.push(touched.iter().map(|asked| (asked.name(), place.kept(asked))).collect());
-        played.said.push(said);
-        played.events.push(event);
+        all_kept.push(touched.iter().map(|asked| (asked.name(), place.kept(asked))).collect());
+        all_said.push(said);
+        events.push(event);
     }
-    played
+    Played { events, said: all_said, kept: all_kept, known: place }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate::limit::algorithm::sliding_log::Log;
-use tidegate::limit::algorithm::{Algorithm, Difference, State, concurrency};
+use tidegate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, concurrency};
 use tidegate::limit::decide::{Ask, decide};
 use tidegate::limit::decision::Decision;
 use tidegate::limit::key::Key;
@@ -28,7 +28,7 @@ pub(crate) enum What {
     Request(Vec<Asked>),
     /// A request ends: its slots are free.
     End { request: usize },
-    /// What a request had asked at this place turns out to have used more, or less.
+    /// What a request had asked at this place, and taken, turns out to have used more, or less.
     Settle { request: usize, place: usize, used: Difference },
 }
 
@@ -73,7 +73,8 @@ impl Kept {
 pub(crate) struct Pure {
     kept: Kept,
     buckets: HashMap<String, Bucket>,
-    requests: Vec<Vec<Asked>>,
+    /// Each with what was noted of its asks.
+    requests: Vec<(Vec<Asked>, Vec<Receipt>)>,
 }
 
 #[derive(Default)]
@@ -113,6 +114,16 @@ impl Bucket {
     }
 }
 
+/// What is noted of an ask that takes. A slot is known by its holder.
+fn noted(ask: &Ask, known: Option<State>, now: Timestamp) -> Receipt {
+    if let Algorithm::Concurrency(_) = ask.algorithm {
+        return Receipt::NONE;
+    }
+    let step = ask.algorithm.decide(known, ask.want(), now);
+    let receipt = |taken| ask.algorithm.receipt(step.decision.outcome, taken, now);
+    step.taken.map_or(Receipt::NONE, receipt)
+}
+
 impl Pure {
     pub(crate) fn new(kept: Kept) -> Self {
         Self { kept, ..Self::default() }
@@ -126,7 +137,9 @@ impl Pure {
                 let known: Vec<_> =
                     asked.iter().map(|asked| self.bucket(asked).seen(&asked.ask, now)).collect();
                 let asks: Vec<_> = asked.iter().map(|asked| asked.ask).collect();
-                let decided = decide(&asks, &known, now);
+                let noted =
+                    asks.iter().zip(&known).map(|(ask, known)| noted(ask, *known, now)).collect();
+                let decided = decide(&asks, &known, now.into());
                 let number = self.requests.len();
                 for (asked, write) in asked.iter().zip(decided.writes) {
                     if let Some(state) = write {
@@ -135,25 +148,27 @@ impl Pure {
                         self.bucket(asked).write(algorithm, state, (number, now));
                     }
                 }
-                self.requests.push(asked.clone());
+                self.requests.push((asked.clone(), noted));
                 decided.decisions.to_vec()
             }
             What::End { request } => {
-                let asked = self.requests[*request].clone();
+                let asked = self.requests[*request].0.clone();
                 for asked in asked.iter().filter(|asked| asked.is_slot()) {
                     self.bucket(asked).slots.retain(|(holder, _)| holder != request);
                 }
                 Vec::new()
             }
             What::Settle { request, place, used } => {
-                let (asked, kept) = (self.requests[*request][*place], self.kept);
+                let (asked, receipt) = self.noted(*request, *place);
+                let settled = Settlement { used: *used, receipt, patience: asked.ask.patience };
+                let kept = self.kept;
                 let bucket = self.bucket(&asked);
                 match asked.ask.algorithm {
                     Algorithm::SlidingLog(params) => {
-                        bucket.log.settle(&params, *used, now);
+                        bucket.log.settle(&params, &settled, now);
                     }
                     algorithm => {
-                        let settled = algorithm.settle(bucket.state, *used, now);
+                        let settled = algorithm.settle(bucket.state, &settled, now);
                         bucket.state = settled.map(|state| kept.state(state, &algorithm));
                     }
                 }
@@ -180,6 +195,12 @@ impl Pure {
         listed.join(" ").into_bytes()
     }
 
+    /// What a request had asked at a place, and what was noted of it.
+    pub(crate) fn noted(&self, request: usize, place: usize) -> (Asked, Receipt) {
+        let (asked, noted) = &self.requests[request];
+        (asked[place], noted[place])
+    }
+
     fn bucket(&mut self, asked: &Asked) -> &mut Bucket {
         self.buckets.entry(asked.name()).or_default()
     }
@@ -191,8 +212,14 @@ pub(crate) struct InStore {
     /// The limits, by the numbers of their buckets.
     specs: Vec<Arc<LimitSpec>>,
     key: Key,
-    /// Of each request its asks and what it holds.
-    requests: Vec<(Vec<Asked>, Slots)>,
+    requests: Vec<Held>,
+}
+
+/// A request's asks, what it holds, and what was noted of it.
+struct Held {
+    asked: Vec<Asked>,
+    slots: Slots,
+    receipts: Box<[Receipt]>,
 }
 
 impl InStore {
@@ -207,16 +234,18 @@ impl InStore {
             What::Request(asked) => {
                 let asks: Vec<_> = asked.iter().map(|asked| self.ask(asked)).collect();
                 let answer = self.bench.decide_at(&asks, now).await;
-                self.requests.push((asked.clone(), answer.slots));
+                let (slots, receipts) = (answer.slots, answer.receipts);
+                self.requests.push(Held { asked: asked.clone(), slots, receipts });
                 answer.decisions.into_iter().map(|decision| decision.unwrap()).collect()
             }
             What::End { request } => {
-                self.requests[*request].1 = Slots::default();
+                self.requests[*request].slots = Slots::default();
                 Vec::new()
             }
             What::Settle { request, place, used } => {
-                let ask = self.ask(&self.requests[*request].0[*place]);
-                self.bench.store.settle(&ask, *used, now).await.unwrap();
+                let Held { asked, receipts, .. } = &self.requests[*request];
+                let shown = (*used, receipts[*place]);
+                self.bench.store.settle(&self.ask(&asked[*place]), shown, now).await.unwrap();
                 Vec::new()
             }
         }

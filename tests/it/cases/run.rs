@@ -37,10 +37,15 @@ struct Line {
 
 /// The limits as a file with them has them, each with its candidate behind it.
 fn limits(row: &Row) -> Vec<Arc<LimitSpec>> {
+    // What is settled has a cost that the response says.
+    let cost = match row.lines.contains("used") {
+        true => "cost = { response_header = 'x-used', estimate = 1 }\n",
+        false => "",
+    };
     let names: Vec<_> = (0..row.limits.len()).map(|n| format!("limit-{n}")).collect();
     let sections = names.iter().zip(row.limits);
     let sections: String =
-        sections.map(|(name, lines)| format!("[limits.{name}]\n{lines}\n")).collect();
+        sections.map(|(name, lines)| format!("[limits.{name}]\n{lines}\n{cost}")).collect();
     let file = format!(
         "[store]\nurl = 'redis://127.0.0.1'\n{sections}[[routes]]\npath = '/{{*rest}}'\nrespond = {{ status = 200 }}\n\
          limits = {names:?}\n"
@@ -203,7 +208,9 @@ fn the_script_says_what_the_table_says() {
     let mut connection = server.connection();
     check(&twins(), |case| {
         let events: Vec<_> = case.lines.iter().map(|line| line.event.clone()).collect();
-        let answers = script::play(&mut connection, &events, Expiry::ByTheClock);
+        let mut known = Pure::default();
+        events.iter().for_each(|event| drop(known.play(event)));
+        let answers = script::play(&mut connection, &events, &known, Expiry::ByTheClock);
         let mut said = answers.into_iter().flat_map(|(_, answer)| answer.decisions);
         let asked = |event: &Event| match &event.what {
             What::Request(asked) => asked.len(),

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::{Algorithm, Difference, LUA};
+use tidegate::limit::algorithm::{Algorithm, Difference, LUA, Receipt};
 use tidegate::limit::decision::{Decision, Outcome};
+use tidegate::limit::time::Timestamp;
 
-use super::places::{Asked, Event, What};
+use super::places::{Asked, Event, Pure, What};
 
 /// What `src/store/redis/call.rs` sends, but for the clock.
 fn text() -> String {
@@ -40,10 +41,12 @@ pub(crate) enum Expiry {
 }
 
 /// Plays a history in an empty Redis, requests of one moment in one call. Each answer stands with the
-/// number of events of its call.
+/// number of events of its call. What was noted of requests is known beforehand: what is noted here has
+/// to be the same.
 pub(crate) fn play(
     connection: &mut redis::Connection,
     events: &[Event],
+    known: &Pure,
     expiry: Expiry,
 ) -> Vec<(usize, Answer)> {
     let mut requests: Vec<&[Asked]> = Vec::new();
@@ -58,15 +61,17 @@ pub(crate) fn play(
             match &event.what {
                 What::Request(asked) => {
                     call.request(asked, requests.len());
+                    call.noted.extend((0..asked.len()).map(|p| known.noted(requests.len(), p).1));
                     requests.push(asked);
                 }
                 What::End { request } => {
                     for asked in requests[*request].iter().filter(|asked| asked.is_slot()) {
-                        call.settle(asked, Difference::Less(1), *request);
+                        call.settle(asked, Difference::Less(1), (*request, Receipt::NONE));
                     }
                 }
                 What::Settle { request, place, used } => {
-                    call.settle(&requests[*request][*place], *used, *request);
+                    let (asked, receipt) = known.noted(*request, *place);
+                    call.settle(&asked, *used, (*request, receipt));
                 }
             }
         }
@@ -92,7 +97,14 @@ pub(crate) fn play(
             return (size, Answer { decisions: Vec::new(), kept: Vec::new() });
         }
         let (numbers, kept) = said.next().expect("each call is answered");
-        let decisions = if call.asks { read(&numbers) } else { Vec::new() };
+        let decisions = match call.noted.len() {
+            0 => Vec::new(),
+            asks => {
+                let (decisions, noted) = read(&numbers, asks);
+                assert_eq!(noted, call.noted, "{given}");
+                decisions
+            }
+        };
         (size, Answer { decisions, kept: call.keys.into_iter().zip(kept).collect() })
     };
     sizes.into_iter().map(answer).collect()
@@ -102,36 +114,42 @@ pub(crate) fn play(
 #[derive(Default)]
 struct Call {
     keys: Vec<String>,
-    plan: Vec<usize>,
+    plan: Vec<i64>,
     terms: Vec<Value>,
-    /// Something is asked in it, and not only told.
-    asks: bool,
+    /// What is to be noted of what is asked in it; nothing where something is only told.
+    noted: Vec<Receipt>,
 }
 
 impl Call {
     fn request(&mut self, asked: &[Asked], request: usize) {
-        self.asks = true;
-        self.plan.push(asked.len());
+        // Below zero: it wants receipts.
+        self.plan.push(-i64::try_from(asked.len()).unwrap());
         for asked in asked {
             let way = match asked.ask.mode {
                 Mode::Enforce => "enforce",
                 Mode::Shadow => "shadow",
                 Mode::Candidate => "candidate",
             };
-            self.ask(asked, asked.ask.cost.get().cast_signed(), way, request);
+            self.ask(asked, asked.ask.cost.get().cast_signed(), way, (request, None));
         }
     }
 
-    fn settle(&mut self, asked: &Asked, used: Difference, request: usize) {
+    fn settle(&mut self, asked: &Asked, used: Difference, (request, receipt): (usize, Receipt)) {
         self.plan.push(1);
         let cost = match used {
             Difference::More(tokens) => tokens.cast_signed(),
             Difference::Less(tokens) => -tokens.cast_signed(),
         };
-        self.ask(asked, cost, "settle", request);
+        self.ask(asked, cost, "settle", (request, Some(receipt)));
     }
 
-    fn ask(&mut self, asked: &Asked, cost: i64, way: &str, request: usize) {
+    fn ask(
+        &mut self,
+        asked: &Asked,
+        cost: i64,
+        way: &str,
+        (request, receipt): (usize, Option<Receipt>),
+    ) {
         let name = asked.name();
         let bucket = self.keys.iter().position(|key| *key == name).unwrap_or_else(|| {
             self.keys.push(name);
@@ -142,34 +160,48 @@ impl Call {
             figures.extend([1, u64::try_from(request).unwrap()]);
         }
         let patience = asked.ask.patience.as_micros();
-        self.terms.push(json!([asked.ask.algorithm.name(), cost, way, figures, patience]));
-        self.plan.extend([bucket + 1, self.terms.len()]);
+        let mut terms = vec![
+            json!(asked.ask.algorithm.name()),
+            json!(cost),
+            json!(way),
+            json!(figures),
+            json!(patience),
+        ];
+        terms.extend(receipt.map(|receipt| json!(receipt.time().as_micros())));
+        self.terms.push(Value::Array(terms));
+        let places = [bucket + 1, self.terms.len()];
+        self.plan.extend(places.map(|place| i64::try_from(place).unwrap()));
     }
 }
 
-/// Numbers of eight bytes, as the head of `shell.lua` has them.
-fn read(numbers: &[u8]) -> Vec<Decision> {
+/// Numbers of eight bytes, as the head of `shell.lua` has them: what is said of so many asks, and what is
+/// noted of them.
+fn read(numbers: &[u8], asks: usize) -> (Vec<Decision>, Vec<Receipt>) {
     let (numbers, odd) = numbers.as_chunks::<8>();
     assert!(odd.is_empty());
     let mut numbers = numbers.iter().map(|number| i64::from_be_bytes(*number));
-    let mut decisions = Vec::new();
-    while let Some(first) = numbers.next() {
-        if let Ok(remaining) = u64::try_from(first) {
-            decisions.push(Decision { outcome: Outcome::Allow, remaining });
-            continue;
-        }
-        let second = numbers.next().expect("what remains");
-        let wait = Duration::from_micros((-2_i64).abs_diff(first));
-        let outcome = match (first, second) {
-            (-2, _) => panic!("a key of another type"),
-            (-1, _) => Outcome::Reject { retry_after: None },
-            (_, ..0) => Outcome::Delay(wait),
-            _ => Outcome::Reject { retry_after: Some(wait) },
-        };
-        let remaining = if second < 0 { -1 - second } else { second };
-        decisions.push(Decision { outcome, remaining: u64::try_from(remaining).unwrap() });
+    let decisions = (0..asks).map(|_| said(&mut numbers)).collect();
+    let receipt =
+        |number| Receipt::new(Timestamp::from_micros(u64::try_from(number).unwrap()).unwrap());
+    (decisions, numbers.map(receipt).collect())
+}
+
+fn said(numbers: &mut impl Iterator<Item = i64>) -> Decision {
+    let mut next = || numbers.next().expect("each ask has its answer");
+    let first = next();
+    if let Ok(remaining) = u64::try_from(first) {
+        return Decision { outcome: Outcome::Allow, remaining };
     }
-    decisions
+    let second = next();
+    let wait = Duration::from_micros((-2_i64).abs_diff(first));
+    let outcome = match (first, second) {
+        (-2, _) => panic!("a key of another type"),
+        (-1, _) => Outcome::Reject { retry_after: None },
+        (_, ..0) => Outcome::Delay(wait),
+        _ => Outcome::Reject { retry_after: Some(wait) },
+    };
+    let remaining = if second < 0 { -1 - second } else { second };
+    Decision { outcome, remaining: u64::try_from(remaining).unwrap() }
 }
 
 /// Asks one limiter of Redisson's, which is called `orders`, by that script with the event's time in

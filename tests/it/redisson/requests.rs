@@ -1,7 +1,7 @@
 //! A limiter among the other limits of a request, and what becomes of what the request took.
 
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::Difference;
+use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::plan::OnStoreError;
@@ -105,7 +105,9 @@ async fn what_a_request_used_more_or_less_is_settled() {
     let (spec, none) = (limiter("orders"), Key::empty());
     let now_ms = java.redis_ms();
     java.try_acquire_at(4, now_ms - 60_000);
-    let settle = async |used| bench.store.settle(&ask(&spec, &none, 1), used, now()).await.unwrap();
+    let settle = async |used| {
+        bench.store.settle(&ask(&spec, &none, 1), (used, Receipt::NONE), now()).await.unwrap()
+    };
     settle(Difference::More(8)).await;
     assert_eq!(bench.value("orders"), Some(-2));
     settle(Difference::Less(5)).await;
@@ -122,7 +124,7 @@ async fn whatever_a_request_used_its_entry_can_be_read() {
     Java::new(&bench.server, "orders").try_set_rate(10, HOUR_MS);
     let (spec, none) = (limiter("orders"), Key::empty());
     let used = Difference::More(u64::MAX);
-    bench.store.settle(&ask(&spec, &none, 1), used, now()).await.unwrap();
+    bench.store.settle(&ask(&spec, &none, 1), (used, Receipt::NONE), now()).await.unwrap();
     let entries = bench.entries("orders");
     assert_eq!((entries.len(), permits(&entries[0].0)), (1, u32::MAX.into()));
     assert_eq!(bench.value("orders"), Some(10 - i64::from(u32::MAX)));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
@@ -66,6 +67,17 @@ impl Bench {
         let answer = self.decide(&[ask]).await;
         let decision = answer.decisions[0].unwrap();
         (answer.verdict == Verdict::PASS).then_some(decision.remaining)
+    }
+
+    /// What was noted of one ask, which passes, perhaps after a wait.
+    pub(crate) async fn noted(&self, ask: BucketAsk<'_>) -> Receipt {
+        let answer = self.decide(&[ask]).await;
+        assert!(answer.verdict.passes(), "{answer:?}");
+        answer.receipts[0]
+    }
+
+    pub(crate) async fn settle(&self, ask: BucketAsk<'_>, used: Difference, receipt: Receipt) {
+        self.store.settle(&ask, (used, receipt), Self::now()).await.unwrap();
     }
 
     pub(crate) async fn left(&self, ask: BucketAsk<'_>) -> u64 {

@@ -1,9 +1,9 @@
 use super::windows::{Schedule, Unit};
 use super::*;
-use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
 };
+use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, Interval};
 use proptest::prelude::*;
@@ -159,13 +159,18 @@ fn what_is_above_belongs_to_the_windows_that_follow() {
 #[test]
 fn what_turns_out_to_be_used_is_counted_in_the_end() {
     let figures = rolling(10, HOUR);
-    let used = settle(&figures, None, Difference::More(25), at(NOON)).unwrap();
+    let settle = |state, used, taken| {
+        let receipt = Receipt::new(at(taken));
+        settle(&figures, state, &Settlement { used, receipt, patience: Patience::NONE }, at(NOON))
+    };
+    let used = settle(None, Difference::More(25), 0).unwrap();
     assert!(in_debt(&figures, used));
     let refused = ask(&figures, Some(used), 1, Patience::NONE, NOON);
     assert_eq!(micros(refused.decision.outcome), Some(2 * HOUR));
-    let less = settle(&figures, Some(used), Difference::Less(19), at(NOON)).unwrap();
+    assert_eq!(settle(Some(used), Difference::Less(19), NOON - 1), Some(used), "of one before");
+    let less = settle(Some(used), Difference::Less(19), NOON).unwrap();
     assert_eq!(less, State { start: at(NOON), used: 6 });
-    assert_eq!(settle(&figures, Some(less), Difference::Less(7), at(NOON)), None);
+    assert_eq!(settle(Some(less), Difference::Less(7), NOON), None);
 }
 
 #[test]
@@ -275,7 +280,8 @@ proptest! {
             ask(&figures, None, cost, Patience::NONE, fresh + later)
         );
         let all = figures.count.get();
-        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - 1);
+        let grace = if figures.windows.are_on_clock() { STALE } else { 0 };
+        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - grace - 1);
         prop_assert_ne!(before.decision.outcome, Outcome::Allow);
     }
 
@@ -296,7 +302,14 @@ proptest! {
         let now = state.start;
         let step = decide(&figures, Some(state), want(cost, Patience::NONE), now);
         if let Some(taken) = step.taken.map(own) {
-            let back = settle(&figures, Some(taken), Difference::Less(cost), now);
+            let taken_at = Algorithm::FixedWindow(figures).receipt(
+                step.decision.outcome,
+                AnyState::FixedWindow(taken),
+                now,
+            );
+            let used = Difference::Less(cost);
+            let settled = Settlement { used, receipt: taken_at, patience: Patience::NONE };
+            let back = settle(&figures, Some(taken), &settled, now);
             prop_assert_eq!(decide(&figures, back, want(cost, Patience::NONE), now), step);
         }
     }

@@ -53,6 +53,14 @@ pub struct Schedule {
 }
 
 impl Windows {
+    /// Whether they begin with the clock, whatever comes when.
+    pub(in crate::limit::algorithm) fn are_on_clock(&self) -> bool {
+        match self {
+            Self::Rolling(_) => false,
+            Self::Clock(_) | Self::Calendar(_) => true,
+        }
+    }
+
     /// When the window of this time began. A rolling one begins with it.
     pub(super) fn start_of(&self, time: Timestamp) -> Timestamp {
         match self {

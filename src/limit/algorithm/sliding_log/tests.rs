@@ -1,4 +1,5 @@
 use super::*;
+use crate::limit::algorithm::Receipt;
 use crate::limit::algorithm::testing::{SECOND, at};
 use crate::limit::patience::Patience;
 use proptest::prelude::*;
@@ -75,20 +76,31 @@ fn a_small_request_does_not_pass_one_that_waits() {
     assert_eq!(small.outcome, Outcome::Reject { retry_after });
 }
 
+/// Of a request that took at this time.
+fn settled(used: Difference, taken: u64) -> Settlement {
+    Settlement { used, receipt: Receipt::new(at(taken)), patience: Patience::NONE }
+}
+
 #[test]
 fn what_was_used_more_counts_and_what_was_used_less_does_not() {
     let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
     assert!(passes(&mut log, &figures, 1, 0));
-    let state = log.settle(&figures, Difference::More(4), at(SECOND)).unwrap();
+    let state = log.settle(&figures, &settled(Difference::More(4), 0), at(SECOND)).unwrap();
     assert_eq!(state.used, 5);
     assert!(in_debt(&figures, state));
     assert_eq!(fresh_at(&figures, state), at(11 * SECOND));
     assert!(!passes(&mut log, &figures, 1, 10 * SECOND));
-    log.settle(&figures, Difference::Less(3), at(2 * SECOND));
-    let times: Vec<_> = log.entries().map(|(at, _)| at.as_micros()).collect();
-    assert_eq!(times, [0, SECOND], "the newest went");
+    let times = |log: &Log| log.entries().map(|(at, _)| at.as_micros()).collect::<Vec<_>>();
+    log.settle(&figures, &settled(Difference::Less(3), SECOND), at(2 * SECOND));
+    assert_eq!(times(&log), [0, SECOND]);
+    log.settle(&figures, &settled(Difference::Less(3), SECOND + 1), at(2 * SECOND));
+    assert_eq!(times(&log), [0, SECOND], "nobody took then");
     assert!(passes(&mut log, &figures, 1, 2 * SECOND));
-    assert_eq!(log.settle(&figures, Difference::Less(9), at(2 * SECOND)), None);
+    log.settle(&figures, &settled(Difference::Less(1), 0), at(2 * SECOND));
+    assert_eq!(times(&log), [SECOND, 2 * SECOND]);
+    log.settle(&figures, &settled(Difference::Less(9), 2 * SECOND), at(2 * SECOND));
+    assert_eq!(times(&log), [SECOND]);
+    assert_eq!(log.settle(&figures, &settled(Difference::Less(9), SECOND), at(2 * SECOND)), None);
     assert_eq!(log, Log::default());
 }
 
@@ -96,8 +108,8 @@ fn what_was_used_more_counts_and_what_was_used_less_does_not() {
 fn what_was_used_more_than_can_be_kept_is_bounded() {
     let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
     for now in 0..10 {
-        log.settle(&figures, Difference::More(1 << 50), at(now));
-        assert_eq!(log.entries().count(), 6);
+        log.settle(&figures, &settled(Difference::More(1 << 50), 0), at(now));
+        assert_eq!(log.entries().count(), 103);
     }
     assert!(log.entries().all(|(time, _)| time == at(9)), "the oldest went");
 }
@@ -192,7 +204,7 @@ proptest! {
             if outcome.passes() {
                 permits.extend((0..cost).map(|_| turn.unwrap()));
             }
-            prop_assert!(log.entries().count() <= usize::try_from(2 * count).unwrap());
+            prop_assert!(log.entries().count() <= usize::try_from(figures.most()).unwrap());
         }
         prop_assert!(most_in_an_interval(&permits, interval) <= usize::try_from(count).unwrap());
     }

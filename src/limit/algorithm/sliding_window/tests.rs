@@ -1,5 +1,6 @@
 use super::*;
 use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::Receipt;
 use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
 };
@@ -104,14 +105,27 @@ fn who_is_held_is_counted_where_its_moment_lies() {
 }
 
 #[test]
-fn what_was_used_less_is_taken_from_the_newest() {
+fn what_was_used_less_is_taken_from_the_counter_that_has_it() {
     let figures = params(100, MINUTE);
-    let settled = |used| settle(&figures, counted(9, 8, 7), used, at(MIDNIGHT));
-    assert_eq!(settled(Difference::More(5)), counted(9, 13, 7));
-    assert_eq!(settled(Difference::Less(5)), counted(9, 8, 2));
-    assert_eq!(settled(Difference::Less(10)), counted(9, 5, 0));
-    assert_eq!(settled(Difference::Less(20)), counted(4, 0, 0));
-    assert_eq!(settled(Difference::Less(25)), None);
+    let settled = |used, taken| {
+        let receipt = Receipt::new(at(taken));
+        let settled = Settlement { used, receipt, patience: Patience::NONE };
+        settle(&figures, counted(9, 8, 7), &settled, at(MIDNIGHT))
+    };
+    for (name, taken, state) in [
+        ("long ago", MIDNIGHT - MINUTE - 1, counted(9, 8, 7)),
+        ("in the window before", MIDNIGHT - MINUTE, counted(4, 8, 7)),
+        ("at its end", MIDNIGHT - 1, counted(4, 8, 7)),
+        ("in this one", MIDNIGHT, counted(9, 3, 7)),
+        ("at its end", MIDNIGHT + MINUTE - 1, counted(9, 3, 7)),
+        ("for the next one", MIDNIGHT + MINUTE, counted(9, 8, 2)),
+        ("at its end", MIDNIGHT + 2 * MINUTE - 1, counted(9, 8, 2)),
+        ("for one that no counter reaches", MIDNIGHT + 2 * MINUTE, counted(9, 8, 7)),
+    ] {
+        assert_eq!(settled(Difference::Less(5), taken), state, "{name}");
+    }
+    assert_eq!(settled(Difference::Less(50), MIDNIGHT), counted(9, 0, 7));
+    assert_eq!(settled(Difference::More(5), 0), counted(9, 13, 7));
 }
 
 #[test]

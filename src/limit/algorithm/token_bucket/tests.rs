@@ -1,5 +1,6 @@
 use super::*;
 use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::Receipt;
 use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at,
 };
@@ -266,7 +267,10 @@ proptest! {
         let now = state.at.plus_micros(later);
         let step = decide(&figures, Some(state), want(cost(tokens)), now);
         if let Some(AnyState::TokenBucket(taken)) = step.taken {
-            let back = settle(&figures, Some(taken), Difference::Less(tokens), now);
+            let receipt = Receipt::new(fresh_at(&figures, taken));
+            let used = Difference::Less(tokens);
+            let settled = Settlement { used, receipt, patience: Patience::NONE };
+            let back = settle(&figures, Some(taken), &settled, now);
             let again = decide(&figures, back, want(cost(tokens)), now);
             prop_assert_eq!(again.decision, step.decision);
             prop_assert_eq!(again.untouched, step.untouched);

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub use self::command::{LimiterConfig, LimiterError, Limiters};
 pub use self::names::{LimiterKeys, limiter_name};
 pub(in crate::store) use self::notices::Notices;
-use super::call::{Code, Said, Verb};
+use super::call::{Code, Reply, Said, Verb};
 use super::connection::Connection;
 use super::{Awaited, BucketAsk, PerAsk, Redis, StoreError};
 use crate::limit::algorithm::redisson::Sharing;
@@ -150,11 +150,11 @@ impl Redis {
     }
 
     /// Tells a limiter what a request used more or less. It is on its way when this returns.
-    pub(super) fn begin_settling_limiter(&self, ask: &BucketAsk<'_>, used: Difference) -> Awaited {
+    pub(super) fn begin_settling_limiter(&self, ask: &BucketAsk<'_>, verb: Verb) -> Awaited {
         let (sender, answer) = oneshot::channel();
         // Without a runtime the worker has ended, and with it its connection.
         if let Ok(runtime) = Handle::try_current() {
-            let wanted = wanted(ask, Verb::Settle(used));
+            let wanted = wanted(ask, verb);
             let call = command(&self.limiter_keys(ask), wanted, &new_id(), written(ask));
             let (connection, deadline) = (Arc::clone(&self.connection), self.deadline());
             runtime.spawn(async move {
@@ -165,7 +165,8 @@ impl Redis {
                     Err(error) => Err(error),
                 };
                 // Whoever has left in the meantime does not hear it.
-                let _ = sender.send(said.map(|said| PerAsk::from_iter([said])));
+                let said = said.map(|said| PerAsk::from_iter([said]));
+                let _ = sender.send(said.map(|said| Reply { said, ..Reply::default() }));
             });
         }
         Awaited::of(answer)
@@ -210,11 +211,12 @@ fn wanted(ask: &BucketAsk<'_>, verb: Verb) -> (&'static str, i64) {
     let cost = ask.ask.cost.get().cast_signed();
     match verb {
         Verb::Take => ("take", cost),
-        Verb::Look => ("look", cost),
-        Verb::Settle(Difference::More(more)) => {
+        // It has no slots.
+        Verb::Look | Verb::Hold | Verb::Release => ("look", cost),
+        Verb::Settle(Difference::More(more), _) => {
             ("settle", i64::from(u32::try_from(more).unwrap_or(MOST)))
         }
-        Verb::Settle(Difference::Less(less)) => ("settle", -less.cast_signed()),
+        Verb::Settle(Difference::Less(less), _) => ("settle", -less.cast_signed()),
     }
 }
 

@@ -1,0 +1,382 @@
+//! What is given back, whenever that is: never more than was taken, never where it was not taken.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::fixed_window::windows::Windows;
+use super::sliding_log::Log;
+use super::*;
+use crate::limit::rate::{Burst, Interval};
+
+/// One thing that happens, some microseconds after the last.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Ask {
+        cost: u64,
+        patience: u64,
+    },
+    /// So much of what the request took that passed so many before the last.
+    GiveBack {
+        before: usize,
+        tokens: u64,
+    },
+}
+
+fn any_events(patient: bool) -> impl Strategy<Value = Vec<(u64, Event)>> {
+    let gap = prop_oneof![3 => Just(0), 4 => 0_u64..30, 1 => 0_u64..200];
+    let patience = match patient {
+        true => prop_oneof![1 => Just(0), 3 => 0_u64..300].boxed(),
+        false => Just(0).boxed(),
+    };
+    let ask = (1_u64..6, patience).prop_map(|(cost, patience)| Event::Ask { cost, patience });
+    let give_back =
+        (0_usize..8, 1_u64..7).prop_map(|(before, tokens)| Event::GiveBack { before, tokens });
+    prop::collection::vec((gap, prop_oneof![3 => ask, 2 => give_back]), 1..150)
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+/// One bucket, and the requests that passed.
+struct Scene {
+    algorithm: Algorithm,
+    /// How long requests of the limit may be held.
+    patience: Patience,
+    state: Option<State>,
+    log: Log,
+    now: u64,
+    passed: Vec<Passed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    asked: u64,
+    moment: u64,
+    /// Of its cost what it has not given back.
+    tokens: u64,
+    receipt: Receipt,
+    /// The begin of the window in which a fixed window has counted it.
+    window: u64,
+}
+
+const BEGIN: u64 = 1_000_000;
+
+impl Scene {
+    fn new(algorithm: Algorithm, patience: Patience) -> Self {
+        let (log, passed) = (Log::default(), Vec::new());
+        Self { algorithm, patience, state: None, log, now: BEGIN, passed }
+    }
+
+    fn seen(&mut self, cost: Cost) -> Option<State> {
+        let Algorithm::SlidingLog(params) = self.algorithm else { return self.state };
+        self.log.forget(&params, at(self.now));
+        self.log.seen(&params, cost, at(self.now)).map(State::SlidingLog)
+    }
+
+    /// Whether it passed.
+    fn ask(&mut self, cost: u64, patience: u64) -> bool {
+        let want = Want {
+            cost: Cost::new(cost).unwrap(),
+            patience: Patience::of(Duration::from_micros(patience)),
+        };
+        let seen = self.seen(want.cost);
+        let step = self.algorithm.decide(seen, want, at(self.now));
+        let Some(taken) = step.taken else { return false };
+        let outcome = step.decision.outcome;
+        let moment = match outcome {
+            Outcome::Delay(wait) => self.now + u64::try_from(wait.as_micros()).unwrap(),
+            _ => self.now,
+        };
+        let receipt = self.algorithm.receipt(outcome, taken, at(self.now));
+        if let (Algorithm::SlidingLog(params), State::SlidingLog(state)) = (self.algorithm, taken) {
+            self.log.write(&params, state);
+        }
+        let window = match (self.algorithm, taken) {
+            (Algorithm::FixedWindow(params), State::FixedWindow(state)) => {
+                let (Windows::Rolling(length) | Windows::Clock(length)) = params.windows else {
+                    panic!("no calendar here");
+                };
+                moment - (moment - state.start.as_micros()) % length.as_micros()
+            }
+            _ => 0,
+        };
+        self.state = Some(taken);
+        self.passed.push(Passed { asked: self.now, moment, tokens: cost, receipt, window });
+        true
+    }
+
+    /// What was given back, and which request it was.
+    fn give_back(&mut self, before: usize, tokens: u64) -> Option<(usize, u64)> {
+        let place = self.passed.len().checked_sub(before + 1)?;
+        let passed = &mut self.passed[place];
+        let tokens = tokens.min(passed.tokens);
+        passed.tokens -= tokens;
+        let (used, receipt) = (Difference::Less(tokens), passed.receipt);
+        self.settle(used, receipt);
+        Some((place, tokens))
+    }
+
+    fn settle(&mut self, used: Difference, receipt: Receipt) {
+        let settled = Settlement { used, receipt, patience: self.patience };
+        match self.algorithm {
+            Algorithm::SlidingLog(params) => {
+                let seen = self.log.settle(&params, &settled, at(self.now));
+                self.state = seen.map(State::SlidingLog);
+            }
+            _ => self.state = self.algorithm.settle(self.state, &settled, at(self.now)),
+        }
+    }
+
+    fn play(&mut self, (gap, event): (u64, Event)) -> Option<(usize, u64)> {
+        self.now += gap;
+        match event {
+            Event::Ask { cost, patience } => {
+                self.ask(cost, patience);
+                None
+            }
+            Event::GiveBack { before, tokens } => self.give_back(before, tokens),
+        }
+    }
+
+    /// What of the requests whose moments are in this time was not given back.
+    fn used(&self, from: u64, to: u64) -> u64 {
+        let inside = |passed: &&Passed| (from..to).contains(&passed.moment);
+        self.passed.iter().filter(inside).map(|passed| passed.tokens).sum()
+    }
+}
+
+fn patience(patient: bool) -> Patience {
+    if patient { Patience::ENDLESS } else { Patience::NONE }
+}
+
+fn fixed(count: u64, windows: Windows) -> Algorithm {
+    Algorithm::FixedWindow(fixed_window::Params { count: Burst::new(count).unwrap(), windows })
+}
+
+fn interval(micros: u64) -> Interval {
+    Interval::from_micros(micros).unwrap()
+}
+
+fn leaky(count: u64, interval: u64, queue: u64) -> Algorithm {
+    let rate = Rate::new(count, interval).unwrap();
+    Algorithm::LeakyBucket(leaky_bucket::Params::new(rate, queue).unwrap())
+}
+
+fn tokens(count: u64, interval: u64, burst: u64) -> token_bucket::Params {
+    let rate = Rate::new(count, interval).unwrap();
+    token_bucket::Params { rate, burst: Burst::new(burst).unwrap() }
+}
+
+fn missing(state: Option<State>, params: &token_bucket::Params, now: u64) -> (u64, u64) {
+    let Some(State::TokenBucket(state)) = state else { return (0, 0) };
+    let state = token_bucket::ask(params, Some(state), at(now)).state;
+    (state.missing, state.rest)
+}
+
+proptest! {
+    /// Every interval that ends with a permit, and so every one there is; and the list is what it would
+    /// be if nobody had taken what was given back.
+    #[test]
+    fn a_sliding_log_is_as_if_it_had_not_been_taken(
+        (count, length) in (1_u64..8, 1_u64..100),
+        patient in any::<bool>(),
+        events in any_events(true),
+    ) {
+        let rate = Rate::new(count, length).unwrap();
+        let params = sliding_log::Params::new(rate).unwrap();
+        let mut scene = Scene::new(Algorithm::SlidingLog(params), patience(patient));
+        for event in events {
+            scene.play(event);
+            scene.log.forget(&params, at(scene.now));
+            let mut expected: Vec<u64> = Vec::new();
+            for passed in scene.passed.iter().filter(|passed| passed.moment + length > scene.now) {
+                expected.extend((0..passed.tokens).map(|_| passed.moment));
+            }
+            expected.sort_unstable();
+            let kept: Vec<u64> = scene.log.entries().map(|(at, _)| at.as_micros()).collect();
+            prop_assert_eq!(kept, expected);
+            for end in &scene.passed {
+                let from = (end.moment + 1).saturating_sub(length);
+                prop_assert!(scene.used(from, end.moment + 1) <= count);
+            }
+        }
+    }
+
+    #[test]
+    fn a_fixed_window_never_has_more_than_its_count(
+        (count, length) in (1_u64..12, 1_u64..100),
+        (on_clock, patient) in any::<(bool, bool)>(),
+        events in any_events(true),
+    ) {
+        let length = interval(length);
+        let windows = if on_clock { Windows::Clock(length) } else { Windows::Rolling(length) };
+        // One that holds nobody is asked with no patience.
+        let mut scene = Scene::new(fixed(count, windows), patience(patient));
+        for (gap, event) in events {
+            let event = match event {
+                Event::Ask { cost, .. } if !patient => Event::Ask { cost, patience: 0 },
+                event => event,
+            };
+            scene.play((gap, event));
+            for one in &scene.passed {
+                let same = scene.passed.iter().filter(|other| other.window == one.window);
+                prop_assert!(same.map(|passed| passed.tokens).sum::<u64>() <= count);
+            }
+            if patient || !on_clock {
+                continue;
+            }
+            // It is as if nobody had taken what was given back in time.
+            let window = scene.now - scene.now % length.as_micros();
+            let used = scene.used(window, window + length.as_micros());
+            let kept = match scene.state {
+                Some(State::FixedWindow(state)) if state.start == at(window) => state.used,
+                _ => 0,
+            };
+            prop_assert_eq!(kept, used);
+        }
+    }
+
+    #[test]
+    fn a_sliding_windows_counters_are_as_if_it_had_not_been_taken(
+        (count, length) in (1_u64..12, 1_u64..100),
+        events in any_events(true),
+    ) {
+        let params = sliding_window::Params::new(Burst::new(count).unwrap(), interval(length));
+        let mut scene = Scene::new(Algorithm::SlidingWindow(params), Patience::ENDLESS);
+        for event in events {
+            scene.play(event);
+            // Brought up to now.
+            scene.settle(Difference::More(0), Receipt::NONE);
+            let begin = scene.now - scene.now % length;
+            let kept = match scene.state {
+                Some(State::SlidingWindow(state)) => [state.previous, state.current, state.next],
+                _ => [0; 3],
+            };
+            let window = |from| scene.used(from, from + length);
+            prop_assert_eq!(kept, [window(begin - length), window(begin), window(begin + length)]);
+        }
+    }
+
+    /// Whoever goes leaves the time behind that the rate gives it, whoever else has left the queue.
+    #[test]
+    fn a_leaky_bucket_keeps_its_spacing(
+        (count, length, queue) in (1_u64..4, 1_u64..60, 0_u64..20),
+        events in any_events(true),
+    ) {
+        let mut scene = Scene::new(leaky(count, length, queue), Patience::ENDLESS);
+        for (gap, event) in events {
+            match event {
+                // Only who has not gone yet leaves, and then it is nobody's turn.
+                Event::GiveBack { before, .. } => {
+                    scene.now += gap;
+                    let place = scene.passed.len().checked_sub(before + 1);
+                    if place.is_some_and(|place| scene.passed[place].moment > scene.now) {
+                        scene.give_back(before, u64::MAX);
+                    }
+                }
+                event => drop(scene.play((gap, event))),
+            }
+        }
+        let mut went: Vec<_> = scene.passed.iter().filter(|passed| passed.tokens > 0).collect();
+        went.sort_by_key(|passed| passed.moment);
+        for pair in went.windows(2) {
+            let [first, then] = pair else { continue };
+            // Their moments are rounded up to whole microseconds.
+            let apart = (then.moment + 1 - first.moment) * count;
+            prop_assert!(apart >= first.tokens * length, "{:?}", pair);
+            prop_assert!(first.asked <= then.asked, "nobody is overtaken");
+        }
+    }
+
+    /// Others take what they would have been let take in any case.
+    #[test]
+    fn a_bucket_gains_nothing_that_it_would_not_have_had(
+        (count, length, burst) in (1_u64..5, 1_u64..60, 1_u64..20),
+        before in prop::collection::vec((0_u64..40, 1_u64..6), 0..20),
+        cost in 1_u64..20,
+        between in prop::collection::vec((0_u64..40, 1_u64..6), 0..20),
+        (gap, part) in (0_u64..100, 1_u64..20),
+    ) {
+        let params = tokens(count, length, burst);
+        let algorithm = Algorithm::TokenBucket(params);
+        let mut with = Scene::new(algorithm, Patience::NONE);
+        let mut without = Scene::new(algorithm, Patience::NONE);
+        let others = |with: &mut Scene, without: &mut Scene, events: &[(u64, u64)]| {
+            for (gap, cost) in events {
+                with.now += gap;
+                without.now += gap;
+                assert!(!with.ask(*cost, 0) || without.ask(*cost, 0));
+            }
+        };
+        others(&mut with, &mut without, &before);
+        if !with.ask(cost, 0) {
+            return Ok(());
+        }
+        let taken = with.passed[with.passed.len() - 1];
+        let part = part.min(cost);
+        if cost > part {
+            // The rest was used.
+            without.ask(cost - part, 0);
+        }
+        others(&mut with, &mut without, &between);
+        with.now += gap;
+        let lacked = missing(with.state, &params, with.now);
+        with.settle(Difference::Less(part), taken.receipt);
+        let now = with.now;
+        let lacks = missing(with.state, &params, now);
+        // Rates are kept to the microsecond.
+        prop_assert!(lacks >= missing(without.state, &params, now + 1));
+        if now >= taken.receipt.time().as_micros() {
+            prop_assert_eq!(lacks, lacked, "it has been full, or could have been");
+        }
+        let to_come = taken.receipt.time().as_micros() - now.min(taken.receipt.time().as_micros());
+        if to_come.saturating_sub(1) * count >= part * length {
+            prop_assert_eq!(lacks, missing(without.state, &params, now), "as if it had not taken");
+        }
+    }
+
+    /// In an interval no more is used than the bucket holds and gains, and what those give back in it
+    /// that had taken before.
+    #[test]
+    fn a_bucket_lets_no_more_pass_than_is_given_back_to_it(
+        (count, length, burst) in (1_u64..5, 1_u64..60, 1_u64..20),
+        events in any_events(false),
+    ) {
+        let mut scene = Scene::new(Algorithm::TokenBucket(tokens(count, length, burst)), Patience::NONE);
+        let mut given_back = Vec::new();
+        for event in events {
+            if let Some((place, tokens)) = scene.play(event) {
+                given_back.push((scene.now, scene.passed[place].moment, tokens));
+            }
+        }
+        for from in &scene.passed {
+            for to in scene.passed.iter().filter(|to| to.moment >= from.moment) {
+                let during = from.moment..=to.moment;
+                let late = given_back.iter().filter(|(now, taken, _)| {
+                    during.contains(now) && *taken < from.moment
+                });
+                // What those have not given back by then who took meanwhile is used.
+                let still = given_back.iter().filter(|(now, taken, _)| {
+                    *now > to.moment && during.contains(taken)
+                });
+                let used = scene.used(from.moment, to.moment + 1)
+                    + still.map(|(.., tokens)| tokens).sum::<u64>();
+                let late: u64 = late.map(|(.., tokens)| tokens).sum();
+                let gained = (to.moment - from.moment + 1) * count;
+                prop_assert!(used * length <= (burst + late) * length + gained);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_would_come_after_all_that_can_be_said_is_given_back() {
+    let params = tokens(1, 3_650 * 86_400_000_000, 1_000);
+    let mut scene = Scene::new(Algorithm::TokenBucket(params), Patience::NONE);
+    assert!(scene.ask(900, 0));
+    assert_eq!(scene.passed[0].receipt.time(), Timestamp::MAX);
+    scene.give_back(0, 899);
+    assert_eq!(missing(scene.state, &params, scene.now), (1, 0));
+}
