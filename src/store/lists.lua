@@ -3,7 +3,7 @@
 --
 -- Each way of counting has two functions over a key and its terms. `ask` returns what `decide` says
 -- (or that the key is another's), and, where the request passes, a function's arguments with which
--- `write` is to be called if all of the request's limits let it pass; of that `receipt` returns the
+-- `write` is to be called if all of the request's limits let it pass: a list that begins with the
 -- receipt. `settle` writes at once.
 
 -- An entry of a sliding log: its score is when the request goes, its member the clock by which it was
@@ -68,15 +68,11 @@ function log.move(key, by)
   end
 end
 
--- More entries than this are not kept.
-function log.most(figures)
-  return figures[1] + math.max(figures[1], 100) -- MOST_BEYOND
-end
-
 -- Forgets what is in no interval that ends at this time or later, and what is too much.
 function log.forget(key, figures, time)
   call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', time - figures[2]))
-  call('ZREMRANGEBYRANK', key, 0, -log.most(figures) - 1)
+  local beyond = figures[1] > 100 and figures[1] or 100 -- MOST_BEYOND
+  call('ZREMRANGEBYRANK', key, 0, -figures[1] - beyond - 1)
 end
 
 -- A key lives until no interval holds its entries, to the next of Redis's milliseconds.
@@ -120,10 +116,6 @@ function log.write(key, ask, entry)
   log.expire(key, entry[3])
 end
 
-function log.receipt(entry)
-  return entry and entry[1]
-end
-
 -- Takes away so many of the entries of this moment, the last ones first.
 function log.remove(key, at, permits)
   at = format('%.0f', at)
@@ -140,6 +132,7 @@ end
 
 function log.settle(key, ask, now)
   local figures, used = ask[4], ask[2]
+  local most = figures[1] + math.max(figures[1], 100) -- MOST_BEYOND
   local newest, arrived = log.newest(key)
   if newest == false then
     return WRONG_TYPE
@@ -154,9 +147,9 @@ function log.settle(key, ask, now)
   end
   log.forget(key, figures, base)
   if used > 0 then
-    log.add(key, base, base, math.min(used, log.most(figures)))
+    log.add(key, base, base, math.min(used, most))
   -- As long as it may be, it may have forgotten some that still count.
-  elseif used < 0 and call('ZCARD', key) < log.most(figures) then
+  elseif used < 0 and call('ZCARD', key) < most then
     log.remove(key, ask[6], -used)
   end
   log.forget(key, figures, base)
@@ -177,16 +170,13 @@ local slots = {}
 function slots.ask(key, ask, now)
   call('ZREMRANGEBYSCORE', key, '-inf', now)
   local wait, remaining, _, ends = decide(ask[1], ask[4], ask[2], ask[5], call('ZCARD', key), now)
-  return wait, remaining, ends
+  return wait, remaining, ends and { ends }
 end
 
--- Slots are known by their holders.
-function slots.receipt() end
-
-function slots.write(key, ask, ends)
+function slots.write(key, ask, entry)
   local figures = ask[4]
   if figures[4] then
-    call('ZADD', key, ends, struct_pack('>I7I7', figures[3], figures[4]))
+    call('ZADD', key, entry[1], struct_pack('>I7I7', figures[3], figures[4]))
     -- A key lives as long as its longest lease.
     local last = tonumber(call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2])
     call('PEXPIREAT', key, format('%d', last / 1000 + 1))
@@ -196,7 +186,7 @@ end
 function slots.settle(key, ask, now)
   local figures = ask[4]
   if ask[2] > 0 then
-    slots.write(key, ask, now + figures[2])
+    slots.write(key, ask, { now + figures[2] })
   elseif figures[4] then
     call('ZREM', key, struct_pack('>I7I7', figures[3], figures[4]))
   end

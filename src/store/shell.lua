@@ -134,7 +134,7 @@ while place < ends do
       end
     end
     if noted then
-      noted[#noted + 1] = receipt or list and list.receipt(taken) or 0
+      noted[#noted + 1] = receipt or list and taken and taken[1] or 0
     end
     if n < count then
       before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]

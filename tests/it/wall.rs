@@ -14,11 +14,12 @@ use tidegate::limit::algorithm::{
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::{Burst, Interval, Rate};
+use tidegate::limit::rate::{Burst, Cost, Interval, Rate};
 use tidegate::limit::time::Timestamp;
 use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
-use tidegate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use tidegate::plan::response::UsedSource;
+use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::proxy::serve::Slots;
 use tidegate::store::{self, BucketAsk, Shared, Store};
 use tidegate::worker::{self, ConfigState, Orders, Process, Published};
@@ -260,6 +261,33 @@ async fn what_is_used_more_counts_where_the_clock_is_by_then() {
         .await
         .unwrap();
     assert_eq!(scene.passes(hourly).await, 1);
+}
+
+/// A long response that costs less than was thought made room in the window in which it ended.
+#[tokio::test]
+async fn what_is_given_back_late_goes_to_no_later_window() {
+    for algorithm in on_the_clock() {
+        let mut scene = Scene::new();
+        let source = UsedSource::Header(http::HeaderName::from_static("x-used"));
+        scene.spec.cost = CostSpec::Response { source, estimate: Cost::ONE, max: None };
+        scene.set(-SECOND);
+        let mut first = scene.ask(algorithm);
+        first.ask.cost = Cost::new(2).unwrap();
+        let answer = scene.store.decide(&[first], at(Scene::STEADY)).await.unwrap();
+        let (_, receipt) = answer.noted(0);
+        assert_eq!(scene.passes(algorithm).await, 1);
+        let give_back = async || {
+            let one = scene.ask(algorithm);
+            let less = (Difference::Less(1), receipt);
+            scene.store.settle(&one, less, at(Scene::STEADY)).await.unwrap();
+        };
+        give_back().await;
+        assert_eq!(scene.passes(algorithm).await, 1, "its window runs still");
+        scene.set(0);
+        assert_eq!(scene.passes(algorithm).await, 3);
+        give_back().await;
+        assert_eq!(scene.passes(algorithm).await, 0, "it is over");
+    }
 }
 
 /// A plan with these limits on its one route.

@@ -87,9 +87,10 @@ impl Awaited {
         Self(answer)
     }
 
-    pub(in crate::store) async fn answer(self) -> Answer {
+    /// To be asked for once.
+    pub(in crate::store) async fn answer(&mut self) -> Answer {
         // An error means that the worker ends.
-        self.0.await.unwrap_or(Err(StoreError::NotConnected))
+        (&mut self.0).await.unwrap_or(Err(StoreError::NotConnected))
     }
 }
 
