@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Ended, Failure, print};
@@ -71,6 +72,7 @@ struct Expire {
 #[derive(Args, Clone, Debug)]
 struct Limiter {
     /// Its name, as Java gives it to getRateLimiter
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     /// The Redis server; by default the file's store.url
     #[arg(long, value_name = "URL", conflicts_with = "config")]

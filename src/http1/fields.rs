@@ -171,6 +171,13 @@ impl Fields {
         self.places.clear();
     }
 
+    /// Those of `other`, in the memory of these.
+    pub fn copy(&mut self, other: &Self) {
+        self.head.clone_from(&other.head);
+        self.put_in.clone_from(&other.put_in);
+        self.places.clone_from(&other.places);
+    }
+
     /// The same, which puts fields in where `other` has put its own. To be called before any is.
     pub fn with_space_of(mut self, mut other: Self) -> Self {
         if self.put_in.is_empty() {

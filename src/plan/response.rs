@@ -25,7 +25,8 @@ impl fmt::Display for UsedSource {
 }
 
 /// A way through nested JSON objects, as in `usage.total_tokens`: one key or more, none of them empty.
-/// A key that holds a dot cannot be named.
+/// A key that holds a dot or a bracket, begins with a slash, or is a dollar sign cannot be named: it
+/// was meant to be a path of another kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPath(Box<[Box<str>]>);
 
@@ -45,7 +46,9 @@ impl FromStr for JsonPath {
 
     fn from_str(text: &str) -> Result<Self, NoJsonPath> {
         let keys: Box<[Box<str>]> = text.split('.').map(Into::into).collect();
-        let sound = keys.iter().all(|key| !key.is_empty());
+        let sound = keys.iter().all(|key| {
+            !key.is_empty() && **key != *"$" && !key.starts_with('/') && !key.contains(['[', ']'])
+        });
         sound.then_some(Self(keys)).ok_or(NoJsonPath)
     }
 }

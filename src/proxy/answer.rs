@@ -1,36 +1,26 @@
 //! What a client is answered, and the one place that turns a refusal into an answer.
 
 use std::fmt::Display;
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 
 use super::body::ResponseBody;
-use super::headers::{Seen, quotas};
+use super::headers::Seen;
+use super::headers::quotas::whole_seconds;
 use super::refusal::Refusal;
+use super::rejection::{Rejections, Telling};
 use crate::http1::fields::{Fields, Kind};
 use crate::http1::response::Reason;
-use crate::plan::{AnswerBody, AnswerSpec};
-use crate::throttle::{Quota, Refused, violated};
+use crate::plan::AnswerSpec;
+use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;
 use crate::upstream::body::BodyFault;
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
-const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// `RESOURCE_EXHAUSTED`.
-const GRPC_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
-
-/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-
-const QUOTA_EXCEEDED_TITLE: &str =
-    "Request cannot be satisfied as assigned quota has been exceeded";
+pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// An answer on its way to a client. A connection has one, which each request fills anew.
 #[derive(Debug, Default)]
@@ -75,15 +65,19 @@ pub(super) struct Asked<'r> {
     /// What its limits said.
     pub(super) quotas: &'r [Quota<'r>],
     /// The file's answer to a throttled client.
-    pub(super) default: &'r AnswerSpec,
+    pub(super) default: &'r Arc<AnswerSpec>,
+    /// Those that were given before.
+    pub(super) rejections: &'r Rejections,
 }
 
 /// Answers a request that was refused.
 pub(super) fn respond(answer: &mut Answer, refusal: &Refusal<'_>, asked: &Asked<'_>) {
     match refusal {
         Refusal::Limits(Refused::Throttled { retry_after, answer: spec }) => {
-            let refusing = Refusing { quotas: asked.quotas, retry_after: *retry_after };
-            throttled(answer, spec, &refusing, asked);
+            let retry_after = retry_after.map(whole_seconds);
+            let Asked { protocol, quotas, default, rejections } = *asked;
+            let telling = Telling { protocol, spec, default, retry_after, quotas };
+            rejections.write(answer, &telling);
         }
         Refusal::Method(allowed) => not_allowed(answer, allowed),
         _ => {
@@ -157,87 +151,9 @@ fn not_allowed(answer: &mut Answer, allowed: &[Method]) {
     }
 }
 
-/// What the limits that refuse say together.
-struct Refusing<'r> {
-    quotas: &'r [Quota<'r>],
-    retry_after: Option<Duration>,
-}
-
-/// The answer to a throttled client: plain HTTP or gRPC, with the same fields.
-fn throttled(answer: &mut Answer, spec: &AnswerSpec, refusing: &Refusing<'_>, asked: &Asked<'_>) {
-    let (status, kind, body) = match (asked.protocol, &spec.body) {
-        (Protocol::Grpc, _) => (StatusCode::OK, Some(GRPC), Bytes::new()),
-        (Protocol::Http, AnswerBody::Problem) => {
-            (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, refusing).into())
-        }
-        (Protocol::Http, AnswerBody::Text) => (spec.status, Some(TEXT), say(refusing).into()),
-        (Protocol::Http, AnswerBody::Empty) => (spec.status, None, Bytes::new()),
-        (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(TEXT), body.clone()),
-    };
-    answer.begin(status, body);
-    let fields = &mut answer.fields;
-    if let Some(kind) = kind {
-        fields.append(&CONTENT_TYPE, &kind);
-    }
-    if asked.protocol == Protocol::Grpc {
-        fields.append(&GRPC_STATUS, &GRPC_EXHAUSTED);
-        fields.append(&GRPC_MESSAGE, &HeaderValue::from_static("rate limit exceeded"));
-    }
-    if let (true, Some(wait)) = (spec.retry_after, refusing.retry_after) {
-        quotas::write_retry_after(fields, wait);
-    }
-    quotas::write_quotas(fields, refusing.quotas, asked.default, refusing.retry_after);
-}
-
-fn quota_exceeded(status: StatusCode, refusing: &Refusing<'_>) -> String {
-    const NEVER: &str = r#","detail":"no such request will ever be let through""#;
-    let detail = if refusing.retry_after.is_some() { "" } else { NEVER };
-    // Piece by piece, because a crowd that is rejected must cost little, and the formatting
-    // machinery costs ten times as much. Names need no escapes.
-    let pieces = [
-        r#"{"type":""#,
-        QUOTA_EXCEEDED,
-        r#"","title":""#,
-        QUOTA_EXCEEDED_TITLE,
-        r#"","status":"#,
-        status.as_str(),
-        detail,
-        r#","violated-policies":["#,
-    ];
-    let names = violated(refusing.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
-    // Exactly its length, so that it becomes the body's bytes as it is.
-    let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() + names.max(1) - 1 + 2;
-    let mut body = String::with_capacity(length);
-    for piece in pieces {
-        body.push_str(piece);
-    }
-    for (place, name) in violated(refusing.quotas).enumerate() {
-        body.push_str(if place == 0 { "\"" } else { ",\"" });
-        body.push_str(name.as_str());
-        body.push('"');
-    }
-    body.push_str("]}");
-    body
-}
-
 /// A JSON string.
 fn quoted(text: &str) -> serde_json::Value {
     text.into()
-}
-
-fn say(refusing: &Refusing<'_>) -> String {
-    match refusing.retry_after {
-        Some(wait) => format!("too many requests, try again in {}\n", Seconds(wait)),
-        None => "no such request will ever be let through\n".to_owned(),
-    }
-}
-
-struct Seconds(Duration);
-
-impl Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} s", self.0.as_secs_f64().ceil().max(1.0))
-    }
 }
 
 /// What a request speaks over HTTP.

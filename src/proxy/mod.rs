@@ -9,6 +9,7 @@ mod headers;
 mod io;
 mod phase;
 pub mod refusal;
+mod rejection;
 pub mod serve;
 mod tunnel;
 
@@ -31,6 +32,7 @@ use self::headers::{Seen, hop};
 use self::io::Socket;
 use self::phase::Phase;
 use self::refusal::Refusal;
+use self::rejection::Rejections;
 use self::serve::Slot;
 use crate::clock::Clock;
 use crate::http1::fields::Fields;
@@ -61,6 +63,7 @@ pub struct Proxy {
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
     date: DateCache,
+    rejections: Rejections,
 }
 
 /// The plan in force, and this worker's connections to its upstreams, in the plan's order.
@@ -128,7 +131,7 @@ impl Proxy {
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let (active, date) = (Mutex::new(active), DateCache::default());
-        Self { active, throttle, clock, metrics, date }
+        Self { active, throttle, clock, metrics, date, rejections: Rejections::new() }
     }
 
     /// The plan in force.
@@ -171,7 +174,8 @@ impl Proxy {
                 events::upstream_failed(error, ended.route());
             }
             let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
-            let asked = Asked { protocol, quotas: &quotas, default: &ended.active.plan.reject };
+            let default = &ended.active.plan.reject;
+            let asked = Asked { protocol, quotas: &quotas, default, rejections: &self.rejections };
             answer::respond(answer, &refusal, &asked);
             if !matches!(refusal, Refusal::ClientLeft) {
                 ended.noted.permit.refused(answer.status);

@@ -275,8 +275,8 @@ impl Store {
     /// Decides over all asks together: every limit that allows takes, or none does.
     ///
     /// Waits for Redis no longer than `store.timeout`, and not at all where buckets live in the
-    /// process. A future that is dropped before its end may have taken tokens in Redis, but leaves
-    /// none taken in this process.
+    /// process. A future that is dropped before its end leaves nothing taken in this process; in Redis
+    /// what was taken is given back once it has answered, and gone where it does not answer in time.
     ///
     /// # Errors
     /// Where Redis is away and an enforcing limit then rejects.

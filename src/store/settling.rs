@@ -32,7 +32,7 @@ impl Settling {
     ///
     /// # Errors
     /// Where Redis does not answer.
-    pub async fn done(self) -> Result<(), StoreError> {
+    pub async fn done(mut self) -> Result<(), StoreError> {
         let settled = match self.said.answer().await.as_deref() {
             Ok([Said::Decided(_), ..]) => Ok(()),
             Ok([Said::WrongType, ..]) => Err(StoreError::WrongType),

@@ -53,7 +53,7 @@ pub struct Throttle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota<'p> {
     /// The limit.
-    pub limit: &'p LimitSpec,
+    pub limit: &'p Arc<LimitSpec>,
     /// The bucket's size; 0 where nothing passes.
     pub burst: u64,
     /// The whole seconds in which it refills, rounded up; `None` where it never does, or not by time.
@@ -87,7 +87,7 @@ pub enum Refused<'p> {
         /// When all of them would allow it; `None` is never.
         retry_after: Option<Duration>,
         /// The answer of the limit that decides.
-        answer: &'p AnswerSpec,
+        answer: &'p Arc<AnswerSpec>,
     },
     /// A limit that rejects without its store cannot ask it.
     StoreUnavailable,

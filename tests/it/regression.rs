@@ -240,3 +240,36 @@ fn a_stranger_does_not_say_who_it_is_behind_its_body() {
     assert_eq!(got.trailers, [("x-sum".to_owned(), "203.0.113.7".to_owned())]);
     assert_eq!(got.header("trailer").as_deref(), Some("x-sum"));
 }
+
+/// What is compressed cannot be read, so a client that offered to take it paid the estimate alone.
+#[test]
+fn a_client_does_not_pay_less_by_taking_json_compressed() {
+    let api = Upstream::answering(|got| {
+        let (coding, body) = match got.header("accept-encoding") {
+            Some(coding) => (format!("content-encoding: {coding}\r\n"), "compressed"),
+            None => (String::new(), "{\"usage\":2}"),
+        };
+        let length = body.len();
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{coding}content-length: {length}\r\n\r\n\
+             {body}"
+        )
+        .into_bytes()
+    });
+    let cost = "cost = { response_json = \"usage\", estimate = 1 }";
+    for (route, statuses) in [
+        ("", [200, 429]),
+        ("request_headers = { set = { accept-encoding = \"gzip\" } }", [200, 200]),
+    ] {
+        let proxy = limited(
+            &api,
+            "",
+            &format!(
+                "{cost}\n[[routes]]\npath = \"/p\"\nupstream = \"api\"\nlimits = [\"two\"]\n{route}\n"
+            ),
+        );
+        let mut client = Connection::open(proxy.address);
+        let said = statuses.map(|_| client.get("/p", &[("accept-encoding", "gzip")]).status);
+        assert_eq!(said, statuses, "{route}");
+    }
+}

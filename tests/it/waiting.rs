@@ -231,6 +231,23 @@ fn a_client_that_leaves_gives_its_place_back() {
     });
 }
 
+/// Clients that came and left at once kept what was taken for them, and others waited behind nobody.
+#[test]
+fn a_client_that_leaves_before_redis_has_answered_gives_back_what_it_takes() {
+    let redis = RedisServer::start();
+    let store = format!("url = \"{}\"\ntimeout = \"20s\"\n", redis.url());
+    let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"2/h\"\nwait = \"1m\"\n\
+                  [limits.try]\nrate = \"2/h\"\nmode = \"shadow\"\n";
+    let proxy = Tidegate::start(&config("", &store, limits));
+    assert_eq!(user(proxy.address, "a").status, 200);
+    redis.pause();
+    drop(ask(proxy.address, "a"));
+    proxy.log.wait("request", |line| line["status"] == 499);
+    redis.resume();
+    wait_until("what was taken is back", || user(proxy.address, "a").status == 200);
+    assert_eq!(said(&proxy, "try", "shadow"), 0.0, "the shadow's too");
+}
+
 #[test]
 fn what_the_process_decided_without_redis_is_given_back_there() {
     let mut redis = RedisServer::start();

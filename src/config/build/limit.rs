@@ -73,8 +73,7 @@ fn one(
     };
     let overrides =
         overrides::build(&mut section, family.as_ref(), sources.as_deref(), inherited.ipv6_prefix);
-    let wait = waiting::wait(&mut section, family.as_ref());
-    let max_waiting = waiting::max_waiting(&mut section, family.as_ref());
+    let (wait, max_waiting) = waiting::build(&mut section, family.as_ref());
     let candidate = waiting::candidate(&mut section, family.as_ref());
     let bursts: Vec<_> = overrides
         .iter()
@@ -85,6 +84,10 @@ fn one(
     let cost = cost::build(&mut section, family.as_ref(), &Bursts { own, overrides: &bursts });
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
+        if *inherited.store != StoreLocation::Memory {
+            let count = figures::burst(figures).unwrap_or(0);
+            algorithm::warn_of_many_entries(&section, family.as_ref(), (count, cost));
+        }
     }
     let count_when = settled::count_when(&mut section, family.as_ref());
     let exempt = exempt(&mut section);

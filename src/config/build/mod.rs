@@ -119,7 +119,8 @@ fn finish(parts: Parts) -> Option<Plan> {
     let mut routes = Vec::new();
     let mut matchers = Vec::new();
     for (draft, name) in parts.routes.into_iter().zip(parts.names) {
-        let route = draft.finish(name, &places)?;
+        let mut route = draft.finish(name, &places)?;
+        settled::keep_readable(&mut route, &limits);
         matchers.push((route.pattern.clone(), route.conditions.clone()));
         routes.push(route);
     }

@@ -52,12 +52,16 @@ pub(super) fn build(section: &mut Section<'_>, inherited: &Inherited<'_>) -> Lim
         item.reject("a Redisson limiter stands in Redis: expected `cluster`, or another algorithm");
     }
     let name = section.require("name", "\"orders\"").and_then(|item| name(&item));
-    let sharing = section.word(
-        "type",
-        &[("overall", Sharing::Overall), ("per-client", Sharing::PerClient)],
-        Sharing::Overall,
-    );
+    let types = &[("overall", Sharing::Overall), ("per-client", Sharing::PerClient)];
+    let type_item = section.take("type");
+    let sharing = type_item.as_ref().and_then(|item| item.word(types, &[])).unwrap_or_default();
     let rate_item = section.take("rate");
+    if let (Some(item), None) = (type_item, &rate_item) {
+        item.fault(
+            "without `rate` the type in Redis counts, and `type` says nothing",
+            "remove it, or write `rate` beside it",
+        );
+    }
     let rate = rate_item.as_ref().map(rate);
     let figures = match rate {
         Some(None) => None,

@@ -1,13 +1,17 @@
 //! What is known of a request only when its response has come: `cost` by what that says, `count_when`.
 
+use std::sync::Arc;
+
+use http::header::ACCEPT_ENCODING;
+
 use super::algorithm::Family;
 use super::cost::{Bursts, check, header_name};
 use crate::config::fields::{COUNT_WHEN, MAX_TOKENS};
 use crate::config::file::{Item, Section};
 use crate::config::problem::Problem;
 use crate::limit::rate::Cost;
-use crate::plan::CostSpec;
 use crate::plan::response::{JsonPath, StatusPattern, Statuses, UsedSource};
+use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
 
 const STATUS: &str = "expected a status as in \"401\", or a class as in \"5xx\"";
 
@@ -63,9 +67,26 @@ pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Opti
 
 fn json_path(item: &Item<'_>) -> Option<JsonPath> {
     const EXPECTED: &str = "expected the keys of nested objects with dots between them, as in \
-                            \"usage.total_tokens\"";
+                            \"usage.total_tokens\"; lists are not looked into";
     let text = item.text_as(EXPECTED)?;
     text.parsed(text.text.parse().ok(), EXPECTED)
+}
+
+/// Does not let an API compress what a limit of its route is to read: else a client that offers to take
+/// it compressed would pay no more than the estimate. What the file says of that header stands.
+pub(super) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
+    let reads = |limit: &usize| {
+        let cost = limits.get(*limit).map(|limit| &limit.cost);
+        matches!(cost, Some(CostSpec::Response { source: UsedSource::Json(_), .. }))
+    };
+    if matches!(route.action, Action::Respond { .. }) || !route.limits.iter().any(reads) {
+        return;
+    }
+    let changes = route.request_headers.get_or_insert_default();
+    let written = changes.set.iter().chain(&changes.add).map(|(name, _)| name);
+    if !written.chain(&changes.remove).any(|name| *name == ACCEPT_ENCODING) {
+        changes.remove.push(ACCEPT_ENCODING);
+    }
 }
 
 /// `count_when`: `None` where it is wrong.

@@ -1,11 +1,14 @@
 //! `wait`, `max_waiting` and `candidate` of a limit.
 
+use std::time::Duration;
+
 use super::algorithm::Family;
 use super::figures;
 use crate::config::fields::{CANDIDATE, MAX_WAITING};
 use crate::config::file::{Section, Zero};
 use crate::config::problem::Span;
 use crate::limit::Mode;
+use crate::limit::algorithm::sliding_log::MOST_LEAD;
 use crate::limit::patience::Patience;
 use crate::plan::{Figures, LimitSpec};
 use crate::request::exempt::Exempt;
@@ -16,8 +19,21 @@ const DEFAULT_MAX_WAITING: u64 = 1_000;
 
 const NO_TURN: &str = "nobody knows when a slot is free";
 
+/// `wait` and `max_waiting`.
+pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> (Patience, usize) {
+    let holds = matches!(family, Some(Family::LeakyBucket)) || section.has(|field| field == "wait");
+    if !holds && !matches!(family, None | Some(Family::Concurrency { .. })) {
+        section.refuse_field(
+            "max_waiting",
+            "says nothing without `wait`",
+            "remove it, or add `wait`: without it nobody is held",
+        );
+    }
+    (wait(section, family), max_waiting(section, family))
+}
+
 /// `wait`. A leaky bucket holds requests by itself, for as long as its queue needs.
-pub(super) fn wait(section: &mut Section<'_>, family: Option<&Family>) -> Patience {
+fn wait(section: &mut Section<'_>, family: Option<&Family>) -> Patience {
     let leaks = matches!(family, Some(Family::LeakyBucket));
     if let Some(Family::Concurrency { .. }) = family {
         section.refuse_for("wait", "concurrency", NO_TURN);
@@ -32,11 +48,17 @@ pub(super) fn wait(section: &mut Section<'_>, family: Option<&Family>) -> Patien
              long as its `queue` needs",
         );
     }
-    Patience::of(wait)
+    let wait = Patience::of(wait);
+    if let Some(Family::SlidingLog) = family
+        && wait > Patience::of(Duration::from_micros(MOST_LEAD))
+    {
+        item.reject("expected at most \"71m\": a sliding log reserves no place further ahead");
+    }
+    wait
 }
 
 /// `max_waiting`.
-pub(super) fn max_waiting(section: &mut Section<'_>, family: Option<&Family>) -> usize {
+fn max_waiting(section: &mut Section<'_>, family: Option<&Family>) -> usize {
     if let Some(Family::Concurrency { .. }) = family {
         section.refuse_for("max_waiting", "concurrency", NO_TURN);
     }

@@ -90,6 +90,9 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
     if matches!((shape.title, name), ("[limits.NAME]", "align" | "timezone")) {
         limit.push_str("\nalgorithm = \"fixed-window\"");
     }
+    if name == "max_waiting" {
+        limit.push_str("\nwait = \"0s\"");
+    }
     if name == "queue" {
         limit.push_str("\nalgorithm = \"leaky-bucket\"");
     }

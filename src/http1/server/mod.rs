@@ -102,7 +102,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Waits for the next request, which is put into `parts` in place of what is there.
     pub fn poll_request(&mut self, parts: &mut request::Parts, cx: &mut Context<'_>) -> Poll<Next> {
         loop {
-            match self.heads.next(&mut self.input, parts) {
+            let head = match self.input.is_empty() {
+                true => Ok(None),
+                false => self.heads.next(&mut self.input, parts),
+            };
+            match head {
                 Ok(Some(head)) => {
                     self.asked.method.clone_from(&parts.method);
                     self.asked.version = parts.version;

@@ -23,9 +23,10 @@ pub struct Params {
 }
 
 /// Who shares a limiter's permits. Redisson's `RateType`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// All who use it.
+    #[default]
     Overall,
     /// Each process has all of them for itself.
     PerClient,

@@ -100,8 +100,9 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     Step { decision: Decision { outcome, remaining: untouched }, untouched, taken: None, kept }
 }
 
-/// Places are reserved no further ahead than can be noted beside an entry: 71 minutes.
-const MOST_LEAD: u64 = u32::MAX as u64;
+/// Places are reserved no further ahead than can be noted beside an entry: so many microseconds, 71
+/// minutes.
+pub const MOST_LEAD: u64 = u32::MAX as u64;
 
 /// The state as of `now`, or of its own clock where `now` is a little behind it. Where the clock has
 /// stepped back the state goes with it, and is to be kept.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{HeaderName, RETRY_AFTER};
+use http::header::HeaderName;
 
 use crate::http1::fields::Fields;
 use crate::limit::decision::Outcome;
@@ -17,12 +17,13 @@ const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset
 
 /// Writes `ratelimit-policy` and `ratelimit` as in draft-ietf-httpapi-ratelimit-headers-11, and the
 /// older `x-ratelimit-*`, each for the limits whose answer asks for it; `default` is the answer of
-/// those that have none of their own. `retry_after` is what a rejected client is told to wait.
+/// those that have none of their own. `retry_after` is what a rejected client
+/// is told to wait, in whole seconds.
 pub(in crate::proxy) fn write_quotas(
     fields: &mut Fields,
     quotas: &[Quota<'_>],
     default: &AnswerSpec,
-    retry_after: Option<Duration>,
+    retry_after: Option<u64>,
 ) {
     let told = |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).ratelimit;
     let told = || quotas.iter().filter(told).enumerate();
@@ -62,11 +63,6 @@ pub(in crate::proxy) fn write_quotas(
     }
 }
 
-/// `retry-after` in whole seconds, rounded up, at least 1, in an answer that has none.
-pub(in crate::proxy) fn write_retry_after(fields: &mut Fields, wait: Duration) {
-    fields.append_number(&RETRY_AFTER, whole_seconds(wait));
-}
-
 fn write_unit(out: &mut Vec<u8>, unit: &str) {
     out.extend_from_slice(b";qu=\"");
     out.extend_from_slice(unit.as_bytes());
@@ -88,14 +84,15 @@ fn write_parameter(out: &mut Vec<u8>, name: &[u8; 3], number: u64) {
 
 /// The seconds after which a limit is as it was; of one that refuses, what its client waits for all
 /// of them together: an earlier try would be in vain.
-fn reset(quota: &Quota<'_>, retry_after: Option<Duration>) -> Option<u64> {
+fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
     match quota.outcome {
         Outcome::Allow | Outcome::Delay(_) => quota.window,
-        Outcome::Reject { .. } => retry_after.map(whole_seconds),
+        Outcome::Reject { .. } => retry_after,
     }
 }
 
-fn whole_seconds(wait: Duration) -> u64 {
+/// What a client is told of a wait: rounded up, at least 1.
+pub(in crate::proxy) fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 

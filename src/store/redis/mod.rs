@@ -5,6 +5,7 @@
 //! Redisson's, by a script and calls of its own. Whatever is not the
 //! answer to what was asked is an error, and what that means is not decided here.
 
+mod asked;
 mod call;
 mod connection;
 mod leases;
@@ -18,6 +19,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 
+use self::asked::Asked;
 use self::call::{Call, SCRIPT};
 use self::connection::{Connection, Server};
 pub(super) use self::leases::Lease;
@@ -60,7 +62,7 @@ impl Redis {
     }
 
     /// Decides over these asks together, by Redis's clock. The answers are in the asks' order. `slots`
-    /// names those that may be taken.
+    /// names those that may be taken. Dropped before its end, it gives back what was taken.
     pub(super) async fn ask(
         &self,
         asks: &[&BucketAsk<'_>],
@@ -73,7 +75,13 @@ impl Redis {
                 call.ask_for(holder, verb, &ask.ask, |name| self.write_name(ask, name));
             }
         };
-        self.queue.join(asks.len(), self.deadline(), add).await
+        match verb {
+            Verb::Take => {
+                let awaited = self.queue.begin(asks.len(), self.deadline(), add);
+                Asked::new(self, asks, awaited).answer().await
+            }
+            Verb::Look | Verb::Settle(_) => self.queue.join(asks.len(), self.deadline(), add).await,
+        }
     }
 
     /// Names the slots that these asks may take; nothing where none of them can.

@@ -88,9 +88,10 @@ impl Awaited {
         Self(answer)
     }
 
-    pub(in crate::store) async fn answer(self) -> Result<PerAsk<Said>, StoreError> {
+    /// To be asked for once.
+    pub(in crate::store) async fn answer(&mut self) -> Result<PerAsk<Said>, StoreError> {
         // An error means that the worker ends.
-        self.0.await.unwrap_or(Err(StoreError::NotConnected))
+        (&mut self.0).await.unwrap_or(Err(StoreError::NotConnected))
     }
 }
 

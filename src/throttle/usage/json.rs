@@ -154,6 +154,8 @@ impl Scanner {
     /// What a character means that stands between keys and values.
     fn between(&mut self, byte: u8) -> (State, Step) {
         let state = match (&self.state, byte) {
+            // A byte order mark, which a text may begin with.
+            (State::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.level == 0 => State::Value,
             (State::Value, b'{') if self.leads_on() => {
                 self.level += 1;
                 State::Key

@@ -228,6 +228,7 @@ fn the_commands_read_and_write_limiters() {
 fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
     let server = RedisServer::start();
     server.run::<()>(&["SET", "text", "x"]);
+    server.run::<()>(&["HSET", "session", "user", "x"]);
     let (url, absent) = (server.url(), RedisServer::absent().url());
     for (arguments, code, says) in [
         (&["set", "orders", "100"][..], 2, "is no rate"),
@@ -238,10 +239,16 @@ fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
         (&["expire", "orders", "0s"], 2, "is no time"),
         (&["get", "text"], 1, "holds something that is no limiter"),
         (&["set", "text", "1/s"], 1, "holds something that is no limiter"),
+        (&["expire", "text", "1h"], 1, "holds something that is no limiter"),
+        (&["expire", "session", "1h"], 1, "is not configured"),
+        (&["get", ""], 2, "a value is required"),
     ] {
         let (found, out, error) = told(&[&["redisson"], arguments, &["--url", &url]].concat());
         assert_eq!((found, out.as_str()), (code, ""), "{arguments:?}: {error}");
         assert!(error.contains(says), "{arguments:?}: {error}");
+    }
+    for key in ["text", "session"] {
+        assert_eq!(server.run::<i64>(&["TTL", key]), -1, "{key} stays");
     }
     assert_eq!(told(&["redisson", "get", "orders", "--url", &absent]).0, 1);
     let (code, _, error) = told(&["redisson", "get", "orders", "--url", "http://x"]);

@@ -116,8 +116,12 @@ if new == 1 and ARGV[4] ~= '0' then
 end
 return new";
 
+/// Nothing of what is no limiter goes: a key of that name may be dear to somebody.
 const EXPIRE: &str = "\
 local any = 0
+if redis.call('HEXISTS', KEYS[1], 'rate') == 0 then
+  return 0
+end
 for _, key in ipairs(KEYS) do
   any = math.max(any, redis.call('PEXPIRE', key, ARGV[1]))
 end

@@ -16,6 +16,7 @@ fn finds_the_number_at_the_path() {
         ("plain", r#"{"usage":{"total":57}}"#, Some(57)),
         ("with spaces", " {\r\n\t\"usage\" : { \"total\" : 57 } } ", Some(57)),
         ("behind others", r#"{"a":[1,{"b":"]}"}],"usage":{"in":3,"total":57}}"#, Some(57)),
+        ("with a byte order mark", "\u{FEFF}{\"usage\":{\"total\":57}}", Some(57)),
         ("zero", r#"{"usage":{"total":0}}"#, Some(0)),
         ("a whole fraction", r#"{"usage":{"total":57.0}}"#, Some(57)),
         ("a fraction", r#"{"usage":{"total":57.5}}"#, Some(58)),

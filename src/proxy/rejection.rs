@@ -1,0 +1,311 @@
+//! The answers to throttled clients, each composed once for all who are told the same.
+//!
+//! A crowd that is rejected must cost little, and most of it is told the same: no token is left, and
+//! so many whole seconds are to be waited.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+
+use super::answer::{Answer, PROBLEM_JSON, Protocol};
+use super::body::ResponseBody;
+use super::headers::quotas::write_quotas;
+use crate::http1::fields::Fields;
+use crate::plan::{AnswerBody, AnswerSpec, LimitSpec};
+use crate::throttle::{Quota, violated};
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// `RESOURCE_EXHAUSTED`.
+const GRPC_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
+
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+const QUOTA_EXCEEDED_TITLE: &str =
+    "Request cannot be satisfied as assigned quota has been exceeded";
+
+/// So many answers are kept: those of a minute, for one limit.
+const KEPT: usize = 64;
+
+/// What a rejected client is told.
+#[derive(Clone, Copy)]
+pub(super) struct Telling<'r> {
+    pub(super) protocol: Protocol,
+    /// How the limit that decides answers.
+    pub(super) spec: &'r Arc<AnswerSpec>,
+    /// How those do that have no answer of their own.
+    pub(super) default: &'r Arc<AnswerSpec>,
+    /// When it may try again, in seconds; `None` is never.
+    pub(super) retry_after: Option<u64>,
+    pub(super) quotas: &'r [Quota<'r>],
+}
+
+/// One worker's answers, each in the place that its limit and its seconds give it.
+pub(super) struct Rejections {
+    kept: Mutex<[Option<Box<Kept>>; KEPT]>,
+}
+
+impl Rejections {
+    pub(super) fn new() -> Self {
+        Self { kept: Mutex::new([const { None }; KEPT]) }
+    }
+
+    /// Answers one client.
+    pub(super) fn write(&self, answer: &mut Answer, telling: &Telling<'_>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = telling.place();
+        match &kept[place] {
+            Some(kept) if kept.says(telling) => kept.write(answer),
+            _ => {
+                let (status, body) = compose(answer, telling);
+                kept[place] = Some(Box::new(Kept::of(telling, (status, &answer.fields, body))));
+            }
+        }
+    }
+}
+
+impl Telling<'_> {
+    fn place(&self) -> usize {
+        let limit = self.quotas.first().map_or(0, |quota| quota.limit.name.fingerprint());
+        let place = limit.wrapping_add(self.retry_after.unwrap_or(0)) % KEPT as u64;
+        usize::try_from(place).unwrap_or_default()
+    }
+}
+
+/// An answer, and what it says.
+struct Kept {
+    protocol: Protocol,
+    spec: Arc<AnswerSpec>,
+    default: Arc<AnswerSpec>,
+    retry_after: Option<u64>,
+    quotas: Vec<KeptQuota>,
+    status: StatusCode,
+    fields: Fields,
+    body: Bytes,
+}
+
+/// What of a quota a client is told. That its limit is kept makes its address its own.
+struct KeptQuota {
+    limit: Arc<LimitSpec>,
+    burst: u64,
+    window: Option<u64>,
+    unit: Option<&'static str>,
+    remaining: u64,
+    refuses: bool,
+}
+
+impl Kept {
+    fn of(telling: &Telling<'_>, (status, fields, body): (StatusCode, &Fields, Bytes)) -> Self {
+        let quotas = telling.quotas.iter().map(|quota| KeptQuota {
+            limit: Arc::clone(quota.limit),
+            burst: quota.burst,
+            window: quota.window,
+            unit: quota.unit,
+            remaining: quota.remaining,
+            refuses: !quota.outcome.passes(),
+        });
+        Self {
+            protocol: telling.protocol,
+            spec: Arc::clone(telling.spec),
+            default: Arc::clone(telling.default),
+            retry_after: telling.retry_after,
+            quotas: quotas.collect(),
+            status,
+            fields: fields.clone(),
+            body,
+        }
+    }
+
+    fn says(&self, telling: &Telling<'_>) -> bool {
+        self.retry_after == telling.retry_after
+            && self.protocol == telling.protocol
+            && Arc::ptr_eq(&self.spec, telling.spec)
+            && Arc::ptr_eq(&self.default, telling.default)
+            && self.quotas.len() == telling.quotas.len()
+            && self.quotas.iter().zip(telling.quotas).all(|(kept, quota)| {
+                Arc::ptr_eq(&kept.limit, quota.limit)
+                    && (kept.burst, kept.remaining) == (quota.burst, quota.remaining)
+                    && (kept.window, kept.unit) == (quota.window, quota.unit)
+                    && kept.refuses != quota.outcome.passes()
+            })
+    }
+
+    fn write(&self, answer: &mut Answer) {
+        answer.status = self.status;
+        answer.reason = None;
+        answer.fields.copy(&self.fields);
+        answer.body = Some(ResponseBody::whole(self.body.clone()));
+    }
+}
+
+/// Plain HTTP or gRPC, with the same fields.
+fn compose(answer: &mut Answer, telling: &Telling<'_>) -> (StatusCode, Bytes) {
+    let (spec, is_grpc) = (&**telling.spec, telling.protocol == Protocol::Grpc);
+    let (status, kind, body) = match (telling.protocol, &spec.body) {
+        (Protocol::Grpc, _) => (StatusCode::OK, Some(GRPC), Bytes::new()),
+        (Protocol::Http, AnswerBody::Problem) => {
+            (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, telling).into())
+        }
+        (Protocol::Http, AnswerBody::Text) => (spec.status, Some(TEXT), say(telling).into()),
+        (Protocol::Http, AnswerBody::Empty) => (spec.status, None, Bytes::new()),
+        (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(TEXT), body.clone()),
+    };
+    answer.begin(status, body.clone());
+    let fields = &mut answer.fields;
+    if let Some(kind) = kind {
+        fields.append(&CONTENT_TYPE, &kind);
+    }
+    if is_grpc {
+        fields.append(&GRPC_STATUS, &GRPC_EXHAUSTED);
+        fields.append(&GRPC_MESSAGE, &HeaderValue::from_static("rate limit exceeded"));
+    }
+    if let (true, Some(seconds)) = (spec.retry_after, telling.retry_after) {
+        fields.append_number(&RETRY_AFTER, seconds);
+    }
+    write_quotas(fields, telling.quotas, telling.default, telling.retry_after);
+    (status, body)
+}
+
+fn quota_exceeded(status: StatusCode, telling: &Telling<'_>) -> String {
+    const NEVER: &str = r#","detail":"no such request will ever be let through""#;
+    let detail = if telling.retry_after.is_some() { "" } else { NEVER };
+    // Piece by piece, because a crowd that is rejected must cost little, and the formatting
+    // machinery costs ten times as much. Names need no escapes.
+    let pieces = [
+        r#"{"type":""#,
+        QUOTA_EXCEEDED,
+        r#"","title":""#,
+        QUOTA_EXCEEDED_TITLE,
+        r#"","status":"#,
+        status.as_str(),
+        detail,
+        r#","violated-policies":["#,
+    ];
+    let names = violated(telling.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
+    // Exactly its length, so that it becomes the body's bytes as it is.
+    let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() + names.max(1) - 1 + 2;
+    let mut body = String::with_capacity(length);
+    for piece in pieces {
+        body.push_str(piece);
+    }
+    for (place, name) in violated(telling.quotas).enumerate() {
+        body.push_str(if place == 0 { "\"" } else { ",\"" });
+        body.push_str(name.as_str());
+        body.push('"');
+    }
+    body.push_str("]}");
+    body
+}
+
+fn say(telling: &Telling<'_>) -> String {
+    match telling.retry_after {
+        Some(seconds) => format!("too many requests, try again in {seconds} s\n"),
+        None => "no such request will ever be let through\n".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Overrides, parse};
+    use crate::limit::decision::Outcome;
+
+    /// Two limits, and the file's answer.
+    fn limits() -> (Vec<Arc<LimitSpec>>, Arc<AnswerSpec>) {
+        let text = "[upstreams.api]\nservers = [\"http://a\"]\n\
+                    [limits.a]\nrate = \"10/h\"\n[limits.b]\nrate = \"20/h\"\n\
+                    [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\", \"b\"]\n";
+        let plan = parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
+        (plan.limits.clone(), plan.reject.clone())
+    }
+
+    fn text(answer: &mut Answer) -> String {
+        use http_body::Body as _;
+        let body = answer.body.take().map(|body| body.size_hint().exact());
+        format!("{} {:?} {:?} {body:?}", answer.status, answer.reason, answer.fields)
+    }
+
+    #[test]
+    fn whoever_is_told_something_else_has_another_answer() {
+        let (limits, default) = limits();
+        let quota = Quota {
+            limit: &limits[0],
+            burst: 10,
+            window: Some(3600),
+            unit: None,
+            remaining: 0,
+            outcome: Outcome::Reject { retry_after: Some(Duration::from_micros(1)) },
+        };
+        let other = Quota { limit: &limits[1], ..quota };
+        let plain = Arc::new(AnswerSpec { body: AnswerBody::Text, ..AnswerSpec::clone(&default) });
+        let teapot =
+            Arc::new(AnswerSpec { status: StatusCode::IM_A_TEAPOT, ..AnswerSpec::clone(&default) });
+        let bare = Arc::new(AnswerSpec { ratelimit: false, ..AnswerSpec::clone(&default) });
+        let first = Telling {
+            protocol: Protocol::Http,
+            spec: &default,
+            default: &default,
+            retry_after: Some(1),
+            quotas: &[quota],
+        };
+        let quotas = [
+            vec![Quota { burst: 11, ..quota }],
+            vec![Quota { window: Some(3601), ..quota }],
+            vec![Quota { window: None, ..quota }],
+            vec![Quota { unit: Some("concurrent-requests"), ..quota }],
+            vec![Quota { remaining: 1, ..quota }],
+            vec![Quota { outcome: Outcome::Allow, ..quota }],
+            vec![quota, other],
+            vec![quota, Quota { outcome: Outcome::Allow, ..other }],
+        ];
+        // Each has the same place among those that are kept.
+        let others = [
+            first,
+            Telling { retry_after: Some(65), ..first },
+            Telling { protocol: Protocol::Grpc, ..first },
+            Telling { spec: &plain, ..first },
+            Telling { spec: &plain, retry_after: Some(65), ..first },
+            Telling { spec: &teapot, ..first },
+            Telling { default: &bare, ..first },
+        ];
+        let tellings = quotas.iter().map(|quotas| Telling { quotas, ..first }).chain(others);
+        let tellings: Vec<_> = tellings.collect();
+        let rejections = Rejections::new();
+        let mut all = Vec::new();
+        let mut answer = Answer::default();
+        for telling in tellings.iter().chain(&tellings) {
+            let mut alone = Answer::default();
+            Rejections::new().write(&mut alone, telling);
+            let alone = text(&mut alone);
+            for turn in ["composed", "kept"] {
+                rejections.write(&mut answer, telling);
+                assert_eq!(text(&mut answer), alone, "{turn}");
+            }
+            all.push(alone);
+        }
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), tellings.len(), "{all:#?}");
+    }
+
+    #[test]
+    fn an_answer_that_is_changed_stays_as_it_is_for_others() {
+        let (_, default) = limits();
+        let (spec, default) = (&default, &default);
+        let protocol = Protocol::Http;
+        let telling = Telling { protocol, spec, default, retry_after: None, quotas: &[] };
+        let (rejections, mut first, mut second) =
+            (Rejections::new(), Answer::default(), Answer::default());
+        rejections.write(&mut first, &telling);
+        first.close();
+        rejections.write(&mut second, &telling);
+        assert!(first.closes() && !second.closes());
+    }
+}
