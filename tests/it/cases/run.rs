@@ -53,8 +53,13 @@ fn limits(row: &Row) -> Vec<Arc<LimitSpec>> {
     let loaded =
         load_from(Path::new("row"), Ok(file.into_bytes()), &|_| None, &Overrides::default());
     let plan = loaded.unwrap_or_else(|problems| panic!("{}: {problems:?}", row.name)).plan;
-    let limits = plan.routes[0].limits.iter().map(|place| &plan.limits[*place]);
-    limits.flat_map(|limit| [Some(limit), limit.candidate.as_ref()]).flatten().cloned().collect()
+    assert!(plan.limits.iter().map(|limit| limit.name.to_string()).eq(names));
+    plan.limits
+        .iter()
+        .flat_map(|limit| [Some(limit), limit.candidate.as_ref()])
+        .flatten()
+        .cloned()
+        .collect()
 }
 
 /// What a request asks of these limits at this time, as `throttle` asks it.
