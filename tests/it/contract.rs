@@ -1,31 +1,23 @@
-//! What every store does, run against each of them.
+//! What every store does with its buckets, run against each of them. What it says to requests is in
+//! `cases`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::prelude::*;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
-use tidegate::limit::Mode;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
-use tidegate::limit::algorithm::{
-    Algorithm, Difference, Receipt, Settlement, State, concurrency, fixed_window, sliding_log,
-    sliding_window,
-};
-use tidegate::limit::decide::decide;
+use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::{Burst, Cost, Interval, MAX_INTERVAL, Rate};
+use tidegate::limit::rate::{Interval, MAX_INTERVAL};
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::response::UsedSource;
-use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
-use tidegate::store::{Answer, BucketAsk, Shared, Store};
+use tidegate::plan::{KeyDisplay, LimitSpec};
+use tidegate::store::{Answer, BucketAsk, Store};
 use tokio::time::Instant;
 
-use crate::support::limits::{ask, bucket, key, limit};
-use crate::support::redis::RedisServer;
+use crate::support::algorithms::{self, log, rolling, sliding, window};
+use crate::support::bench::Bench;
+use crate::support::limits::{ask, bucket, key, limit, settled};
 
 macro_rules! every_store {
     ($($behaviour:ident)*) => {
@@ -41,11 +33,6 @@ macro_rules! every_store {
 }
 
 every_store! {
-    a_bucket_holds_its_burst
-    what_costs_more_than_the_bucket_never_passes
-    all_limits_take_or_none
-    a_shadow_never_stops_a_request
-    a_candidate_stands_in_for_the_limit_before_it
     every_key_and_limit_has_a_bucket_of_its_own
     a_limit_without_a_key_has_one_bucket
     changed_figures_go_on_from_what_was_used
@@ -57,13 +44,7 @@ every_store! {
     a_look_takes_nothing
     two_workers_share_their_buckets
     a_window_holds_its_count
-    random_histories_agree_with_the_pure_function
-    a_sliding_log_holds_its_count
-    a_sliding_log_is_decided_with_the_others
-    a_sliding_log_reserves_places
-    a_sliding_log_is_told_what_was_used
     a_sliding_log_takes_many_at_once
-    a_sliding_log_is_tried_as_a_candidate
     a_slot_is_held_until_it_is_dropped
     slots_are_decided_with_the_others
     a_request_that_is_dropped_holds_no_slot
@@ -71,109 +52,15 @@ every_store! {
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// One whose requests cost what their response says.
-fn settled(name: &str) -> LimitSpec {
-    let source = Box::new(UsedSource::Header(http::HeaderName::from_static("x-used")));
-    let cost = CostSpec::Response { source, estimate: Cost::ONE, max: None };
-    LimitSpec { cost, ..limit(name) }
-}
-
-struct Bench {
-    store: Store,
-    shared: Arc<Shared>,
-    spec: StoreSpec,
-    began: Instant,
-    _server: Option<RedisServer>,
-}
-
-impl Bench {
-    fn memory() -> Self {
-        Self::at(StoreLocation::Memory, None)
-    }
-
-    fn redis() -> Self {
-        let server = RedisServer::start();
-        Self::at(StoreLocation::Redis(server.url()), Some(server))
-    }
-
-    fn at(location: StoreLocation, server: Option<RedisServer>) -> Self {
-        // Long enough for any machine: what waits is not the matter here.
-        let timeout = Duration::from_secs(20);
-        let spec = StoreSpec { location, prefix: "tidegate".into(), timeout, max_keys: 10_000 };
-        let shared = Shared::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
-        Self { store, shared, spec, began: Instant::now(), _server: server }
-    }
-
-    fn now() -> Timestamp {
-        Timestamp::from_micros(1_700_000_000_000_000).unwrap()
-    }
-
-    async fn decide(&self, asks: &[BucketAsk<'_>]) -> Answer {
-        let answer = self.store.decide(asks, Self::now()).await.unwrap();
-        assert_ne!(self.shared.counters().redis_up, Some(false), "Redis did not decide");
-        answer
-    }
-
-    /// What remains for one ask after it was decided.
-    async fn take(&self, ask: BucketAsk<'_>) -> Option<u64> {
-        let answer = self.decide(&[ask]).await;
-        let decision = answer.decisions[0].unwrap();
-        (answer.verdict == Verdict::PASS).then_some(decision.remaining)
-    }
-
-    /// What was noted of one ask, which passes, perhaps after a wait.
-    async fn noted(&self, ask: BucketAsk<'_>) -> Receipt {
-        let answer = self.decide(&[ask]).await;
-        assert!(answer.verdict.passes(), "{answer:?}");
-        answer.receipts[0]
-    }
-
-    async fn settle(&self, ask: BucketAsk<'_>, used: Difference, receipt: Receipt) {
-        self.store.settle(&ask, (used, receipt), Self::now()).await.unwrap();
-    }
-
-    async fn left(&self, ask: BucketAsk<'_>) -> u64 {
-        self.store.peek(&ask, Self::now()).await.unwrap().remaining
-    }
-
-    /// Redis's time goes on while a test runs: a wait may be shorter by as much.
-    fn assert_wait(&self, promised: Option<Duration>, expected: Duration) {
-        let promised = promised.expect("it passes some day");
-        assert!(promised <= expected, "{promised:?} instead of {expected:?}");
-        assert!(promised + self.began.elapsed() >= expected, "{promised:?} not {expected:?}");
-    }
-}
-
-async fn a_bucket_holds_its_burst(bench: &Bench) {
-    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
-    for left in (0..10).rev() {
-        assert_eq!(bench.take(ask(&spec, &key, 10)).await, Some(left));
-    }
-    for _ in 0..3 {
-        let answer = bench.decide(&[ask(&spec, &key, 10)]).await;
-        let Verdict::Refuse { by: 0, retry_after } = answer.verdict else {
-            panic!("{answer:?}");
-        };
-        bench.assert_wait(retry_after, HOUR);
-        let Some(Decision { outcome, remaining: 0 }) = answer.decisions[0] else {
-            panic!("{answer:?}");
-        };
-        assert_eq!(outcome, Outcome::Reject { retry_after });
-    }
-}
-
 async fn a_window_holds_its_count(bench: &Bench) {
     // So long that none of the clock's windows ends meanwhile.
     let decade = Interval::from_micros(MAX_INTERVAL).unwrap();
-    let count = Burst::new(10).unwrap();
-    let fixed = |windows| Algorithm::FixedWindow(fixed_window::Params { count, windows });
     let (spec, calendar) = (settled("windows"), years().around(Bench::now()));
     for (name, algorithm) in [
-        ("rolling", fixed(Windows::Rolling(decade))),
-        ("on the clock", fixed(Windows::Clock(decade))),
-        ("on the calendar", fixed(calendar)),
-        ("sliding", Algorithm::SlidingWindow(sliding_window::Params::new(count, decade))),
+        ("rolling", window(10, Windows::Rolling(decade))),
+        ("on the clock", window(10, Windows::Clock(decade))),
+        ("on the calendar", window(10, calendar)),
+        ("sliding", sliding("10/3650d")),
     ] {
         let key = key(name);
         let mut one = ask(&spec, &key, 10);
@@ -203,77 +90,6 @@ async fn a_window_holds_its_count(bench: &Bench) {
 fn years() -> Schedule {
     let start = |place: u64| Timestamp::from_micros(place * MAX_INTERVAL).unwrap();
     Schedule::new(Unit::Day, "Somewhere".into(), (0..12).map(start).collect()).unwrap()
-}
-
-async fn what_costs_more_than_the_bucket_never_passes(bench: &Bench) {
-    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
-    let mut ask = ask(&spec, &key, 10);
-    ask.ask.cost = Cost::new(11).unwrap();
-    let answer = bench.decide(&[ask]).await;
-    assert_eq!(answer.verdict, Verdict::Refuse { by: 0, retry_after: None });
-    assert_eq!(answer.decisions[0].unwrap().remaining, 10);
-}
-
-async fn all_limits_take_or_none(bench: &Bench) {
-    let (wide, narrow, key) = (limit("wide"), limit("narrow"), key("192.0.2.1"));
-    let asks = [ask(&wide, &key, 10), ask(&narrow, &key, 2)];
-    for left in [[9, 1], [8, 0]] {
-        let answer = bench.decide(&asks).await;
-        assert_eq!(answer.verdict, Verdict::PASS);
-        let remaining: Vec<_> = answer.decisions.iter().map(|d| d.unwrap().remaining).collect();
-        assert_eq!(remaining, left);
-    }
-    for _ in 0..5 {
-        let answer = bench.decide(&asks).await;
-        let Verdict::Refuse { by: 1, retry_after } = answer.verdict else {
-            panic!("{answer:?}");
-        };
-        bench.assert_wait(retry_after, HOUR);
-        let wide = answer.decisions[0].unwrap();
-        assert_eq!(wide, Decision { outcome: Outcome::Allow, remaining: 8 });
-    }
-    assert_eq!(bench.left(asks[0]).await, 8);
-}
-
-async fn a_shadow_never_stops_a_request(bench: &Bench) {
-    let (mut shadow, enforced, key) = (limit("shadow"), limit("enforced"), key("192.0.2.1"));
-    shadow.mode = Mode::Shadow;
-    let asks = [ask(&shadow, &key, 1), ask(&enforced, &key, 3)];
-    for (turn, shadow_allows) in [true, false, false].into_iter().enumerate() {
-        let answer = bench.decide(&asks).await;
-        assert_eq!(answer.verdict, Verdict::PASS, "request {turn}");
-        let outcome = answer.decisions[0].unwrap().outcome;
-        assert_eq!(outcome == Outcome::Allow, shadow_allows, "request {turn}");
-    }
-    assert!(matches!(bench.decide(&asks).await.verdict, Verdict::Refuse { by: 1, .. }));
-
-    let other = crate::support::limits::key("192.0.2.2");
-    let refused = [ask(&shadow, &other, 5), ask(&enforced, &key, 3)];
-    bench.decide(&refused).await;
-    assert_eq!(bench.left(refused[0]).await, 5, "a shadow takes only what passes");
-}
-
-async fn a_candidate_stands_in_for_the_limit_before_it(bench: &Bench) {
-    let (own, other, key) = (limit("own"), limit("other"), key("192.0.2.1"));
-    let mut candidate = limit("own");
-    candidate.name = candidate.name.of_candidate();
-    let mut tried = ask(&candidate, &key, 4);
-    tried.ask.mode = Mode::Candidate;
-    let asks = |other_burst| [ask(&own, &key, 1), tried, ask(&other, &key, other_burst)];
-    for left in [3, 2, 1] {
-        bench.decide(&asks(2)).await;
-        assert_eq!(bench.left(tried).await, left, "its own limit alone refuses from the second on");
-    }
-    let answer = bench.decide(&asks(1)).await;
-    assert!(matches!(answer.verdict, Verdict::Refuse { .. }));
-    let said = answer.decisions[1].unwrap();
-    assert_eq!(said, Decision { outcome: Outcome::Allow, remaining: 1 }, "another refuses too");
-    assert_eq!(bench.left(tried).await, 1);
-    assert_eq!(
-        bench.left(ask(&other, &key, 2)).await,
-        1,
-        "whoever is refused costs others nothing"
-    );
 }
 
 async fn every_key_and_limit_has_a_bucket_of_its_own(bench: &Bench) {
@@ -337,13 +153,50 @@ async fn receipts_are_given_where_something_may_come_back(bench: &Bench) {
     }
 }
 
+/// What others have taken before and after stays.
+async fn a_sliding_log_gives_back_its_own_entries(bench: &Bench) {
+    let (spec, key) = (settled("log"), key("192.0.2.1"));
+    let mut one = ask(&spec, &key, 3);
+    one.ask.algorithm = log("3/m");
+    let (mut patient, mut receipts) = (one, Vec::new());
+    patient.ask.patience = Patience::ENDLESS;
+    // Three go at once, and two after a minute.
+    for _ in 0..5 {
+        receipts.push(bench.noted(patient).await);
+    }
+    let next = async || {
+        let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+        let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
+        retry_after
+    };
+    for receipt in [receipts[3], receipts[4]] {
+        bench.settle(one, Difference::Less(1), receipt).await;
+        bench.assert_wait(next().await, Duration::from_secs(60));
+    }
+    bench.settle(one, Difference::Less(1), receipts[1]).await;
+    assert_eq!(bench.left(one).await, 1);
+
+    // A list that is full may have forgotten some that still count.
+    for _ in 0..101 {
+        receipts.push(bench.noted(patient).await);
+    }
+    let wait = next().await.unwrap();
+    for receipt in &receipts {
+        bench.settle(one, Difference::Less(1), *receipt).await;
+    }
+    bench.assert_wait(next().await, wait);
+}
+
 async fn a_forgotten_bucket_is_new(bench: &Bench) {
     let (spec, key) = (limit("per-client"), key("192.0.2.1"));
-    let one = ask(&spec, &key, 1);
-    bench.take(one).await;
-    assert_eq!(bench.take(one).await, None);
-    bench.store.forget(&one).await.unwrap();
-    assert_eq!(bench.take(one).await, Some(0));
+    for algorithm in [bucket("1/h", 1), rolling("1/h"), sliding("1/3650d"), log("1/h")] {
+        let mut one = ask(&spec, &key, 1);
+        one.ask.algorithm = algorithm;
+        bench.take(one).await;
+        assert_eq!(bench.take(one).await, None);
+        bench.store.forget(&one).await.unwrap();
+        assert_eq!(bench.take(one).await, Some(0), "{algorithm}");
+    }
 }
 
 async fn a_look_takes_nothing(bench: &Bench) {
@@ -376,202 +229,18 @@ async fn two_workers_share_their_buckets(bench: &Bench) {
     assert_eq!(passed, 50);
 }
 
-fn any_mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![2 => Just(Mode::Enforce), 1 => Just(Mode::Shadow), 1 => Just(Mode::Candidate)]
-}
-
-/// Requests with several limits, modes and costs over a few keys, at a rate that gains nothing
-/// while the test runs, against the pure function at one moment.
-async fn random_histories_agree_with_the_pure_function(bench: &Bench) {
-    let specs = ["one", "two", "three"].map(limit);
-    let keys = ["a", "b", "c"].map(key);
-    let request = (
-        prop::collection::vec((0_usize..3, 1_u64..5, 1_u64..9, any_mode()), 1..4),
-        prop::bool::weighted(0.1),
-    );
-    let history = prop::collection::vec(request, 300);
-    let mut runner = TestRunner::deterministic();
-    let history = history.new_tree(&mut runner).unwrap().current();
-
-    let mut states: HashMap<(usize, usize), State> = HashMap::new();
-    for (number, (parts, give_back)) in history.into_iter().enumerate() {
-        let asks: Vec<BucketAsk<'_>> = parts
-            .iter()
-            .zip(&specs)
-            .map(|((key, cost, burst, mode), spec)| {
-                let mut ask = ask(spec, &keys[*key], 4 * burst);
-                ask.ask.cost = Cost::new(*cost).unwrap();
-                ask.ask.mode = *mode;
-                ask
-            })
-            .collect();
-        let names: Vec<_> = parts.iter().enumerate().map(|(spec, part)| (spec, part.0)).collect();
-        if give_back {
-            let used = Difference::Less(asks[0].ask.cost.get());
-            // Nothing comes back by itself meanwhile.
-            let receipt = Receipt::new(Timestamp::MAX);
-            bench.settle(asks[0], used, receipt).await;
-            let used = Settlement { used, receipt, patience: Patience::NONE };
-            let state = states.remove(&names[0]);
-            let left = asks[0].ask.algorithm.settle(state, &used, Bench::now());
-            states.extend(left.map(|state| (names[0], state)));
-            continue;
-        }
-        let figures: Vec<_> = asks.iter().map(|ask| ask.ask).collect();
-        let known: Vec<_> = names.iter().map(|name| states.get(name).copied()).collect();
-        let expected = decide(&figures, &known, Bench::now().into());
-        for (name, write) in names.iter().zip(&expected.writes) {
-            states.extend(write.map(|state| (*name, state)));
-        }
-
-        let answer = bench.decide(&asks).await;
-        for (decision, expected) in answer.decisions.iter().zip(&expected.decisions) {
-            let decision = decision.unwrap();
-            assert_eq!(decision.remaining, expected.remaining, "request {number}");
-            match (decision.outcome, expected.outcome) {
-                (
-                    Outcome::Reject { retry_after: Some(promised) },
-                    Outcome::Reject { retry_after: Some(expected) },
-                ) => bench.assert_wait(Some(promised), expected),
-                (outcome, expected) => assert_eq!(outcome, expected, "request {number}"),
-            }
-        }
-        assert_eq!(answer.verdict == Verdict::PASS, expected.verdict == Verdict::PASS);
-    }
-}
-
 /// The ask of a limit that lets so many pass in an hour, whenever it begins.
-fn log<'r>(spec: &'r LimitSpec, key: &'r Key, count: u64) -> BucketAsk<'r> {
+fn logged<'r>(spec: &'r LimitSpec, key: &'r Key, count: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, 1);
-    let rate = Rate::new(count, 3_600_000_000).unwrap();
-    ask.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
+    ask.ask.algorithm = log(&format!("{count}/h"));
     ask
-}
-
-async fn a_sliding_log_holds_its_count(bench: &Bench) {
-    let (spec, key) = (limit("log"), key("192.0.2.1"));
-    for left in [4, 3, 2] {
-        assert_eq!(bench.take(log(&spec, &key, 5)).await, Some(left));
-    }
-    let mut two = log(&spec, &key, 5);
-    two.ask.cost = Cost::new(2).unwrap();
-    assert_eq!(bench.take(two).await, Some(0));
-    let answer = bench.decide(&[two]).await;
-    let Verdict::Refuse { retry_after, .. } = answer.verdict else { panic!("{answer:?}") };
-    bench.assert_wait(retry_after, HOUR);
-    assert_eq!(bench.left(two).await, 0);
-    assert_eq!(bench.take(log(&spec, &key, 7)).await, Some(1), "other figures go on");
-    two.ask.cost = Cost::new(8).unwrap();
-    let answer = bench.decide(&[two]).await;
-    assert_eq!(answer.verdict, Verdict::Refuse { by: 0, retry_after: None });
-    bench.store.forget(&two).await.unwrap();
-    assert_eq!(bench.left(log(&spec, &key, 5)).await, 5);
-}
-
-async fn a_sliding_log_is_decided_with_the_others(bench: &Bench) {
-    let (spec, tokens, key) = (limit("log"), limit("tokens"), key("192.0.2.1"));
-    let asks = [log(&spec, &key, 3), ask(&tokens, &key, 2)];
-    for left in [[2, 1], [1, 0]] {
-        let answer = bench.decide(&asks).await;
-        let remaining: Vec<_> = answer.decisions.iter().map(|d| d.unwrap().remaining).collect();
-        assert_eq!((answer.verdict, remaining), (Verdict::PASS, left.to_vec()));
-    }
-    for _ in 0..3 {
-        let answer = bench.decide(&asks).await;
-        assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }), "{answer:?}");
-        let untouched = Decision { outcome: Outcome::Allow, remaining: 1 };
-        assert_eq!(answer.decisions[0], Some(untouched));
-    }
-    assert_eq!(bench.take(asks[0]).await, Some(0), "what was refused took nothing");
-}
-
-async fn a_sliding_log_reserves_places(bench: &Bench) {
-    let (spec, key) = (settled("log"), key("192.0.2.1"));
-    let (mut one, interval) = (log(&spec, &key, 1), Duration::from_secs(600));
-    let rate: Rate = "1/10m".parse().unwrap();
-    one.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
-    assert_eq!(bench.take(one).await, Some(0));
-    one.ask.patience = Patience::ENDLESS;
-    let mut last = Receipt::NONE;
-    for turn in [1, 2] {
-        let answer = bench.decide(&[one]).await;
-        let Some(Decision { outcome: Outcome::Delay(wait), remaining: 0 }) = answer.decisions[0]
-        else {
-            panic!("{answer:?}");
-        };
-        bench.assert_wait(Some(wait), turn * interval);
-        last = answer.receipts[0];
-    }
-    one.ask.patience = Patience::NONE;
-    let answer = bench.decide(&[one]).await;
-    let Verdict::Refuse { retry_after, .. } = answer.verdict else { panic!("{answer:?}") };
-    bench.assert_wait(retry_after, 3 * interval);
-    // Who does not wait any more gives the place back.
-    bench.settle(one, Difference::Less(1), last).await;
-    let look = bench.store.peek(&one, Bench::now()).await.unwrap();
-    let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
-    bench.assert_wait(retry_after, 2 * interval);
-}
-
-async fn a_sliding_log_is_told_what_was_used(bench: &Bench) {
-    let (spec, key) = (settled("log"), key("192.0.2.1"));
-    let mut one = log(&spec, &key, 5);
-    let settle = async |used, receipt| {
-        bench.settle(one, used, receipt).await;
-        bench.left(one).await
-    };
-    assert_eq!(settle(Difference::Less(1), Receipt::NONE).await, 5, "of nothing");
-    let mut three = one;
-    three.ask.cost = Cost::new(3).unwrap();
-    let taken = bench.noted(three).await;
-    assert_eq!(bench.left(one).await, 2);
-    assert_eq!(settle(Difference::Less(1), taken).await, 3);
-    assert_eq!(settle(Difference::More(5), taken).await, 0);
-    assert_eq!(settle(Difference::Less(1), taken).await, 0, "six are used, of five");
-    assert_eq!(settle(Difference::Less(1), taken).await, 0);
-    one.ask.patience = Patience::NONE;
-    assert_eq!(bench.left(one).await, 0);
-}
-
-/// What others have taken before and after stays.
-async fn a_sliding_log_gives_back_its_own_entries(bench: &Bench) {
-    let (spec, key) = (settled("log"), key("192.0.2.1"));
-    let mut one = log(&spec, &key, 3);
-    let rate: Rate = "3/m".parse().unwrap();
-    one.ask.algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
-    let (mut patient, mut receipts) = (one, Vec::new());
-    patient.ask.patience = Patience::ENDLESS;
-    // Three go at once, and two after a minute.
-    for _ in 0..5 {
-        receipts.push(bench.noted(patient).await);
-    }
-    let next = async || {
-        let look = bench.store.peek(&one, Bench::now()).await.unwrap();
-        let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
-        retry_after
-    };
-    for receipt in [receipts[3], receipts[4]] {
-        bench.settle(one, Difference::Less(1), receipt).await;
-        bench.assert_wait(next().await, Duration::from_secs(60));
-    }
-    bench.settle(one, Difference::Less(1), receipts[1]).await;
-    assert_eq!(bench.left(one).await, 1);
-
-    // A list that is full may have forgotten some that still count.
-    for _ in 0..101 {
-        receipts.push(bench.noted(patient).await);
-    }
-    let wait = next().await.unwrap();
-    for receipt in &receipts {
-        bench.settle(one, Difference::Less(1), *receipt).await;
-    }
-    bench.assert_wait(next().await, wait);
 }
 
 /// In Redis requests that come together are one call, and some of them want no receipts.
 async fn receipts_are_those_of_each_request(bench: &Bench) {
     let (spec, plain, key) = (settled("settled"), limit("plain"), key("192.0.2.1"));
     let asks = [ask(&spec, &key, 3), ask(&plain, &key, 90)];
+    let began = Instant::now();
     // One has both limits, the next the plain one alone; and from the fourth on the first refuses.
     let all = (0..10).map(|n| bench.store.decide(&asks[n % 2..], Bench::now()));
     let answers = futures_join(all).await;
@@ -586,7 +255,7 @@ async fn receipts_are_those_of_each_request(bench: &Bench) {
         let full = answer.receipts[0].time();
         if let Some(before) = before.replace(full) {
             let apart = Duration::from_micros(full.micros_since(before));
-            assert!(apart >= HOUR && apart < HOUR + bench.began.elapsed(), "{n}: {apart:?}");
+            assert!(apart >= HOUR && apart < HOUR + began.elapsed(), "{n}: {apart:?}");
         }
     }
     assert_eq!(answers.iter().filter(|answer| answer.verdict.passes()).count(), 3 + 5);
@@ -595,30 +264,11 @@ async fn receipts_are_those_of_each_request(bench: &Bench) {
 /// Many in one microsecond: in Redis, whose clock stands still within a call, in one call.
 async fn a_sliding_log_takes_many_at_once(bench: &Bench) {
     let (spec, tokens, key) = (limit("log"), limit("tokens"), key("192.0.2.1"));
-    let asks = [log(&spec, &key, 50), ask(&tokens, &key, 90)];
+    let asks = [logged(&spec, &key, 50), ask(&tokens, &key, 90)];
     let all = (0..100).map(|n| bench.store.decide(&asks[..1 + n % 2], Bench::now()));
     let answers = futures_join(all).await;
     let passed = answers.iter().filter(|answer| answer.verdict == Verdict::PASS).count();
     assert_eq!(passed, 50);
-}
-
-async fn a_sliding_log_is_tried_as_a_candidate(bench: &Bench) {
-    let (own, key) = (limit("own"), key("192.0.2.1"));
-    let mut candidate = limit("own");
-    candidate.name = candidate.name.of_candidate();
-    let mut tried = log(&candidate, &key, 3);
-    tried.ask.mode = Mode::Candidate;
-    for (passes, left) in [(true, 2), (false, 1), (false, 0), (false, 0)] {
-        let answer = bench.decide(&[log(&own, &key, 1), tried]).await;
-        assert_eq!(answer.verdict.passes(), passes);
-        assert_eq!(bench.left(tried).await, left, "its own limit alone refuses");
-    }
-    bench.store.forget(&tried).await.unwrap();
-    let (other, one) = (limit("other"), ask(&limit("own"), &key, 1).ask);
-    bench.take(BucketAsk { ask: one, spec: &other, key: &key }).await;
-    let asks = [log(&own, &key, 1), tried, BucketAsk { ask: one, spec: &other, key: &key }];
-    assert!(!bench.decide(&asks).await.verdict.passes());
-    assert_eq!(bench.left(tried).await, 3, "another refuses too");
 }
 
 async fn futures_join<E: std::fmt::Debug>(
@@ -646,20 +296,8 @@ async fn futures_join<E: std::fmt::Debug>(
 /// The ask of a limit that lets so many be under way at once.
 fn slots<'r>(spec: &'r LimitSpec, key: &'r Key, limit: u64) -> BucketAsk<'r> {
     let mut ask = ask(spec, key, 1);
-    let lease = Duration::from_secs(3_600);
-    let params = concurrency::Params::new(Burst::new(limit).unwrap(), lease);
-    ask.ask.algorithm = Algorithm::Concurrency(params);
+    ask.ask.algorithm = algorithms::slots(limit, HOUR);
     ask
-}
-
-impl Bench {
-    /// What is given back on the side is told in the order in which it was given.
-    async fn left_soon(&self, ask: BucketAsk<'_>, expected: u64) {
-        while self.left(ask).await != expected {
-            assert!(self.began.elapsed() < crate::support::PATIENCE, "never {expected}");
-            tokio::task::yield_now().await;
-        }
-    }
 }
 
 async fn a_slot_is_held_until_it_is_dropped(bench: &Bench) {
@@ -687,16 +325,16 @@ async fn a_slot_is_held_until_it_is_dropped(bench: &Bench) {
 }
 
 async fn slots_are_decided_with_the_others(bench: &Bench) {
-    let (held, tokens, logged) = (limit("slots"), limit("tokens"), limit("log"));
+    let (held, tokens, other) = (limit("slots"), limit("tokens"), limit("log"));
     let key = key("192.0.2.1");
-    let asks = [slots(&held, &key, 9), ask(&tokens, &key, 2), log(&logged, &key, 9)];
+    let asks = [slots(&held, &key, 9), ask(&tokens, &key, 2), logged(&other, &key, 9)];
     let answers = [bench.decide(&asks).await, bench.decide(&asks).await];
     let refused = bench.decide(&asks).await;
     assert!(matches!(refused.verdict, Verdict::Refuse { by: 1, .. }), "{refused:?}");
     let left: Vec<_> = refused.decisions.iter().map(|d| d.unwrap().remaining).collect();
     assert_eq!(left, [7, 0, 7], "what was refused took nothing");
     assert_eq!(bench.left(asks[0]).await, 7);
-    let full = [slots(&held, &key, 2), log(&logged, &key, 9)];
+    let full = [slots(&held, &key, 2), logged(&other, &key, 9)];
     assert!(matches!(bench.decide(&full).await.verdict, Verdict::Refuse { by: 0, .. }));
     assert_eq!(bench.left(full[1]).await, 7);
     drop(answers);

@@ -4,19 +4,12 @@
 
 use std::net::SocketAddr;
 
-use serde_json::Value;
-use tidegate::limit::algorithm::{Algorithm, Want, leaky_bucket};
-use tidegate::limit::decision::Outcome;
-use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::Cost;
-use tidegate::limit::time::Timestamp;
-
 use crate::support::client::{Connection, Reply, get};
-use crate::support::limits::bucket;
 use crate::support::metrics::Metrics;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
+use serde_json::Value;
 
 /// Bounds of an hour in milliseconds, for what began less than the first of them ago.
 const HOUR: u64 = 3_600_000;
@@ -400,21 +393,4 @@ fn a_limit_in_shadow_holds_nobody() {
         assert!(is_hours(lines[0]["delay_ms"].as_u64().unwrap(), 1), "{lines:?}");
         assert!(lines[1]["retry_after_ms"].is_u64(), "{lines:?}");
     });
-}
-
-/// A known script, which resets its bucket's clock on every call, lets 5 of 185 such calls through.
-#[test]
-fn a_steady_caller_at_nine_in_ten_of_the_rate_is_never_starved() {
-    let leaky = leaky_bucket::Params::new("9/s".parse().unwrap(), 0).unwrap();
-    for algorithm in [bucket("9/s", 1), bucket("10/s", 2), Algorithm::LeakyBucket(leaky)] {
-        let (mut state, mut now) = (None, Timestamp::from_micros(1_700_000_000_000_000).unwrap());
-        for call in 0..1_000 {
-            let want = Want { cost: Cost::ONE, patience: Patience::NONE };
-            let step = algorithm.decide(state, want, now);
-            assert_eq!(step.decision.outcome, Outcome::Allow, "call {call} of {algorithm}");
-            state = step.taken;
-            // 8.1 a second.
-            now = now.plus_micros(1_000_000 * 10 / 81 + 1);
-        }
-    }
 }

@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 
 use jiff::{Timestamp, ToSpan, Unit, Zoned};
 
-use crate::support::client::{Connection, Reply, get};
+use crate::support::client::{Reply, get};
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::{Tidegate, program};
-use crate::support::wait_until;
 
 /// A file with these limits, all of them on one route that answers by itself.
 fn config(limits: &str, names: &[&str]) -> String {
@@ -113,30 +112,6 @@ fn a_reload_keeps_what_was_counted() {
         proxy.reload(&file("5/3650d"));
         assert_eq!(statuses(proxy.address, &[&[], &[], &[]]), [200, 200, 429], "{algorithm}");
     }
-}
-
-#[test]
-fn nothing_is_left_in_redis_of_clients_that_are_gone() {
-    let redis = RedisServer::start();
-    let limit = |name: &str, algorithm: &str| {
-        format!(
-            "[limits.{name}]\nkey = [\"header:x-user\"]\nrate = \"10/200ms\"\n\
-             algorithm = \"{algorithm}\"\n"
-        )
-    };
-    let limits = format!(
-        "[store]\nurl = \"{}\"\n{}{}{}align = \"clock\"\n",
-        redis.url(),
-        limit("sliding", "sliding-window"),
-        limit("rolling", "fixed-window"),
-        limit("clock", "fixed-window"),
-    );
-    let proxy = Tidegate::start(&config(&limits, &["sliding", "rolling", "clock"]));
-    let mut client = Connection::open(proxy.address);
-    for user in 0..1_000 {
-        assert_eq!(client.get("/", &[("x-user", &user.to_string())]).status, 200);
-    }
-    wait_until("Redis is empty", || redis.run::<u64>(&["DBSIZE"]) == 0);
 }
 
 #[test]

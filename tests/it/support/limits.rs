@@ -1,5 +1,6 @@
 //! Limits, keys and asks in few words.
 
+use http::HeaderName;
 use tidegate::limit::algorithm::Algorithm;
 use tidegate::limit::algorithm::token_bucket::Params;
 use tidegate::limit::decide::Ask;
@@ -8,6 +9,7 @@ use tidegate::limit::name::Name;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Rate};
 use tidegate::limit::{Mode, Scope};
+use tidegate::plan::response::UsedSource;
 use tidegate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
 use tidegate::request::exempt::Exempt;
 use tidegate::request::key::{KeySource, KeySpec, Missing};
@@ -37,6 +39,13 @@ pub(crate) fn limit(name: &str) -> LimitSpec {
         reject: None,
         limiter: None,
     }
+}
+
+/// One whose requests cost what their response says.
+pub(crate) fn settled(name: &str) -> LimitSpec {
+    let source = Box::new(UsedSource::Header(HeaderName::from_static("x-used")));
+    let cost = CostSpec::Response { source, estimate: Cost::ONE, max: None };
+    LimitSpec { cost, ..limit(name) }
 }
 
 pub(crate) fn bucket(rate: &str, burst: u64) -> Algorithm {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test module needs every tool")]
 
+pub(crate) mod algorithms;
+pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod limits;
 pub(crate) mod metrics;

@@ -1,0 +1,79 @@
+//! What Redis keeps of a bucket, byte by byte.
+
+use tidegate::limit::algorithm::{Algorithm, State, fixed_window, sliding_window, token_bucket};
+use tidegate::limit::rate::{EXACT, Rate};
+use tidegate::limit::time::Timestamp;
+
+const HALF: u64 = EXACT / 2;
+
+/// A state as Redis keeps it.
+pub(crate) fn kept(state: State, algorithm: &Algorithm) -> State {
+    match (state, algorithm) {
+        (State::TokenBucket(state), Algorithm::TokenBucket(params)) => {
+            State::TokenBucket(kept_bucket(state, params.rate))
+        }
+        (State::LeakyBucket(state), Algorithm::LeakyBucket(params)) => {
+            State::LeakyBucket(kept_bucket(state, params.rate))
+        }
+        (state, _) => state,
+    }
+}
+
+/// As of the last microsecond at which it was less than a microsecond's gain above whole tokens. From
+/// then on it is the same state.
+pub(crate) fn kept_bucket(state: token_bucket::State, rate: Rate) -> token_bucket::State {
+    let (tokens, period, at) = (rate.tokens(), rate.period(), state.at.as_micros());
+    let back = (period - state.rest).div_ceil(tokens);
+    if state.rest == 0 || tokens >= period || back > at {
+        return state;
+    }
+    let rest = state.rest + back * tokens - period;
+    let at = Timestamp::from_micros(at - back).unwrap();
+    token_bucket::State { missing: state.missing + 1, rest, period, at }
+}
+
+/// The bytes of a state that is kept.
+pub(crate) fn bytes(state: State) -> Vec<u8> {
+    match state {
+        State::TokenBucket(state) | State::LeakyBucket(state) => bucket_bytes(state),
+        State::Redisson(_) => panic!("it has no twin"),
+        State::FixedWindow(state) => fixed_bytes(state),
+        State::SlidingWindow(state) => sliding_bytes(state),
+        State::SlidingLog(_) | State::Concurrency(_) => panic!("it is a list"),
+    }
+}
+
+pub(crate) fn fixed_bytes(state: fixed_window::State) -> Vec<u8> {
+    counted_bytes(state.start, &[state.used])
+}
+
+pub(crate) fn sliding_bytes(state: sliding_window::State) -> Vec<u8> {
+    counted_bytes(state.start, &[state.previous, state.current, state.next])
+}
+
+/// A format, a time, and counters in four bytes each, or in five where one needs them.
+pub(crate) fn counted_bytes(start: Timestamp, counters: &[u64]) -> Vec<u8> {
+    let (format, from) = match counters.iter().all(|counter| *counter < 1 << 32) {
+        true => (1, 4),
+        false => (2, 3),
+    };
+    let start = start.as_micros().to_be_bytes();
+    let mut bytes = [&[format], &start[1..]].concat();
+    for counter in counters {
+        bytes.extend_from_slice(&counter.to_be_bytes()[from..]);
+    }
+    bytes
+}
+
+pub(crate) fn bucket_bytes(state: token_bucket::State) -> Vec<u8> {
+    let (missing, at) = (state.missing.to_be_bytes(), state.at.as_micros());
+    let (rest, period) = (state.rest.to_be_bytes(), state.period.to_be_bytes());
+    let marked = (at + HALF).to_be_bytes();
+    if at < HALF && state.rest == 0 && state.missing < 1 << 32 {
+        return [&marked[1..], &missing[4..]].concat();
+    }
+    if at < HALF && state.rest < 1 << 8 && state.missing < 1 << 8 && state.period < 1 << 24 {
+        return [&marked[1..], &missing[7..], &rest[7..], &period[5..]].concat();
+    }
+    [&[32], &at.to_be_bytes()[1..], &missing[3..], &rest[1..], &period[1..]].concat()
+}

@@ -1,0 +1,262 @@
+//! The places in which a history is played: the pure functions, and a store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tidegate::limit::algorithm::sliding_log::Log;
+use tidegate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, concurrency};
+use tidegate::limit::decide::{Ask, decide};
+use tidegate::limit::decision::Decision;
+use tidegate::limit::key::Key;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::LimitSpec;
+use tidegate::store::{BucketAsk, SWEEP_STEPS, Slots};
+
+use super::bytes::{bytes, kept};
+use crate::support::bench::Bench;
+
+/// Something that happens at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) now: Timestamp,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// A request, known by the number of requests before it.
+    Request(Vec<Asked>),
+    /// A request ends: its slots are free.
+    End { request: usize },
+    /// What a request had asked at this place, and taken, turns out to have used more, or less.
+    Settle { request: usize, place: usize, used: Difference },
+}
+
+/// An ask about the bucket of this number. As in a store, algorithms never meet in one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) bucket: usize,
+    pub(crate) ask: Ask,
+}
+
+impl Asked {
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.bucket, self.ask.algorithm.name())
+    }
+
+    pub(crate) fn is_slot(&self) -> bool {
+        matches!(self.ask.algorithm, Algorithm::Concurrency(_))
+    }
+}
+
+/// How a state is remembered: where its figures change meanwhile, or a clock steps back, it makes a
+/// difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// In few bytes.
+    #[default]
+    AsInRedis,
+    AsItIs,
+}
+
+impl Kept {
+    fn state(self, state: State, algorithm: &Algorithm) -> State {
+        match self {
+            Self::AsInRedis => kept(state, algorithm),
+            Self::AsItIs => state,
+        }
+    }
+}
+
+/// The pure functions, and what they are to remember.
+#[derive(Default)]
+pub(crate) struct Pure {
+    kept: Kept,
+    buckets: HashMap<String, Bucket>,
+    /// Each with what was noted of its asks.
+    requests: Vec<(Vec<Asked>, Vec<Receipt>)>,
+}
+
+#[derive(Default)]
+struct Bucket {
+    state: Option<State>,
+    log: Log,
+    /// Each request that holds a slot, and the microsecond at which its lease ends.
+    slots: Vec<(usize, u64)>,
+}
+
+impl Bucket {
+    fn seen(&mut self, ask: &Ask, now: Timestamp) -> Option<State> {
+        match ask.algorithm {
+            Algorithm::SlidingLog(params) => {
+                self.log.seen(&params, ask.cost, now).map(State::SlidingLog)
+            }
+            Algorithm::Concurrency(_) => {
+                self.slots.retain(|(_, ends)| *ends > now.as_micros());
+                let held = u64::try_from(self.slots.len()).unwrap();
+                (held > 0).then_some(State::Concurrency(concurrency::State { held }))
+            }
+            _ => self.state,
+        }
+    }
+
+    fn write(&mut self, algorithm: &Algorithm, state: State, (request, now): (usize, Timestamp)) {
+        match (algorithm, state) {
+            (Algorithm::SlidingLog(params), State::SlidingLog(state)) => {
+                self.log.write(params, state);
+            }
+            (Algorithm::Concurrency(params), _) => {
+                let lease = u64::try_from(params.lease().as_micros()).unwrap();
+                self.slots.push((request, now.as_micros() + lease));
+            }
+            (_, state) => self.state = Some(state),
+        }
+    }
+}
+
+/// What is noted of an ask that takes. A slot is known by its holder.
+fn noted(ask: &Ask, known: Option<State>, now: Timestamp) -> Receipt {
+    if let Algorithm::Concurrency(_) = ask.algorithm {
+        return Receipt::NONE;
+    }
+    let step = ask.algorithm.decide(known, ask.want(), now);
+    let receipt = |taken| ask.algorithm.receipt(step.decision.outcome, taken, now);
+    step.taken.map_or(Receipt::NONE, receipt)
+}
+
+impl Pure {
+    pub(crate) fn new(kept: Kept) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
+    /// What is said to each ask; nothing to what is no request.
+    pub(crate) fn play(&mut self, event: &Event) -> Vec<Decision> {
+        let now = event.now;
+        match &event.what {
+            What::Request(asked) => {
+                let known: Vec<_> =
+                    asked.iter().map(|asked| self.bucket(asked).seen(&asked.ask, now)).collect();
+                let asks: Vec<_> = asked.iter().map(|asked| asked.ask).collect();
+                let noted =
+                    asks.iter().zip(&known).map(|(ask, known)| noted(ask, *known, now)).collect();
+                let decided = decide(&asks, &known, now.into());
+                let number = self.requests.len();
+                for (asked, write) in asked.iter().zip(decided.writes) {
+                    if let Some(state) = write {
+                        let algorithm = &asked.ask.algorithm;
+                        let state = self.kept.state(state, algorithm);
+                        self.bucket(asked).write(algorithm, state, (number, now));
+                    }
+                }
+                self.requests.push((asked.clone(), noted));
+                decided.decisions.to_vec()
+            }
+            What::End { request } => {
+                let asked = self.requests[*request].0.clone();
+                for asked in asked.iter().filter(|asked| asked.is_slot()) {
+                    self.bucket(asked).slots.retain(|(holder, _)| holder != request);
+                }
+                Vec::new()
+            }
+            What::Settle { request, place, used } => {
+                let (asked, receipt) = self.noted(*request, *place);
+                let settled = Settlement { used: *used, receipt, patience: asked.ask.patience };
+                let kept = self.kept;
+                let bucket = self.bucket(&asked);
+                match asked.ask.algorithm {
+                    Algorithm::SlidingLog(params) => {
+                        bucket.log.settle(&params, &settled, now);
+                    }
+                    algorithm => {
+                        let settled = algorithm.settle(bucket.state, &settled, now);
+                        bucket.state = settled.map(|state| kept.state(state, &algorithm));
+                    }
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// What is kept of a bucket, as the script's answer has it.
+    pub(crate) fn kept(&self, asked: &Asked) -> Vec<u8> {
+        let Some(bucket) = self.buckets.get(&asked.name()) else { return Vec::new() };
+        let listed: Vec<_> = match asked.ask.algorithm {
+            Algorithm::SlidingLog(_) => {
+                let text = |(at, by): (Timestamp, Timestamp)| {
+                    format!("{}:{}", at.as_micros(), by.as_micros())
+                };
+                bucket.log.entries().map(text).collect()
+            }
+            Algorithm::Concurrency(_) => {
+                bucket.slots.iter().map(|(request, _)| format!("{request:09}")).collect()
+            }
+            _ => return bucket.state.map_or(Vec::new(), bytes),
+        };
+        listed.join(" ").into_bytes()
+    }
+
+    /// What a request had asked at a place, and what was noted of it.
+    pub(crate) fn noted(&self, request: usize, place: usize) -> (Asked, Receipt) {
+        let (asked, noted) = &self.requests[request];
+        (asked[place], noted[place])
+    }
+
+    fn bucket(&mut self, asked: &Asked) -> &mut Bucket {
+        self.buckets.entry(asked.name()).or_default()
+    }
+}
+
+/// A store, be it of the process or in Redis.
+pub(crate) struct InStore {
+    pub(crate) bench: Bench,
+    /// The limits, by the numbers of their buckets.
+    specs: Vec<Arc<LimitSpec>>,
+    key: Key,
+    requests: Vec<Held>,
+}
+
+/// A request's asks, what it holds, and what was noted of it.
+struct Held {
+    asked: Vec<Asked>,
+    slots: Slots,
+    receipts: Box<[Receipt]>,
+}
+
+impl InStore {
+    pub(crate) fn new(bench: Bench, specs: Vec<Arc<LimitSpec>>) -> Self {
+        Self { bench, specs, key: Key::empty(), requests: Vec::new() }
+    }
+
+    /// What is said to each ask; nothing to what is no request.
+    pub(crate) async fn play(&mut self, event: &Event) -> Vec<Decision> {
+        let now = event.now;
+        match &event.what {
+            What::Request(asked) => {
+                let asks: Vec<_> = asked.iter().map(|asked| self.ask(asked)).collect();
+                let answer = self.bench.decide_at(&asks, now).await;
+                let (slots, receipts) = (answer.slots, answer.receipts);
+                self.requests.push(Held { asked: asked.clone(), slots, receipts });
+                answer.decisions.into_iter().map(|decision| decision.unwrap()).collect()
+            }
+            What::End { request } => {
+                self.requests[*request].slots = Slots::default();
+                Vec::new()
+            }
+            What::Settle { request, place, used } => {
+                let Held { asked, receipts, .. } = &self.requests[*request];
+                let shown = (*used, receipts[*place]);
+                self.bench.store.settle(&self.ask(&asked[*place]), shown, now).await.unwrap();
+                Vec::new()
+            }
+        }
+    }
+
+    /// Forgets whatever is as good as new.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        (0..SWEEP_STEPS).for_each(|_| self.bench.shared.sweep(now));
+    }
+
+    fn ask(&self, asked: &Asked) -> BucketAsk<'_> {
+        BucketAsk { spec: &self.specs[asked.bucket], key: &self.key, ask: asked.ask }
+    }
+}
