@@ -1,18 +1,15 @@
 //! Applies `limit::decide` atomically somewhere: to this process's buckets, or in Redis.
 //!
 //! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
-//! twins of the algorithms (`lists.lua` for those that are lists); `slots` are what a request holds of
-//! either until it ends, `noted` what it may give back; `health` knows whether that server can decide; `fallback` puts the two
-//! together: limits of one node, and what each limit does while Redis is away. All workers of a
-//! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the
-//! runtime that made it.
+//! twins of the algorithms (`lists.lua` for those that are lists); `fallback` puts the two together:
+//! limits of one node, and what each limit does while Redis is away. `slots` are what a request holds
+//! of either until it ends, `noted` what it may give back. All workers of a process share one
+//! [`Shared`]; each has its own [`Store`], because a connection lives in the runtime that made it.
 
 mod fallback;
-mod health;
 mod memory;
 mod noted;
 mod redis;
-mod settling;
 mod slots;
 
 use std::fmt;
@@ -24,16 +21,13 @@ use ::redis::RedisError;
 use smallvec::smallvec;
 
 pub use self::fallback::By;
-use self::health::Health;
 use self::memory::{Memory, One};
 pub use self::noted::Taken;
 use self::noted::{Noted, receipts};
 pub use self::redis::{
-    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
+    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, Settling, limiter_name,
 };
-use self::redis::{Notices, Redis};
-pub use self::settling::Settling;
-use self::settling::{UnderWay, Unsettled};
+use self::redis::{Health, Notices, Redis, UnderWay, Unsettled};
 pub use self::slots::Slots;
 use crate::clock::Wall;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};

@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::call::Call;
+use super::health::{Health, jitter};
 use super::run;
-use crate::store::health::{Health, jitter};
 use crate::store::{Shared, StoreError};
 
 /// To make a connection, and in it to log in: more than for a decision, since nobody waits for it.

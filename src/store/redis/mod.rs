@@ -1,18 +1,21 @@
 //! Asks Redis: one script call for the asks of all requests that come together.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers
-//! requests, `call` packs them and reads the answer, `connection` sends it. `redisson` asks limiters of
-//! Redisson's, by a script and calls of its own. Whatever is not the
+//! requests, `call` packs them and reads the answer, `connection` sends it; `health` knows whether the
+//! server can decide. `leases` keeps the slots that are held there, `settling` what is on its way to be
+//! settled. `redisson` asks limiters of Redisson's, by a script and calls of its own. Whatever is not the
 //! answer to what was asked is an error, and what that means is not decided here.
 
 mod asked;
 mod call;
 mod connection;
+mod health;
 mod leases;
 mod name;
 mod notices;
 mod queue;
 mod redisson;
+mod settling;
 
 use std::sync::Arc;
 
@@ -23,11 +26,8 @@ use tokio::time::Instant;
 use self::asked::Asked;
 use self::call::{Call, Request, SCRIPT};
 use self::connection::{Connection, Server};
-pub(super) use self::leases::Lease;
 use self::leases::Leases;
-pub(super) use self::notices::Notices;
-pub(super) use self::queue::Awaited;
-use self::queue::Queue;
+use self::queue::{Awaited, Queue};
 use super::noted::Noted;
 use super::{BucketAsk, Shared, StoreError};
 use crate::limit::Mode;
@@ -39,9 +39,14 @@ use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
 
 pub(super) use self::call::{Reply, Said, Verb};
+pub(super) use self::health::Health;
+pub(super) use self::leases::Lease;
 pub use self::name::BucketName;
+pub(super) use self::notices::Notices;
 pub(super) use self::redisson::{Entry, Heard, client_id};
 pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
+pub use self::settling::Settling;
+pub(super) use self::settling::{UnderWay, Unsettled};
 
 /// One worker's way to Redis.
 pub(super) struct Redis {

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::call::{Call, Reply, Request};
 use super::connection::Connection;
+use super::settling::{Counted, UnderWay};
 use crate::store::StoreError;
-use crate::store::settling::{Counted, UnderWay};
 
 /// A worker's requests that are to be sent.
 pub(super) struct Queue {

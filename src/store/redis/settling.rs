@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::redis::{Awaited, Said};
+use super::call::Said;
+use super::queue::Awaited;
 use super::{Shared, StoreError};
 use crate::observe::events;
 
@@ -23,7 +24,7 @@ pub struct Settling {
 }
 
 impl Settling {
-    pub(super) fn new(said: Awaited, shared: Arc<Shared>, under_way: &UnderWay) -> Self {
+    pub(in crate::store) fn new(said: Awaited, shared: Arc<Shared>, under_way: &UnderWay) -> Self {
         Self { said, shared, _counted: under_way.one_more() }
     }
 
@@ -50,11 +51,11 @@ impl Settling {
 
 /// How many of a worker's settlements are under way, or of what else it tells Redis.
 #[derive(Clone, Default)]
-pub(super) struct UnderWay(watch::Sender<usize>);
+pub(in crate::store) struct UnderWay(watch::Sender<usize>);
 
 impl UnderWay {
     /// Waits until there are none.
-    pub(super) async fn none(&self) {
+    pub(in crate::store) async fn none(&self) {
         // The sender is here, so it cannot be gone.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
@@ -76,7 +77,7 @@ impl Drop for Counted {
 
 /// How many of this process's settlements were lost, and what was said of it.
 #[derive(Default)]
-pub(super) struct Unsettled {
+pub(in crate::store) struct Unsettled {
     count: AtomicU64,
     told: Mutex<Option<Told>>,
 }
@@ -88,7 +89,7 @@ struct Told {
 }
 
 impl Unsettled {
-    pub(super) fn count(&self) -> u64 {
+    pub(in crate::store) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Phase {
 }
 
 /// What all workers know about the server.
-pub(super) struct Health {
+pub(in crate::store) struct Health {
     server: String,
     phase: watch::Sender<Phase>,
     failures: AtomicU32,
@@ -46,7 +46,7 @@ struct Away {
 
 impl Health {
     /// Up until something else shows.
-    pub(super) fn new(server: String) -> Self {
+    pub(in crate::store) fn new(server: String) -> Self {
         Self {
             server,
             phase: watch::Sender::new(Phase { up: true, number: 0 }),
@@ -55,7 +55,7 @@ impl Health {
         }
     }
 
-    pub(super) fn is_up(&self) -> bool {
+    pub(in crate::store) fn is_up(&self) -> bool {
         self.phase.borrow().up
     }
 
