@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::noted::{Noted, receipts};
 use super::redis::{Entry, Heard, Redis, Reply, Said, Verb, is_limiter};
 use super::slots::Leases;
-use super::{Answer, BucketAsk, Noted, Shared, Slots, StoreError, Told, Unavailable, receipts};
+use super::{Answer, BucketAsk, Shared, Slots, StoreError, Told, Unavailable};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement};
 use crate::limit::decide::{PerAsk, Refusers};
 use crate::limit::decision::{Decision, Outcome};

@@ -10,26 +10,22 @@ mod fallback;
 mod memory;
 mod noted;
 mod redis;
+mod shared;
 mod slots;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use ::redis::RedisError;
-use smallvec::smallvec;
 
 pub use self::fallback::By;
-use self::memory::{Memory, One};
 pub use self::noted::Taken;
-use self::noted::{Noted, receipts};
 pub use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, Settling, limiter_name,
 };
-use self::redis::{Health, Notices, Redis, UnderWay, Unsettled};
+use self::redis::{Redis, UnderWay};
+pub use self::shared::{Counters, Shared};
 pub use self::slots::Slots;
-use crate::clock::Wall;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Verdict};
@@ -161,116 +157,6 @@ impl std::error::Error for StoreError {
             Self::Redis(error) => Some(error),
             _ => None,
         }
-    }
-}
-
-/// What all workers of a process share: its buckets, and whether Redis answers.
-pub struct Shared {
-    memory: Memory,
-    wall: Wall,
-    health: Option<Health>,
-    timeout: AtomicU64,
-    /// By which Redisson's limiters know this process where each client counts for itself.
-    client_id: String,
-    notices: Notices,
-    unsettled: Unsettled,
-}
-
-/// Numbers for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counters {
-    /// Buckets in this process's memory.
-    pub keys: usize,
-    /// Decisions for which a limit's shared bucket stood in, because no room could be made.
-    pub shared_uses: u64,
-    /// Settlements that Redis was not told of.
-    pub unsettled: u64,
-    /// Whether Redis answers; `None` where buckets live in the process.
-    pub redis_up: Option<bool>,
-}
-
-impl Shared {
-    /// The store of a process that has no buckets yet, and whose time of day never steps.
-    pub fn new(spec: &StoreSpec) -> Arc<Self> {
-        Self::by(Wall::default(), spec)
-    }
-
-    /// The same, by this time of day.
-    pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
-        let health = match &spec.location {
-            StoreLocation::Memory => None,
-            StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
-        };
-        let shared = Self {
-            memory: Memory::new(spec.max_keys),
-            wall,
-            health,
-            timeout: AtomicU64::new(0),
-            client_id: redis::client_id(),
-            notices: Notices::default(),
-            unsettled: Unsettled::default(),
-        };
-        shared.adjust(spec);
-        Arc::new(shared)
-    }
-
-    /// Takes over what may change while the process runs: `timeout` and `max_keys`.
-    pub fn adjust(&self, spec: &StoreSpec) {
-        self.memory.set_max_keys(spec.max_keys);
-        let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
-        self.timeout.store(micros, Ordering::Relaxed);
-    }
-
-    /// Forgets buckets that are full and gives their memory back, one part of them with each call:
-    /// to be called about once a second. [`SWEEP_STEPS`] calls go around.
-    pub fn sweep(&self, now: Timestamp) {
-        self.memory.sweep(self.wall.both(now));
-    }
-
-    /// What metrics tell.
-    pub fn counters(&self) -> Counters {
-        Counters {
-            keys: self.memory.keys(),
-            shared_uses: self.memory.shared_uses(),
-            unsettled: self.unsettled.count(),
-            redis_up: self.health.as_ref().map(Health::is_up),
-        }
-    }
-
-    /// Decides in this process alone.
-    fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
-        let (noted, now) = (Noted::of(asks), self.wall.both(now));
-        // What most requests ask, without the lists that more of them need.
-        if let [ask] = asks
-            && let Some(One { decision, verdict, receipt }) =
-                self.memory.decide_one(ask, noted, now)
-        {
-            let slots = Slots::of_one(self, ask, decision.outcome);
-            let (decisions, by) = (smallvec![Some(decision)], smallvec![By::Process]);
-            let receipts: Box<[Receipt]> = match noted {
-                Noted::Told => Box::new([receipt]),
-                Noted::Untold => Box::default(),
-            };
-            return Answer { decisions, by, verdict, told: Vec::new(), slots, receipts };
-        }
-        let asks = all(asks);
-        let (decided, places) = self.memory.decide_in_place(&asks, now);
-        let slots = Slots::here(self, &asks, (&decided, &places));
-        let receipts = match noted {
-            Noted::Told => receipts(&asks, &decided, now).into_iter().collect(),
-            Noted::Untold => Box::default(),
-        };
-        let by = asks.iter().map(|_| By::Process).collect();
-        let decisions = decided.decisions.into_iter().map(Some).collect();
-        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots, receipts }
-    }
-
-    fn redis_is_up(&self) -> bool {
-        self.health.as_ref().is_some_and(Health::is_up)
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_micros(self.timeout.load(Ordering::Relaxed))
     }
 }
 
@@ -432,9 +318,4 @@ impl Store {
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
     }
-}
-
-/// The asks by reference, as the stores take them: often only some of them are meant.
-fn all<'a, 'r>(asks: &'a [BucketAsk<'r>]) -> PerAsk<&'a BucketAsk<'r>> {
-    asks.iter().collect()
 }

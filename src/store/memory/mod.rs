@@ -15,7 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use siphasher::sip128::SipHasher13;
 
 use self::shard::{Due, Identity, Shard};
-use super::{BucketAsk, Noted};
+use super::BucketAsk;
+use super::noted::Noted;
 use crate::limit::algorithm::sliding_log::{self, Log};
 use crate::limit::algorithm::{
     Algorithm, Difference, Receipt, Settlement, State, Want, concurrency,

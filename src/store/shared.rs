@@ -1,0 +1,133 @@
+//! What all workers of a process share of the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use smallvec::smallvec;
+
+use super::memory::{Memory, One};
+use super::noted::{Noted, receipts};
+use super::redis::{self, Health, Notices, Unsettled};
+use super::{Answer, BucketAsk, By, Slots};
+use crate::clock::Wall;
+use crate::limit::algorithm::Receipt;
+use crate::limit::decide::PerAsk;
+use crate::limit::time::Timestamp;
+use crate::plan::{StoreLocation, StoreSpec};
+
+/// What all workers of a process share: its buckets, and whether Redis answers.
+pub struct Shared {
+    pub(super) memory: Memory,
+    pub(super) wall: Wall,
+    pub(super) health: Option<Health>,
+    timeout: AtomicU64,
+    /// By which Redisson's limiters know this process where each client counts for itself.
+    pub(super) client_id: String,
+    pub(super) notices: Notices,
+    pub(super) unsettled: Unsettled,
+}
+
+/// Numbers for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Buckets in this process's memory.
+    pub keys: usize,
+    /// Decisions for which a limit's shared bucket stood in, because no room could be made.
+    pub shared_uses: u64,
+    /// Settlements that Redis was not told of.
+    pub unsettled: u64,
+    /// Whether Redis answers; `None` where buckets live in the process.
+    pub redis_up: Option<bool>,
+}
+
+impl Shared {
+    /// The store of a process that has no buckets yet, and whose time of day never steps.
+    pub fn new(spec: &StoreSpec) -> Arc<Self> {
+        Self::by(Wall::default(), spec)
+    }
+
+    /// The same, by this time of day.
+    pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
+        let health = match &spec.location {
+            StoreLocation::Memory => None,
+            StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
+        };
+        let shared = Self {
+            memory: Memory::new(spec.max_keys),
+            wall,
+            health,
+            timeout: AtomicU64::new(0),
+            client_id: redis::client_id(),
+            notices: Notices::default(),
+            unsettled: Unsettled::default(),
+        };
+        shared.adjust(spec);
+        Arc::new(shared)
+    }
+
+    /// Takes over what may change while the process runs: `timeout` and `max_keys`.
+    pub fn adjust(&self, spec: &StoreSpec) {
+        self.memory.set_max_keys(spec.max_keys);
+        let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
+        self.timeout.store(micros, Ordering::Relaxed);
+    }
+
+    /// Forgets buckets that are full and gives their memory back, one part of them with each call:
+    /// to be called about once a second. [`super::SWEEP_STEPS`] calls go
+    /// around.
+    pub fn sweep(&self, now: Timestamp) {
+        self.memory.sweep(self.wall.both(now));
+    }
+
+    /// What metrics tell.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            keys: self.memory.keys(),
+            shared_uses: self.memory.shared_uses(),
+            unsettled: self.unsettled.count(),
+            redis_up: self.health.as_ref().map(Health::is_up),
+        }
+    }
+
+    /// Decides in this process alone.
+    pub(super) fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
+        let (noted, now) = (Noted::of(asks), self.wall.both(now));
+        // What most requests ask, without the lists that more of them need.
+        if let [ask] = asks
+            && let Some(One { decision, verdict, receipt }) =
+                self.memory.decide_one(ask, noted, now)
+        {
+            let slots = Slots::of_one(self, ask, decision.outcome);
+            let (decisions, by) = (smallvec![Some(decision)], smallvec![By::Process]);
+            let receipts: Box<[Receipt]> = match noted {
+                Noted::Told => Box::new([receipt]),
+                Noted::Untold => Box::default(),
+            };
+            return Answer { decisions, by, verdict, told: Vec::new(), slots, receipts };
+        }
+        let asks = all(asks);
+        let (decided, places) = self.memory.decide_in_place(&asks, now);
+        let slots = Slots::here(self, &asks, (&decided, &places));
+        let receipts = match noted {
+            Noted::Told => receipts(&asks, &decided, now).into_iter().collect(),
+            Noted::Untold => Box::default(),
+        };
+        let by = asks.iter().map(|_| By::Process).collect();
+        let decisions = decided.decisions.into_iter().map(Some).collect();
+        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots, receipts }
+    }
+
+    pub(super) fn redis_is_up(&self) -> bool {
+        self.health.as_ref().is_some_and(Health::is_up)
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_micros(self.timeout.load(Ordering::Relaxed))
+    }
+}
+
+/// The asks by reference, as the stores take them: often only some of them are meant.
+fn all<'a, 'r>(asks: &'a [BucketAsk<'r>]) -> PerAsk<&'a BucketAsk<'r>> {
+    asks.iter().collect()
+}
