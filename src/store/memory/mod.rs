@@ -4,23 +4,25 @@
 //! several shards their locks are taken in ascending order, and the one of the shared buckets last.
 
 mod blocks;
+mod locked;
 mod packed;
 mod shard;
+mod slot;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use siphasher::sip128::SipHasher13;
 
+use self::locked::{shard_number, unpoisoned};
 use self::shard::{Due, Identity, Shard};
+pub(super) use self::slot::Slot;
 use super::BucketAsk;
 use super::noted::Noted;
 use crate::limit::algorithm::sliding_log::{self, Log};
-use crate::limit::algorithm::{
-    Algorithm, Difference, Receipt, Settlement, State, Want, concurrency,
-};
+use crate::limit::algorithm::{Algorithm, Receipt, Settlement, State, Want};
 use crate::limit::decide::{Ask, Decided, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::patience::Patience;
@@ -59,12 +61,6 @@ pub(super) enum Place {
     New,
     /// The limit's shared one.
     Shared,
-}
-
-/// Where a slot was taken that is held.
-pub(super) struct Slot {
-    id: Identity,
-    place: Place,
 }
 
 /// A bucket that several keys share.
@@ -184,41 +180,6 @@ impl Memory {
             }
         }
         (decided, places)
-    }
-
-    /// A slot that this ask took, in such a place.
-    pub(super) fn slot(&self, ask: &BucketAsk<'_>, place: Place) -> Slot {
-        let id = match place {
-            Place::Known | Place::New => self.identity(ask),
-            Place::Shared => self.shared_identity(ask),
-        };
-        Slot { id, place }
-    }
-
-    /// Gives a slot back where it was taken. Its bucket is still there: one with slots held never goes.
-    pub(super) fn release(&self, slot: &Slot) {
-        let Slot { id, place } = *slot;
-        let one_less = |state| match state {
-            State::Concurrency(state) => concurrency::settle(Some(state), Difference::Less(1)),
-            _ => None,
-        };
-        if place == Place::Shared {
-            let mut shared = unpoisoned(self.shared.lock());
-            let left = shared.get(&id).and_then(|bucket| one_less(bucket.state));
-            match (left, shared.get_mut(&id)) {
-                (Some(left), Some(bucket)) => bucket.state = State::Concurrency(left),
-                _ => drop(shared.remove(&id)),
-            }
-            return;
-        }
-        let mut shards = self.lock(&[id]);
-        let shard = shards.of(id);
-        match shard.state(id).and_then(one_less) {
-            Some(left) => {
-                shard.put(id, State::Concurrency(left), Due::never());
-            }
-            None => self.removed(usize::from(shard.remove(id))),
-        }
     }
 
     /// The same for what most requests are, one ask: without lists of places and locks. `None`
@@ -384,41 +345,6 @@ impl Memory {
         let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
         Identity { shard: hash.h1, place: hash.h2 }
     }
-
-    fn lock(&self, ids: &[Identity]) -> Locked<'_> {
-        let mut numbers: PerAsk<usize> =
-            ids.iter().map(|id| shard_number(*id, self.shards.len())).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let guards = numbers
-            .into_iter()
-            .filter_map(|number| Some((number, unpoisoned(self.shards.get(number)?.lock()))))
-            .collect();
-        Locked { guards, shards: self.shards.len() }
-    }
-}
-
-/// The shards of one decision, in ascending order.
-struct Locked<'m> {
-    guards: PerAsk<(usize, MutexGuard<'m, Shard>)>,
-    shards: usize,
-}
-
-impl Locked<'_> {
-    /// The shard of a bucket whose identity was given when the locks were taken.
-    fn of(&mut self, id: Identity) -> &mut Shard {
-        let number = shard_number(id, self.shards);
-        let place = self.guards.iter().position(|(n, _)| *n == number).unwrap_or_default();
-        &mut self.guards[place].1
-    }
-}
-
-fn shard_number(id: Identity, shards: usize) -> usize {
-    u64::try_from(shards)
-        .ok()
-        .and_then(|shards| id.shard.checked_rem(shards))
-        .and_then(|number| usize::try_from(number).ok())
-        .unwrap_or_default()
 }
 
 /// A bucket's state, as a request is to see it.
@@ -450,11 +376,6 @@ fn after(
         Algorithm::SlidingLog(params) => log.settle(params, settled, now).map(State::SlidingLog),
         _ => algorithm.settle(state, settled, now),
     }
-}
-
-/// A panic while a lock was held leaves a whole table behind: every change to it is one step.
-fn unpoisoned<G>(lock: Result<G, PoisonError<G>>) -> G {
-    lock.unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::limit::algorithm::concurrency;
 use crate::limit::algorithm::token_bucket::Params;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;

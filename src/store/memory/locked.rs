@@ -1,0 +1,50 @@
+//! Which shard a bucket is in, and the locks of those that one decision needs.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use super::Memory;
+use super::shard::{Identity, Shard};
+use crate::limit::decide::PerAsk;
+
+impl Memory {
+    /// Takes the locks of all these buckets' shards.
+    pub(super) fn lock(&self, ids: &[Identity]) -> Locked<'_> {
+        let mut numbers: PerAsk<usize> =
+            ids.iter().map(|id| shard_number(*id, self.shards.len())).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let guards = numbers
+            .into_iter()
+            .filter_map(|number| Some((number, unpoisoned(self.shards.get(number)?.lock()))))
+            .collect();
+        Locked { guards, shards: self.shards.len() }
+    }
+}
+
+/// The shards of one decision, in ascending order.
+pub(super) struct Locked<'m> {
+    guards: PerAsk<(usize, MutexGuard<'m, Shard>)>,
+    shards: usize,
+}
+
+impl Locked<'_> {
+    /// The shard of a bucket whose identity was given when the locks were taken.
+    pub(super) fn of(&mut self, id: Identity) -> &mut Shard {
+        let number = shard_number(id, self.shards);
+        let place = self.guards.iter().position(|(n, _)| *n == number).unwrap_or_default();
+        &mut self.guards[place].1
+    }
+}
+
+pub(super) fn shard_number(id: Identity, shards: usize) -> usize {
+    u64::try_from(shards)
+        .ok()
+        .and_then(|shards| id.shard.checked_rem(shards))
+        .and_then(|number| usize::try_from(number).ok())
+        .unwrap_or_default()
+}
+
+/// A panic while a lock was held leaves a whole table behind: every change to it is one step.
+pub(super) fn unpoisoned<G>(lock: Result<G, PoisonError<G>>) -> G {
+    lock.unwrap_or_else(PoisonError::into_inner)
+}
