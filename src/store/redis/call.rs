@@ -1,12 +1,14 @@
 //! One script call for any number of requests: how it is packed, and how its answer is read. The
 //! other side is `shell.lua`, whose head says what the bytes mean.
 
+mod pack;
+
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::{Cmd, Script, Value};
 
-use crate::limit::Mode;
+use self::pack::{pack_number, pack_place, pack_terms};
 use crate::limit::algorithm::{self, Difference, Receipt};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
@@ -234,65 +236,6 @@ impl Call {
     }
 }
 
-/// A whole number from 0 on, as MessagePack has it.
-fn pack_place(place: usize, into: &mut Vec<u8>) {
-    match u16::try_from(place) {
-        Ok(place @ ..=0x7F) => into.extend(place.to_be_bytes().last()),
-        Ok(place) => {
-            into.push(0xCD);
-            into.extend_from_slice(&place.to_be_bytes());
-        }
-        // Nothing has so many: nil, with which the script fails.
-        Err(_) => into.push(0xC0),
-    }
-}
-
-/// A text of up to 255 bytes.
-fn pack_text(text: &str, into: &mut Vec<u8>) {
-    into.extend([0xD9, u8::try_from(text.len()).unwrap_or(u8::MAX)]);
-    into.extend_from_slice(text.as_bytes());
-}
-
-/// A whole number of 64 bits.
-fn pack_number(number: i64, into: &mut Vec<u8>) {
-    into.push(0xD3);
-    into.extend_from_slice(&number.to_be_bytes());
-}
-
-fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &mut Vec<u8>) {
-    pack_text(ask.algorithm.name(), into);
-    // Costs, differences and figures are below 2^53.
-    let cost = match verb {
-        Verb::Take | Verb::Look => ask.cost.get().cast_signed(),
-        Verb::Settle(Difference::More(tokens), _) => tokens.cast_signed(),
-        Verb::Settle(Difference::Less(tokens), _) => -tokens.cast_signed(),
-        Verb::Hold => 1,
-        Verb::Release => -1,
-    };
-    pack_number(cost, into);
-    pack_text(
-        match (verb, ask.mode) {
-            (Verb::Look, _) => "look",
-            (Verb::Settle(..) | Verb::Hold | Verb::Release, _) => "settle",
-            (_, Mode::Enforce) => "enforce",
-            (_, Mode::Shadow) => "shadow",
-            (_, Mode::Candidate) => "candidate",
-        },
-        into,
-    );
-    let mut figures = ask.algorithm.figures();
-    figures.extend(holder.into_iter().flat_map(|holder| [holder.worker, holder.request]));
-    // A list of up to 15.
-    into.push(0x90 | u8::try_from(figures.len()).unwrap_or(0));
-    for figure in figures {
-        pack_number(figure.cast_signed(), into);
-    }
-    pack_number(ask.patience.as_micros().cast_signed(), into);
-    if let Verb::Settle(_, receipt) = verb {
-        pack_number(receipt.time().as_micros().cast_signed(), into);
-    }
-}
-
 fn receipt(number: &[u8; NUMBER]) -> Receipt {
     Receipt::new(Timestamp::from_micros(u64::from_be_bytes(*number)).unwrap_or(Timestamp::MIN))
 }
@@ -323,6 +266,7 @@ fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Said
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::Mode;
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::Params;
     use crate::limit::patience::Patience;

@@ -1,0 +1,65 @@
+//! What a call says, in bytes: MessagePack, which Redis unpacks for the script.
+
+use super::{Holder, Verb};
+use crate::limit::Mode;
+use crate::limit::algorithm::Difference;
+use crate::limit::decide::Ask;
+
+/// A whole number from 0 on, as MessagePack has it.
+pub(super) fn pack_place(place: usize, into: &mut Vec<u8>) {
+    match u16::try_from(place) {
+        Ok(place @ ..=0x7F) => into.extend(place.to_be_bytes().last()),
+        Ok(place) => {
+            into.push(0xCD);
+            into.extend_from_slice(&place.to_be_bytes());
+        }
+        // Nothing has so many: nil, with which the script fails.
+        Err(_) => into.push(0xC0),
+    }
+}
+
+/// A text of up to 255 bytes.
+fn pack_text(text: &str, into: &mut Vec<u8>) {
+    into.extend([0xD9, u8::try_from(text.len()).unwrap_or(u8::MAX)]);
+    into.extend_from_slice(text.as_bytes());
+}
+
+/// A whole number of 64 bits.
+pub(super) fn pack_number(number: i64, into: &mut Vec<u8>) {
+    into.push(0xD3);
+    into.extend_from_slice(&number.to_be_bytes());
+}
+
+pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &mut Vec<u8>) {
+    pack_text(ask.algorithm.name(), into);
+    // Costs, differences and figures are below 2^53.
+    let cost = match verb {
+        Verb::Take | Verb::Look => ask.cost.get().cast_signed(),
+        Verb::Settle(Difference::More(tokens), _) => tokens.cast_signed(),
+        Verb::Settle(Difference::Less(tokens), _) => -tokens.cast_signed(),
+        Verb::Hold => 1,
+        Verb::Release => -1,
+    };
+    pack_number(cost, into);
+    pack_text(
+        match (verb, ask.mode) {
+            (Verb::Look, _) => "look",
+            (Verb::Settle(..) | Verb::Hold | Verb::Release, _) => "settle",
+            (_, Mode::Enforce) => "enforce",
+            (_, Mode::Shadow) => "shadow",
+            (_, Mode::Candidate) => "candidate",
+        },
+        into,
+    );
+    let mut figures = ask.algorithm.figures();
+    figures.extend(holder.into_iter().flat_map(|holder| [holder.worker, holder.request]));
+    // A list of up to 15.
+    into.push(0x90 | u8::try_from(figures.len()).unwrap_or(0));
+    for figure in figures {
+        pack_number(figure.cast_signed(), into);
+    }
+    pack_number(ask.patience.as_micros().cast_signed(), into);
+    if let Verb::Settle(_, receipt) = verb {
+        pack_number(receipt.time().as_micros().cast_signed(), into);
+    }
+}
