@@ -5,6 +5,7 @@
 pub mod events;
 pub mod failed;
 mod format;
+mod hashed;
 pub mod log;
 pub mod metrics;
 mod sink;

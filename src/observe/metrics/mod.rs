@@ -8,7 +8,6 @@ mod routes;
 mod text;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
 pub use self::routes::{RouteCounter, RouteCounters};
 use self::routes::{Statuses, increment};
 use self::text::{Kind, Page};
+use super::hashed::AsItIs;
 use crate::limit::name::Name;
 
 /// The media type of what [`Metrics::render`] writes.
@@ -179,29 +179,9 @@ struct Counts {
     requests: Vec<Statuses>,
     routes: HashMap<Arc<str>, RouteCounter>,
     /// By the fingerprint of the limit's name.
-    decisions: HashMap<u64, (Name, Decisions), BuildHasherDefault<Fingerprint>>,
+    decisions: HashMap<u64, (Name, Decisions), AsItIs>,
     store_seconds: Histogram,
     request_seconds: Histogram,
-}
-
-/// Hashes what is a hash already.
-#[derive(Debug, Default)]
-struct Fingerprint(u64);
-
-impl Hasher for Fingerprint {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, fingerprint: u64) {
-        self.0 = fingerprint;
-    }
 }
 
 impl Default for Counts {

@@ -1,13 +1,13 @@
 //! What is remembered between two summaries.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{LINES, Shown, ThrottleEvent};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
+use crate::observe::hashed::AsItIs;
 use crate::plan::ThrottleLog;
 
 /// Bytes of a path, key or method that are kept. Clients choose them, and an entry stays small.
@@ -17,34 +17,12 @@ const TEXT: usize = 512;
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) mode: ThrottleLog,
-    pub(super) entries: HashMap<u128, Entry, BuildHasherDefault<Identity>>,
+    pub(super) entries: HashMap<u128, Entry, AsItIs>,
 }
 
 impl Shard {
     pub(super) fn new(mode: ThrottleLog) -> Self {
         Self { mode, entries: HashMap::default() }
-    }
-}
-
-/// Hashes what is a hash already.
-#[derive(Debug, Default)]
-pub(super) struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u128(&mut self, id: u128) {
-        #[allow(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
-        let low = id as u64;
-        self.0 = low;
     }
 }
 
