@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// A clock that is behind a bucket's state by up to this many microseconds is taken as equal to it: workers
+/// and pipelines are a little stale. One that is further behind has stepped back.
+pub const STALE: u64 = 1_000_000;
+
 /// Whole microseconds since 1970-01-01 UTC, below 2^53 (good until the year 2255).
 ///
 /// Microseconds, because Redis's `TIME` has no finer unit, and below 2^53, because Lua's numbers

@@ -17,12 +17,11 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use self::windows::Windows;
-use super::token_bucket::STALE;
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use crate::limit::rate::Burst;
-use crate::limit::time::Timestamp;
+use crate::limit::time::{STALE, Timestamp};
 
 /// No more tokens than this can be used.
 const MOST_USED: u64 = (1 << 40) - 1;

@@ -13,11 +13,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::token_bucket::STALE;
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Cost, Rate};
-use crate::limit::time::Timestamp;
+use crate::limit::time::{STALE, Timestamp};
 
 /// The largest count of a rate: there is one entry for each permit.
 pub const MOST: u64 = 100_000;

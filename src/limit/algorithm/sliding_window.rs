@@ -14,11 +14,10 @@
 
 use std::time::Duration;
 
-use super::token_bucket::STALE;
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Interval};
-use crate::limit::time::Timestamp;
+use crate::limit::time::{STALE, Timestamp};
 
 /// No more tokens than this are counted in a window.
 const MOST_COUNTED: u64 = (1 << 40) - 1;

@@ -15,11 +15,7 @@ use std::time::Duration;
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Rate};
-use crate::limit::time::Timestamp;
-
-/// A clock that is behind a state by up to this many microseconds is taken as equal to it: workers
-/// and pipelines are a little stale. One that is further behind has stepped back.
-pub const STALE: u64 = 1_000_000;
+use crate::limit::time::{STALE, Timestamp};
 
 /// No more tokens than this can be missing from a bucket.
 const MOST_MISSING: u64 = (1 << 40) - 1;

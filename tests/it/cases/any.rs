@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
-use tidegate::limit::algorithm::token_bucket::{Params, STALE};
+use tidegate::limit::algorithm::token_bucket::Params;
 use tidegate::limit::algorithm::{
     Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window,
 };
 use tidegate::limit::rate::{Burst, EXACT, Interval, MAX_INTERVAL, Rate};
-use tidegate::limit::time::Timestamp;
+use tidegate::limit::time::{STALE, Timestamp};
 
 pub(crate) const SECOND: u64 = 1_000_000;
 pub(crate) const HOUR: u64 = 3_600 * SECOND;
