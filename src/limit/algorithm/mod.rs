@@ -28,14 +28,14 @@ use super::time::{Now, Timestamp};
 /// It takes the algorithm's [name](Algorithm::name), its [figures](Algorithm::figures) as the first
 /// of a list, the cost (below zero what is given back, at zero the state is only brought up to
 /// now), how many microseconds the request may be held (below zero the cost is taken in any case: -1
-/// where nobody is ever held, less where somebody may be), the state's bytes (nothing for a new bucket),
-/// the time, and, where something is given back, the [`Receipt`]. It returns the microseconds until the
-/// cost would be allowed (0 where it is, -1 where
-/// it never will be); the tokens that remain, once the cost is taken where it is; whether the state
-/// had to follow a clock that stepped back; and, where the request passes now or after those
-/// microseconds, the bytes after its cost was taken (nothing for a new bucket), the time at which
-/// those are indistinguishable from a new bucket, and the receipt. Of an algorithm that keeps a list, `store/lists.lua`
-/// stands between: see there, and the algorithm's own file.
+/// where nobody is ever held, less where somebody may be), the state's bytes (nothing for a new
+/// bucket), the time, and, where something is given back, the [`Receipt`]. It returns the microseconds
+/// until the cost would be allowed (0 where it is, -1 where it never will be); the tokens that remain,
+/// once the cost is taken where it is; whether the state had to follow a clock that stepped back; and,
+/// where the request passes now or after those microseconds, the bytes after its cost was taken
+/// (nothing for a new bucket), the time at which those are indistinguishable from a new bucket, and the
+/// receipt. Between it and an algorithm that keeps a list stands `store/lists.lua`: see there, and the
+/// algorithm's own file.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
     "local function decide(algorithm, figures, cost, patience, bytes, now, receipt)\n",
@@ -346,27 +346,23 @@ impl Algorithm {
 
     /// The word for this algorithm in `proxy.toml`.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::TokenBucket(_) => "token-bucket",
-            Self::LeakyBucket(_) => "leaky-bucket",
-            Self::FixedWindow(_) => "fixed-window",
-            Self::SlidingWindow(_) => "sliding-window",
-            Self::Redisson(_) => "redisson",
-            Self::SlidingLog(_) => "sliding-log",
-            Self::Concurrency(_) => "concurrency",
-        }
+        self.known_by().0
     }
 
     /// A number for this algorithm, which no other has.
     pub fn number(&self) -> u64 {
+        self.known_by().1
+    }
+
+    fn known_by(&self) -> (&'static str, u64) {
         match self {
-            Self::TokenBucket(_) => 0,
-            Self::LeakyBucket(_) => 1,
-            Self::FixedWindow(_) => 2,
-            Self::SlidingWindow(_) => 3,
-            Self::Redisson(_) => 4,
-            Self::SlidingLog(_) => 5,
-            Self::Concurrency(_) => 6,
+            Self::TokenBucket(_) => ("token-bucket", 0),
+            Self::LeakyBucket(_) => ("leaky-bucket", 1),
+            Self::FixedWindow(_) => ("fixed-window", 2),
+            Self::SlidingWindow(_) => ("sliding-window", 3),
+            Self::Redisson(_) => ("redisson", 4),
+            Self::SlidingLog(_) => ("sliding-log", 5),
+            Self::Concurrency(_) => ("concurrency", 6),
         }
     }
 }
