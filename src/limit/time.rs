@@ -1,4 +1,4 @@
-//! The one unit of time in the core.
+//! Time in the core: its one unit, the two clocks, and when one has stepped back.
 
 use std::time::Duration;
 

@@ -4,8 +4,8 @@
 //!
 //! A request goes when nothing is left of those before it, and then stands for the time that its cost
 //! takes at the rate. So this is a token bucket of `queue + 1` tokens, in which a request that is let
-//! in waits until the bucket was full without it: the states are the same, and so is the Lua twin, to
-//! which a leaky bucket differs in what it says of a request that is let in.
+//! in waits until the bucket was full without it: the states are the same, and so is the Lua twin. Only
+//! what is said of a request that is let in differs.
 
 use std::time::Duration;
 

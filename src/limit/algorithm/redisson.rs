@@ -1,8 +1,8 @@
 //! A limiter of Redisson's (`RRateLimiter`), which stands in Redis and belongs to Java services as well.
 //!
-//! There it is counted by its own figures, in `store/redis/redisson.lua`. Here is what is known of it
-//! without Redis: the rate that the file gives it, if it does, and by that a token bucket with which a
-//! process decides alone while Redis is away.
+//! There it is counted by its own figures, by `store/redis/redisson/redisson.lua`. Here is what is known
+//! of it without Redis: the rate that the file gives it, if it does, and by that a token bucket with
+//! which a process decides alone while Redis is away.
 
 use std::fmt;
 

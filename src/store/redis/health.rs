@@ -1,8 +1,8 @@
 //! Whether Redis can decide, as one state for all workers of a process.
 //!
-//! A few failures in a row and nobody waits for it any more. From then on one worker at a time
-//! tries again, until a probe is decided: that too without any traffic. Each change is logged once, and so is each
-//! further reason for which it stays away.
+//! A few failures in a row and nobody waits for it any more. From then on one worker at a time tries
+//! again, until a probe is decided: that too without any traffic. Each change is logged once, and so is
+//! each further reason for which it stays away.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
