@@ -20,6 +20,8 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
+use crate::support::limits::names;
+
 const REQUEST: &[u8] = b"GET /hello HTTP/1.1\r\nhost: api.example\r\nx-api-key: k-1\r\n\r\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nserver: api\r\ncontent-type: text/plain\r\n\
     content-length: 5\r\n\r\nhello";
@@ -81,10 +83,7 @@ impl Scene {
 
 /// A plan with one route, which has these limits.
 fn plan(api: SocketAddr, limits: &str) -> Plan {
-    let names: Vec<_> = limits
-        .lines()
-        .filter_map(|line| line.strip_prefix("[limits.")?.strip_suffix(']'))
-        .collect();
+    let names = names(limits);
     let text = format!(
         "[upstreams.api]\nservers = [\"http://{api}\"]\n{limits}\n\
          [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = {names:?}\n"

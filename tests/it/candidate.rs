@@ -1,15 +1,13 @@
 //! Other figures on the same traffic: told, and without effect.
 
 use crate::support::client::{Connection, Reply, get};
+use crate::support::limits::names;
 use crate::support::metrics::Metrics;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 
 fn config(store: &str, limits: &str) -> String {
-    let names: Vec<_> = limits
-        .lines()
-        .filter_map(|line| line.strip_prefix("[limits.")?.strip_suffix(']'))
-        .collect();
+    let names = names(limits);
     format!(
         "[server]\nlisten = \"LISTEN\"\n[admin]\nlisten = \"LISTEN\"\n[store]\n{store}\n{limits}\n\
          [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = {names:?}\n"
@@ -20,7 +18,7 @@ fn config(store: &str, limits: &str) -> String {
 fn in_both_stores(test: impl Fn(&str, Option<&RedisServer>)) {
     test("", None);
     let redis = RedisServer::start();
-    test(&format!("url = \"{}\"\ntimeout = \"10s\"\n", redis.url()), Some(&redis));
+    test(&redis.fields(), Some(&redis));
 }
 
 /// How often a limit allowed, rejected, and would have rejected.

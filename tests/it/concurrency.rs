@@ -60,7 +60,7 @@ fn config(api: &Upstream, store: &str, limit: u64) -> String {
 }
 
 fn redis(server: &RedisServer) -> String {
-    format!("[store]\nurl = \"{}\"\ntimeout = \"20s\"\n", server.url())
+    format!("[store]\n{}", server.fields())
 }
 
 const HALF: &str = "GET /half HTTP/1.1\r\nhost: a\r\n\r\n";

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::support::client::{Connection, Reply, get};
+use crate::support::client::{Connection, Reply, get, statuses};
 use crate::support::metrics::Metrics;
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
@@ -16,17 +16,8 @@ fn config(limits: &str, names: &[&str]) -> String {
     )
 }
 
-fn statuses(address: SocketAddr, requests: &[&[(&str, &str)]]) -> Vec<u16> {
-    requests.iter().map(|headers| get(address, "/", headers).status).collect()
-}
-
 fn retry_after(reply: &Reply) -> Option<u64> {
     reply.header("retry-after").map(|value| value.parse().unwrap())
-}
-
-fn violated(reply: &Reply) -> Vec<String> {
-    let list = reply.json()["violated-policies"].clone();
-    list.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
 const BOTH: &str = "[limits.client]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
@@ -58,7 +49,7 @@ fn the_rejection_names_the_limit_that_takes_longest() {
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
     let reply = get(proxy.address, "/", &[]);
     assert_eq!(reply.status, 429);
-    assert_eq!(violated(&reply), ["quick", "slow"], "all that refuse, in the route's order");
+    assert_eq!(reply.violated(), ["quick", "slow"], "all that refuse, in the route's order");
     let wait = retry_after(&reply).unwrap();
     assert!((3_500..=3_600).contains(&wait), "true for all of them together: {wait}");
     assert!(proxy.stop().success());
@@ -81,7 +72,7 @@ fn a_shadow_limit_only_tells() {
         let policy = reply.header("ratelimit-policy").unwrap();
         assert_eq!(policy, "\"client\";q=5;w=3600", "a limit in shadow is not shown");
     }
-    assert_eq!(violated(&replies[6]), ["client"]);
+    assert_eq!(replies[6].violated(), ["client"]);
     let metrics = Metrics::of(proxy.admin());
     let said = |limit, decision| {
         metrics.value(&format!(
@@ -140,7 +131,7 @@ fn overrides_by_exact_value_then_by_star() {
     let never = get(proxy.address, "/", &[("x-user", "eve"), ("x-plan", "x")]);
     assert_eq!((never.status, retry_after(&never)), (429, None));
     assert_eq!(never.header("ratelimit-policy").unwrap(), "\"user\";q=0");
-    assert_eq!(violated(&never), ["user"]);
+    assert_eq!(never.violated(), ["user"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::Command;
 use tidegate::config::{self, Colour, Overrides, schema};
 use tidegate::plan::Plan;
 
+use crate::support::limits::names;
 use crate::support::tidegate::program;
 
 const BEGIN: &str = "<!-- reference: begin -->\n";
@@ -53,14 +54,9 @@ fn completed(example: &str) -> String {
         text.push_str("\n[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n");
     }
     if !text.contains("[[routes]]") {
-        let names: Vec<_> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("[limits.")?.split_once(']'))
-            .map(|(name, _)| format!("\"{name}\""))
-            .collect();
+        let names = names(example);
         text.push_str(&format!(
-            "\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [{}]\n",
-            names.join(", ")
+            "\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = {names:?}\n"
         ));
     }
     text

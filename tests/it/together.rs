@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::client::{Connection, Reply, get};
 use crate::support::metrics::Metrics;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 use crate::support::wait_until;
@@ -49,16 +49,6 @@ fn config(store: &str, api: &Upstream, limits: &str, routes: &[(&str, &[&str])])
     )
 }
 
-fn in_redis(server: &RedisServer) -> String {
-    format!("url = \"{}\"\ntimeout = \"20s\"", server.url())
-}
-
-/// Runs a test with buckets in the process, and in Redis.
-fn in_both_stores(test: impl Fn(&str)) {
-    test("");
-    test(&in_redis(&RedisServer::start()));
-}
-
 /// A request that is sent, and perhaps never answered.
 fn send(proxy: &Tidegate, path: &str, headers: &[(&str, &str)]) -> Connection {
     let mut client = Connection::open(proxy.address);
@@ -91,7 +81,7 @@ fn several_proxies_never_let_more_through_than_one_would() {
         ("leaky", &["leaky"]),
         ("slots", &["slots"]),
     ];
-    let file = config(&in_redis(&server), &api, limits, &routes);
+    let file = config(&server.fields(), &api, limits, &routes);
     let proxies = [(); 3].map(|()| Tidegate::start(&file));
 
     for path in ["/log/at-once", "/window/at-once"] {
@@ -226,7 +216,7 @@ fn a_request_takes_from_all_three_limits_or_from_none() {
             let reply = get(proxy.address, "/all/at-once", &headers(ip, key));
             let violated = match reply.status {
                 200 => Vec::new(),
-                _ => violated(&reply),
+                _ => reply.violated(),
             };
             (left(&reply), violated)
         };
@@ -266,7 +256,3 @@ fn headers<'h>(ip: &'h str, key: &'h str) -> [(&'static str, &'h str); 2] {
     [("x-forwarded-for", ip), ("x-api-key", key)]
 }
 
-fn violated(reply: &Reply) -> Vec<String> {
-    let list = reply.json()["violated-policies"].clone();
-    list.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
-}

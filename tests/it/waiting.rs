@@ -5,8 +5,9 @@
 use std::net::SocketAddr;
 
 use crate::support::client::{Connection, Reply, get};
+use crate::support::limits::names;
 use crate::support::metrics::Metrics;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
 use serde_json::Value;
@@ -17,22 +18,12 @@ const WHILE: u64 = 600_000;
 
 /// A file with these limits on one route, which answers by itself.
 fn config(server: &str, store: &str, limits: &str) -> String {
-    let names: Vec<_> = limits
-        .lines()
-        .filter_map(|line| line.strip_prefix("[limits.")?.strip_suffix(']'))
-        .collect();
+    let names = names(limits);
     format!(
         "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{server}\n[admin]\nlisten = \"LISTEN\"\n\
          [log]\nthrottle = \"each\"\naccess = true\n[store]\n{store}\n{limits}\n\
          [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = {names:?}\n"
     )
-}
-
-/// Runs a test with buckets in the process, and in Redis.
-fn in_both_stores(test: impl Fn(&str)) {
-    test("");
-    let redis = RedisServer::start();
-    test(&format!("url = \"{}\"\ntimeout = \"10s\"\n", redis.url()));
 }
 
 /// One an hour for each user, and others behind it.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use jiff::{Timestamp, ToSpan, Unit, Zoned};
 
-use crate::support::client::{Reply, get};
+use crate::support::client::{Reply, get, statuses};
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::{Tidegate, program};
 
@@ -14,10 +14,6 @@ fn config(limits: &str, names: &[&str]) -> String {
         "[server]\nlisten = \"LISTEN\"\n{limits}\n\
          [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = {names:?}\n"
     )
-}
-
-fn statuses(address: SocketAddr, requests: &[&[(&str, &str)]]) -> Vec<u16> {
-    requests.iter().map(|headers| get(address, "/", headers).status).collect()
 }
 
 fn retry_after(reply: &Reply) -> i64 {

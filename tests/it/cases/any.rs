@@ -6,11 +6,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
 use tidegate::limit::algorithm::token_bucket::Params;
-use tidegate::limit::algorithm::{
-    Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window,
-};
+use tidegate::limit::algorithm::{Algorithm, leaky_bucket, sliding_log, sliding_window};
 use tidegate::limit::rate::{Burst, EXACT, Interval, MAX_INTERVAL, Rate};
 use tidegate::limit::time::{STALE, Timestamp};
+
+use crate::support::algorithms::{slots, window};
 
 pub(crate) const SECOND: u64 = 1_000_000;
 pub(crate) const HOUR: u64 = 3_600 * SECOND;
@@ -42,15 +42,14 @@ pub(crate) fn any_still_algorithm() -> impl Strategy<Value = Algorithm> {
             let rate = Rate::new(1, hours).unwrap();
             Algorithm::LeakyBucket(leaky_bucket::Params::new(rate, queue).unwrap())
         }),
-        (hours(), burst()).prop_map(|(hours, count)| {
-            let windows = Windows::Rolling(Interval::from_micros(hours).unwrap());
-            Algorithm::FixedWindow(fixed_window::Params { count, windows })
+        (hours(), 1_u64..20).prop_map(|(hours, count)| {
+            window(count, Windows::Rolling(Interval::from_micros(hours).unwrap()))
         }),
         (hours(), 1_u64..20).prop_map(|(hours, count)| {
             let rate = Rate::new(count, hours).unwrap();
             Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap())
         }),
-        burst().prop_map(|limit| slots(limit, HOUR)),
+        (1_u64..20).prop_map(|limit| slots(limit, Duration::from_micros(HOUR))),
     ]
 }
 
@@ -105,9 +104,7 @@ fn any_fixed_window(wild: bool) -> impl Strategy<Value = Algorithm> {
         any_interval(wild).prop_map(Windows::Clock),
         calendar,
     ];
-    (any_count(), windows).prop_map(|(count, windows)| {
-        Algorithm::FixedWindow(fixed_window::Params { count, windows })
-    })
+    (any_count(), windows).prop_map(|(count, windows)| window(count.get(), windows))
 }
 
 fn any_sliding_window(wild: bool) -> impl Strategy<Value = Algorithm> {
@@ -127,11 +124,7 @@ fn any_log(wild: bool) -> impl Strategy<Value = Algorithm> {
 fn any_slots(wild: bool) -> impl Strategy<Value = Algorithm> {
     // In the process a slot has no lease.
     let lease = if wild { (SECOND..DAY).boxed() } else { Just(MAX_INTERVAL).boxed() };
-    (1_u64..6, lease).prop_map(|(limit, lease)| slots(burst(limit), lease))
-}
-
-fn slots(limit: Burst, lease: u64) -> Algorithm {
-    Algorithm::Concurrency(concurrency::Params::new(limit, Duration::from_micros(lease)))
+    (1_u64..6, lease).prop_map(|(limit, lease)| slots(limit, Duration::from_micros(lease)))
 }
 
 fn any_count() -> impl Strategy<Value = Burst> {

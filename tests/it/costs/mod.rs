@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::support::client::{Connection, Reply, get};
+use crate::support::limits::names;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Got, Upstream, read_request, section};
@@ -55,10 +56,7 @@ impl Place {
     /// one connection comes one after the other, settled in between.
     fn config(&self, api: &str, limits: &str) -> String {
         let store = self.server.as_ref().map_or("memory:".to_owned(), RedisServer::url);
-        let names: Vec<_> = limits
-            .lines()
-            .filter_map(|line| line.strip_prefix("[limits.")?.strip_suffix(']'))
-            .collect();
+        let names = names(limits);
         format!(
             "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[admin]\nlisten = \"LISTEN\"\n\
              [log]\naccess = true\n[store]\nurl = \"{store}\"\ntimeout = \"20s\"\n{api}{limits}\n\

@@ -36,6 +36,12 @@ impl Reply {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
     }
+
+    /// The limits that a problem's JSON says refused.
+    pub(crate) fn violated(&self) -> Vec<String> {
+        let list = self.json()["violated-policies"].clone();
+        list.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    }
 }
 
 /// One connection to a server.
@@ -208,6 +214,11 @@ impl Connection {
 /// One request on a connection of its own.
 pub(crate) fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Reply {
     Connection::open(address).get(path, headers)
+}
+
+/// What requests with these headers are answered, each on a connection of its own.
+pub(crate) fn statuses(address: SocketAddr, requests: &[&[(&str, &str)]]) -> Vec<u16> {
+    requests.iter().map(|headers| get(address, "/", headers).status).collect()
 }
 
 /// Sends bytes on a connection of its own and reads until the server closes.

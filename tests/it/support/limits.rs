@@ -57,6 +57,12 @@ pub(crate) fn key(value: &str) -> Key {
     Key::of([Some(value.as_bytes())])
 }
 
+/// The names of the limits in a file's text.
+pub(crate) fn names(text: &str) -> Vec<&str> {
+    let headings = text.lines().filter_map(|line| line.strip_prefix("[limits.")?.split_once(']'));
+    headings.map(|(name, _)| name).collect()
+}
+
 /// The ask of a limit whose bucket holds so many tokens and gains one an hour.
 pub(crate) fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, burst: u64) -> BucketAsk<'r> {
     let algorithm = bucket("1/h", burst);

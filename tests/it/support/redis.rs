@@ -43,6 +43,11 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// What stands in `[store]` of proxies that use it, with time for any machine.
+    pub(crate) fn fields(&self) -> String {
+        format!("url = \"{}\"\ntimeout = \"20s\"\n", self.url())
+    }
+
     /// Starts it, empty, in place of the one that may be there, and waits until it answers.
     pub(crate) fn restart(&mut self) {
         self.kill();
@@ -118,4 +123,10 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Runs a test with buckets in the process, and in Redis: with what stands in `[store]`.
+pub(crate) fn in_both_stores(test: impl Fn(&str)) {
+    test("");
+    test(&RedisServer::start().fields());
 }
