@@ -66,8 +66,7 @@ fn limits(row: &Row) -> Vec<Arc<LimitSpec>> {
 fn asks(specs: &[Arc<LimitSpec>], cost: Cost, may_wait: bool, now: Timestamp) -> Vec<Asked> {
     let ask = |(bucket, spec): (usize, &Arc<LimitSpec>)| {
         let Terms::Limited(algorithm) = spec.figures.at(now) else { panic!("nothing is asked") };
-        let stands_in = spec.name.to_string().ends_with(":candidate");
-        let mode = if stands_in { Mode::Candidate } else { spec.mode };
+        let mode = if spec.name.is_of_candidate() { Mode::Candidate } else { spec.mode };
         let patience = match (may_wait, mode) {
             (true, Mode::Enforce) => spec.wait,
             _ => Patience::NONE,

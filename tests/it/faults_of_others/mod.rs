@@ -8,13 +8,12 @@ use tidegate::limit::algorithm::redisson::Sharing;
 use tidegate::limit::algorithm::{Algorithm, redisson};
 use tidegate::limit::decision::{Decision, Outcome};
 
+use crate::cases::any::SECOND;
 use crate::cases::everywhere::{Everywhere, request};
 use crate::cases::script;
 use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding};
 use crate::support::limits::bucket;
 use crate::support::redis::RedisServer;
-
-const SECOND: u64 = 1_000_000;
 
 /// Calls at a little less than nine in ten of a rate of so many a second.
 fn steady(per_second: u64) -> impl Iterator<Item = u64> + Clone {
