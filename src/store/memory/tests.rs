@@ -1,3 +1,5 @@
+mod size;
+
 use super::*;
 use crate::limit::algorithm::concurrency;
 use crate::limit::algorithm::token_bucket::Params;
@@ -291,11 +293,6 @@ fn log(cost: u64) -> Ask {
 }
 
 #[test]
-fn a_bucket_is_no_larger_for_those_that_are_lists() {
-    assert_eq!(size_of::<super::packed::Packed>(), 32);
-}
-
-#[test]
 fn lists_count_as_keys_and_give_memory_back() {
     let table = Table::of(100);
     let lists = |table: &Table| -> usize {
@@ -362,41 +359,4 @@ fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
     assert_eq!(table.memory.keys(), 1);
     table.memory.release(&own);
     assert_eq!(table.memory.keys(), 0);
-}
-
-/// How much a bucket costs. Not a matter of right or wrong, so it does not run by itself.
-#[test]
-#[ignore = "a measurement: run it alone, in release"]
-fn a_million_keys() {
-    let resident = || -> usize {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
-    };
-    let before = resident();
-    let table = Table::of(1_000_000);
-    for n in 0..1_000_000 {
-        table.take(&n.to_string(), ask(1), 0);
-    }
-    println!(
-        "{} bytes for each of {} keys",
-        (resident() - before) / 1_000_000,
-        table.memory.keys()
-    );
-}
-
-/// The same for a permit of a sliding log, in logs that are short and long.
-#[test]
-#[ignore = "a measurement: run it alone, in release"]
-fn a_million_permits() {
-    let params = sliding_log::Params::new(Rate::new(10_000, HOUR).unwrap()).unwrap();
-    let ask = Ask { algorithm: Algorithm::SlidingLog(params), ..ask(1) };
-    for (keys, permits) in [(1_000_000, 1), (100_000, 10), (10_000, 100), (100, 10_000)] {
-        let table = Table::of(1_000_000);
-        for n in 0..permits {
-            (0..keys).for_each(|key| assert!(table.take(&key.to_string(), ask, HOUR + n)));
-        }
-        let bytes: usize =
-            table.memory.shards.iter().map(|shard| unpoisoned(shard.lock()).bytes()).sum();
-        println!("{} bytes for each permit of {keys} logs of {permits}", bytes / 1_000_000);
-    }
 }
