@@ -1,7 +1,5 @@
 //! What limits say together, and to whom.
 
-use std::net::SocketAddr;
-
 use crate::support::client::{Connection, Reply, get, statuses};
 use crate::support::metrics::Metrics;
 use crate::support::tidegate::Tidegate;

@@ -255,4 +255,3 @@ fn a_request_takes_from_all_three_limits_or_from_none() {
 fn headers<'h>(ip: &'h str, key: &'h str) -> [(&'static str, &'h str); 2] {
     [("x-forwarded-for", ip), ("x-api-key", key)]
 }
-

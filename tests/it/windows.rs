@@ -1,7 +1,5 @@
 //! Limits that count in windows: from a key's first request, on the clock, by the calendar.
 
-use std::net::SocketAddr;
-
 use jiff::{Timestamp, ToSpan, Unit, Zoned};
 
 use crate::support::client::{Reply, get, statuses};
