@@ -2,13 +2,14 @@
 //!
 //! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
 //! twins of the algorithms (`lists.lua` for those that are lists); `slots` are what a request holds of
-//! either until it ends, `noted` what it may give back; `health` knows whether that server can decide; `fallback` puts the two
+//! either until it ends, `noted` what it may give back, `in_force` by what figures; `health` knows whether that server can decide; `fallback` puts the two
 //! together: limits of one node, and what each limit does while Redis is away. All workers of a
 //! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the
 //! runtime that made it.
 
 mod fallback;
 mod health;
+mod in_force;
 mod memory;
 mod noted;
 mod redis;
@@ -25,6 +26,7 @@ use smallvec::smallvec;
 
 pub use self::fallback::By;
 use self::health::Health;
+use self::in_force::InForce;
 use self::memory::{Memory, One};
 pub use self::noted::Taken;
 use self::noted::{Noted, receipts};
@@ -180,6 +182,7 @@ pub struct Shared {
     client_id: String,
     notices: Notices,
     unsettled: Unsettled,
+    in_force: InForce,
 }
 
 /// Numbers for metrics.
@@ -215,6 +218,7 @@ impl Shared {
             client_id: redis::client_id(),
             notices: Notices::default(),
             unsettled: Unsettled::default(),
+            in_force: InForce::default(),
         };
         shared.adjust(spec);
         Arc::new(shared)
@@ -225,6 +229,11 @@ impl Shared {
         self.memory.set_max_keys(spec.max_keys);
         let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
         self.timeout.store(micros, Ordering::Relaxed);
+    }
+
+    /// Takes over the limits of a reload, for what is settled later of requests that began before.
+    pub fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
+        self.in_force.put(limits);
     }
 
     /// Forgets buckets that are full and gives their memory back, one part of them with each call:
@@ -399,22 +408,24 @@ impl Store {
         used: Difference,
         now: Timestamp,
     ) -> Option<Settling> {
+        let ask = BucketAsk { ask: self.shared.in_force.of(ask, self.wall(now)), ..*ask };
         match (by, &self.redis) {
             (By::Redis, Some(redis)) => {
-                let said = redis.begin_settling(ask, used, receipt);
+                let said = redis.begin_settling(&ask, used, receipt);
                 Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
             }
             (By::Process | By::Redis, _) => {
                 let settled = Settlement { used, receipt, patience: ask.ask.patience };
-                self.shared.memory.settle(ask, &settled, self.shared.wall.both(now));
+                self.shared.memory.settle(&ask, &settled, self.shared.wall.both(now));
                 None
             }
             (By::Nobody, _) => None,
         }
     }
 
-    /// Waits until Redis was told of every settlement that this worker has begun, and of every slot
-    /// that it gave back: no longer than `store.timeout`.
+    /// Waits until Redis was told of every settlement that this worker has begun, and of every slot and
+    /// token that it gave back: no longer than `store.timeout`, and twice that where it is still asked what
+    /// was taken.
     pub async fn settled(&self) {
         self.settling.none().await;
         if let Some(redis) = &self.redis {
