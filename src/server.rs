@@ -232,6 +232,7 @@ impl Server {
         let now = self.process.clock.now();
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
         self.process.store.adjust(&new.store);
+        self.process.store.put_in_force(&new.limits);
         self.log.set_level(&new.log.level);
         let servers = servers(&new, Some(&old));
         self.published.send_replace(Arc::new(Published { plan: new, servers }));

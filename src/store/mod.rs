@@ -3,10 +3,12 @@
 //! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
 //! twins of the algorithms (`lists.lua` for those that are lists); `fallback` puts the two together:
 //! limits of one node, and what each limit does while Redis is away. `slots` are what a request holds
-//! of either until it ends, `noted` what it may give back. All workers of a process share one
-//! [`Shared`]; each has its own [`Store`], because a connection lives in the runtime that made it.
+//! of either until it ends, `noted` what it may give back, `in_force` by what figures. All workers of a
+//! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the runtime
+//! that made it.
 
 mod fallback;
+mod in_force;
 mod memory;
 mod noted;
 mod redis;
@@ -279,22 +281,24 @@ impl Store {
         used: Difference,
         now: Timestamp,
     ) -> Option<Settling> {
+        let ask = BucketAsk { ask: self.shared.in_force.of(ask, self.wall(now)), ..*ask };
         match (by, &self.redis) {
             (By::Redis, Some(redis)) => {
-                let said = redis.begin_settling(ask, used, receipt);
+                let said = redis.begin_settling(&ask, used, receipt);
                 Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
             }
             (By::Process | By::Redis, _) => {
                 let settled = Settlement { used, receipt, patience: ask.ask.patience };
-                self.shared.memory.settle(ask, &settled, self.shared.wall.both(now));
+                self.shared.memory.settle(&ask, &settled, self.shared.wall.both(now));
                 None
             }
             (By::Nobody, _) => None,
         }
     }
 
-    /// Waits until Redis was told of every settlement that this worker has begun, and of every slot
-    /// that it gave back: no longer than `store.timeout`.
+    /// Waits until Redis was told of every settlement that this worker has begun, and of every slot and
+    /// token that it gave back: no longer than `store.timeout`, and twice that where it is still asked what
+    /// was taken.
     pub async fn settled(&self) {
         self.settling.none().await;
         if let Some(redis) = &self.redis {

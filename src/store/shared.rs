@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 
+use super::in_force::InForce;
 use super::memory::{Memory, One};
 use super::noted::{Noted, receipts};
 use super::redis::{self, Health, Notices, Unsettled};
@@ -14,7 +15,7 @@ use crate::clock::Wall;
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::PerAsk;
 use crate::limit::time::Timestamp;
-use crate::plan::{StoreLocation, StoreSpec};
+use crate::plan::{LimitSpec, StoreLocation, StoreSpec};
 
 /// What all workers of a process share: its buckets, and whether Redis answers.
 pub struct Shared {
@@ -26,6 +27,7 @@ pub struct Shared {
     pub(super) client_id: String,
     pub(super) notices: Notices,
     pub(super) unsettled: Unsettled,
+    pub(super) in_force: InForce,
 }
 
 /// Numbers for metrics.
@@ -61,6 +63,7 @@ impl Shared {
             client_id: redis::client_id(),
             notices: Notices::default(),
             unsettled: Unsettled::default(),
+            in_force: InForce::default(),
         };
         shared.adjust(spec);
         Arc::new(shared)
@@ -71,6 +74,11 @@ impl Shared {
         self.memory.set_max_keys(spec.max_keys);
         let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
         self.timeout.store(micros, Ordering::Relaxed);
+    }
+
+    /// Takes over the limits of a reload, for what is settled later of requests that began before.
+    pub fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
+        self.in_force.put(limits);
     }
 
     /// Forgets buckets that are full and gives their memory back, one part of them with each call:

@@ -118,9 +118,13 @@ pub(super) struct Reserved<'s> {
 }
 
 impl<'s> Reserved<'s> {
-    /// `taken` at `now`.
-    pub(super) fn new(store: &'s Arc<Store>, taken: PerAsk<Taken>, now: Timestamp) -> Self {
-        Self { store, taken, known: (now, Instant::now()) }
+    /// `taken` of the store, which may have had to wait for Redis: `known` is a time, and when it was.
+    pub(super) fn new(
+        store: &'s Arc<Store>,
+        taken: PerAsk<Taken>,
+        known: (Timestamp, Instant),
+    ) -> Self {
+        Self { store, taken, known }
     }
 
     /// The request goes on.
@@ -174,7 +178,7 @@ impl Throttle {
                 taken.push(limit.taken(algorithm, decided.noted(at)));
             }
         }
-        let reserved = Reserved::new(&self.store, taken, now);
+        let reserved = Reserved::new(&self.store, taken, (now, decided.began));
         let went = self.waiting.hold(due).await;
         match went {
             Ok(()) => reserved.keep(),
@@ -216,6 +220,12 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
+    use crate::config::{Overrides, parse};
+    use crate::limit::decide::Ask;
+    use crate::limit::key::Key;
+    use crate::limit::rate::Cost;
+    use crate::plan::{Figures, KeyDisplay};
+    use crate::store::{BucketAsk, Shared};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -239,6 +249,34 @@ mod tests {
         assert!(waiting.claim(&other, 0).is_none());
         drop(first);
         assert!(waiting.claim(&one, 2).is_some());
+    }
+
+    /// Redis was waited for, and then this process decided. What was given back was so at the time at which
+    /// the request had come: more than a second ago that was a clock which had stepped back, and the bucket
+    /// gained that time once more.
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_after_a_long_time_sets_no_bucket_back() {
+        let text = "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nrate = \"10/10s\"\n\
+                    wait = \"1m\"\n\
+                    [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n";
+        let plan = parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
+        let store = Arc::new(Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain));
+        let (spec, key) = (plan.limits[0].clone(), Key::of([None]));
+        let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
+        let (cost, patience) = (Cost::ONE, spec.wait);
+        let ask = Ask { algorithm, cost, patience, mode: Mode::Enforce };
+        let (came, waited) = (Timestamp::from_micros(1 << 50).unwrap(), Duration::from_secs(5));
+        let (began, decided) = (Instant::now(), came.plus(waited));
+        tokio::time::advance(waited).await;
+        let one = BucketAsk { spec: &spec, key: &key, ask };
+        let mut last = None;
+        for _ in 0..11 {
+            last = Some(store.decide(&[one], decided).await.unwrap());
+        }
+        let (by, receipt) = last.unwrap().noted(0);
+        let taken = Taken { spec: spec.clone(), key: key.clone(), ask, by, receipt };
+        drop(Reserved::new(&store, PerAsk::from_iter([taken]), (came, began)));
+        assert_eq!(store.peek(&one, decided).await.unwrap().remaining, 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -83,6 +83,22 @@ async fn keys_are_named_for_people_and_for_clusters() {
     );
 }
 
+/// A request that is cut while Redis is asked: the process ended before what it took was given back.
+#[tokio::test]
+async fn all_is_settled_only_once_it_is_known_what_the_last_ones_took() {
+    let bench = Bench::start();
+    let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
+    let one = ask(&spec, &ip, 10);
+    bench.decide(&[one]).await;
+    let mut asking = Box::pin(bench.decide(std::slice::from_ref(&one)));
+    let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(asking.as_mut().poll(cx))).await;
+    assert!(polled.is_pending());
+    drop(asking);
+    bench.store.settled().await;
+    let now = Timestamp::from_micros(5_000_000_000).unwrap();
+    assert_eq!(bench.store.peek(&one, now).await.unwrap().remaining, 9);
+}
+
 #[tokio::test]
 async fn every_key_expires_when_its_bucket_is_full() {
     let bench = Bench::start();

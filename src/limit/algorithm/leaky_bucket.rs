@@ -57,7 +57,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
             _ => wait(state.missing),
         };
         if want.patience.bears(turn) {
-            let taken = State { missing: state.missing + cost, ..state };
+            let taken = token_bucket::take(state, cost);
             let outcome = match turn {
                 0 => Outcome::Allow,
                 turn => Outcome::Delay(Duration::from_micros(turn)),

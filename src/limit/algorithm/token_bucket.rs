@@ -54,7 +54,7 @@ pub struct State {
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let Asked { state, ahead, untouched, kept } = ask(params, state, now);
     let (burst, cost) = (params.burst.get(), want.cost.get());
-    let taken = || AnyState::TokenBucket(State { missing: state.missing + cost, ..state });
+    let taken = || AnyState::TokenBucket(take(state, cost));
 
     if untouched >= cost {
         let decision = Decision { outcome: Outcome::Allow, remaining: untouched - cost };
@@ -89,6 +89,12 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     }
 }
 
+/// The state of which so many tokens more are missing.
+pub(super) fn take(state: State, tokens: u64) -> State {
+    // Far from what could not be counted any more: costs are below 2^53, and so is this.
+    State { missing: (state.missing + tokens).min(MOST_MISSING), ..state }
+}
+
 /// A bucket as a request finds it.
 pub(super) struct Asked {
     /// As of the request's time.
@@ -121,8 +127,7 @@ pub fn settle(
 ) -> Option<State> {
     let state = refill(params, state, now).state;
     let (missing, rest) = match settled.used {
-        // Far from what could not be counted any more: costs are below 2^53, and so is this.
-        Difference::More(tokens) => ((state.missing + tokens).min(MOST_MISSING), state.rest),
+        Difference::More(tokens) => (take(state, tokens).missing, state.rest),
         Difference::Less(tokens) => {
             let (back, part) = to_come(params, state, settled).min((tokens, 0));
             let borrowed = u64::from(state.rest < part);

@@ -47,7 +47,10 @@ impl Drop for Asked<'_> {
         };
         let asked: Vec<(Ask, Vec<u8>)> = self.asks.iter().map(named).collect();
         let (teller, timeout) = (self.redis.queue.teller(), self.redis.shared.timeout());
+        // Who waits until Redis was told of everything waits for this, too.
+        let counted = teller.about_to();
         runtime.spawn(async move {
+            let _counted = counted;
             let Ok(reply) = awaited.answer().await else { return };
             for (place, ask, name) in taken(&asked, &reply.said) {
                 let Some(receipt) = receipt(&reply, place, ask) else { continue };

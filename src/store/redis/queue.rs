@@ -134,6 +134,11 @@ impl Awaited {
 pub(super) struct Teller(Arc<Gathered>);
 
 impl Teller {
+    /// Counts as under way, until it is dropped, what is told once something else is known.
+    pub(super) fn about_to(&self) -> Counted {
+        self.0.told.one_more()
+    }
+
     /// Joins a call with a request of one ask, whose answer nobody waits for.
     pub(super) fn tell(&self, deadline: Instant, lost: Option<Lost>, ask: impl FnOnce(&mut Call)) {
         let nobody = Waiting::Nobody { lost, counted: self.0.told.one_more() };

@@ -35,6 +35,7 @@ every_store! {
     ten_at_once_cannot_pass_a_budget_for_one
     a_client_that_leaves_gets_nothing_back
     a_reload_in_between_changes_nothing
+    a_bucket_does_not_refill_by_figures_that_are_over
     a_limit_of_one_node_settles_there
 }
 
@@ -244,6 +245,41 @@ fn a_reload_in_between_changes_nothing(place: &Place) {
     assert_eq!(remaining(&client.reply("GET")), 98, "as it was reserved");
     slow.go.send(()).unwrap();
     assert_eq!(remaining(&client.get("/0", &[])), 50 - 30 - 5);
+}
+
+/// What a request of a faster time used was counted by the figures of that time: whatever others had used
+/// under the new ones was back at once.
+fn a_bucket_does_not_refill_by_figures_that_are_over(place: &Place) {
+    let (tell, came) = channel();
+    let (go, gone) = channel::<()>();
+    let gone = Mutex::new(gone);
+    let api = Upstream::answering(move |got| {
+        if got.path() == "/1" {
+            let _ = tell.send(());
+            let _ = gone.lock().unwrap().recv();
+        }
+        answer(200, &format!("x-used: {}\r\n", &got.path()[1..]), b"")
+    });
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
+        let config = |rate: &str| {
+            let other = HEADER.replace("100/h", rate);
+            let limit = limit("used", &format!("algorithm = \"{algorithm}\"\n{other}"));
+            place.config(&section(&[&api]), &limit)
+        };
+        let proxy = Tidegate::start(&config("100/1ms"));
+        let mut slow = Connection::open(proxy.address);
+        slow.send("GET /1 HTTP/1.1\r\nhost: a\r\n\r\n");
+        came.recv_timeout(PATIENCE).unwrap();
+        proxy.reload(&config("100/h"));
+        let mut client = Connection::open(proxy.address);
+        client.get("/50", &[]);
+        let before = remaining(&client.get("/2", &[]));
+        assert!(before <= 48, "{algorithm}: {before}");
+        go.send(()).unwrap();
+        assert_eq!(slow.reply("GET").status, 200);
+        let after = remaining(&client.get("/2", &[]));
+        assert!((before - 2..before).contains(&after), "{algorithm}: {before}, then {after}");
+    }
 }
 
 fn a_limit_of_one_node_settles_there(place: &Place) {

@@ -83,6 +83,16 @@ pub(super) const ROWS: &[Row] = &[
          97m  used 1 less
          97m  take 1: go 0",
     ),
+    // No more than 2^40 - 1 can be owed. A thousand tokens come each microsecond.
+    row(
+        "token bucket: who is held cannot make it owe more than can be noted",
+        &["rate = '1000000000/s'\nwait = '1h'"],
+        (1_000_000_000, Some(1)),
+        "0s take 1: go 999999999
+         0s used 2000000000000 more
+         0s take 1000: hold 1098511629us 0
+         0s take 1000: hold 1098511629us 0",
+    ),
     row(
         "token bucket: nothing comes while nothing passes",
         &["rate = '2/h'\nburst = 5"],
