@@ -45,7 +45,8 @@ pub(super) struct Telling<'r> {
     pub(super) quotas: &'r [Quota<'r>],
 }
 
-/// One worker's answers, each in the place that its limit and its seconds give it.
+/// One worker's answers under one plan, each in the place that its limit and its seconds give it.
+#[derive(Debug)]
 pub(super) struct Rejections {
     kept: Mutex<[Option<Box<Kept>>; KEPT]>,
 }
@@ -59,9 +60,13 @@ impl Rejections {
     pub(super) fn write(&self, answer: &mut Answer, telling: &Telling<'_>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let place = telling.place();
-        match &kept[place] {
+        match &mut kept[place] {
             Some(kept) if kept.says(telling) => kept.write(answer),
-            _ => {
+            Some(kept) => {
+                let (status, body) = compose(answer, telling);
+                kept.replace(telling, (status, &answer.fields, body));
+            }
+            None => {
                 let (status, body) = compose(answer, telling);
                 kept[place] = Some(Box::new(Kept::of(telling, (status, &answer.fields, body))));
             }
@@ -78,6 +83,7 @@ impl Telling<'_> {
 }
 
 /// An answer, and what it says.
+#[derive(Debug)]
 struct Kept {
     protocol: Protocol,
     spec: Arc<AnswerSpec>,
@@ -90,6 +96,7 @@ struct Kept {
 }
 
 /// What of a quota a client is told. That its limit is kept makes its address its own.
+#[derive(Debug)]
 struct KeptQuota {
     limit: Arc<LimitSpec>,
     burst: u64,
@@ -99,26 +106,47 @@ struct KeptQuota {
     refuses: bool,
 }
 
-impl Kept {
-    fn of(telling: &Telling<'_>, (status, fields, body): (StatusCode, &Fields, Bytes)) -> Self {
-        let quotas = telling.quotas.iter().map(|quota| KeptQuota {
+impl KeptQuota {
+    fn of(quota: &Quota<'_>) -> Self {
+        Self {
             limit: Arc::clone(quota.limit),
             burst: quota.burst,
             window: quota.window,
             unit: quota.unit,
             remaining: quota.remaining,
             refuses: !quota.outcome.passes(),
-        });
+        }
+    }
+}
+
+impl Kept {
+    fn of(telling: &Telling<'_>, (status, fields, body): (StatusCode, &Fields, Bytes)) -> Self {
         Self {
             protocol: telling.protocol,
             spec: Arc::clone(telling.spec),
             default: Arc::clone(telling.default),
             retry_after: telling.retry_after,
-            quotas: quotas.collect(),
+            quotas: telling.quotas.iter().map(KeptQuota::of).collect(),
             status,
             fields: fields.clone(),
             body,
         }
+    }
+
+    /// Another one, in the memory of this: where a limit tells each client something else, as one does of
+    /// which others take meanwhile, none is told twice.
+    fn replace(
+        &mut self,
+        telling: &Telling<'_>,
+        (status, fields, body): (StatusCode, &Fields, Bytes),
+    ) {
+        (self.protocol, self.retry_after) = (telling.protocol, telling.retry_after);
+        self.spec.clone_from(telling.spec);
+        self.default.clone_from(telling.default);
+        self.quotas.clear();
+        self.quotas.extend(telling.quotas.iter().map(KeptQuota::of));
+        self.fields.copy(fields);
+        (self.status, self.body) = (status, body);
     }
 
     fn says(&self, telling: &Telling<'_>) -> bool {
