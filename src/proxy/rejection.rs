@@ -29,8 +29,12 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 const QUOTA_EXCEEDED_TITLE: &str =
     "Request cannot be satisfied as assigned quota has been exceeded";
 
-/// So many answers are kept: those of a minute, for one limit.
-const KEPT: usize = 64;
+/// So many answers are kept: those of a minute, for a few limits.
+const KEPT: usize = 256;
+
+/// So often another answer is composed before it takes a place that is taken: to keep one costs half as
+/// much again, which is in vain where hardly two clients are told the same.
+const OTHERS: u8 = 8;
 
 /// What a rejected client is told.
 #[derive(Clone, Copy)]
@@ -48,27 +52,34 @@ pub(super) struct Telling<'r> {
 /// One worker's answers under one plan, each in the place that its limit and its seconds give it.
 #[derive(Debug)]
 pub(super) struct Rejections {
-    kept: Mutex<[Option<Box<Kept>>; KEPT]>,
+    places: Mutex<[Place; KEPT]>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    kept: Option<Box<Kept>>,
+    /// How often another one was wanted since.
+    others: u8,
 }
 
 impl Rejections {
     pub(super) fn new() -> Self {
-        Self { kept: Mutex::new([const { None }; KEPT]) }
+        Self { places: Mutex::new(std::array::from_fn(|_| Place::default())) }
     }
 
     /// Answers one client.
     pub(super) fn write(&self, answer: &mut Answer, telling: &Telling<'_>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = telling.place();
-        match &mut kept[place] {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let Place { kept, others } = &mut places[telling.place()];
+        match kept {
             Some(kept) if kept.says(telling) => kept.write(answer),
-            Some(kept) => {
+            _ => {
                 let (status, body) = compose(answer, telling);
-                kept.replace(telling, (status, &answer.fields, body));
-            }
-            None => {
-                let (status, body) = compose(answer, telling);
-                kept[place] = Some(Box::new(Kept::of(telling, (status, &answer.fields, body))));
+                *others += 1;
+                if kept.is_none() || *others == OTHERS {
+                    let composed = (status, &answer.fields, body);
+                    (*kept, *others) = (Some(Box::new(Kept::of(telling, composed))), 0);
+                }
             }
         }
     }
@@ -106,47 +117,26 @@ struct KeptQuota {
     refuses: bool,
 }
 
-impl KeptQuota {
-    fn of(quota: &Quota<'_>) -> Self {
-        Self {
+impl Kept {
+    fn of(telling: &Telling<'_>, (status, fields, body): (StatusCode, &Fields, Bytes)) -> Self {
+        let quotas = telling.quotas.iter().map(|quota| KeptQuota {
             limit: Arc::clone(quota.limit),
             burst: quota.burst,
             window: quota.window,
             unit: quota.unit,
             remaining: quota.remaining,
             refuses: !quota.outcome.passes(),
-        }
-    }
-}
-
-impl Kept {
-    fn of(telling: &Telling<'_>, (status, fields, body): (StatusCode, &Fields, Bytes)) -> Self {
+        });
         Self {
             protocol: telling.protocol,
             spec: Arc::clone(telling.spec),
             default: Arc::clone(telling.default),
             retry_after: telling.retry_after,
-            quotas: telling.quotas.iter().map(KeptQuota::of).collect(),
+            quotas: quotas.collect(),
             status,
             fields: fields.clone(),
             body,
         }
-    }
-
-    /// Another one, in the memory of this: where a limit tells each client something else, as one does of
-    /// which others take meanwhile, none is told twice.
-    fn replace(
-        &mut self,
-        telling: &Telling<'_>,
-        (status, fields, body): (StatusCode, &Fields, Bytes),
-    ) {
-        (self.protocol, self.retry_after) = (telling.protocol, telling.retry_after);
-        self.spec.clone_from(telling.spec);
-        self.default.clone_from(telling.default);
-        self.quotas.clear();
-        self.quotas.extend(telling.quotas.iter().map(KeptQuota::of));
-        self.fields.copy(fields);
-        (self.status, self.body) = (status, body);
     }
 
     fn says(&self, telling: &Telling<'_>) -> bool {
@@ -296,10 +286,10 @@ mod tests {
         // Each has the same place among those that are kept.
         let others = [
             first,
-            Telling { retry_after: Some(65), ..first },
+            Telling { retry_after: Some(1 + KEPT as u64), ..first },
             Telling { protocol: Protocol::Grpc, ..first },
             Telling { spec: &plain, ..first },
-            Telling { spec: &plain, retry_after: Some(65), ..first },
+            Telling { spec: &plain, retry_after: Some(1 + KEPT as u64), ..first },
             Telling { spec: &teapot, ..first },
             Telling { default: &bare, ..first },
         ];
@@ -312,7 +302,8 @@ mod tests {
             let mut alone = Answer::default();
             Rejections::new().write(&mut alone, telling);
             let alone = text(&mut alone);
-            for turn in ["composed", "kept"] {
+            // Until it is kept, and once more.
+            for turn in 0..=OTHERS {
                 rejections.write(&mut answer, telling);
                 assert_eq!(text(&mut answer), alone, "{turn}");
             }
