@@ -24,7 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::clock::Clock;
 use crate::observe::failed::Failed;
-use crate::observe::metrics::{Metrics, RouteCounters};
+use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
 use crate::plan::{KeyDisplay, Plan};
 use crate::proxy::serve::{self, Connections, Slots};
@@ -217,6 +217,5 @@ fn activate(published: &Published, before: Option<&Active>) -> Active {
         })
         .collect();
     // A worker's own `Arc` around the shared plan: its count is touched by this core alone.
-    let counters = RouteCounters::new(published.plan.routes.len());
-    Active { plan: published.plan.clone(), upstreams, counters }
+    Active::new(published.plan.clone(), upstreams)
 }

@@ -64,7 +64,6 @@ pub struct Proxy {
     metrics: Arc<WorkerMetrics>,
     failed: Arc<Failed>,
     date: DateCache,
-    rejections: Rejections,
 }
 
 /// The plan in force, and this worker's connections to its upstreams, in the plan's order.
@@ -75,10 +74,18 @@ pub struct Active {
     /// Its upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
     /// Where this worker counts its routes.
-    pub counters: RouteCounters,
+    counters: RouteCounters,
+    /// What throttled clients are told under it: they keep its limits, and end with it.
+    rejections: Rejections,
 }
 
 impl Active {
+    /// A plan with this worker's connections to its upstreams, with which nothing was done yet.
+    pub fn new(plan: Arc<Plan>, upstreams: Vec<Arc<Upstream>>) -> Self {
+        let counters = RouteCounters::new(plan.routes.len());
+        Self { plan, upstreams, counters, rejections: Rejections::new() }
+    }
+
     /// Where the requests of the route at this place are counted; `metrics` are the worker's.
     fn counter(&self, route: Option<usize>, metrics: &WorkerMetrics) -> RouteCounter {
         route.map_or(RouteCounter::NO_ROUTE, |route| {
@@ -149,8 +156,7 @@ impl Proxy {
         failed: Arc<Failed>,
     ) -> Self {
         let (active, date) = (Mutex::new(active), DateCache::default());
-        let rejections = Rejections::new();
-        Self { active, throttle, clock, metrics, failed, date, rejections }
+        Self { active, throttle, clock, metrics, failed, date }
     }
 
     /// The plan in force.
@@ -194,7 +200,8 @@ impl Proxy {
             }
             let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
             let default = &ended.active.plan.reject;
-            let asked = Asked { protocol, quotas: &quotas, default, rejections: &self.rejections };
+            let rejections = &ended.active.rejections;
+            let asked = Asked { protocol, quotas: &quotas, default, rejections };
             answer::respond(answer, &refusal, &asked);
             if !matches!(refusal, Refusal::ClientLeft) {
                 ended.noted.permit.refused(answer.status);

@@ -49,12 +49,13 @@ pub(super) struct Telling<'r> {
     pub(super) quotas: &'r [Quota<'r>],
 }
 
-/// One worker's answers, each in the place that its limit and its seconds give it.
+/// One worker's answers under one plan, each in the place that its limit and its seconds give it.
+#[derive(Debug)]
 pub(super) struct Rejections {
     places: Mutex<[Place; KEPT]>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Place {
     kept: Option<Box<Kept>>,
     /// How often another one was wanted since.
@@ -93,6 +94,7 @@ impl Telling<'_> {
 }
 
 /// An answer, and what it says.
+#[derive(Debug)]
 struct Kept {
     protocol: Protocol,
     spec: Arc<AnswerSpec>,
@@ -105,6 +107,7 @@ struct Kept {
 }
 
 /// What of a quota a client is told. That its limit is kept makes its address its own.
+#[derive(Debug)]
 struct KeptQuota {
     limit: Arc<LimitSpec>,
     burst: u64,

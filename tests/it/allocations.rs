@@ -31,7 +31,8 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nserver: api\r\ncontent-type: text/pla
 struct Scene {
     runtime: Runtime,
     client: TcpStream,
-    _told: Told,
+    api: SocketAddr,
+    told: Told,
 }
 
 /// What a worker is told by. Dropped, it would end.
@@ -52,7 +53,14 @@ impl Scene {
             start(proxy, plan(api_address, limits))
         });
         let client = runtime.block_on(TcpStream::connect(proxy_address)).unwrap();
-        Self { runtime, client, _told: told }
+        Self { runtime, client, api: api_address, told }
+    }
+
+    /// Puts a plan with these limits in force.
+    fn reload(&self, limits: &str) {
+        let servers = self.told.0.borrow().servers.clone();
+        let plan = Arc::new(plan(self.api, limits));
+        self.told.0.send_replace(Arc::new(Published { plan, servers }));
     }
 
     /// So many requests, one after the other, each answered with this status.
@@ -148,14 +156,19 @@ const BY_ADDRESS: &str = "[limits.a]\nkey = [\"ip\"]\nrate = \"1000000/s\"\n";
 const BY_HEADER: &str = "[limits.b]\nkey = [\"header:x-api-key\"]\nrate = \"1000000/s\"\n";
 const CLOSED: &str = "[limits.c]\nkey = [\"ip\"]\nrate = \"1/d\"\n";
 
+/// Of which more is left in each microsecond.
+const FILLING: &str = "[limits.d]\nrate = \"1000000/s\"\nburst = 1000000000\ncost = 500000000\n";
+
 #[test]
 fn a_request_allocates_no_more_than_it_did() {
     let both = format!("{BY_ADDRESS}{BY_HEADER}");
+    let changing = format!("{CLOSED}{FILLING}");
     let grown: Vec<_> = [
         ("forwarded without limits", "", "200", 5),
         ("forwarded, one limit", BY_ADDRESS, "200", 5),
         ("forwarded, two limits", &both, "200", 5),
         ("rejected", CLOSED, "429", 3),
+        ("rejected, each told something else", &changing, "429", 3),
     ]
     .into_iter()
     .filter_map(|(name, limits, status, most)| {
@@ -166,4 +179,19 @@ fn a_request_allocates_no_more_than_it_did() {
     })
     .collect();
     assert!(grown.is_empty(), "a request allocates more often: {grown:#?}");
+}
+
+/// The answers that are kept for throttled clients kept the limits of former plans, with all overrides.
+#[test]
+fn nothing_that_throttled_clients_were_told_outlives_its_plan() {
+    // The first plan stays, so that a reload can tell what needs a restart.
+    let mut scene = Scene::new("");
+    scene.ask(1, "200");
+    scene.reload(CLOSED);
+    scene.ask(1, "200");
+    scene.ask(1, "429");
+    let limit = Arc::downgrade(&scene.told.0.borrow().plan.limits[0]);
+    scene.reload("");
+    scene.ask(1, "200");
+    assert!(limit.upgrade().is_none());
 }
