@@ -41,3 +41,70 @@ impl InForce {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+    use crate::limit::Mode;
+    use crate::limit::algorithm::Algorithm;
+    use crate::limit::key::Key;
+    use crate::limit::patience::Patience;
+    use crate::limit::rate::Cost;
+
+    fn limits(lines: &str) -> Vec<Arc<LimitSpec>> {
+        let text = format!(
+            "[upstreams.api]\nservers = [\"http://a\"]\n{lines}\n\
+             [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
+        );
+        parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan.limits.clone()
+    }
+
+    fn algorithm(spec: &LimitSpec) -> Algorithm {
+        let Terms::Limited(algorithm) = spec.figures.at(Timestamp::MIN) else { panic!("none") };
+        algorithm
+    }
+
+    /// What is asked of this limit, by the figures that are in force.
+    fn asked(in_force: &InForce, spec: &LimitSpec, key: &Key) -> String {
+        let (algorithm, cost) = (algorithm(spec), Cost::ONE);
+        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
+        let Ask { algorithm, patience, .. } =
+            in_force.of(&BucketAsk { spec, key, ask }, Timestamp::MIN);
+        format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
+    }
+
+    #[test]
+    fn a_bucket_has_the_figures_of_the_last_reload() {
+        const LIMIT: &str = "[limits.a]\nkey = [\"header:x-user\"]\n";
+        let limit = |lines: &str| limits(&format!("{LIMIT}{lines}"));
+        let before = limit("rate = \"1/s\"\ncandidate = { rate = \"2/s\" }");
+        let (spec, candidate) = (&before[0], before[0].candidate.as_ref().unwrap());
+        let key = Key::of([Some(&b"partner"[..])]);
+        let in_force = InForce::default();
+        assert_eq!(asked(&in_force, spec, &key), "1/s, burst 1, 0 s", "before the first reload");
+        in_force.put(&before);
+        assert_eq!(asked(&in_force, spec, &key), "1/s, burst 1, 0 s", "by itself");
+        for (name, after, expected) in [
+            ("another rate", "rate = \"3/h\"\nwait = \"5s\"", "3/h, burst 3, 5 s"),
+            (
+                "an override",
+                "rate = \"3/h\"\noverrides = [{ key = [\"partner\"], rate = \"4/h\" }]",
+                "4/h, burst 4, 0 s",
+            ),
+            ("no bucket", "rate = \"unlimited\"", "1/s, burst 1, 0 s"),
+            (
+                "another algorithm",
+                "rate = \"3/h\"\nalgorithm = \"fixed-window\"",
+                "1/s, burst 1, 0 s",
+            ),
+        ] {
+            in_force.put(&limit(after));
+            assert_eq!(asked(&in_force, spec, &key), expected, "{name}");
+        }
+        in_force.put(&limits("[limits.a]\nkey = [\"header:x-other\"]\nrate = \"3/h\""));
+        assert_eq!(asked(&in_force, spec, &key), "1/s, burst 1, 0 s", "another key");
+        in_force.put(&limit("rate = \"3/h\"\ncandidate = { rate = \"5/h\" }"));
+        assert_eq!(asked(&in_force, candidate, &key), "5/h, burst 5, 0 s", "a candidate's");
+    }
+}

@@ -168,7 +168,7 @@ fn a_request_allocates_no_more_than_it_did() {
         ("forwarded, one limit", BY_ADDRESS, "200", 5),
         ("forwarded, two limits", &both, "200", 5),
         ("rejected", CLOSED, "429", 3),
-        ("rejected, each told something else", &changing, "429", 3),
+        ("rejected, each told something else", &changing, "429", 4),
     ]
     .into_iter()
     .filter_map(|(name, limits, status, most)| {
