@@ -32,7 +32,7 @@ const QUOTA_EXCEEDED_TITLE: &str =
 /// So many answers are kept: those of a minute, for a few limits.
 const KEPT: usize = 256;
 
-/// So often another answer is composed before it takes a place that is taken: to keep one costs half as
+/// So often others are composed before one of them takes a place that is taken: to keep one costs half as
 /// much again, which is in vain where hardly two clients are told the same.
 const OTHERS: u8 = 8;
 
@@ -58,7 +58,7 @@ pub(super) struct Rejections {
 #[derive(Debug, Default)]
 struct Place {
     kept: Option<Box<Kept>>,
-    /// How often another one was wanted since.
+    /// How often another one was wanted since this one was.
     others: u8,
 }
 
@@ -72,7 +72,10 @@ impl Rejections {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let Place { kept, others } = &mut places[telling.place()];
         match kept {
-            Some(kept) if kept.says(telling) => kept.write(answer),
+            Some(kept) if kept.says(telling) => {
+                *others = 0;
+                kept.write(answer);
+            }
             _ => {
                 let (status, body) = compose(answer, telling);
                 *others += 1;
