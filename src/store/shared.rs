@@ -82,8 +82,7 @@ impl Shared {
     }
 
     /// Forgets buckets that are full and gives their memory back, one part of them with each call:
-    /// to be called about once a second. [`super::SWEEP_STEPS`] calls go
-    /// around.
+    /// to be called about once a second. [`super::SWEEP_STEPS`] calls go around.
     pub fn sweep(&self, now: Timestamp) {
         self.memory.sweep(self.wall.both(now));
     }

@@ -65,6 +65,23 @@ pub(super) fn a_promised_wait_is_exact(
     Ok(())
 }
 
+/// From `fresh_at` on, `later` too, a state is as good as none; what it holds is not free any sooner than
+/// so long before.
+pub(super) fn when_fresh_it_is_as_good_as_new(
+    (algorithm, state): (Algorithm, State),
+    cost: u64,
+    later: u64,
+    sooner: u64,
+) -> TestCaseResult {
+    let fresh = algorithm.fresh_at(state);
+    let now = fresh.plus_micros(later);
+    prop_assert_eq!(ask(&algorithm, Some(state), cost, now), ask(&algorithm, None, cost, now));
+    let before = at(fresh.as_micros() - sooner - 1);
+    let all = ask(&algorithm, Some(state), algorithm.capacity(), before);
+    prop_assert_ne!(all.decision.outcome, Outcome::Allow);
+    Ok(())
+}
+
 /// A clock that steps back from `then` to `now` credits nothing. What is done then.
 pub(super) fn a_step_back_gives_nothing(
     algorithm: Algorithm,

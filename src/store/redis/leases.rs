@@ -128,7 +128,8 @@ impl Drop for Lease {
         let kept = self.table.slots().held.remove(&self.holder.request);
         let told = kept.map(|kept| (kept.name, kept.ask)).or(self.told.take());
         if let Some((name, ask)) = told {
-            let (due, end) = (Instant::now(), Instant::now() + lease(&ask));
+            let due = Instant::now();
+            let end = due + lease(&ask);
             self.table.give_back(self.holder.request, Unheard { name, ask, due, end });
         }
     }

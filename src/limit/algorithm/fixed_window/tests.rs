@@ -2,6 +2,7 @@ use super::windows::{Schedule, Unit};
 use super::*;
 use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
+    when_fresh_it_is_as_good_as_new,
 };
 use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::patience::Patience;
@@ -274,15 +275,9 @@ proptest! {
         cost in 1_u64..1_000,
         later in 0_u64..DAY,
     ) {
-        let fresh = fresh_at(&figures, state).as_micros();
-        prop_assert_eq!(
-            ask(&figures, Some(state), cost, Patience::NONE, fresh + later),
-            ask(&figures, None, cost, Patience::NONE, fresh + later)
-        );
-        let all = figures.count.get();
         let grace = if figures.windows.are_on_clock() { STALE } else { 0 };
-        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - grace - 1);
-        prop_assert_ne!(before.decision.outcome, Outcome::Allow);
+        let bucket = (Algorithm::FixedWindow(figures), AnyState::FixedWindow(state));
+        when_fresh_it_is_as_good_as_new(bucket, cost, later, grace)?;
     }
 
     #[test]

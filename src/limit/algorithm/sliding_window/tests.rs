@@ -3,6 +3,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::Receipt;
 use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
+    when_fresh_it_is_as_good_as_new,
 };
 use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
@@ -238,14 +239,8 @@ proptest! {
         cost in 1_u64..1_000,
         later in 0_u64..DAY,
     ) {
-        let fresh = fresh_at(&figures, state).as_micros();
-        prop_assert_eq!(
-            ask(&figures, Some(state), cost, Patience::NONE, fresh + later),
-            ask(&figures, None, cost, Patience::NONE, fresh + later)
-        );
-        let all = figures.count.get();
-        let before = ask(&figures, Some(state), all, Patience::NONE, fresh - 1);
-        prop_assert_ne!(before.decision.outcome, Outcome::Allow);
+        let bucket = (Algorithm::SlidingWindow(figures), AnyState::SlidingWindow(state));
+        when_fresh_it_is_as_good_as_new(bucket, cost, later, 0)?;
     }
 
     #[test]
