@@ -4,6 +4,8 @@ use std::io::{BufReader, Read as _, Write as _};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
 use crate::support::tidegate::Tidegate;
@@ -69,7 +71,11 @@ fn a_client_that_leaves_an_upload_that_nobody_reads_ends_it() {
         (0..50).any(|_| has_arrived(port)).then_some((path, stuck))
     });
     let (path, _stuck) = left.expect("a client whose end arrives");
-    proxy.log.wait("request", |line| line["path"] == path.as_str() && line["status"] == 499);
+    // A server whose buffers have grown meanwhile takes all of it, and the body ends too soon.
+    let ended = [499, 400].map(Value::from);
+    proxy
+        .log
+        .wait("request", |line| line["path"] == path.as_str() && ended.contains(&line["status"]));
 }
 
 /// Whether the other side's system has the end of what this port's client, which has left, sent. Looked
@@ -82,8 +88,9 @@ fn has_arrived(port: u16) -> bool {
         line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&format!(":{port:04X}")))
     };
     let state = sockets.lines().find(own).and_then(|line| line.split_whitespace().nth(3));
-    // Neither established nor waiting for its end to be acknowledged.
-    !matches!(state, Some("01" | "04"))
+    // Neither established nor waiting for its end to be acknowledged. One that is not in the list may
+    // have been passed over: the list changes while it is read.
+    state.is_some_and(|state| !matches!(state, "01" | "04"))
 }
 
 #[test]
