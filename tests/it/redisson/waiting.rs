@@ -10,10 +10,11 @@ use tidegate::limit::patience::Patience;
 
 use super::java::Java;
 use super::{Bench, HOUR_MS, Watch, ask, limiter, now};
+use crate::support::client::Connection;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
-use crate::waiting::{config, delays, held, hold, is_hours, said, user};
+use crate::waiting::{ask as send, config, delays, held, hold, is_hours, said, user};
 
 const ORDERS: &str =
     "[limits.orders]\nalgorithm = \"redisson\"\nname = \"orders\"\nwait = \"9h\"\n";
@@ -58,35 +59,53 @@ fn two_proxies_hold_in_one_order_and_who_leaves_gives_back() {
     }
 }
 
+/// A request that is held for as long as a machine is fast, for a limiter whose only permit Java took an hour
+/// ago, nearly.
+fn held_shortly(server: &RedisServer, java: &mut Java, proxy: &Tidegate) -> Connection {
+    loop {
+        server.run::<()>(&["FLUSHALL"]);
+        java.try_set_rate(1, HOUR_MS);
+        let decided = || [said(proxy, "orders", "delayed"), said(proxy, "orders", "allowed")];
+        let before = decided();
+        let leaves = java.redis_ms() - HOUR_MS + 500;
+        java.try_acquire_at(1, leaves);
+        let client = send(proxy.address, "a");
+        wait_until("it is decided on", || decided() != before);
+        if decided()[0] > before[0] {
+            return client;
+        }
+    }
+}
+
 #[test]
-fn a_request_that_was_held_is_answered_like_any_other_whatever_java_sets_meanwhile() {
+fn a_request_that_was_held_is_answered_like_any_other_and_keeps_its_permit() {
     let server = RedisServer::start();
     let mut java = Java::new(&server, "orders");
-    java.try_set_rate(1, 2_000);
-    let proxy = proxy(&server, ORDERS);
-    // However slow the machine is, one of them is held once.
-    let mut client = loop {
-        let before = said(&proxy, "orders", "delayed");
-        let (mut first, second) = (ask_for(&proxy), ask_for(&proxy));
-        first.reply("GET");
-        if said(&proxy, "orders", "delayed") > before && held(&proxy) == 1.0 {
-            break second;
-        }
-    };
-    java.set_rate(5, HOUR_MS);
+    let proxy = proxy(&server, &ORDERS.replace("9h", "30m"));
+    let mut client = held_shortly(&server, &mut java, &proxy);
     let reply = client.reply("GET");
     assert_eq!(reply.status, 200);
-    assert_eq!(reply.header("ratelimit").unwrap(), "\"orders\";r=0;t=2");
+    assert_eq!(reply.header("ratelimit").unwrap(), "\"orders\";r=0;t=3600");
     assert_eq!(reply.header("retry-after"), None);
+    // It went on for the hour that begins then.
+    let refused = user(proxy.address, "a");
+    assert_eq!(refused.status, 429);
+    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!(is_hours(retry * 1_000 - 1_000, 1), "{retry}");
+    assert_eq!((value(&server), java.try_acquire(1)), (0, None));
+}
+
+#[test]
+fn whoever_waits_goes_on_whatever_java_sets_meanwhile() {
+    let server = RedisServer::start();
+    let mut java = Java::new(&server, "orders");
+    let proxy = proxy(&server, ORDERS);
+    let mut client = held_shortly(&server, &mut java, &proxy);
+    java.set_rate(5, HOUR_MS);
+    assert_eq!(client.reply("GET").status, 200);
     assert_eq!(java.try_acquire(4), Some(1), "the new figures count from anew");
     assert_eq!(user(proxy.address, "a").status, 200);
     assert_eq!(value(&server), 0);
-}
-
-fn ask_for(proxy: &Tidegate) -> crate::support::client::Connection {
-    let mut client = crate::support::client::Connection::open(proxy.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    client
 }
 
 #[test]
