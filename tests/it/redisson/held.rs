@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
+use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
@@ -105,7 +106,9 @@ async fn who_leaves_gives_its_own_place_back_and_nobody_overtakes() {
     assert!(is_hours(wait.unwrap(), 3), "{wait:?}");
     let places = bench.entries("orders");
     drop(second);
-    bench.until(-2, 3).await;
+    // What a process waits for before it ends.
+    bench.store.settled().await;
+    assert_eq!(bench.value("orders"), Some(-2));
     assert_eq!(bench.entries("orders"), [places[0].clone(), places[1].clone(), places[3].clone()]);
     let (_fourth, wait) = bench.hold(1, 9).await;
     assert!(is_hours(wait.unwrap(), 3), "{wait:?}: together with the last, and not before");
@@ -154,6 +157,18 @@ async fn a_wrong_value_is_repaired_with_those_who_wait() {
         assert!(is_hours(wait.unwrap(), 3), "{value}: {wait:?}");
         assert_eq!(bench.value("orders"), Some(-4), "{value}");
     }
+}
+
+#[tokio::test]
+async fn what_a_request_used_less_is_not_taken_from_those_who_wait() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(3, HOUR_MS);
+    java.try_acquire(3);
+    let (_held, _) = bench.hold(2, 9).await;
+    let (spec, none, used) = (limiter("orders"), Key::empty(), Difference::Less(9));
+    bench.store.settle(&ask(&spec, &none, 1), (used, Receipt::NONE), now()).await.unwrap();
+    assert_eq!((bench.value("orders"), bench.entries("orders").len()), (Some(1), 1));
 }
 
 #[tokio::test]
