@@ -174,7 +174,7 @@ end
 local wait, waits = 0, 0
 if verb == 'settle' then
   if wanted < 0 then
-    -- The oldest entries go first, as in Redisson's `release`: those that stay, stay longest.
+    -- The oldest entries go first: those that stay, stay longest. Who waits keeps its place.
     local back = -wanted
     while back > 0 do
       local oldest = call('ZRANGE', permits_key, 0, 0, 'WITHSCORES')
