@@ -183,6 +183,7 @@ impl Server {
             tokio::select! {
                 _ = tick.tick() => {
                     self.process.throttled.tick(self.process.clock.now());
+                    self.process.failed.tick(Instant::now());
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
                         return Err(RunError::Worker);
@@ -205,6 +206,7 @@ impl Server {
         }
         self.drain().await;
         self.process.throttled.flush(self.process.clock.now());
+        self.process.failed.flush(Instant::now());
         events::stopped();
         Ok(())
     }

@@ -48,14 +48,15 @@ pub fn costs_not_settled(error: &dyn Display, count: u64) {
     warn!(target: TARGET, %error, count, "costs not settled");
 }
 
-/// So many exchanges with an upstream failed since this was last said, and their clients were told so.
+/// So many exchanges with an upstream failed since this was last said: their clients were told so, or
+/// got less than all of the answer.
 pub fn upstream_failed(error: &dyn Display, route: &str, count: u64) {
-    info!(target: TARGET, %error, route, count, "upstream failed");
+    warn!(target: TARGET, %error, route, count, "upstream failed");
 }
 
 /// A server does not take connections any more.
 pub fn server_down(server: &str, error: &dyn Display) {
-    info!(target: TARGET, server, %error, "server down");
+    warn!(target: TARGET, server, %error, "server down");
 }
 
 /// A server takes connections again.
@@ -72,6 +73,12 @@ pub fn few_open_files(limit: u64, wanted: u64) {
 /// The limit on open files could not be raised.
 pub fn open_files_unchanged(error: &dyn Display) {
     warn!(target: TARGET, %error, "few open files");
+}
+
+/// As many connections are open as may be; whoever comes now waits until one of them ends.
+pub fn connections_full(open: usize) {
+    let help = "others wait until one ends: raise server.max_connections, or lower idle_timeout";
+    warn!(target: TARGET, open, help, "connections full");
 }
 
 /// A connection could not be accepted.
