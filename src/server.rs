@@ -261,7 +261,8 @@ impl Server {
         let finishing = async {
             sleep(delay).await;
             self.draining.send_replace(true);
-            self.process.waiting.end_at(Instant::now() + patience);
+            // The last quarter is for the answers of those who were held until then.
+            self.process.waiting.end_at(Instant::now() + patience - patience / 4);
             let finished = async {
                 let mut look = every(DRAIN_LOOK);
                 while self.process.slots.listening() > 0 || self.process.slots.open() > 0 {
