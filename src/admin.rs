@@ -118,6 +118,8 @@ impl Admin {
             connections: process.slots.open() as u64,
             memory_keys: store.keys as u64,
             shared_decisions: store.shared_uses,
+            decided_without: store.decided_without,
+            refused_without: store.refused_without,
             unsettled: store.unsettled,
             log_dropped: self.dropped.count(),
             config_generation: process.config.generation(),

@@ -30,7 +30,8 @@ pub fn config_warning(warning: &dyn Display) {
 
 /// A changed configuration is wrong: the old one stays in force.
 pub fn config_rejected(errors: &dyn Display) {
-    warn!(target: TARGET, %errors, "config rejected");
+    let meanwhile = "the configuration from before stays in force";
+    warn!(target: TARGET, %errors, meanwhile, "config rejected");
 }
 
 /// These fields have changed, and only a restart brings them in force.
@@ -180,10 +181,9 @@ mod tests {
             logged(|| listening(address)),
             line("INFO", "listening", "address", "127.0.0.1:8080")
         );
-        assert_eq!(
-            logged(|| config_rejected(&"line 1\nline 2")),
-            line("WARN", "config rejected", "errors", "line 1\nline 2")
-        );
+        let mut rejected = line("WARN", "config rejected", "errors", "line 1\nline 2");
+        rejected["meanwhile"] = json!("the configuration from before stays in force");
+        assert_eq!(logged(|| config_rejected(&"line 1\nline 2")), rejected);
         assert_eq!(
             logged(|| restart_needed(&"server.listen")),
             line("WARN", "restart needed", "fields", "server.listen")

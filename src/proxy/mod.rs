@@ -258,7 +258,7 @@ impl Proxy {
         if hop::has_unknown_coding(&parts.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
-        if matches!(parts.method, Method::TRACE | Method::CONNECT) {
+        if is_never_served(&parts.method) {
             return Err(Refusal::Method(Vec::new()));
         }
         let uri = &parts.uri;
@@ -312,6 +312,11 @@ impl Proxy {
         finish(&mut answer.fields, plan, route, quotas);
         Ok(())
     }
+}
+
+/// Whether requests of this method are refused, whatever the routes say.
+pub fn is_never_served(method: &Method) -> bool {
+    matches!(*method, Method::TRACE | Method::CONNECT)
 }
 
 /// Takes out of a request what its API will not be sent, as it is done before routes and limits look

@@ -226,6 +226,8 @@ fn every_metric_in_the_readme_exists() {
         connections: 0,
         memory_keys: 0,
         shared_decisions: 0,
+        decided_without: 0,
+        refused_without: 0,
         unsettled: 0,
         log_dropped: 0,
         config_generation: 1,

@@ -3,9 +3,9 @@
 use std::io::{BufReader, Write as _};
 
 use crate::support::client::{Connection, get};
+use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::nobody;
-use crate::support::upstream::{Upstream, read_request};
+use crate::support::upstream::{Upstream, nobody, read_request, section};
 
 /// An API that sends part of an answer, and then breaks off or says no more.
 fn half(closes: bool) -> Upstream {
@@ -85,4 +85,34 @@ fn as_many_connections_as_may_be_are_told() {
     let line = proxy.log.wait("connections full", |line| line["open"] == 2);
     assert_eq!(line["level"], "WARN");
     assert!(line["help"].as_str().unwrap().contains("max_connections"));
+}
+
+/// From the log nobody could tell how many requests an outage had met, and what became of them.
+#[test]
+fn an_outage_of_redis_says_whom_it_met_and_what_to_do() {
+    let (api, mut redis) = (Upstream::echoing(), RedisServer::start());
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[store]\nurl = \"{}\"\n{}\
+         [limits.open]\nrate = \"1000/h\"\n\
+         [limits.strict]\nrate = \"1000/h\"\non_store_error = \"reject\"\n\
+         [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"open\"]\n\
+         [[routes]]\npath = \"/strict\"\nupstream = \"api\"\nlimits = [\"open\", \"strict\"]\n",
+        redis.url(),
+        section(&[&api])
+    ));
+    let ask = |path| (0..7).map(|_| get(proxy.address, path, &[]).status).collect::<Vec<_>>();
+    redis.kill();
+    assert_eq!(["/", "/strict"].map(ask), [[200; 7], [503; 7]]);
+    proxy.log.wait("store unavailable", |line| line["meanwhile"].is_string());
+    redis.restart_with(&["--requirepass", "new"]);
+    let line = proxy.log.wait("store still unavailable", |line| line["help"].is_string());
+    assert_eq!(line["error"], "NOAUTH Authentication required.");
+    redis.restart_with(&[]);
+    proxy.log.wait("store recovered", |_| true);
+    // Some may have been told of before Redis counted as away.
+    let told = |field: &str| {
+        let lines = proxy.log.lines();
+        lines.iter().filter_map(|line| line[field].as_u64()).sum::<u64>()
+    };
+    assert_eq!([told("decided"), told("refused")], [7, 7], "{}", proxy.log.text());
 }
