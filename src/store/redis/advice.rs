@@ -36,14 +36,14 @@ pub(super) fn help(error: &StoreError) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use redis::{ServerError, Value, parse_redis_value};
+    use redis::{Value, parse_redis_value};
 
     use super::*;
 
     fn error(line: &str) -> StoreError {
         let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         let Value::ServerError(error) = value else { panic!("{value:?}") };
-        StoreError::Redis(RedisError::from(ServerError::from(error)))
+        StoreError::Redis(RedisError::from(error))
     }
 
     #[test]
