@@ -78,7 +78,8 @@ pub fn open_files_unchanged(error: &dyn Display) {
 
 /// As many connections are open as may be; whoever comes now waits until one of them ends.
 pub fn connections_full(open: usize) {
-    let help = "others wait until one ends: raise server.max_connections, or lower idle_timeout";
+    let help = "others wait until one ends: see whose they are (ss -tn), raise \
+                server.max_connections, or lower server.idle_timeout";
     warn!(target: TARGET, open, help, "connections full");
 }
 

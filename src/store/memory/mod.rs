@@ -319,6 +319,7 @@ impl Memory {
                 tracing::warn!(
                     limit = %ask.spec.name,
                     keys = self.keys(),
+                    help = "raise store.max_keys; tidegate_shared_decisions_total counts whom it meets",
                     "memory store full, new keys share a bucket"
                 );
             }
