@@ -118,6 +118,7 @@ impl Admin {
             connections: process.slots.open() as u64,
             memory_keys: store.keys as u64,
             shared_decisions: store.shared_uses,
+            forgotten: store.forgotten,
             decided_without: store.decided_without,
             refused_without: store.refused_without,
             unsettled: store.unsettled,

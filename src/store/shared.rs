@@ -37,6 +37,8 @@ pub struct Counters {
     pub keys: usize,
     /// Decisions for which a limit's shared bucket stood in, because no room could be made.
     pub shared_uses: u64,
+    /// Buckets that were forgotten, for want of room, before they were full.
+    pub forgotten: u64,
     /// Settlements that Redis was not told of.
     pub unsettled: u64,
     /// Requests that Redis should have decided on, and `on_store_error` did.
@@ -104,6 +106,7 @@ impl Shared {
             refused_without,
             keys: self.memory.keys(),
             shared_uses: self.memory.shared_uses(),
+            forgotten: self.memory.forgotten(),
             unsettled: self.unsettled.count(),
             redis_up: self.health.as_ref().map(Health::is_up),
         }

@@ -226,6 +226,7 @@ fn every_metric_in_the_readme_exists() {
         connections: 0,
         memory_keys: 0,
         shared_decisions: 0,
+        forgotten: 0,
         decided_without: 0,
         refused_without: 0,
         unsettled: 0,

@@ -70,6 +70,8 @@ pub struct Snapshot<'s> {
     pub memory_keys: u64,
     /// Decisions since the start that a limit's shared bucket made, because no room could be made.
     pub shared_decisions: u64,
+    /// Buckets since the start that were forgotten, for want of room, before they were full.
+    pub forgotten: u64,
     /// Requests since the start on which Redis should have decided and `on_store_error` did.
     pub decided_without: u64,
     /// Those since the start that it refused.
@@ -293,6 +295,9 @@ impl Snapshot<'_> {
         let help = "Decisions by a bucket that new keys share, the memory being full.";
         page.family(Counter, "tidegate_shared_decisions_total", help);
         page.sample(&[], &self.shared_decisions);
+        let help = "Buckets that were forgotten before they were full, the memory being full.";
+        page.family(Counter, "tidegate_forgotten_total", help);
+        page.sample(&[], &self.forgotten);
         let help = "Requests that Redis did not decide on.";
         page.family(Counter, "tidegate_without_redis_total", help);
         page.sample(&[("answer", "decided")], &self.decided_without);
