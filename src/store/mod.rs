@@ -151,7 +151,7 @@ impl fmt::Display for StoreError {
             Self::Away => "it is out of reach",
             Self::NotConnected => "there is no connection to it",
             Self::TimedOut => "no answer in time",
-            Self::Redis(error) => return error.fmt(f),
+            Self::Redis(error) => return f.write_str(&redis::words(error)),
             Self::TooOld(version) => {
                 return write!(f, "Redis {version} is too old: 6.2 or later is needed");
             }
