@@ -13,5 +13,5 @@ mod output;
 pub mod request;
 pub mod response;
 pub mod server;
-mod tokens;
+pub mod tokens;
 mod usual;
