@@ -81,3 +81,23 @@ fn a_length_that_is_none_is_not_passed_on() {
         assert!(!text.contains("content-length"), "{length}: {text}");
     }
 }
+
+/// A stranger behind a trusted proxy wrote `x_forwarded_for`: the proxy passed it on, and an API that knows
+/// no difference between a dash and an underscore read it as what the proxy had said.
+#[test]
+fn a_trusted_proxy_is_not_believed_what_it_has_not_said() {
+    let api = Upstream::echoing();
+    for (header, own, twin) in [
+        ("x-forwarded-for", "x-forwarded-for", "x_forwarded_for"),
+        ("x-forwarded-for", "x-forwarded-for", "x-forwarded_for"),
+        ("x-real-ip", "x-real-ip", "x_real_ip"),
+    ] {
+        let server = format!("trusted_proxies = [\"127.0.0.1\"]\nclient_ip_header = \"{header}\"");
+        let proxy = Tidegate::before(&[&api], &server, "");
+        let fields = [(own, "203.0.113.7"), (twin, "198.51.100.9")];
+        assert_eq!(Connection::open(proxy.address).get("/", &fields).status, 200);
+        let got = api.last();
+        assert!(got.header(own).is_some_and(|said| said.contains("203.0.113.7")), "{twin}");
+        assert_eq!(got.header(twin), None, "{twin}");
+    }
+}

@@ -90,6 +90,17 @@ pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) 
     }
 }
 
+/// Takes out what a trusted proxy has not said, but passed on: names that only look like those that it
+/// writes, and are the same to many servers.
+pub(super) fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
+    if seen.has(Seen::CLAIM) {
+        remove_all(headers, |name| is_claim(name) && name.as_str().contains('_'));
+    }
+    if let ClientHeader::Single(single) = &trust.header {
+        remove_all(headers, |name| name != single && are_alike(name, single));
+    }
+}
+
 /// Whether trusted proxies say the client's address in this field alone.
 pub(super) fn is_address(name: &HeaderName, trust: &Trust) -> bool {
     matches!(&trust.header, ClientHeader::Single(single) if are_alike(name, single))
