@@ -37,6 +37,7 @@ mod spellings;
 mod support;
 mod timeouts;
 mod together;
+mod trouble;
 mod twin;
 mod upgrade;
 mod upstreams;
