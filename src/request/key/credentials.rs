@@ -8,17 +8,20 @@ use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 
-/// Base64 with or without padding, and with nothing else that some decoders pass over.
-const STRICT: GeneralPurpose = GeneralPurpose::new(
+/// Base64 as the laxest decoders have it: padded or not, whatever the bits behind the last byte are.
+const LAX: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
 );
 
 /// A scheme means the same in any case, and with any space behind it (RFC 9110, 11.1 and 11.4): it is
-/// written `Like This`. Base64 of `Basic` is padded. What has no scheme is left as it is.
+/// written `Like This`. Base64 of `Basic` is what lax decoders make of it, which pass over bytes that are
+/// none and all that follows the padding. What has no scheme is left as it is.
 ///
 /// `None` where `Bearer` or `Basic` have more than one word behind them, of which some APIs read the
-/// first alone, or what is behind `Basic` is no base64, of which some read a part.
+/// first alone.
 pub(in crate::request) fn normal_form(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let Some(end) = value.iter().position(is_space) else { return Some(Cow::Borrowed(value)) };
@@ -30,7 +33,7 @@ pub(in crate::request) fn normal_form(value: &[u8]) -> Option<Cow<'_, [u8]>> {
         return None;
     }
     if basic {
-        credentials = Cow::Owned(STANDARD.encode(STRICT.decode(&*credentials).ok()?).into_bytes());
+        credentials = Cow::Owned(base64(&credentials));
     }
     let scheme_is_usual = match scheme {
         [first, others @ ..] => {
@@ -47,6 +50,21 @@ pub(in crate::request) fn normal_form(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     form.push(b' ');
     form.extend_from_slice(&credentials);
     Some(Cow::Owned(form))
+}
+
+/// The one spelling of this base64; of what cannot be any, its letters.
+fn base64(text: &[u8]) -> Vec<u8> {
+    let letters: Vec<u8> = text
+        .iter()
+        .take_while(|byte| **byte != b'=')
+        .filter_map(|byte| match byte {
+            b'-' => Some(b'+'),
+            b'_' => Some(b'/'),
+            b'+' | b'/' => Some(*byte),
+            _ => byte.is_ascii_alphanumeric().then_some(*byte),
+        })
+        .collect();
+    LAX.decode(&letters).map_or(letters, |bytes| STANDARD.encode(bytes).into_bytes())
 }
 
 #[cfg(test)]
@@ -69,9 +87,12 @@ mod tests {
             ("Digest username=\"a\", realm=\"b\"", Some("Digest username=\"a\", realm=\"b\"")),
             ("Basic YTpiYw==", Some("Basic YTpiYw==")),
             ("basic YTpiYw", Some("Basic YTpiYw==")),
-            ("Basic YTpiYx==", None),
-            ("Basic YTp!iYw==", None),
-            ("Basic YTpiYw==x", None),
+            ("Basic YTpiYx==", Some("Basic YTpiYw==")),
+            ("Basic YTp!iYw==", Some("Basic YTpiYw==")),
+            ("Basic YTpiYw==x", Some("Basic YTpiYw==")),
+            ("Basic YTp_-w==", Some("Basic YTp/+w==")),
+            ("Basic abc", Some("Basic abc=")),
+            ("Basic abcde", Some("Basic abcde")),
             ("Basic YTpiYw== x", None),
             ("Basic", Some("Basic")),
         ] {
