@@ -52,12 +52,12 @@ pub fn costs_not_settled(error: &dyn Display, count: u64) {
 /// So many exchanges with an upstream failed since this was last said: their clients were told so, or
 /// got less than all of the answer.
 pub fn upstream_failed(error: &dyn Display, route: &str, count: u64) {
-    warn!(target: TARGET, %error, route, count, "upstream failed");
+    info!(target: TARGET, %error, route, count, "upstream failed");
 }
 
 /// A server does not take connections any more.
 pub fn server_down(server: &str, error: &dyn Display) {
-    warn!(target: TARGET, server, %error, "server down");
+    info!(target: TARGET, server, %error, "server down");
 }
 
 /// A server takes connections again.
