@@ -273,8 +273,7 @@ function seldom()
         call('ZREM', key, member, found[1])
         entries, weight, permits = entries - 1, weight - more, permits - 1 - more
         if permits < 0 then
-          number = side == 'newest' and number - more or number + permits + 1
-          weight = log.add(key, -permits, -1 - tonumber(found[2]), clock, number, weight)
+          weight = log.add(key, -permits, -1 - tonumber(found[2]), clock, number - more, weight)
         end
       end
     end
