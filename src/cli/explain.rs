@@ -126,6 +126,9 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         Ok(host) => host,
         Err(error) => return text.line("answer", format_args!("400: {error}")),
     };
+    if proxy::is_never_served(method) {
+        return text.line("answer", format_args!("405: {method} is never passed on"));
+    }
     let path = match NormalPath::parse(uri.path(), plan.server.merge_slashes) {
         Ok(path) => path,
         Err(error) => return text.line("answer", format_args!("400: {error}")),

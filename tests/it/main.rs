@@ -36,6 +36,7 @@ mod smuggling;
 mod support;
 mod timeouts;
 mod together;
+mod trouble;
 mod twin;
 mod upgrade;
 mod upstreams;
