@@ -43,6 +43,7 @@ use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::LastHost;
 use crate::request::key::View;
+use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
 use crate::throttle::{Quota, Quotas, Throttle};
@@ -258,6 +259,7 @@ impl Proxy {
         if hop::has_unknown_coding(&parts.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
+        method::check(&parts.method).map_err(|MethodCase| Refusal::MethodCase)?;
         if is_never_served(&parts.method) {
             return Err(Refusal::Method(Vec::new()));
         }

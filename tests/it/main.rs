@@ -33,6 +33,7 @@ mod rejected;
 mod reload;
 mod sliding_log;
 mod smuggling;
+mod spellings;
 mod support;
 mod timeouts;
 mod together;
