@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 
 use super::body::ResponseBody;
 use super::headers::Seen;
-use super::headers::quotas::whole_seconds;
+use super::headers::quotas::{whole_seconds, write_quotas};
 use super::refusal::Refusal;
 use super::rejection::{Rejections, Telling};
 use crate::http1::fields::{Fields, Kind};
@@ -83,6 +83,10 @@ pub(super) fn respond(answer: &mut Answer, refusal: &Refusal<'_>, asked: &Asked<
         _ => {
             let (status, detail) = explain(refusal);
             problem(answer, status, &detail);
+            if !matches!(refusal, Refusal::Limits(_)) {
+                // It has passed its limits, where there are any: what they gave is gone all the same.
+                write_quotas(&mut answer.fields, asked.quotas, asked.default, None);
+            }
         }
     }
     if refusal.closes() {

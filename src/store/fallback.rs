@@ -12,12 +12,12 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::noted::{Noted, receipts};
-use super::redis::{Entry, Heard, Redis, Reply, Said, Verb, is_limiter};
+use super::redis::{Entries, Entry, Heard, Redis, Reply, Said, Verb, is_limiter};
 use super::slots::Leases;
 use super::{Answer, BucketAsk, Shared, Slots, StoreError, Told, Unavailable};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement};
 use crate::limit::decide::{PerAsk, Refusers};
-use crate::limit::decision::{Decision, Outcome};
+use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::time::{Now, Timestamp};
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
@@ -186,7 +186,11 @@ impl<'q> Request<'q> {
             });
         if !refused_there {
             taken.keep();
-            limiters.entries.into_iter().for_each(|(_, entry)| entry.keep());
+            let entries = Entries::of(limiters.entries.into_iter().map(|(_, entry)| entry));
+            match answer.verdict {
+                Verdict::Pass { wait } if !wait.is_zero() => answer.entries = entries,
+                _ => entries.keep(),
+            }
         } else if passed_here {
             // What remains after it is given back.
             let entries = limiters.entries.iter().map(|(place, _)| *place);

@@ -23,7 +23,7 @@ use ::redis::RedisError;
 pub use self::fallback::By;
 pub use self::noted::Taken;
 pub use self::redis::{
-    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, Settling, limiter_name,
+    BucketName, Entries, LimiterConfig, LimiterError, LimiterKeys, Limiters, Settling, limiter_name,
 };
 use self::redis::{Redis, UnderWay};
 pub use self::shared::{Counters, Shared};
@@ -64,6 +64,9 @@ pub struct Answer {
     pub told: Vec<Told>,
     /// The slots that the request holds from now on.
     pub slots: Slots,
+    /// What limiters of Redisson's took of a request that is to be held. Dropped, it goes back, and nothing
+    /// of that is to be given back otherwise.
+    pub entries: Entries,
     /// What is noted of each ask that took, in the asks' order: to be shown when it is settled or given
     /// back. Empty where no limit of the request can come to that.
     pub receipts: Box<[Receipt]>,
@@ -101,7 +104,8 @@ impl Answer {
             .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
         let verdict = Verdict::over(enforcing);
         let (told, slots, receipts) = (Vec::new(), Slots::default(), Box::default());
-        Self { decisions, by: PerAsk::from_slice(by), verdict, told, slots, receipts }
+        let (by, entries) = (PerAsk::from_slice(by), Entries::default());
+        Self { decisions, by, verdict, told, slots, entries, receipts }
     }
 }
 

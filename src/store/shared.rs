@@ -10,7 +10,7 @@ use super::in_force::InForce;
 use super::memory::{Memory, One};
 use super::noted::{Noted, receipts};
 use super::redis::{self, Health, Notices, Unsettled};
-use super::{Answer, BucketAsk, By, Slots};
+use super::{Answer, BucketAsk, By, Entries, Slots};
 use crate::clock::Wall;
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::PerAsk;
@@ -111,7 +111,8 @@ impl Shared {
                 Noted::Told => Box::new([receipt]),
                 Noted::Untold => Box::default(),
             };
-            return Answer { decisions, by, verdict, told: Vec::new(), slots, receipts };
+            let (told, entries) = (Vec::new(), Entries::default());
+            return Answer { decisions, by, verdict, told, slots, entries, receipts };
         }
         let asks = all(asks);
         let (decided, places) = self.memory.decide_in_place(&asks, now);
@@ -122,7 +123,8 @@ impl Shared {
         };
         let by = asks.iter().map(|_| By::Process).collect();
         let decisions = decided.decisions.into_iter().map(Some).collect();
-        Answer { decisions, by, verdict: decided.verdict, told: Vec::new(), slots, receipts }
+        let (verdict, told, entries) = (decided.verdict, Vec::new(), Entries::default());
+        Answer { decisions, by, verdict, told, slots, entries, receipts }
     }
 
     pub(super) fn redis_is_up(&self) -> bool {

@@ -117,7 +117,7 @@ impl Throttle {
         }
         // Before the store is asked, so that nobody has a turn there who may not wait for it.
         applying.iter_mut().for_each(|limit| limit.claim(&self.waiting));
-        let decided = self.decide(&applying, now).await?;
+        let mut decided = self.decide(&applying, now).await?;
         self.tell_shadows(&applying, &decided.decisions, request, now);
         quotas.extend(said(&applying, &decided));
         match decided.verdict {
@@ -126,7 +126,7 @@ impl Throttle {
                 let by = queue::slowest(&applying, &decided.decisions, wait);
                 self.tell(&applying[by], request, Shown::Delayed { delay: wait }, now);
                 // Few requests wait, and none of the others is to make room for it.
-                let held = Box::pin(self.hold(wait, &mut applying, &decided, now));
+                let held = Box::pin(self.hold(wait, &mut applying, &mut decided, now));
                 match held.await {
                     Ok(()) => Ok(self.permit(applying, decided, now)),
                     Err(NoTurn { left }) => {
@@ -253,7 +253,7 @@ impl Throttle {
 }
 
 struct Decided {
-    /// Its slots are given back when this is dropped, be it while the request is held.
+    /// Its slots and entries are given back when this is dropped, be it while the request is held.
     answer: Answer,
     /// When the store was asked, which was told the request's time.
     began: Instant,
@@ -291,7 +291,8 @@ fn with_closed(answer: Answer, applying: &[Applying<'_>]) -> Answer {
         }
         (None, pass @ Verdict::Pass { .. }) => pass,
     };
-    Answer { decisions, by, verdict, told, slots: answer.slots, receipts }
+    let Answer { slots, entries, .. } = answer;
+    Answer { decisions, by, verdict, told, slots, entries, receipts }
 }
 
 /// A key as the log may show it.

@@ -5,6 +5,7 @@
 //! together. The counts go by the limits' names, so that a reload changes nothing about them.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::Terms;
-use crate::store::{Store, Taken};
+use crate::store::{By, Entries, Store, Taken};
 
 /// What all workers know of the requests that wait.
 #[derive(Debug, Default)]
@@ -113,6 +114,8 @@ impl Drop for Counted<'_> {
 pub(super) struct Reserved<'s> {
     store: &'s Arc<Store>,
     taken: PerAsk<Taken>,
+    /// What limiters of Redisson's took.
+    entries: Entries,
     /// A time, and when it was.
     known: (Timestamp, Instant),
 }
@@ -121,15 +124,16 @@ impl<'s> Reserved<'s> {
     /// `taken` of the store, which may have had to wait for Redis: `known` is a time, and when it was.
     pub(super) fn new(
         store: &'s Arc<Store>,
-        taken: PerAsk<Taken>,
+        (taken, entries): (PerAsk<Taken>, Entries),
         known: (Timestamp, Instant),
     ) -> Self {
-        Self { store, taken, known }
+        Self { store, taken, entries, known }
     }
 
     /// The request goes on.
     pub(super) fn keep(mut self) {
         self.taken.clear();
+        mem::take(&mut self.entries).keep();
     }
 
     /// It does not, and there is time to say so.
@@ -137,6 +141,7 @@ impl<'s> Reserved<'s> {
         while let Some(taken) = self.taken.pop() {
             self.store.give_back(&taken, self.now()).await;
         }
+        mem::take(&mut self.entries).give_back().await;
     }
 
     fn now(&self) -> Timestamp {
@@ -161,24 +166,31 @@ impl Throttle {
         &self,
         wait: Duration,
         applying: &mut [Applying<'_>],
-        decided: &Decided,
+        decided: &mut Decided,
         now: Timestamp,
     ) -> Result<(), NoTurn> {
         let due = Instant::now() + wait;
         let mut taken = PerAsk::new();
-        for (at, (limit, decision)) in applying.iter_mut().zip(&decided.decisions).enumerate() {
+        let decisions = &decided.answer.decisions;
+        for (at, (limit, decision)) in applying.iter_mut().zip(decisions).enumerate() {
             let Some(Decision { outcome, .. }) = *decision else { continue };
             if !matches!(outcome, Outcome::Delay(_)) {
                 limit.place = None;
             }
-            // The verdict is to pass, so whoever let it pass has taken. Slots give themselves back.
+            // The verdict is to pass, so whoever let it pass has taken. Slots and entries give themselves
+            // back.
+            let noted = decided.answer.noted(at);
             if let (true, Terms::Limited(algorithm)) = (outcome.passes(), limit.terms)
-                && !matches!(algorithm, Algorithm::Concurrency(_))
+                && !matches!(
+                    (algorithm, noted.0),
+                    (Algorithm::Concurrency(_), _) | (Algorithm::Redisson(_), By::Redis)
+                )
             {
-                taken.push(limit.taken(algorithm, decided.noted(at)));
+                taken.push(limit.taken(algorithm, noted));
             }
         }
-        let reserved = Reserved::new(&self.store, taken, (now, decided.began));
+        let entries = mem::take(&mut decided.answer.entries);
+        let reserved = Reserved::new(&self.store, (taken, entries), (now, decided.began));
         let went = self.waiting.hold(due).await;
         match went {
             Ok(()) => reserved.keep(),
@@ -275,7 +287,8 @@ mod tests {
         }
         let (by, receipt) = last.unwrap().noted(0);
         let taken = Taken { spec: spec.clone(), key: key.clone(), ask, by, receipt };
-        drop(Reserved::new(&store, PerAsk::from_iter([taken]), (came, began)));
+        let taken = (PerAsk::from_iter([taken]), Entries::default());
+        drop(Reserved::new(&store, taken, (came, began)));
         assert_eq!(store.peek(&one, decided).await.unwrap().remaining, 0);
     }
 

@@ -3,6 +3,7 @@
 use crate::support::client::{Connection, Reply, get, statuses};
 use crate::support::metrics::Metrics;
 use crate::support::tidegate::Tidegate;
+use crate::support::upstream::nobody;
 use crate::support::wait_until;
 
 /// A file with these limits, all of them on one route that answers by itself.
@@ -55,6 +56,26 @@ fn the_rejection_names_the_limit_that_takes_longest() {
     assert_eq!(line["limit"], "slow");
     let wait = line["retry_after_ms"].as_u64().unwrap();
     assert!((3_500_000..=3_600_000).contains(&wait), "{line}");
+}
+
+#[test]
+fn a_request_that_failed_behind_its_limits_is_told_what_is_left() {
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nmax_body_size = \"1KiB\"\n\
+         [limits.client]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
+         [upstreams.api]\nservers = [\"{}\"]\n\
+         [[routes]]\npath = \"/api\"\nupstream = \"api\"\nlimits = [\"client\"]\n",
+        nobody()
+    ));
+    let said = |path, length: usize| {
+        let reply = Connection::open(proxy.address).request("POST", path, &[], &vec![b'x'; length]);
+        (reply.status, reply.header("ratelimit"))
+    };
+    let left = |left| Some(format!("\"client\";r={left};t=3600"));
+    assert_eq!(said("/api", 1), (502, left(2)));
+    assert_eq!(said("/api", 2_000), (413, None), "the limits were not asked");
+    assert_eq!(said("/other", 1), (404, None));
+    assert_eq!(said("/api", 1), (502, left(1)));
 }
 
 #[test]

@@ -13,11 +13,11 @@ use crate::support::wait_until;
 use serde_json::Value;
 
 /// Bounds of an hour in milliseconds, for what began less than the first of them ago.
-const HOUR: u64 = 3_600_000;
+pub(crate) const HOUR: u64 = 3_600_000;
 const WHILE: u64 = 600_000;
 
 /// A file with these limits on one route, which answers by itself.
-fn config(server: &str, store: &str, limits: &str) -> String {
+pub(crate) fn config(server: &str, store: &str, limits: &str) -> String {
     let names = names(limits);
     format!(
         "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{server}\n[admin]\nlisten = \"LISTEN\"\n\
@@ -30,42 +30,42 @@ fn config(server: &str, store: &str, limits: &str) -> String {
 const LEAKY: &str =
     "[limits.user]\nkey = [\"header:x-user\"]\nalgorithm = \"leaky-bucket\"\nrate = \"1/h\"\n";
 
-fn held(proxy: &Tidegate) -> f64 {
+pub(crate) fn held(proxy: &Tidegate) -> f64 {
     Metrics::of(proxy.admin()).value("tidegate_waiting")
 }
 
-fn said(proxy: &Tidegate, limit: &str, decision: &str) -> f64 {
+pub(crate) fn said(proxy: &Tidegate, limit: &str, decision: &str) -> f64 {
     let name = format!("tidegate_decisions_total{{limit=\"{limit}\",decision=\"{decision}\"}}");
     Metrics::of(proxy.admin()).value(&name)
 }
 
 /// A request of a user that is sent and not answered yet.
-fn ask(address: SocketAddr, user: &str) -> Connection {
+pub(crate) fn ask(address: SocketAddr, user: &str) -> Connection {
     let mut client = Connection::open(address);
     client.send(format!("GET /{user} HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\n\r\n"));
     client
 }
 
 /// A request of a user, once it is held.
-fn hold(proxy: &Tidegate, user: &str) -> Connection {
+pub(crate) fn hold(proxy: &Tidegate, user: &str) -> Connection {
     let before = (held(proxy), delays(proxy).len());
     let client = ask(proxy.address, user);
     wait_until("a request is held", || held(proxy) > before.0 && delays(proxy).len() > before.1);
     client
 }
 
-fn user(address: SocketAddr, user: &str) -> Reply {
+pub(crate) fn user(address: SocketAddr, user: &str) -> Reply {
     get(address, "/", &[("x-user", user)])
 }
 
 /// The delays that the log tells of, in milliseconds.
-fn delays(proxy: &Tidegate) -> Vec<u64> {
+pub(crate) fn delays(proxy: &Tidegate) -> Vec<u64> {
     let lines = proxy.log.with("throttled");
     let delayed = lines.iter().filter(|line| line["decision"] == "delayed");
     delayed.map(|line| line["delay_ms"].as_u64().unwrap()).collect()
 }
 
-fn is_hours(millis: u64, hours: u64) -> bool {
+pub(crate) fn is_hours(millis: u64, hours: u64) -> bool {
     (hours * HOUR - WHILE..=hours * HOUR).contains(&millis)
 }
 

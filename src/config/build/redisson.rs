@@ -3,6 +3,7 @@
 use super::limit::Inherited;
 use super::rate::{RATE, problem};
 use super::store::STORE_ERRORS;
+use super::waiting;
 use crate::config::fields::MAX_TOKENS;
 use crate::config::file::{Item, Section};
 use crate::config::problem::Problem;
@@ -24,8 +25,6 @@ const LONGEST_NAME: usize = 256;
 const MEANINGLESS: &[(&str, &str)] = &[
     ("burst", "a Redisson limiter has a rate and no burst: remove it"),
     ("overrides", "each limiter has its figures in Redis: set those of a key's limiter there"),
-    ("wait", "Redisson has no places to wait at: remove it, and the request is rejected at once"),
-    ("max_waiting", "Redisson has no places to wait at: remove it"),
     ("candidate", "the figures stand in Redis, where others use them too: remove it"),
     ("queue", "expected with `algorithm = \"leaky-bucket\"` alone"),
     ("align", "expected with `algorithm = \"fixed-window\"` alone"),
@@ -39,6 +38,7 @@ pub(super) fn build(section: &mut Section<'_>, inherited: &Inherited<'_>) -> Lim
     for (field, why) in MEANINGLESS {
         section.refuse_field(field, "means nothing with `algorithm = \"redisson\"`", why);
     }
+    waiting::refuse_without_wait(section);
     if *inherited.store == StoreLocation::Memory {
         section.cx.note(Problem::error(
             section.span.clone(),

@@ -21,15 +21,22 @@ const NO_TURN: &str = "nobody knows when a slot is free";
 
 /// `wait` and `max_waiting`.
 pub(super) fn build(section: &mut Section<'_>, family: Option<&Family>) -> (Patience, usize) {
-    let holds = matches!(family, Some(Family::LeakyBucket)) || section.has(|field| field == "wait");
+    let holds = matches!(family, Some(Family::LeakyBucket));
     if !holds && !matches!(family, None | Some(Family::Concurrency { .. })) {
+        refuse_without_wait(section);
+    }
+    (wait(section, family), max_waiting(section, family))
+}
+
+/// Refuses `max_waiting` of a limit that holds nobody unless it has a `wait`.
+pub(super) fn refuse_without_wait(section: &mut Section<'_>) {
+    if !section.has(|field| field == "wait") {
         section.refuse_field(
             "max_waiting",
             "says nothing without `wait`",
             "remove it, or add `wait`: without it nobody is held",
         );
     }
-    (wait(section, family), max_waiting(section, family))
 }
 
 /// `wait`. A leaky bucket holds requests by itself, for as long as its queue needs.

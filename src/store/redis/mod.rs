@@ -43,8 +43,10 @@ pub(super) use self::health::Health;
 pub(super) use self::leases::Lease;
 pub use self::name::BucketName;
 pub(super) use self::notices::Notices;
+pub use self::redisson::{
+    Entries, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
+};
 pub(super) use self::redisson::{Entry, Heard, client_id};
-pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
 pub use self::settling::Settling;
 pub(super) use self::settling::{UnderWay, Unsettled};
 

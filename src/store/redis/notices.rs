@@ -22,6 +22,7 @@ pub(in crate::store) struct Notices {
 enum Kind {
     Unset,
     Ahead,
+    EndsTooSoon,
     OtherFigures,
     OtherType,
 }
@@ -45,6 +46,18 @@ impl Notices {
                 limiter = shown(limit),
                 ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
                 "limiter used by a clock that is ahead"
+            );
+        }
+    }
+
+    pub(super) fn ends_too_soon(&self, limit: &LimitSpec) {
+        if self.is_news(limit, Kind::EndsTooSoon) {
+            tracing::warn!(
+                limit = %limit.name,
+                limiter = shown(limit),
+                "help" = "its keys end `keepAliveTime` after their last use: let that be the interval and \
+                          the limit's `wait` together",
+                "limiter ends too soon to wait for"
             );
         }
     }

@@ -242,6 +242,7 @@ impl InStore {
                 let asks: Vec<_> = asked.iter().map(|asked| self.ask(asked)).collect();
                 let answer = self.bench.decide_at(&asks, now).await;
                 let (slots, receipts) = (answer.slots, answer.receipts);
+                answer.entries.keep();
                 self.requests.push(Held { asked: asked.clone(), slots, receipts });
                 answer.decisions.into_iter().map(|decision| decision.unwrap()).collect()
             }

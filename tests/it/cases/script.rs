@@ -246,14 +246,16 @@ pub(crate) fn ask_limiter(connection: &mut redis::Connection, event: &Event) -> 
         .arg("take")
         .arg(cost)
         .arg(&(now ^ entries).to_be_bytes()[..])
-        .arg(&[rate.count(), rate.interval() / 1_000, 0])
+        .arg(&[rate.count(), rate.interval() / 1_000, 0, ask.patience.as_micros()])
         .query(connection)
         .unwrap();
-    let [0, wait, left, ..] = said[..] else { panic!("{said:?}") };
-    let outcome = match wait {
-        -1 => Outcome::Reject { retry_after: None },
-        0 => Outcome::Allow,
-        wait => Outcome::Reject { retry_after: Some(Duration::from_micros(wait.unsigned_abs())) },
+    let [0, wait, waits, left, ..] = said[..] else { panic!("{said:?}") };
+    let time = Duration::from_micros(wait.unsigned_abs());
+    let outcome = match (wait, waits) {
+        (-1, _) => Outcome::Reject { retry_after: None },
+        (0, _) => Outcome::Allow,
+        (_, 1) => Outcome::Delay(time),
+        _ => Outcome::Reject { retry_after: Some(time) },
     };
     Decision { outcome, remaining: u64::try_from(left).unwrap_or(0) }
 }

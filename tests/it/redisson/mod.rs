@@ -1,12 +1,14 @@
 //! A limiter that a proxy shares with services that use Redisson.
 
 mod figures;
+mod held;
 mod java;
+mod moved_clock;
 mod proxies;
 mod requests;
+mod waiting;
+mod watch;
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,6 +25,7 @@ use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSp
 use tidegate::store::{Answer, BucketAsk, Shared, Store, Told, Unavailable};
 
 use self::java::Java;
+use self::watch::Watch;
 use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
 
@@ -55,7 +58,7 @@ impl Bench {
         match decision.outcome {
             Outcome::Allow => Ok(decision.remaining),
             Outcome::Reject { retry_after } => Err(retry_after),
-            Outcome::Delay(_) => panic!("a limiter holds nobody"),
+            Outcome::Delay(_) => panic!("nobody is held without patience"),
         }
     }
 
@@ -304,38 +307,6 @@ async fn a_large_set_is_repaired_too() {
     while bench.take(&limiter("orders"), 1).await.is_err() {
         tries += 1;
         assert!(tries < 10_000, "never repaired");
-    }
-}
-
-/// Every entry that is added to a limiter's set, as a server's monitor tells it: score and permits.
-struct Watch {
-    lines: BufReader<TcpStream>,
-}
-
-impl Watch {
-    fn on(server: &RedisServer) -> Self {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
-        stream.write_all(b"MONITOR\r\n").unwrap();
-        let mut lines = BufReader::new(stream);
-        let mut ok = String::new();
-        lines.read_line(&mut ok).unwrap();
-        assert_eq!(ok, "+OK\r\n");
-        Self { lines }
-    }
-
-    fn entries(self) -> Vec<(u64, u64)> {
-        let lines = self.lines.lines().map_while(Result::ok);
-        let lines = lines.take_while(|line| !line.contains("nothing-more-is-watched"));
-        let added = lines.filter(|line| line.contains(" lua] \"ZADD\""));
-        added
-            .map(|line| {
-                let score = line.split('"').nth(5).unwrap().parse().unwrap();
-                // Permits below seven, as the last four bytes are written.
-                let end = line.strip_suffix("\\x00\\x00\\x00\"").unwrap();
-                (score, end[end.len() - 2..].parse().unwrap())
-            })
-            .collect()
     }
 }
 

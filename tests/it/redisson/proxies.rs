@@ -267,7 +267,8 @@ fn the_commands_find_the_server_in_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
     let file = file.to_str().unwrap();
-    let text = config(&server.url(), "name = \"orders\"").replace("LISTEN", "127.0.0.1:8080");
+    let limit = "name = \"orders\"\nwait = \"2s\"";
+    let text = config(&server.url(), limit).replace("LISTEN", "127.0.0.1:8080");
     std::fs::write(file, &text).unwrap();
     let set = told(&["redisson", "set", "orders", "5/s", "--config", file]);
     assert_eq!(set, (0, "set".into(), String::new()));
@@ -275,6 +276,7 @@ fn the_commands_find_the_server_in_the_file() {
     let (code, out, error) = told(&["explain", "GET /", "--config", file]);
     assert_eq!(code, 0, "{error}");
     assert!(out.contains("the limiter orders, with {orders}:value and {orders}:permits"), "{out}");
+    assert!(out.contains("holds requests for up to 2s, 1000 at once"), "{out}");
     std::fs::write(file, text.replace(&server.url(), "memory:")).unwrap();
     let (code, _, error) = told(&["redisson", "get", "orders", "--config", file]);
     assert_eq!(code, 2);

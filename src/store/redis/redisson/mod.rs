@@ -4,6 +4,7 @@
 //! ask for, `names` knows what the keys are called.
 
 mod command;
+mod entry;
 mod names;
 
 use std::sync::{Arc, LazyLock};
@@ -15,14 +16,17 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub use self::command::{LimiterConfig, LimiterError, Limiters};
+pub use self::entry::Entries;
+pub(in crate::store) use self::entry::Entry;
+use self::entry::Taken;
 pub use self::names::{LimiterKeys, limiter_name};
 use super::call::{Code, Reply, Said, Verb};
-use super::connection::Connection;
 use super::notices::shown;
 use super::{Awaited, BucketAsk, PerAsk, Redis, StoreError};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::patience::Patience;
 
 /// The script, and the hash by which Redis knows it.
 pub(super) static SCRIPT: LazyLock<Code> =
@@ -55,45 +59,6 @@ pub(in crate::store) struct Limiter {
     pub(in crate::store) entry: Option<Entry>,
 }
 
-/// Permits that were taken for a request of which it is not known yet whether it passes. Dropped, they
-/// go back: where another limit refuses, and where the client leaves.
-pub(in crate::store) struct Entry {
-    connection: Arc<Connection>,
-    give_back: Option<Taken>,
-    timeout: Duration,
-}
-
-/// What an entry is known by.
-struct Taken {
-    keys: LimiterKeys,
-    permits: i64,
-    id: [u8; 16],
-}
-
-impl Entry {
-    /// The request passes.
-    pub(in crate::store) fn keep(mut self) {
-        self.give_back = None;
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        // Without a runtime the process ends, and the entry leaves the interval by itself.
-        let (Some(taken), Ok(runtime)) = (self.give_back.take(), Handle::try_current()) else {
-            return;
-        };
-        let (connection, timeout) = (Arc::clone(&self.connection), self.timeout);
-        runtime.spawn(async move {
-            let Taken { keys, permits, id } = &taken;
-            let call = command(keys, ("return", *permits), id, None);
-            let understood = |value| matches!(value, Value::Array(_)).then_some(());
-            // Where it fails the permits come back when the interval is over.
-            let _ = connection.call(&call, understood, Instant::now() + timeout).await;
-        });
-    }
-}
-
 impl Redis {
     /// Asks a limiter for what the request takes.
     pub(in crate::store) async fn ask_limiter(
@@ -104,13 +69,9 @@ impl Redis {
     ) -> Result<Heard, StoreError> {
         let (id, keys) = (new_id(), self.limiter_keys(ask));
         let wanted @ (_, permits) = wanted(ask, verb);
-        let call = command(&keys, wanted, &id, written(ask));
+        let call = command(&keys, wanted, &id, written(ask), ask.ask.patience);
         // From here on it may have been taken, also where no answer comes.
-        let entry = (verb == Verb::Take).then(|| Entry {
-            connection: Arc::clone(&self.connection),
-            give_back: Some(Taken { keys, permits, id }),
-            timeout: self.shared.timeout(),
-        });
+        let entry = (verb == Verb::Take).then(|| Entry::new(self, Taken { keys, permits, id }));
         let answer = self.connection.call(&call, read, deadline).await;
         let (answer, entry) = match (answer, entry) {
             (Err(error @ (StoreError::Away | StoreError::NotConnected)), Some(entry)) => {
@@ -135,8 +96,8 @@ impl Redis {
         };
         self.tell(ask, &figures);
         let entry = match said.outcome {
-            Outcome::Allow => entry,
-            Outcome::Delay(_) | Outcome::Reject { .. } => {
+            Outcome::Allow | Outcome::Delay(_) => entry,
+            Outcome::Reject { .. } => {
                 forget(entry);
                 None
             }
@@ -155,7 +116,8 @@ impl Redis {
         // Without a runtime the worker has ended, and with it its connection.
         if let Ok(runtime) = Handle::try_current() {
             let wanted = wanted(ask, verb);
-            let call = command(&self.limiter_keys(ask), wanted, &new_id(), written(ask));
+            let keys = self.limiter_keys(ask);
+            let call = command(&keys, wanted, &new_id(), written(ask), Patience::NONE);
             let (connection, deadline) = (Arc::clone(&self.connection), self.deadline());
             runtime.spawn(async move {
                 let said = match connection.call(&call, read, deadline).await {
@@ -191,6 +153,9 @@ impl Redis {
     fn tell(&self, ask: &BucketAsk<'_>, figures: &Figures) {
         if figures.ahead > AHEAD {
             self.shared.notices.ahead(ask.spec, figures.ahead);
+        }
+        if figures.ends_too_soon {
+            self.shared.notices.ends_too_soon(ask.spec);
         }
         if let Some((rate, interval_ms, sharing)) = written(ask)
             && (rate, interval_ms, sharing) != (figures.rate, figures.interval_ms, figures.sharing)
@@ -239,13 +204,14 @@ fn type_number(sharing: Sharing) -> u8 {
     }
 }
 
-/// A call of the script: what is wanted, and of how many permits; for an entry with this id; and the
-/// figures for a limiter that has none.
+/// A call of the script: what is wanted, and of how many permits; for an entry with this id; the figures
+/// for a limiter that has none; and how long the request may be held.
 fn command(
     keys: &LimiterKeys,
     (verb, permits): (&str, i64),
     id: &[u8; 16],
     figures: Option<(u64, u64, Sharing)>,
+    patience: Patience,
 ) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(&SCRIPT.hash).arg(keys.all().len()).arg(&keys.all()[..]);
@@ -256,6 +222,7 @@ fn command(
         }
         None => call.arg("").arg("").arg(""),
     };
+    call.arg(patience.as_micros());
     call
 }
 
@@ -271,8 +238,10 @@ pub(super) struct Figures {
     pub(super) rate: u64,
     pub(super) interval_ms: u64,
     pub(super) sharing: Sharing,
-    /// By how much its newest entry is ahead of Redis's clock.
+    /// By how much an entry is ahead of Redis's clock that is of nobody who waits.
     ahead: Duration,
+    /// The request is not held because its keys might expire before its permits are free again.
+    ends_too_soon: bool,
 }
 
 fn read(answer: Value) -> Option<Answer> {
@@ -285,11 +254,12 @@ fn read(answer: Value) -> Option<Answer> {
     match numbers?.as_slice() {
         [1] => Some(Answer::Unset),
         [2] => Some(Answer::WrongType),
-        [0, wait, left, rate, interval_ms, kind, ahead] => {
-            let outcome = match u64::try_from(*wait) {
-                Ok(0) => Outcome::Allow,
-                Ok(micros) => Outcome::Reject { retry_after: Some(Duration::from_micros(micros)) },
-                Err(_) => Outcome::Reject { retry_after: None },
+        [0, wait, waits, left, rate, interval_ms, kind, ahead] => {
+            let wait = u64::try_from(*wait).ok().map(Duration::from_micros);
+            let outcome = match (wait, waits) {
+                (Some(Duration::ZERO), _) => Outcome::Allow,
+                (Some(wait), 1) => Outcome::Delay(wait),
+                (retry_after, _) => Outcome::Reject { retry_after },
             };
             let remaining = u64::try_from(*left).unwrap_or(0);
             let figures = Figures {
@@ -300,6 +270,7 @@ fn read(answer: Value) -> Option<Answer> {
                     _ => Sharing::PerClient,
                 },
                 ahead: Duration::from_millis(u64::try_from(*ahead).ok()?),
+                ends_too_soon: *waits == 2,
             };
             Some(Answer::Said(Decision { outcome, remaining }, figures))
         }
@@ -340,10 +311,10 @@ mod tests {
         for (name, answer) in [
             ("no list", Value::Okay),
             ("nothing", answer(&[])),
-            ("too short", answer(&[0, 0, 5, 10, 1_000, 0])),
-            ("too long", answer(&[0, 0, 5, 10, 1_000, 0, 0, 0])),
+            ("too short", answer(&[0, 0, 0, 5, 10, 1_000, 0])),
+            ("too long", answer(&[0, 0, 0, 5, 10, 1_000, 0, 0, 0])),
             ("another end", answer(&[3])),
-            ("a rate below zero", answer(&[0, 0, 5, -1, 1_000, 0, 0])),
+            ("a rate below zero", answer(&[0, 0, 0, 5, -1, 1_000, 0, 0])),
             ("a text", Value::Array(vec![Value::SimpleString("0".into())])),
         ] {
             assert!(read(answer).is_none(), "{name}");
@@ -352,11 +323,18 @@ mod tests {
 
     #[test]
     fn what_is_owed_is_no_permit() {
-        let Some(Answer::Said(decision, _)) = read(answer(&[0, 7, -3, 10, 1_000, 0, 0])) else {
-            panic!("not understood");
-        };
-        assert_eq!(decision.remaining, 0);
-        let retry_after = Some(Duration::from_micros(7));
-        assert_eq!(decision.outcome, Outcome::Reject { retry_after });
+        let seven = Duration::from_micros(7);
+        for (waits, outcome) in [
+            (0, Outcome::Reject { retry_after: Some(seven) }),
+            (1, Outcome::Delay(seven)),
+            (2, Outcome::Reject { retry_after: Some(seven) }),
+        ] {
+            let said = read(answer(&[0, 7, waits, -3, 10, 1_000, 0, 0]));
+            let Some(Answer::Said(decision, figures)) = said else {
+                panic!("not understood");
+            };
+            assert_eq!((decision.outcome, decision.remaining), (outcome, 0));
+            assert_eq!(figures.ends_too_soon, waits == 2);
+        }
     }
 }

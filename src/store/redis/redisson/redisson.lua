@@ -3,30 +3,42 @@
 -- What is there: a hash with the figures; `value`, how many permits are left; `permits`, a sorted set
 -- with an entry for each acquisition, its score the millisecond of it. An entry is the length of an id
 -- (a byte), the id, and how many permits were taken (four bytes, the lowest first). It holds at every
--- time that the value and the entries that are still inside the interval make up the rate. Who takes
--- more than there is when the figures were lowered makes the value negative: Redisson reads that, too.
+-- time that the value and the entries that are still inside the interval make up the rate.
+--
+-- A request that may wait has its entry at once, and its score is the time to come at which it goes.
+-- Whoever asks finds the permits in use, until the interval after that time is over. So the value is below
+-- zero while somebody waits, as where the figures were lowered under what is in use: Redisson reads that as
+-- it is meant.
 --
 -- KEYS: the hash; value and permits of all clients together; value and permits of this one client.
 -- ARGV[1]: what is wanted:
---   take    permits, where there are so many
+--   take    permits, where there are so many, or will be in time
 --   look    only to know whether there are
 --   settle  to take further permits whatever is left, or to give back where it is below zero
 --   return  the one entry with this id back
 -- ARGV[2]: how many permits. ARGV[3]: the id of a new entry.
 -- ARGV[4], [5], [6]: rate, interval and type for a limiter that has none; empty where there are none.
+-- ARGV[7]: how many microseconds the request may wait.
 -- Answer: a number for how it went (0, or 1 that the limiter has no figures, or 2 that one of its keys
---   holds a value of another type), then the microseconds until there are so many permits (0 where
---   there are, -1 where there never will be), what is left, the rate, the interval in milliseconds, the
---   type, and by how many milliseconds the newest entry is ahead of Redis's clock.
+--   holds a value of another type), then the microseconds until the request may go (0 where it may, -1
+--   where it never will), whether it waits (0, or 1 that it does, or 2 that the keys might expire before
+--   its permits are free again), what is left, the rate, the interval in milliseconds, the type, and by
+--   how many milliseconds an entry is ahead of Redis's clock.
 
 local UNSET, WRONG_TYPE = { 1 }, { 2 }
 local EXACT = 9007199254740992
 -- A set of up to so many entries is held against the value at every call.
 local SMALL = 50
 local PAGE = 100
+-- So many entries are looked at for who waits.
+local NEWEST = 10
+-- So begins the id of an entry whose request waits. A clock that is ahead makes entries of a time to come,
+-- too; the bytes behind are enough for an id.
+local WAITS = 'wait'
 
 local call = redis.call
-local verb, wanted, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local verb, wanted, id, patience = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[7])
+local waiting_id = WAITS .. string.sub(id, #WAITS + 1)
 
 local function whole(text)
   local number = tonumber(text or nil)
@@ -63,7 +75,8 @@ end
 if verb == 'return' then
   -- The type may be another one by now.
   for pair = 2, 4, 2 do
-    local removed = redis.pcall('ZREM', KEYS[pair + 1], entry(id, wanted))
+    local one, other = entry(id, wanted), entry(waiting_id, wanted)
+    local removed = redis.pcall('ZREM', KEYS[pair + 1], one, other)
     if removed == 1 and call('EXISTS', KEYS[pair]) == 1 then
       redis.pcall('INCRBY', KEYS[pair], ARGV[2])
     end
@@ -92,6 +105,7 @@ local rate, interval = whole(figures[1]), whole(figures[2])
 if not rate or not interval or interval < 0 or not figures[3] then
   return UNSET
 end
+local keep = whole(figures[4]) or 0
 local kind = 0
 local value_key, permits_key = KEYS[2], KEYS[3]
 if figures[3] == '1' then
@@ -137,21 +151,35 @@ then
   left = rate - sum(call('ZRANGE', permits_key, 0, -1))
 end
 
-local ahead = 0
-if entries > 0 then
-  local newest = call('ZRANGE', permits_key, -1, -1, 'WITHSCORES')
-  ahead = math.max(0, tonumber(newest[2]) - now_ms)
+local function is_of_one_who_waits(member, score)
+  return tonumber(score) > now_ms and string.sub(member, 2, #WAITS + 1) == WAITS
 end
 
-local wait = 0
+-- Entries of a time to come: the last turn of those who wait, before which nobody goes, and how far ahead a
+-- wrong clock is. Mostly there are none, and where there are many the newest tell.
+local turn, ahead = now_ms, 0
+local newest = entries > 0 and call('ZRANGE', permits_key, -1, -1, 'WITHSCORES') or {}
+if #newest > 0 and tonumber(newest[2]) > now_ms then
+  newest = call('ZRANGE', permits_key, -NEWEST, -1, 'WITHSCORES')
+  for place = 1, #newest, 2 do
+    local member, score = newest[place], newest[place + 1]
+    if is_of_one_who_waits(member, score) then
+      turn = tonumber(score)
+    else
+      ahead = math.max(0, score - now_ms)
+    end
+  end
+end
+
+local wait, waits = 0, 0
 if verb == 'settle' then
   if wanted < 0 then
-    -- The oldest entries go first, as in Redisson's `release`: those that stay, stay longest.
+    -- The oldest entries go first: those that stay, stay longest. Who waits keeps its place.
     local back = -wanted
     while back > 0 do
       local oldest = call('ZRANGE', permits_key, 0, 0, 'WITHSCORES')
       local member, score = oldest[1], oldest[2]
-      if not member then
+      if not member or is_of_one_who_waits(member, score) then
         break
       end
       local permits = permits_of(member)
@@ -169,27 +197,47 @@ if verb == 'settle' then
   end
 elseif wanted > rate then
   wait = -1
-elseif left < wanted then
-  -- The entry with which enough of the oldest will have left the interval.
-  local missing, from, score = wanted - left, 0, now_ms
-  while missing > 0 do
-    -- No more entries than there are permits missing.
-    local size = math.min(missing, PAGE)
-    local page = call('ZRANGE', permits_key, from, from + size - 1, 'WITHSCORES')
-    if #page == 0 then
-      break
+else
+  local at = turn
+  if left < wanted then
+    -- The place of the entry with which enough of the oldest will have left the interval. Where there are
+    -- as many entries as permits, each is of one.
+    local missing, from, last = wanted - left, 0, nil
+    if left + entries == rate then
+      last = missing - 1
     end
-    for place = 1, #page, 2 do
-      if missing > 0 then
-        missing, score = missing - permits_of(page[place]), tonumber(page[place + 1])
+    while not last do
+      -- No more entries than there are permits missing.
+      local page = call('ZRANGE', permits_key, from, from + math.min(missing, PAGE) - 1)
+      for place, member in ipairs(page) do
+        missing = missing - permits_of(member)
+        if missing <= 0 then
+          last = from + place - 1
+          break
+        end
+      end
+      from = from + #page
+      if #page == 0 then
+        last = from - 1
       end
     end
-    from = from + size
+    local oldest = call('ZRANGE', permits_key, last, last, 'WITHSCORES')
+    at = math.max(at, math.ceil(tonumber(oldest[2] or now_ms) + interval))
   end
-  wait = math.max(1, math.ceil((score + interval) * 1000 - now))
-elseif verb == 'take' then
-  call('ZADD', permits_key, text(now_ms), entry(id, wanted))
-  left = left - wanted
+  if at > now_ms then
+    wait = at * 1000 - now
+    if wait <= patience then
+      -- An entry that expires with its key does not count any more: whoever comes then would go too.
+      waits = (keep == 0 or at + interval <= now_ms + keep) and 1 or 2
+    end
+    if waits == 1 and verb == 'take' then
+      call('ZADD', permits_key, text(at), entry(waiting_id, wanted))
+      left = left - wanted
+    end
+  elseif verb == 'take' then
+    call('ZADD', permits_key, text(now_ms), entry(id, wanted))
+    left = left - wanted
+  end
 end
 
 local changed = left ~= known and (written or entries > 0 or left ~= rate)
@@ -199,8 +247,7 @@ end
 
 -- As Redisson keeps it: each use begins the time anew, or value and permits end with the hash.
 if verb ~= 'look' or changed then
-  local keep = whole(figures[4])
-  if keep and keep > 0 then
+  if keep > 0 then
     for _, key in ipairs({ KEYS[1], value_key, permits_key }) do
       call('PEXPIRE', key, text(keep))
     end
@@ -212,4 +259,8 @@ if verb ~= 'look' or changed then
     end
   end
 end
-return { 0, wait, left, rate, interval, kind, ahead }
+-- What is left once those who wait have gone is for nobody now.
+if turn > now_ms or waits == 1 then
+  left = math.min(left, 0)
+end
+return { 0, wait, waits, left, rate, interval, kind, ahead }

@@ -127,6 +127,28 @@ pub(super) const ROWS: &[Row] = &[
          14s      take 2: go 0
          20001ms  take 2: no 3999ms 1",
     ),
+    // As of a sliding log.
+    row(
+        "redisson: places in the order of arrival",
+        &["algorithm = 'redisson'\nname = 'orders'\nrate = '2/10s'\nwait = '1m'"],
+        (2, Some(10)),
+        "0s  take 1: go 1
+         1s  take 2: hold 9s 0
+         2s  take 1: hold 18s 0
+         2s  take 1: hold 18s 0
+         2s  take 1 now: no 28s 0
+         30s take 1: go 1",
+    ),
+    row(
+        "redisson: places, at one moment",
+        &["algorithm = 'redisson'\nname = 'orders'\nrate = '1/10m'\nwait = '25m'"],
+        (1, Some(600)),
+        "0s take 1: go 0
+         0s take 1: hold 10m 0
+         0s take 1: hold 20m 0
+         0s take 1: no 30m 0
+         0s take 1 now: no 30m 0",
+    ),
     row(
         "redisson: at one moment",
         &["algorithm = 'redisson'\nname = 'orders'\nrate = '3/h'"],

@@ -65,6 +65,14 @@ pub(super) const ROWS: &[Row] = &[
          0s take 1: go 1, no 30m 0",
     ),
     row(
+        "redisson: places with others, from all or from none",
+        &["algorithm = 'redisson'\nname = 'orders'\nrate = '1/h'\nwait = '3h'", "rate = '2/h'"],
+        (1, Some(3_600)),
+        "0s take 1: go 0, go 1
+         0s take 1: hold 1h 0, go 0
+         0s take 1: hold 2h 0, no 30m 0",
+    ),
+    row(
         "shadow: takes nothing where another refuses",
         &["rate = '5/h'\nmode = 'shadow'", "rate = '1/h'"],
         (5, Some(3_600)),
