@@ -188,15 +188,15 @@ if fresh_at >= 2^53 then
   fresh_at = 2^53 - 1
 end
 
--- Encoded. A key lives at most for a quarter longer than it must, and for an eighth of the time in which
--- an empty bucket is full.
+-- Encoded. A new bucket has nothing to spare: most of them are not used again. A used one's key lives at
+-- most twice as long as it must, and longer by an eighth of the time in which an empty bucket is full.
 local taken
 local expiry = fresh_at
 if mark < 2^16 and fresh_at < 2^52 and whole < 2^24 and rest == 0 then
   if spare >= cost then
     spare, expiry = spare - cost
   else
-    spare = math.min(63, (whole - whole % 4) / 4, (burst - burst % 8) / 8)
+    spare = bytes and math.min(63, whole, (burst - burst % 8) / 8) or 0
     expiry = fresh_at + spare * period
   end
   taken = struct_pack('>I7I2I3', at, mark + spare, whole)
