@@ -183,6 +183,7 @@ impl Server {
             tokio::select! {
                 _ = tick.tick() => {
                     self.process.throttled.tick(self.process.clock.now());
+                    self.process.failed.tick(Instant::now());
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
                         return Err(RunError::Worker);
@@ -205,6 +206,7 @@ impl Server {
         }
         self.drain().await;
         self.process.throttled.flush(self.process.clock.now());
+        self.process.failed.flush(Instant::now());
         events::stopped();
         Ok(())
     }
@@ -259,7 +261,8 @@ impl Server {
         let finishing = async {
             sleep(delay).await;
             self.draining.send_replace(true);
-            self.process.waiting.end_at(Instant::now() + patience);
+            // The last quarter is for the answers of those who were held until then.
+            self.process.waiting.end_at(Instant::now() + patience - patience / 4);
             let finished = async {
                 let mut look = every(DRAIN_LOOK);
                 while self.process.slots.listening() > 0 || self.process.slots.open() > 0 {

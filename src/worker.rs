@@ -157,14 +157,8 @@ pub async fn run(
         metrics: metrics.clone(),
         keys: process.keys,
     };
-    let first = Arc::new(activate(&published, None));
-    let proxy = Arc::new(Proxy::new(
-        first,
-        throttle,
-        process.clock.clone(),
-        metrics,
-        process.failed.clone(),
-    ));
+    let first = Arc::new(activate(&published, None, &process));
+    let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone(), metrics));
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
     for listener in listeners {
@@ -182,7 +176,7 @@ pub async fn run(
                 }
                 let published = orders.plan.borrow_and_update().clone();
                 let before = proxy.active();
-                proxy.activate(Arc::new(activate(&published, Some(&before))));
+                proxy.activate(Arc::new(activate(&published, Some(&before), &process)));
             }
             _ = prune.tick() => {
                 for upstream in &proxy.active().upstreams {
@@ -201,7 +195,7 @@ pub async fn run(
 }
 
 /// The plan with this worker's connections: those to an upstream that did not change are kept.
-fn activate(published: &Published, before: Option<&Active>) -> Active {
+fn activate(published: &Published, before: Option<&Active>, process: &Process) -> Active {
     let kept = |place: usize| {
         let spec = &published.plan.upstreams[place];
         before?.upstreams.iter().find(|upstream| upstream.spec() == spec).cloned()
@@ -217,5 +211,5 @@ fn activate(published: &Published, before: Option<&Active>) -> Active {
         })
         .collect();
     // A worker's own `Arc` around the shared plan: its count is touched by this core alone.
-    Active::new(published.plan.clone(), upstreams)
+    Active::new(published.plan.clone(), upstreams, process.failed.clone())
 }

@@ -46,7 +46,11 @@ def arguments():
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="of each measurement (default: 5)")
     parser.add_argument("--seconds", type=int, metavar="N", help="of one measurement (default: 2)")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of 1 second, fewer keys")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="2 rounds of 1 second, fewer keys: says what works, and its figures are worth nothing",
+    )
     parser.add_argument("--peers", metavar="A,B", help="only these (default: all that are there)")
     parser.add_argument(
         "--tidegate", type=Path, metavar="PATH", help="a binary in place of the one that is built"
@@ -107,6 +111,8 @@ class Report:
             f"{options.rounds} rounds of {options.seconds} s, the peers in turn. A ratio is that of "
             "one round's figures, and stands as median (lowest to highest).\n",
         ]
+        if options.quick:
+            self.parts.append("A quick run says what works; its figures are worth nothing.\n")
 
     def add(self, name, scenario):
         """Whether it could be measured."""

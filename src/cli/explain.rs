@@ -20,6 +20,7 @@ use crate::proxy;
 use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::host::Host;
 use crate::request::key::View;
+use crate::request::method;
 use crate::request::path::NormalPath;
 
 /// Say which route and limits a request meets, and why. Nothing is sent and nothing is counted.
@@ -126,6 +127,12 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         Ok(host) => host,
         Err(error) => return text.line("answer", format_args!("400: {error}")),
     };
+    if let Err(error) = method::check(method) {
+        return text.line("answer", format_args!("400: {error}"));
+    }
+    if proxy::is_never_served(method) {
+        return text.line("answer", format_args!("405: {method} is never passed on"));
+    }
     let path = match NormalPath::parse(uri.path(), plan.server.merge_slashes) {
         Ok(path) => path,
         Err(error) => return text.line("answer", format_args!("400: {error}")),

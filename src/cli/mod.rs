@@ -36,7 +36,7 @@ const WRONG: u8 = 2;
     tidegate check                                 is proxy.toml right?\n  \
     tidegate explain 'GET /users/42'               which limits would count that?\n\n\
     The log goes to standard output. `access = true` in [log] adds a line for each request;\n\
-    RUST_LOG=warn leaves only what needs somebody."
+    RUST_LOG=warn leaves who is throttled and what is wrong here or in Redis, but not in your API."
 )]
 struct Cli {
     #[command(subcommand)]

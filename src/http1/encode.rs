@@ -2,7 +2,8 @@
 
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, HOST, HeaderName, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
+    CONTENT_TYPE, COOKIE, HOST, HeaderName, MAX_FORWARDS, SET_COOKIE, TE, TRAILER,
+    TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method, StatusCode, Version};
 use smallvec::SmallVec;
@@ -215,7 +216,7 @@ pub fn write_last_chunk(out: &mut Vec<u8>, frame: &BodyFrame, trailers: Option<&
 /// Whether a field means the same behind a body (RFC 9110, 6.5.1): one that says what a message is or
 /// where it goes does not.
 pub fn may_trail(name: &HeaderName) -> bool {
-    const NEVER: [HeaderName; 13] = [
+    const NEVER: [HeaderName; 14] = [
         AUTHORIZATION,
         CACHE_CONTROL,
         CONNECTION,
@@ -223,6 +224,7 @@ pub fn may_trail(name: &HeaderName) -> bool {
         CONTENT_LENGTH,
         CONTENT_RANGE,
         CONTENT_TYPE,
+        COOKIE,
         HOST,
         MAX_FORWARDS,
         SET_COOKIE,

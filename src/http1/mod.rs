@@ -12,6 +12,7 @@ pub mod incoming;
 mod output;
 pub mod request;
 pub mod response;
+pub mod room;
 pub mod server;
-mod tokens;
+pub mod tokens;
 mod usual;

@@ -12,7 +12,7 @@ pub(super) fn is_last_token(list: &[u8], token: &[u8]) -> bool {
 }
 
 /// A number of digits alone, without sign, space or comma.
-pub(super) fn whole_number(text: &[u8]) -> Option<u64> {
+pub fn whole_number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }

@@ -30,7 +30,8 @@ pub fn config_warning(warning: &dyn Display) {
 
 /// A changed configuration is wrong: the old one stays in force.
 pub fn config_rejected(errors: &dyn Display) {
-    warn!(target: TARGET, %errors, "config rejected");
+    let meanwhile = "the configuration from before stays in force";
+    warn!(target: TARGET, %errors, meanwhile, "config rejected");
 }
 
 /// These fields have changed, and only a restart brings them in force.
@@ -48,7 +49,8 @@ pub fn costs_not_settled(error: &dyn Display, count: u64) {
     warn!(target: TARGET, %error, count, "costs not settled");
 }
 
-/// So many exchanges with an upstream failed since this was last said, and their clients were told so.
+/// So many exchanges with an upstream failed since this was last said: their clients were told so, or
+/// got less than all of the answer.
 pub fn upstream_failed(error: &dyn Display, route: &str, count: u64) {
     info!(target: TARGET, %error, route, count, "upstream failed");
 }
@@ -72,6 +74,13 @@ pub fn few_open_files(limit: u64, wanted: u64) {
 /// The limit on open files could not be raised.
 pub fn open_files_unchanged(error: &dyn Display) {
     warn!(target: TARGET, %error, "few open files");
+}
+
+/// As many connections are open as may be; whoever comes now waits until one of them ends.
+pub fn connections_full(open: usize) {
+    let help = "others wait until one ends: see whose they are (ss -tn), raise \
+                server.max_connections, or lower server.idle_timeout";
+    warn!(target: TARGET, open, help, "connections full");
 }
 
 /// A connection could not be accepted.
@@ -173,10 +182,9 @@ mod tests {
             logged(|| listening(address)),
             line("INFO", "listening", "address", "127.0.0.1:8080")
         );
-        assert_eq!(
-            logged(|| config_rejected(&"line 1\nline 2")),
-            line("WARN", "config rejected", "errors", "line 1\nline 2")
-        );
+        let mut rejected = line("WARN", "config rejected", "errors", "line 1\nline 2");
+        rejected["meanwhile"] = json!("the configuration from before stays in force");
+        assert_eq!(logged(|| config_rejected(&"line 1\nline 2")), rejected);
         assert_eq!(
             logged(|| restart_needed(&"server.listen")),
             line("WARN", "restart needed", "fields", "server.listen")

@@ -15,6 +15,7 @@ use super::rejection::{Rejections, Telling};
 use crate::http1::fields::{Fields, Kind};
 use crate::http1::response::Reason;
 use crate::plan::AnswerSpec;
+use crate::request::method::MethodCase;
 use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;
 use crate::upstream::body::BodyFault;
@@ -101,6 +102,7 @@ fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
         Refusal::Host(error) => bad(error),
         Refusal::Path(error) => bad(error),
         Refusal::TransferCoding => bad(&"the only transfer coding taken here is chunked"),
+        Refusal::MethodCase => bad(&MethodCase),
         Refusal::Limits(Refused::Key(error)) => bad(error),
         Refusal::Limits(Refused::Cost { header, max }) => {
             bad(&format_args!("header `{header}` must hold one whole number from 1 to {max}"))

@@ -1,5 +1,6 @@
 //! A response's body on its way to the client: watched, never collected.
 
+use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -19,6 +20,7 @@ use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::{NO_ROUTE, WorkerMetrics};
 use crate::throttle::Permit;
 use crate::upstream::body::{BodyEnd, Patience};
+use crate::upstream::fault::Fault;
 use crate::upstream::incoming::Incoming;
 
 /// What a client is sent after the head, and what is done when it has been sent.
@@ -34,7 +36,7 @@ pub(super) struct ResponseBody {
 #[derive(Debug)]
 enum Source {
     Whole(Option<Bytes>),
-    Streamed { incoming: Incoming, patience: Patience },
+    Streamed { incoming: Incoming, patience: Patience, server: Arc<str> },
 }
 
 impl ResponseBody {
@@ -57,13 +59,13 @@ impl ResponseBody {
         self.switched.take()
     }
 
-    /// What the upstream sends, each read within `patience` of the one before.
-    pub(super) fn streamed(incoming: Incoming, patience: Duration) -> Self {
+    /// What `server` sends, each read within `patience` of the one before.
+    pub(super) fn streamed(incoming: Incoming, patience: Duration, server: Arc<str>) -> Self {
         if incoming.is_end_stream() {
             return Self::whole(Bytes::new());
         }
         let patience = Patience::new(patience);
-        let source = Source::Streamed { incoming, patience };
+        let source = Source::Streamed { incoming, patience, server };
         Self { source, switched: None, ended: None }
     }
 
@@ -100,14 +102,15 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = &mut *self;
-        let (incoming, patience) = match &mut this.source {
+        let (incoming, patience, server) = match &mut this.source {
             Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Source::Streamed { incoming, patience } => (incoming, patience),
+            Source::Streamed { incoming, patience, server } => (incoming, patience, server),
         };
         let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) else {
             ready!(patience.poll_over(cx));
             if let Some(ended) = &this.ended {
                 ended.broke_off();
+                ended.failed(&format_args!("no more of the answer from {server} in time"));
             }
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
@@ -116,6 +119,9 @@ impl Body for ResponseBody {
             Some(Err(error)) => {
                 if let Some(ended) = &this.ended {
                     ended.broke_off();
+                    if !matches!(error, Fault::Request(_)) {
+                        ended.failed(&format_args!("the answer from {server} broke off: {error}"));
+                    }
                 }
                 Poll::Ready(Some(Err(io::Error::other(error))))
             }
@@ -168,6 +174,11 @@ impl Ended {
     pub(super) fn route(&self) -> &str {
         let route = self.noted.route.and_then(|route| self.active.plan.routes.get(route));
         route.map_or(NO_ROUTE, |route| &route.name)
+    }
+
+    /// The upstream did not give all that was asked of it.
+    pub(super) fn failed(&self, error: &dyn Display) {
+        self.active.failed.exchange(error, self.route(), Instant::now());
     }
 
     /// The response ends before its body has.

@@ -97,7 +97,7 @@ pub(super) async fn send(
         return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }
     (answer.status, answer.reason) = (head.status, head.reason);
-    answer.body = Some(ResponseBody::streamed(body, upstream.spec().idle_timeout));
+    answer.body = Some(ResponseBody::streamed(body, upstream.spec().idle_timeout, server));
     Ok(())
 }
 

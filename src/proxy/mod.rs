@@ -43,6 +43,7 @@ use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::LastHost;
 use crate::request::key::View;
+use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
 use crate::throttle::{Quota, Quotas, Throttle};
@@ -62,7 +63,6 @@ pub struct Proxy {
     throttle: Throttle,
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
-    failed: Arc<Failed>,
     date: DateCache,
 }
 
@@ -77,13 +77,15 @@ pub struct Active {
     counters: RouteCounters,
     /// What throttled clients are told under it: they keep its limits, and end with it.
     rejections: Rejections,
+    /// The process's count of failed exchanges.
+    failed: Arc<Failed>,
 }
 
 impl Active {
     /// A plan with this worker's connections to its upstreams, with which nothing was done yet.
-    pub fn new(plan: Arc<Plan>, upstreams: Vec<Arc<Upstream>>) -> Self {
+    pub fn new(plan: Arc<Plan>, upstreams: Vec<Arc<Upstream>>, failed: Arc<Failed>) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
-        Self { plan, upstreams, counters, rejections: Rejections::new() }
+        Self { plan, upstreams, counters, rejections: Rejections::new(), failed }
     }
 
     /// Where the requests of the route at this place are counted; `metrics` are the worker's.
@@ -153,10 +155,9 @@ impl Proxy {
         throttle: Throttle,
         clock: Clock,
         metrics: Arc<WorkerMetrics>,
-        failed: Arc<Failed>,
     ) -> Self {
         let (active, date) = (Mutex::new(active), DateCache::default());
-        Self { active, throttle, clock, metrics, failed, date }
+        Self { active, throttle, clock, metrics, date }
     }
 
     /// The plan in force.
@@ -196,7 +197,7 @@ impl Proxy {
         let answer = &mut exchange.answer;
         if let Err(refusal) = passed {
             if let Refusal::Upstream(error) = &refusal {
-                self.failed.exchange(error, ended.route(), Instant::now());
+                ended.failed(error);
             }
             let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
             let default = &ended.active.plan.reject;
@@ -258,7 +259,8 @@ impl Proxy {
         if hop::has_unknown_coding(&parts.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
-        if matches!(parts.method, Method::TRACE | Method::CONNECT) {
+        method::check(&parts.method).map_err(|MethodCase| Refusal::MethodCase)?;
+        if is_never_served(&parts.method) {
             return Err(Refusal::Method(Vec::new()));
         }
         let uri = &parts.uri;
@@ -312,6 +314,11 @@ impl Proxy {
         finish(&mut answer.fields, plan, route, quotas);
         Ok(())
     }
+}
+
+/// Whether requests of this method are refused, whatever the routes say.
+pub fn is_never_served(method: &Method) -> bool {
+    matches!(*method, Method::TRACE | Method::CONNECT)
 }
 
 /// Takes out of a request what its API will not be sent, as it is done before routes and limits look

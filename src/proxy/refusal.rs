@@ -17,6 +17,8 @@ pub enum Refusal<'p> {
     Path(AmbiguousPath),
     /// Its body is coded in a way that this proxy would pass on wrongly.
     TransferCoding,
+    /// Its method has letters in lower case, which many APIs read as the one in upper case.
+    MethodCase,
     /// No route.
     NotFound,
     /// A route, but for these methods.
@@ -42,6 +44,7 @@ impl Refusal<'_> {
         match self {
             Self::Host(_) | Self::TransferCoding | Self::Body(_) | Self::ClientLeft => true,
             Self::Path(_)
+            | Self::MethodCase
             | Self::NotFound
             | Self::Method(_)
             | Self::TargetTooLong

@@ -24,8 +24,8 @@ use crate::plan::ServerSpec;
 /// would fail the same way.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two log lines about failed accepts: a client that holds all descriptors must not fill
-/// the disk as well.
+/// Between two log lines about failed accepts, or too many connections: a client that holds all of
+/// them must not fill the disk as well.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
 /// The client connections of the process: no more than `max_connections` at once.
@@ -36,7 +36,24 @@ pub struct Slots {
     owed: AtomicUsize,
     open: AtomicUsize,
     listening: AtomicUsize,
-    complained: Mutex<Option<Instant>>,
+    failing: Complaint,
+    full: Complaint,
+}
+
+/// Something that the log says again only after a while.
+#[derive(Debug, Default)]
+struct Complaint(Mutex<Option<Instant>>);
+
+impl Complaint {
+    /// Whether it is time to say it.
+    fn is_due(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| last.elapsed() >= COMPLAINT_PAUSE);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
+    }
 }
 
 /// One open connection, or what became of it.
@@ -51,7 +68,8 @@ impl Slots {
     pub fn new(max: usize) -> Self {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
-        Self { free, owed, open, listening, complained: Mutex::default() }
+        let [failing, full] = [(); 2].map(|()| Complaint::default());
+        Self { free, owed, open, listening, failing, full }
     }
 
     /// Changes their number from `old` to `new`. Open connections stay open.
@@ -82,18 +100,17 @@ impl Slots {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Whether it is time again to say that connections cannot be accepted.
-    fn may_complain(&self) -> bool {
-        let mut last = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = last.is_none_or(|last| last.elapsed() >= COMPLAINT_PAUSE);
-        if due {
-            *last = Some(Instant::now());
-        }
-        due
-    }
-
     async fn take(self: &Arc<Self>) -> Option<Slot> {
-        let permit = self.free.clone().acquire_owned().await.ok()?;
+        let free = || self.free.clone();
+        let permit = match free().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                if self.full.is_due() {
+                    events::connections_full(self.open());
+                }
+                free().acquire_owned().await.ok()?
+            }
+        };
         self.open.fetch_add(1, Ordering::Relaxed);
         Some(Slot { permit: Some(permit), slots: self.clone() })
     }
@@ -183,7 +200,7 @@ async fn take(
             connections.add(serve(stream, peer, proxy.clone(), slot, draining.clone()));
         }
         Err(error) if is_serious(&error) => {
-            if connections.slots.may_complain() {
+            if connections.slots.failing.is_due() {
                 events::accept_failed(&error);
             }
             sleep(ACCEPT_PAUSE).await;

@@ -4,6 +4,8 @@ pub mod client;
 pub mod exempt;
 pub mod host;
 pub mod key;
+pub mod method;
+pub mod name;
 mod network;
 pub mod overrides;
 pub mod path;

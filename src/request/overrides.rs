@@ -11,10 +11,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use http::header::AUTHORIZATION;
 use ipnet::IpNet;
 
 use super::host::Host;
-use super::key::KeySource;
+use super::key::{KeySource, normal_credentials};
 use super::network::canonical;
 use super::path::NormalPath;
 use crate::limit::key::Key;
@@ -67,6 +68,13 @@ impl Part {
                 Some(host) => Ok(Self::Exact(host.as_str().to_owned())),
                 None => Err(format!("`{text}` is no host without a port")),
             },
+            KeySource::Header(name) if *name == AUTHORIZATION => {
+                let form = normal_credentials(text.as_bytes());
+                let form = form.and_then(|form| String::from_utf8(form.into_owned()).ok());
+                form.map(Self::Exact).ok_or_else(|| {
+                    format!("`{text}` has no one reading, and requests with it are refused")
+                })
+            }
             _ => Ok(Self::Exact(text.to_owned())),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::noted::{Noted, receipts};
-use super::redis::{Entries, Entry, Heard, Redis, Reply, Said, Verb, is_limiter};
+use super::redis::{Entries, Entry, Health, Heard, Redis, Reply, Said, Verb, is_limiter};
 use super::slots::Leases;
 use super::{Answer, BucketAsk, Shared, Slots, StoreError, Told, Unavailable};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement};
@@ -67,11 +67,7 @@ pub(super) async fn decide(
             Err(_) => break,
         }
     }
-    for (place, by) in by.iter_mut().enumerate() {
-        if *by == By::Redis {
-            *by = request.without_redis(place)?;
-        }
-    }
+    request.all_without_redis(&mut by)?;
     Ok(request.decide_here(&by))
 }
 
@@ -274,6 +270,22 @@ impl<'q> Request<'q> {
         } else if is_candidate(place + 1) && by[place + 1] == By::Redis {
             by[place + 1] = by[place];
         }
+    }
+
+    /// Who decides on each ask that Redis should have, and does not. Of an outage it is told later how
+    /// many requests it met.
+    fn all_without_redis(&self, by: &mut [By]) -> Result<(), Unavailable> {
+        let (health, mut met) = (self.shared.health.as_ref(), false);
+        for (place, by) in by.iter_mut().enumerate().filter(|(_, by)| **by == By::Redis) {
+            met = true;
+            *by = self
+                .without_redis(place)
+                .inspect_err(|_| health.into_iter().for_each(Health::refused_without))?;
+        }
+        if met {
+            health.into_iter().for_each(Health::decided_without);
+        }
+        Ok(())
     }
 
     /// Who decides on an ask that Redis does not.

@@ -149,7 +149,7 @@ impl fmt::Display for StoreError {
             Self::Away => "it is out of reach",
             Self::NotConnected => "there is no connection to it",
             Self::TimedOut => "no answer in time",
-            Self::Redis(error) => return error.fmt(f),
+            Self::Redis(error) => return f.write_str(&redis::words(error)),
             Self::Nonsense => "an answer that is no decision",
             Self::WrongType => "the key holds a value of another type",
             Self::Unset => "the limiter has no figures",

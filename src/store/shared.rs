@@ -37,8 +37,14 @@ pub struct Counters {
     pub keys: usize,
     /// Decisions for which a limit's shared bucket stood in, because no room could be made.
     pub shared_uses: u64,
+    /// Buckets that were forgotten, for want of room, before they were full.
+    pub forgotten: u64,
     /// Settlements that Redis was not told of.
     pub unsettled: u64,
+    /// Requests that Redis should have decided on, and `on_store_error` did.
+    pub decided_without: u64,
+    /// Those that it refused.
+    pub refused_without: u64,
     /// Whether Redis answers; `None` where buckets live in the process.
     pub redis_up: Option<bool>,
 }
@@ -82,16 +88,25 @@ impl Shared {
     }
 
     /// Forgets buckets that are full and gives their memory back, one part of them with each call:
-    /// to be called about once a second. [`super::SWEEP_STEPS`] calls go around.
+    /// to be called about once a second. [`super::SWEEP_STEPS`] calls go around. Tells of requests that
+    /// Redis missed, too.
     pub fn sweep(&self, now: Timestamp) {
         self.memory.sweep(self.wall.both(now));
+        if let Some(health) = &self.health {
+            health.tell_missed();
+        }
     }
 
     /// What metrics tell.
     pub fn counters(&self) -> Counters {
+        let (decided_without, refused_without) =
+            self.health.as_ref().map_or((0, 0), Health::without);
         Counters {
+            decided_without,
+            refused_without,
             keys: self.memory.keys(),
             shared_uses: self.memory.shared_uses(),
+            forgotten: self.memory.forgotten(),
             unsettled: self.unsettled.count(),
             redis_up: self.health.as_ref().map(Health::is_up),
         }

@@ -17,6 +17,7 @@ use super::deadline::Deadline;
 use super::fault::Fault;
 use super::upload::Upload;
 use crate::http1::response::{HeadReader, ResponseHead};
+use crate::http1::room::make_room;
 
 /// The space for a connection's first read: most answers are shorter.
 const FIRST_READ: usize = 8 * 1024;
@@ -69,9 +70,8 @@ impl Connection {
 
     /// Reads more. Ready with 0 at the connection's end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // A buffer whose pieces have all been passed on is used anew, without another allocation.
         if self.read.capacity() - self.read.len() < self.space / 2 {
-            self.read.reserve(self.space);
+            make_room(&mut self.read, self.space);
         }
         let room = self.read.capacity() - self.read.len();
         let read = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;

@@ -87,6 +87,7 @@ fn metrics_have_the_names_of_the_interface() {
         (server.as_str(), 1.0),
         ("tidegate_memory_keys", 1.0),
         ("tidegate_shared_decisions_total", 0.0),
+        ("tidegate_forgotten_total", 0.0),
         ("tidegate_unsettled_total", 0.0),
         ("tidegate_config_generation", 1.0),
         ("tidegate_config_valid", 1.0),
@@ -123,6 +124,22 @@ fn decisions_for_which_there_was_no_room_are_counted() {
     }
     let page = Metrics(get(proxy.admin(), "/metrics", &[("host", "127.0.0.1")]).text());
     assert_eq!(page.value("tidegate_shared_decisions_total"), 3.0);
+}
+
+/// Where more clients come than there is room for, some get more than their limit: that was told nowhere.
+#[test]
+fn buckets_that_are_forgotten_in_use_are_told_and_counted() {
+    let proxy = Tidegate::start(
+        "[server]\nlisten = \"LISTEN\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [store]\nmax_keys = 1\n[limits.a]\nkey = [\"path\"]\nrate = \"1/h\"\n\
+         [[routes]]\npath = \"/{*rest}\"\nrespond = { status = 200 }\nlimits = [\"a\"]\n",
+    );
+    for path in ["/a", "/b", "/a"] {
+        assert_eq!(get(proxy.address, path, &[]).status, 200);
+    }
+    assert_eq!(Metrics::of(proxy.admin()).value("tidegate_forgotten_total"), 2.0);
+    let line = proxy.log.wait("memory store full, buckets in use are forgotten", |_| true);
+    assert!(line["help"].as_str().unwrap().contains("max_keys"), "{line}");
 }
 
 #[test]

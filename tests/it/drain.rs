@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::client::{Connection, get};
 use crate::support::tidegate::{Tidegate, program};
-use crate::support::upstream::{Upstream, ok, read_request};
+use crate::support::upstream::{Upstream, ok, read_request, section};
 use crate::support::{PATIENCE, wait_until};
 
 /// A server that answers a request to `/slow` when it is told to, and says that it has it.
@@ -101,6 +101,25 @@ fn what_takes_too_long_is_cut_off() {
     proxy.signal("TERM");
     assert!(busy.is_closed());
     assert!(silent.is_closed());
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+/// One whose turn came just before the drain's end was let pass, and cut before it had its answer.
+#[test]
+fn whoever_is_held_until_the_last_quarter_is_rejected_at_once() {
+    let api = Upstream::echoing();
+    let mut proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\ndrain_timeout = \"110s\"\n{}\
+         [limits.all]\nalgorithm = \"leaky-bucket\"\nrate = \"1/100s\"\nqueue = 9\n\
+         [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"all\"]\n",
+        section(&[&api])
+    ));
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    proxy.log.wait("throttled", |line| line["decision"] == "delayed");
+    proxy.signal("TERM");
+    assert_eq!(client.reply("GET").status, 429);
     assert_eq!(proxy.wait().code(), Some(0));
 }
 

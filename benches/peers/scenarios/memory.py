@@ -16,7 +16,7 @@ QUICK_CONNECTIONS = 1_000
 
 
 def keys(bench):
-    """Resident memory for each of a million keys of 14 bytes, the key included."""
+    """Resident memory for each of many keys of 14 bytes, the key included."""
     count = QUICK_KEYS if bench.options.quick else KEYS
     rows = []
     for peer in bench.peers:

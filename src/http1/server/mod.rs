@@ -25,6 +25,7 @@ use crate::http1::encode::{Asked, CONTINUE, Persistence, ResponseHead, write_hea
 use crate::http1::incoming::{Demand, Incoming, Reader};
 use crate::http1::output::Output;
 use crate::http1::request::{Head, HeadFault, HeadReader};
+use crate::http1::room::make_room;
 
 /// The least and the most bytes that one read asks for. It asks for more where the last one was
 /// filled.
@@ -369,7 +370,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.capacity() - self.input.len() < self.read / 2 {
-            self.input.reserve(self.read);
+            make_room(&mut self.input, self.read);
         }
         let space = self.input.capacity() - self.input.len();
         let read = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(cx))?;

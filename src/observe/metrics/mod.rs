@@ -70,6 +70,12 @@ pub struct Snapshot<'s> {
     pub memory_keys: u64,
     /// Decisions since the start that a limit's shared bucket made, because no room could be made.
     pub shared_decisions: u64,
+    /// Buckets since the start that were forgotten, for want of room, before they were full.
+    pub forgotten: u64,
+    /// Requests since the start on which Redis should have decided and `on_store_error` did.
+    pub decided_without: u64,
+    /// Those since the start that it refused.
+    pub refused_without: u64,
     /// Settlements since the start that did not reach Redis.
     pub unsettled: u64,
     /// Log lines that were dropped since the start.
@@ -289,6 +295,13 @@ impl Snapshot<'_> {
         let help = "Decisions by a bucket that new keys share, the memory being full.";
         page.family(Counter, "tidegate_shared_decisions_total", help);
         page.sample(&[], &self.shared_decisions);
+        let help = "Buckets that were forgotten before they were full, the memory being full.";
+        page.family(Counter, "tidegate_forgotten_total", help);
+        page.sample(&[], &self.forgotten);
+        let help = "Requests that Redis did not decide on.";
+        page.family(Counter, "tidegate_without_redis_total", help);
+        page.sample(&[("answer", "decided")], &self.decided_without);
+        page.sample(&[("answer", "refused")], &self.refused_without);
         let help = "Settlements of costs that did not reach Redis.";
         page.family(Counter, "tidegate_unsettled_total", help);
         page.sample(&[], &self.unsettled);

@@ -12,6 +12,9 @@ fn snapshot() -> Snapshot<'static> {
         connections: 2,
         memory_keys: 3,
         shared_decisions: 6,
+        forgotten: 10,
+        decided_without: 8,
+        refused_without: 9,
         unsettled: 7,
         log_dropped: 4,
         config_generation: 5,
@@ -71,7 +74,7 @@ fn a_reload_keeps_what_was_counted() {
 #[test]
 fn a_scrape_before_the_first_request_has_every_family() {
     let page = Metrics::new(1).render(&Snapshot { servers: Vec::new(), ..snapshot() });
-    assert_eq!(page.matches("# TYPE ").count(), 15);
+    assert_eq!(page.matches("# TYPE ").count(), 17);
     assert!(page.contains("tidegate_request_seconds_count 0\n"));
 }
 

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::{hop, tokens};
 use crate::http1::fields::{Field, Fields, Kind};
+use crate::http1::tokens::whole_number;
 use crate::plan::HeaderChanges;
 
 /// The body is coded in a way that this proxy would pass on wrongly.
@@ -51,7 +52,8 @@ pub(in crate::proxy) fn take_hop_by_hop(fields: &mut Fields) -> Result<(), Unkno
 struct Seen {
     hop: bool,
     codings: usize,
-    /// More than one also where one line is a list.
+    /// More than one also where one line is no plain number: a list, or nothing at all, as an answer
+    /// without a body may have it.
     lengths: usize,
 }
 
@@ -59,7 +61,7 @@ impl Seen {
     fn note(&mut self, field: Field<'_>) {
         match field.kind() {
             Kind::Coding => self.codings += 1,
-            Kind::Length => self.lengths += 1 + usize::from(field.value().contains(&b',')),
+            Kind::Length => self.lengths += 1 + usize::from(whole_number(field.value()).is_none()),
             Kind::Connection | Kind::Hop => self.hop = true,
             Kind::Trailer | Kind::Date | Kind::Other => {}
         }
@@ -73,10 +75,10 @@ fn is_chunked_alone(fields: &Fields) -> bool {
 }
 
 /// Servers may repeat the length (RFC 9110, 8.6), and not every client reads that: it is said once, as
-/// a number. Lengths that differ frame no body here, so they go.
+/// a number. Lengths that differ, or are none, frame no body here, so they go.
 fn unite_lengths(fields: &mut Fields) {
-    let number = |text| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
-    let lengths: SmallVec<[_; 4]> = tokens(fields.values_of(Kind::Length)).map(number).collect();
+    let lengths: SmallVec<[_; 4]> =
+        tokens(fields.values_of(Kind::Length)).map(whole_number).collect();
     match lengths.first() {
         Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
             fields.insert_number(&CONTENT_LENGTH, *length);

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::Seen;
 use crate::request::client::{Client, ClientHeader, Trust};
+use crate::request::name::are_alike;
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -89,15 +90,20 @@ pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) 
     }
 }
 
-/// Whether trusted proxies say the client's address in this field alone.
-pub(super) fn is_address(name: &HeaderName, trust: &Trust) -> bool {
-    matches!(&trust.header, ClientHeader::Single(single) if is_spelling(name, single))
+/// Takes out what a trusted proxy has not said, but passed on: names that only look like those that it
+/// writes, and are the same to many servers.
+pub(super) fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
+    if seen.has(Seen::CLAIM) {
+        remove_all(headers, |name| is_claim(name) && name.as_str().contains('_'));
+    }
+    if let ClientHeader::Single(single) = &trust.header {
+        remove_all(headers, |name| name != single && are_alike(name, single));
+    }
 }
 
-/// Whether many servers read the one name as the other.
-fn is_spelling(name: &HeaderName, of: &HeaderName) -> bool {
-    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
-    name.as_str().bytes().map(dashed).eq(of.as_str().bytes().map(dashed))
+/// Whether trusted proxies say the client's address in this field alone.
+pub(super) fn is_address(name: &HeaderName, trust: &Trust) -> bool {
+    matches!(&trust.header, ClientHeader::Single(single) if are_alike(name, single))
 }
 
 fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {

@@ -28,16 +28,20 @@ pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name)
 }
 
-/// The protocol that a message offers or accepts to change to; an offer of h2c is none, since
-/// whoever accepted it would no longer be limited.
+/// The protocol that a message offers or accepts to change to; an offer of HTTP is none, be
+/// it h2c or how HTTP/2 was called before: whoever accepted it would no longer be limited.
 pub(in crate::proxy) fn upgrade(headers: &HeaderMap, seen: Seen) -> Option<HeaderValue> {
     if !seen.has(Seen::UPGRADE) {
         return None;
     }
     let value = headers.get(UPGRADE)?;
     let named = listed(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"));
-    let h2c = listed(headers, &UPGRADE).any(|token| token.eq_ignore_ascii_case(b"h2c"));
-    (named && !h2c).then(|| value.clone())
+    let begins = |token: &[u8], with: &[u8]| {
+        token.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with))
+    };
+    let http =
+        listed(headers, &UPGRADE).any(|token| begins(token, b"h2c") || begins(token, b"http"));
+    (named && !http).then(|| value.clone())
 }
 
 /// Whether a body is coded in another way than chunked alone.

@@ -81,8 +81,9 @@ pub(super) fn leave_sent(
     trust: &Trust,
 ) {
     hop::remove_named(headers, seen);
-    if !client.peer_trusted {
-        forwarded::remove_claims(headers, seen, trust);
+    match client.peer_trusted {
+        true => forwarded::remove_twins(headers, seen, trust),
+        false => forwarded::remove_claims(headers, seen, trust),
     }
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())

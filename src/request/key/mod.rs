@@ -1,5 +1,6 @@
 //! What a limit counts by, and how it is read off a request.
 
+mod credentials;
 mod read;
 mod source;
 
@@ -17,6 +18,7 @@ use super::route::Params;
 use crate::limit::key::{Key, KeyBuilder};
 use read::Found;
 
+pub(super) use credentials::normal_form as normal_credentials;
 pub use source::{KeySource, KeySourceError, KeySources};
 
 /// What becomes of a request that lacks a header, cookie … of the key.
@@ -77,6 +79,8 @@ pub enum Keyed {
 pub enum KeyError {
     /// The header, cookie or query parameter comes twice.
     Repeated(KeySource),
+    /// It can be read in two ways.
+    Ambiguous(KeySource),
     /// It is not there, and the limit demands it.
     Absent(KeySource),
 }
@@ -85,8 +89,8 @@ impl KeySpec {
     /// The key of a request, plain.
     ///
     /// # Errors
-    /// Where a part is there twice, or missing and demanded. A part that is there twice is an
-    /// error also where another is missing and the limit would not apply.
+    /// Where a part is there twice, can be read in two ways, or is missing and demanded. The first two
+    /// are errors also where another part is missing and the limit would not apply.
     pub fn key(&self, request: &View<'_>) -> Result<Keyed, KeyError> {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
@@ -98,6 +102,7 @@ impl KeySpec {
                     absent = absent.or(Some(source));
                 }
                 Found::Repeated => return Err(KeyError::Repeated(source.clone())),
+                Found::Ambiguous => return Err(KeyError::Ambiguous(source.clone())),
             }
         }
         match (absent, self.missing) {
@@ -135,6 +140,9 @@ impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Repeated(source) => write!(f, "the {} is there twice", source.title()),
+            Self::Ambiguous(source) => {
+                write!(f, "the {} can be read in two ways", source.title())
+            }
             Self::Absent(source) => write!(f, "the {} is missing", source.title()),
         }
     }

@@ -4,6 +4,7 @@
 //! several shards their locks are taken in ascending order, and the one of the shared buckets last.
 
 mod blocks;
+mod full;
 mod locked;
 mod packed;
 mod shard;
@@ -11,13 +12,14 @@ mod slot;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use siphasher::sip128::SipHasher13;
 
+use self::full::Full;
 use self::locked::{shard_number, unpoisoned};
-use self::shard::{Due, Identity, Shard};
+use self::shard::{Due, Evicted, Identity, Shard};
 pub(super) use self::slot::Slot;
 use super::BucketAsk;
 use super::noted::Noted;
@@ -47,8 +49,7 @@ pub(super) struct Memory {
     shared: Mutex<HashMap<Identity, SharedBucket>>,
     keys: AtomicUsize,
     max_keys: AtomicUsize,
-    shared_uses: AtomicU64,
-    shared_logged: AtomicBool,
+    full: Full,
     swept: AtomicUsize,
 }
 
@@ -98,8 +99,7 @@ impl Memory {
             shared: Mutex::default(),
             keys: AtomicUsize::new(0),
             max_keys: AtomicUsize::new(max_keys.max(1)),
-            shared_uses: AtomicU64::new(0),
-            shared_logged: AtomicBool::new(false),
+            full: Full::default(),
             swept: AtomicUsize::new(0),
         }
     }
@@ -111,7 +111,12 @@ impl Memory {
 
     /// Decisions that were made by a shared bucket for want of room.
     pub(super) fn shared_uses(&self) -> u64 {
-        self.shared_uses.load(Ordering::Relaxed)
+        self.full.shared_uses()
+    }
+
+    /// Buckets that were forgotten, for want of room, before they were full.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.full.forgotten_buckets()
     }
 
     /// Another bound. Where more buckets are held, sweeps take the rest away.
@@ -285,7 +290,8 @@ impl Memory {
             let mut shard = unpoisoned(shard.lock());
             self.removed(shard.sweep(now));
             let over = self.keys().saturating_sub(self.max_keys.load(Ordering::Relaxed));
-            let evictions = (0..over.min(SWEEP_EVICTIONS)).take_while(|_| shard.evict(&[], now));
+            let evictions =
+                (0..over.min(SWEEP_EVICTIONS)).take_while(|_| self.evict(&mut shard, &[], now));
             self.removed(evictions.count());
         }
         unpoisoned(self.shared.lock()).retain(|_, bucket| !bucket.due.fresh(now));
@@ -297,7 +303,17 @@ impl Memory {
         let reserved = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
             (keys < max_keys).then_some(keys + 1)
         });
-        reserved.is_ok() || shard.evict(spare, now)
+        reserved.is_ok() || self.evict(shard, spare, now)
+    }
+
+    /// Forgets a bucket of this shard, but none of `spare`. `false` where none may go.
+    fn evict(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
+        match shard.evict(spare, now) {
+            Evicted::Nothing => return false,
+            Evicted::Full => {}
+            Evicted::Used => self.full.forgotten(self.keys()),
+        }
+        true
     }
 
     fn release_room(&self) {
@@ -314,14 +330,7 @@ impl Memory {
         places: &[Place],
     ) -> MutexGuard<'_, HashMap<Identity, SharedBucket>> {
         for (ask, _) in asks.iter().zip(places).filter(|(_, place)| **place == Place::Shared) {
-            self.shared_uses.fetch_add(1, Ordering::Relaxed);
-            if !self.shared_logged.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
-                    limit = %ask.spec.name,
-                    keys = self.keys(),
-                    "memory store full, new keys share a bucket"
-                );
-            }
+            self.full.shared(&ask.spec.name, self.keys());
         }
         unpoisoned(self.shared.lock())
     }

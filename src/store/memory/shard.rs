@@ -87,6 +87,17 @@ pub(super) struct Shard {
     spared: usize,
 }
 
+/// What was forgotten to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evicted {
+    /// No bucket may go.
+    Nothing,
+    /// One that was full again: nobody will notice.
+    Full,
+    /// One that was not: its key begins anew.
+    Used,
+}
+
 const LAST: Rank = (u64::MAX, Identity { shard: u64::MAX, place: u64::MAX });
 
 impl Shard {
@@ -139,18 +150,17 @@ impl Shard {
         true
     }
 
-    /// Forgets the evictable bucket that is closest to full, but none of `spare`. `false` where
-    /// there is none.
-    pub(super) fn evict(&mut self, spare: &[Identity], now: Now) -> bool {
+    /// Forgets the evictable bucket that is closest to full, but none of `spare`.
+    pub(super) fn evict(&mut self, spare: &[Identity], now: Now) -> Evicted {
         let mut set_aside = Vec::new();
         let mut evicted = self.evict_candidate(spare, now, &mut set_aside);
-        if !evicted && self.spared > 0 {
+        if evicted == Evicted::Nothing && self.spared > 0 {
             self.spared -= 1;
-        } else if !evicted {
+        } else if evicted == Evicted::Nothing {
             self.find_candidates(now);
             set_aside.clear();
             evicted = self.evict_candidate(spare, now, &mut set_aside);
-            if !evicted {
+            if evicted == Evicted::Nothing {
                 self.spared = self.entries.len() / SPARED_SHARE;
             }
         }
@@ -207,19 +217,21 @@ impl Shard {
         spare: &[Identity],
         now: Now,
         set_aside: &mut Vec<Reverse<Rank>>,
-    ) -> bool {
+    ) -> Evicted {
         while let Some(Reverse((fresh_at, identity))) = self.candidates.pop() {
-            let stands = self
-                .find(identity)
-                .and_then(|place| self.entries.get(place))
-                .is_some_and(|e| e.due.fresh_at() == fresh_at && e.due.evictable(now));
-            if stands && spare.contains(&identity) {
+            let due = self.find(identity).and_then(|place| self.entries.get(place)).map(|e| e.due);
+            let Some(due) = due.filter(|due| due.fresh_at() == fresh_at && due.evictable(now))
+            else {
+                continue;
+            };
+            if spare.contains(&identity) {
                 set_aside.push(Reverse((fresh_at, identity)));
-            } else if stands {
-                return self.remove(identity);
+                continue;
             }
+            self.remove(identity);
+            return if due.fresh(now) { Evicted::Full } else { Evicted::Used };
         }
-        false
+        Evicted::Nothing
     }
 
     /// One pass over all buckets, paid for by the many evictions that follow without one.

@@ -5,20 +5,23 @@
 //! each further reason for which it stays away.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::StoreError;
+use super::{StoreError, advice};
 
 /// So many failures in a row, of all workers together, and Redis counts as away.
 const FAILURES: u32 = 3;
 
 /// Between two probes, at least; jitter adds up to as much again.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
+
+/// Between two lines about requests that met no outage, and yet were decided without Redis.
+const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// A state, and the how-manieth. What began in an earlier one says nothing about the present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,14 @@ pub(in crate::store) struct Health {
     phase: watch::Sender<Phase>,
     failures: AtomicU32,
     away: Mutex<Away>,
+    without: Without,
+}
+
+/// Requests that Redis should have decided on and did not.
+#[derive(Default)]
+struct Without {
+    decided: AtomicU64,
+    refused: AtomicU64,
 }
 
 #[derive(Default)]
@@ -42,6 +53,10 @@ struct Away {
     told: Vec<String>,
     probing: bool,
     next_probe: Option<Instant>,
+    /// The requests without Redis that were told of: decided, refused.
+    counted: (u64, u64),
+    /// When they were last told of outside an outage.
+    missed: Option<Instant>,
 }
 
 impl Health {
@@ -52,7 +67,24 @@ impl Health {
             phase: watch::Sender::new(Phase { up: true, number: 0 }),
             failures: AtomicU32::new(0),
             away: Mutex::default(),
+            without: Without::default(),
         }
+    }
+
+    /// A request that Redis did not decide on was decided by its limits' `on_store_error`.
+    pub(in crate::store) fn decided_without(&self) {
+        self.without.decided.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One was refused, because a limit's `on_store_error` is to reject.
+    pub(in crate::store) fn refused_without(&self) {
+        self.without.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many requests there were of both since the start: decided, refused.
+    pub(in crate::store) fn without(&self) -> (u64, u64) {
+        let Without { decided, refused } = &self.without;
+        (decided.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
     }
 
     pub(in crate::store) fn is_up(&self) -> bool {
@@ -88,11 +120,9 @@ impl Health {
         }
         drop(away);
         if changed {
-            tracing::warn!(
-                server = self.server,
-                %error,
-                "store unavailable"
-            );
+            let (server, help) = (&self.server, advice::help(error));
+            let meanwhile = "each limit's on_store_error decides";
+            tracing::warn!(server, %error, help, meanwhile, "store unavailable");
         }
     }
 
@@ -107,7 +137,8 @@ impl Health {
         }
         drop(away);
         if is_news {
-            tracing::warn!(server = self.server, %error, "store still unavailable");
+            let (server, help) = (&self.server, advice::help(error));
+            tracing::warn!(server, %error, help, "store still unavailable");
         }
     }
 
@@ -143,9 +174,34 @@ impl Health {
         if !self.change(phase) {
             return;
         }
-        let away = self.away().since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        let away_ms = u64::try_from(away.as_millis()).unwrap_or(u64::MAX);
-        tracing::info!(server = self.server, away_ms, "store recovered");
+        let mut away = self.away();
+        let since = away.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let (decided, refused) = self.untold(&mut away);
+        drop(away);
+        let away_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(server = self.server, away_ms, decided, refused, "store recovered");
+    }
+
+    /// Says how many requests were decided without Redis while it was thought to be there: it was too
+    /// slow now and then, or gone for less than it takes to notice. To be called about once a second.
+    pub(in crate::store) fn tell_missed(&self) {
+        let mut away = self.away();
+        let told_lately = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
+        if away.since.is_some() || told_lately || self.without() == away.counted {
+            return;
+        }
+        away.missed = Some(Instant::now());
+        let (decided, refused) = self.untold(&mut away);
+        drop(away);
+        let help = "it was too slow, or its connections broke; more of it: tidegate_store_seconds";
+        tracing::warn!(server = self.server, decided, refused, help, "store missed");
+    }
+
+    /// What was not told of so far: decided, refused.
+    fn untold(&self, away: &mut Away) -> (u64, u64) {
+        let (decided, refused) = self.without();
+        let before = std::mem::replace(&mut away.counted, (decided, refused));
+        (decided - before.0, refused - before.1)
     }
 
     /// Ends a phase; `false` where somebody else already did.
@@ -290,6 +346,35 @@ mod tests {
             health.failed(before, &StoreError::TimedOut);
         }
         assert!(health.is_up());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_redis_missed_are_told_of_once() {
+        let health = Health::new("here".into());
+        let told = |tell: &dyn Fn()| -> Vec<_> {
+            let line = |line: serde_json::Value| {
+                let number = |field: &str| line[field].as_u64().unwrap();
+                (line["message"].as_str().unwrap().to_owned(), number("decided"), number("refused"))
+            };
+            crate::observe::testing::lines(tell).into_iter().map(line).collect()
+        };
+        let missed = |decided, refused| vec![("store missed".to_owned(), decided, refused)];
+        assert_eq!(told(&|| health.tell_missed()), []);
+        health.decided_without();
+        assert_eq!(told(&|| health.tell_missed()), missed(1, 0));
+        health.decided_without();
+        health.refused_without();
+        assert_eq!(told(&|| health.tell_missed()), [], "too early");
+        tokio::time::advance(MISSED_PAUSE).await;
+        assert_eq!(told(&|| health.tell_missed()), missed(1, 1));
+        fail(&health, FAILURES);
+        health.refused_without();
+        tokio::time::advance(MISSED_PAUSE).await;
+        assert_eq!(told(&|| health.tell_missed()), [], "its end will tell");
+        let turn = health.turn().await;
+        let back = told(&|| health.recovered(turn.phase()));
+        assert_eq!(back, [("store recovered".to_owned(), 0, 1)]);
+        assert_eq!(told(&|| health.tell_missed()), []);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,10 +2,12 @@
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers
 //! requests, `call` packs them and reads the answer, `connection` sends it; `health` knows whether the
-//! server can decide. `leases` keeps the slots that are held there, `settling` what is on its way to be
-//! settled. `redisson` asks limiters of Redisson's, by a script and calls of its own. Whatever is not the
-//! answer to what was asked is an error, and what that means is not decided here.
+//! server can decide, and `advice` what is said where it cannot. `leases` keeps the slots that are held
+//! there, `settling` what is on its way to be settled. `redisson` asks limiters of Redisson's, by a script
+//! and calls of its own. Whatever is not the answer to what was asked is an error, and what that means is
+//! not decided here.
 
+mod advice;
 mod asked;
 mod call;
 mod connection;
@@ -38,6 +40,7 @@ use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
 
+pub(super) use self::advice::words;
 pub(super) use self::call::{Reply, Said, Verb};
 pub(super) use self::health::Health;
 pub(super) use self::leases::Lease;

@@ -45,6 +45,8 @@ impl Notices {
                 limit = %limit.name,
                 limiter = shown(limit),
                 ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
+                "help" = "set the clocks of the Java services: permits that they take are held so \
+                          much longer",
                 "limiter used by a clock that is ahead"
             );
         }

@@ -92,6 +92,7 @@ fn explain_says_which_and_why() {
     has(&explain(&["DELETE /users/7"]), &["route rest"]);
     has(&explain(&["/elsewhere"]), &["none has this path", "answer 404"]);
     has(&explain(&["/users/a%2Fb"]), &["answer 400"]);
+    has(&explain(&["TRACE /users/7"]), &["answer 405: TRACE is never passed on"]);
     has(&explain(&["http://api.test:81/users/7#part"]), &["GET /users/7 (host api.test)"]);
     has(&explain(&["https://[::1]/users/7"]), &["(host [::1])"]);
 }

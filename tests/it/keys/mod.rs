@@ -169,6 +169,39 @@ fn by_header() {
             (&[("x-api-key", "c"), ("x-api-key", "c")], 400),
             (&[("x-api-key", "c"), ("x-api-key", "d")], 400),
             (&key("c"), 200),
+            // Some APIs know no difference between a dash and an underscore.
+            (&[("x_api_key", "c")], 429),
+            (&[("x-api_key", "c")], 429),
+            (&[("x-api-key", "d"), ("x_api_key", "c")], 400),
+        ],
+    );
+}
+
+/// Who had one token had a bucket for each way to write its scheme.
+#[test]
+fn by_credentials_in_any_spelling() {
+    let authorization = |value| [("authorization", value)];
+    check_headers(
+        "",
+        "key = [\"header:authorization\"]\n\
+         overrides = [{ key = [\"bearer known\"], rate = \"0/s\" }]",
+        &[
+            (&authorization("Bearer abc"), 200),
+            (&authorization("bearer abc"), 429),
+            (&authorization("BEARER   abc"), 429),
+            (&authorization("Bearer\tabc"), 429),
+            (&authorization("Bearer ABC"), 200),
+            // Some APIs read the first word alone.
+            (&authorization("Bearer abc x"), 400),
+            (&authorization("Bearer known"), 429),
+            (&authorization("Basic YTpi"), 200),
+            (&authorization("basic YTpi"), 429),
+            // And some pass over what is no base64.
+            (&authorization("Basic YT!pi"), 429),
+            (&authorization("Basic YTpi=="), 429),
+            (&authorization("Basic YTpi x"), 400),
+            (&authorization("abc"), 200),
+            (&[("authorization", "abc"), ("authorization", "abc")], 400),
         ],
     );
 }
@@ -191,6 +224,17 @@ fn by_cookie() {
             (&cookie("session=b; session=c"), 400),
             (&[("cookie", "session=b"), ("cookie", "session=b")], 400),
             (&cookie("session=b"), 200),
+            // In all ways in which some APIs read it.
+            (&cookie("session=%62"), 429),
+            (&cookie("session=\"%62\""), 429),
+            (&cookie("session=\"\\142\""), 429),
+            (&cookie("session=\"\\b\""), 429),
+            (&cookie("x=1, session=b"), 429),
+            (&cookie("x=1 session=b"), 429),
+            (&cookie("x=1,session=b; session=c"), 400),
+            (&cookie("session=c; x=1 session=b"), 400),
+            (&cookie("session=c d"), 200),
+            (&cookie("session=c"), 200),
         ],
     );
 }
@@ -214,6 +258,11 @@ fn by_query_parameter() {
             ("/?api+key=c&api+key=d", 400),
             ("/?api+key=c&%61pi%20key=c", 400),
             ("/?api+key=c", 200),
+            // Some APIs take a semicolon for an ampersand.
+            ("/?x=1;api+key=c", 429),
+            ("/?api+key=c;x", 429),
+            ("/?x=1;api+key=c&api+key=d", 400),
+            ("/?api+key=c%3Bx", 200),
         ],
     );
 }

@@ -142,6 +142,7 @@ fn a_clock_that_is_ahead_and_other_figures_are_told() {
         assert_eq!(client.get("/", &[]).status, 200);
     }
     let line = proxy.log.wait("limiter used by a clock that is ahead", |_| true);
+    assert!(line["help"].as_str().unwrap().contains("clocks"));
     assert!((1..=5_000).contains(&line["ahead_ms"].as_u64().unwrap()), "{line}");
     let line = proxy.log.wait("limiter has other figures in redis", |_| true);
     assert_eq!((&line["in_force"], &line["type"]), (&"10/m".into(), &"overall".into()));

@@ -1,0 +1,31 @@
+//! Names of header fields that are one to some.
+
+use http::HeaderName;
+
+/// Whether many servers read the one name as the other: those that hand fields on as variables
+/// (RFC 3875, 4.1.18) know no difference between a dash and an underscore.
+pub fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
+    let (one, other) = (one.as_str(), other.as_str());
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    one.len() == other.len() && one.bytes().map(dashed).eq(other.bytes().map(dashed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dash_is_an_underscore() {
+        let name = |text: &'static str| HeaderName::from_static(text);
+        for (one, other, alike) in [
+            ("x-api-key", "x-api-key", true),
+            ("x-api-key", "x_api_key", true),
+            ("x_api-key", "x-api_key", true),
+            ("x-api-key", "x-api-kex", false),
+            ("x-api-key", "xapikey", false),
+            ("x-api-key", "x-api-keys", false),
+        ] {
+            assert_eq!(are_alike(&name(one), &name(other)), alike, "{one} {other}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What an operator is told of a Redis that does not decide: its own words, and what to do.
+
+use redis::RedisError;
+
+use super::StoreError;
+
+/// Redis's error in its own words: `NOAUTH Authentication required.` Which script it was, and where in
+/// it, says nothing to who must act.
+pub(in crate::store) fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => {
+            let detail = detail.split(" script: ").next().unwrap_or(detail);
+            format!("{code} {detail}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// What to do about it, where that is known. What is over by itself needs none.
+pub(super) fn help(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::TimedOut => Some(
+            "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
+        ),
+        StoreError::Redis(error) => match error.code()? {
+            "NOAUTH" | "WRONGPASS" => Some("give store.url Redis's password and restart"),
+            "NOPERM" => Some("allow this user the commands and keys that tidegate needs"),
+            "OOM" => Some("raise Redis's maxmemory, or let it evict keys that expire"),
+            "READONLY" => Some("store.url names a replica: name the primary and restart"),
+            "MISCONF" => Some("Redis cannot save to its disk: see its log"),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+
+    use super::*;
+
+    fn error(line: &str) -> StoreError {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let Value::ServerError(error) = value else { panic!("{value:?}") };
+        StoreError::Redis(RedisError::from(error))
+    }
+
+    #[test]
+    fn what_redis_says_is_told_in_its_words_and_with_what_to_do() {
+        for (line, told, advised) in [
+            ("NOAUTH Authentication required.", "NOAUTH Authentication required.", "password"),
+            ("WRONGPASS invalid password", "WRONGPASS invalid password", "password"),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'. script: 72aa, on \
+                 @user_script:958.",
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                "maxmemory",
+            ),
+            (
+                "READONLY You can't write against a read only replica. script: 72aa, on \
+                 @user_script:958.",
+                "READONLY You can't write against a read only replica.",
+                "primary",
+            ),
+            ("LOADING Redis is loading the dataset", "LOADING Redis is loading the dataset", ""),
+            ("ODD something", "ODD something", ""),
+        ] {
+            let error = error(line);
+            assert_eq!(error.to_string(), told);
+            assert!(help(&error).unwrap_or_default().contains(advised), "{line}");
+            assert_eq!(help(&error).is_none(), advised.is_empty(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What an operator reads of trouble in the log: what happened, and how often.
+
+use std::io::{BufReader, Write as _};
+
+use crate::support::client::{Connection, get};
+use crate::support::redis::RedisServer;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, nobody, read_request, section};
+
+/// An API that sends part of an answer, and then breaks off or says no more.
+fn half(closes: bool) -> Upstream {
+    Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while read_request(&mut reader).is_some() {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
+            if closes {
+                return;
+            }
+        }
+    })
+}
+
+/// Clients got half of an answer with a 200, and the log said nothing.
+#[test]
+fn an_answer_that_breaks_off_is_told() {
+    for (closes, said) in [
+        (true, "broke off: the answer's body is faulty: the connection was closed before the"),
+        (false, "no more of the answer from http://127.0.0.1:"),
+    ] {
+        let api = half(closes);
+        let proxy = Tidegate::before(&[&api], "", "idle_timeout = \"50ms\"");
+        let mut client = Connection::open(proxy.address);
+        client.send("GET /file HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert!(client.rest().ends_with(b"\r\n\r\nhalf"));
+        let line = proxy.log.wait("upstream failed", |line| line["route"] == "/{*rest}");
+        assert_eq!(line["level"], "INFO");
+        let error = line["error"].as_str().unwrap();
+        assert!(error.contains(said) && error.contains(&api.url()), "{error}");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_an_answer_is_no_fault_of_the_api() {
+    let (api, left) = Upstream::endless();
+    let mut proxy = Tidegate::before(&[&api], "", "");
+    let mut client = Connection::open(proxy.address);
+    client.send("GET /file HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.exactly(1_000);
+    drop(client);
+    left.recv().unwrap();
+    assert_eq!(proxy.stop().code(), Some(0));
+    assert_eq!(proxy.log.count("upstream failed"), 0);
+}
+
+/// Of a crowd that an API refused only the first was told, unless the next one came after a pause.
+#[test]
+fn the_counts_of_failures_add_up() {
+    let url = nobody();
+    let mut proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[upstreams.api]\nservers = [\"{url}\"]\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n"
+    ));
+    for _ in 0..20 {
+        assert_eq!(get(proxy.address, "/", &[]).status, 502);
+    }
+    assert_eq!(proxy.stop().code(), Some(0));
+    let lines = proxy.log.with("upstream failed");
+    let counts = lines.iter().map(|line| line["count"].as_u64().unwrap());
+    assert_eq!(counts.sum::<u64>(), 20, "{lines:?}");
+    assert_eq!(proxy.log.find("server down").unwrap()["level"], "INFO");
+}
+
+/// New clients waited while one held all connections, and the log said nothing.
+#[test]
+fn as_many_connections_as_may_be_are_told() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::before(&[&api], "max_connections = 2", "");
+    let _holding = [0, 1].map(|_| {
+        let mut client = Connection::open(proxy.address);
+        assert_eq!(client.get("/", &[]).status, 200);
+        client
+    });
+    assert_eq!(proxy.log.count("connections full"), 0);
+    let _waiting = [0, 1, 2].map(|_| Connection::open(proxy.address));
+    let line = proxy.log.wait("connections full", |line| line["open"] == 2);
+    assert_eq!(line["level"], "WARN");
+    assert!(line["help"].as_str().unwrap().contains("max_connections"));
+}
+
+/// From the log nobody could tell how many requests an outage had met, and what became of them.
+#[test]
+fn an_outage_of_redis_says_whom_it_met_and_what_to_do() {
+    let (api, mut redis) = (Upstream::echoing(), RedisServer::start());
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[store]\nurl = \"{}\"\n{}\
+         [limits.open]\nrate = \"1000/h\"\n\
+         [limits.strict]\nrate = \"1000/h\"\non_store_error = \"reject\"\n\
+         [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"open\"]\n\
+         [[routes]]\npath = \"/strict\"\nupstream = \"api\"\nlimits = [\"open\", \"strict\"]\n",
+        redis.url(),
+        section(&[&api])
+    ));
+    let ask = |path| (0..7).map(|_| get(proxy.address, path, &[]).status).collect::<Vec<_>>();
+    redis.kill();
+    assert_eq!(["/", "/strict"].map(ask), [[200; 7], [503; 7]]);
+    proxy.log.wait("store unavailable", |line| line["meanwhile"].is_string());
+    redis.restart_with(&["--requirepass", "new"]);
+    let line = proxy.log.wait("store still unavailable", |line| line["help"].is_string());
+    assert_eq!(line["error"], "NOAUTH Authentication required.");
+    redis.restart_with(&[]);
+    proxy.log.wait("store recovered", |_| true);
+    // Some may have been told of before Redis counted as away.
+    let told = |field: &str| {
+        let lines = proxy.log.lines();
+        lines.iter().filter_map(|line| line[field].as_u64()).sum::<u64>()
+    };
+    assert_eq!([told("decided"), told("refused")], [7, 7], "{}", proxy.log.text());
+}
