@@ -5,8 +5,6 @@ use std::time::Duration;
 use super::redisson;
 use super::window::{self, Align};
 use crate::config::file::{Section, Zero};
-use crate::config::problem::Problem;
-use crate::plan::CostSpec;
 
 /// The algorithms by the figures that they have.
 pub(super) enum Family {
@@ -93,34 +91,6 @@ fn family(section: &mut Section<'_>, word: Word) -> Option<Family> {
         Word::Concurrency => Family::Concurrency { lease: lease(section) },
         Word::Redisson => return None,
     })
-}
-
-/// So many entries of a log take Redis about ten milliseconds.
-const MANY_ENTRIES: u64 = 10_000;
-
-/// Warns where one request may write very many entries of a log: Redis does nothing else meanwhile, and
-/// all who ask it then may not be answered in time.
-pub(super) fn warn_of_many_entries(
-    section: &Section<'_>,
-    family: Option<&Family>,
-    (count, cost): (u64, &CostSpec),
-) {
-    let most = match cost {
-        CostSpec::Fixed(cost) | CostSpec::Header { max: cost, .. } => cost.get(),
-        CostSpec::Response { max, .. } => max.unwrap_or(u64::MAX),
-    };
-    // More than twice the count is not kept.
-    let entries = most.min(2 * count);
-    if matches!(family, Some(Family::SlidingLog)) && entries > MANY_ENTRIES {
-        section.cx.note(Problem::warning(
-            section.span.clone(),
-            format!("one request may write {entries} entries of {}", section.title),
-            format!(
-                "expected a `max` of at most {MANY_ENTRIES} in `cost`, or another algorithm: Redis writes \
-                 them one by one, and does nothing else meanwhile"
-            ),
-        ));
-    }
 }
 
 /// That an override's `limit` has nothing to say beside another algorithm, where it is there.

@@ -84,10 +84,6 @@ fn one(
     let cost = cost::build(&mut section, family.as_ref(), &Bursts { own, overrides: &bursts });
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
-        if *inherited.store != StoreLocation::Memory {
-            let count = figures::burst(figures).unwrap_or(0);
-            algorithm::warn_of_many_entries(&section, family.as_ref(), (count, cost));
-        }
     }
     let count_when = settled::count_when(&mut section, family.as_ref());
     let exempt = exempt(&mut section);

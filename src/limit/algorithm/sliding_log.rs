@@ -8,7 +8,8 @@
 //!
 //! What a decision needs of the list is little, and that is the [`State`] here: [`Log::seen`] reads it
 //! for one request, [`decide`] says what is to be added, [`Log::write`] adds it. `sliding_log.lua` is
-//! the same decision for Redis, where the list is a sorted set.
+//! the same decision for Redis, where the list is a sorted set. Either keeps permits that come together in
+//! one piece: here as a run, there as an entry with a weight.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -118,7 +118,7 @@ fn any_sliding_window(wild: bool) -> impl Strategy<Value = Algorithm> {
     })
 }
 
-fn any_log(wild: bool) -> impl Strategy<Value = Algorithm> {
+pub(super) fn any_log(wild: bool) -> impl Strategy<Value = Algorithm> {
     let count = prop_oneof![6 => 1_u64..6, 4 => 1_u64..50, 1 => Just(3_000)];
     (count, any_interval(wild)).prop_filter_map("a rate that fits", |(count, interval)| {
         let rate = Rate::new(count, interval.as_micros()).ok()?;

@@ -26,17 +26,31 @@ local function shell(KEYS, ARGV)
 -- (shell.lua)
 end
 
--- The requests' numbers of slots, or each entry of a log with the clock by which it was made.
+-- The requests' numbers of slots, or each permit of a log with the clock by which its entry was made. No
+-- more of a log's weights is said than how many permits an entry stands for; that their sum is noted is
+-- checked here.
 local function listed(key)
   local members, texts = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'), {}
+  local weights, sum, total = {}, 0, 0
   for n = 1, #members, 2 do
-    if #members[n] == 14 then
-      texts[#texts + 1] = string.format('%09d', select(2, struct.unpack('>I7I7', members[n])))
+    local member, score = members[n], tonumber(members[n + 1])
+    if #member == 14 then
+      texts[#texts + 1] = string.format('%09d', select(2, struct.unpack('>I7I7', member)))
+    elseif score < -2^53 then
+      total = (-2^53 - score) / 2
+    elseif score < 0 then
+      local clock, number, more = struct.unpack('>I7I4I4', member)
+      local entry = struct.pack('>I7I4', 2^53 - clock, 2^32 - 1 - number)
+      weights[entry], sum = more, sum + more
+      assert(tonumber(redis.call('ZSCORE', key, entry)) == -1 - score, 'a weight has its entry')
     else
-      local clock = struct.unpack('>I7I4', members[n])
-      texts[#texts + 1] = string.format('%.0f:%.0f', members[n + 1], clock)
+      local clock = struct.unpack('>I7I4', member)
+      for _ = 0, weights[member] or 0 do
+        texts[#texts + 1] = string.format('%.0f:%.0f', score, clock)
+      end
     end
   end
+  assert(sum == total, 'the weights have a sum')
   if members[1] and #members[1] == 14 then
     table.sort(texts)
   end

@@ -17,7 +17,7 @@ use super::any::SECOND;
 use super::bytes::Written;
 use super::history::{Clock, LIMITS, Played, START, Step, World, any_history, play};
 use super::places::InStore;
-use super::script::{self, Expiry};
+use super::script::{self, Expiry, Many};
 use crate::support::bench::Bench;
 use crate::support::limits::settled;
 use crate::support::redis::RedisServer;
@@ -43,13 +43,17 @@ fn as_sent(decision: &Decision) -> Decision {
     Decision { outcome, ..*decision }
 }
 
+fn any_many() -> impl Strategy<Value = Many> {
+    prop_oneof![Just(Many::AsItIs), (1_u64..4).prop_map(Many::Few)]
+}
+
 fn check_script(
     connection: &mut redis::Connection,
     played: &Played,
-    expiry: Expiry,
+    (expiry, many): (Expiry, Many),
 ) -> Result<(), TestCaseError> {
     let mut from = 0;
-    for (size, answer) in script::play(connection, &played.events, &played.known, expiry) {
+    for (size, answer) in script::play(connection, &played.events, &played.known, (expiry, many)) {
         let events = from..from + size;
         let expected: Vec<_> = played.said[events.clone()].iter().flatten().map(as_sent).collect();
         let said: Vec<_> = answer.decisions.iter().map(as_sent).collect();
@@ -73,8 +77,19 @@ fn check_script(
 fn the_script_decides_as_the_pure_functions_and_keeps_the_same_bytes() {
     let server = RedisServer::start();
     let connection = RefCell::new(server.connection());
-    proptest!(config(600), |(played in any_history(World::Wild))| {
-        check_script(&mut connection.borrow_mut(), &played, Expiry::Never)?;
+    proptest!(config(600), |(played in any_history(World::Wild), many in any_many())| {
+        check_script(&mut connection.borrow_mut(), &played, (Expiry::Never, many))?;
+    });
+}
+
+/// However many permits an entry stands for.
+#[test]
+fn the_scripts_sliding_logs_are_those_of_the_pure_functions() {
+    let server = RedisServer::start();
+    let connection = RefCell::new(server.connection());
+    proptest!(config(600), |(played in any_history(World::Logs), permits in 1_u64..4)| {
+        let how = (Expiry::Never, Many::Few(permits));
+        check_script(&mut connection.borrow_mut(), &played, how)?;
     });
 }
 
@@ -82,8 +97,8 @@ fn the_script_decides_as_the_pure_functions_and_keeps_the_same_bytes() {
 fn keys_that_expire_change_no_decision() {
     let server = RedisServer::start();
     let connection = RefCell::new(server.connection());
-    proptest!(config(300), |(played in any_history(World::Tame))| {
-        check_script(&mut connection.borrow_mut(), &played, Expiry::ByTheClock)?;
+    proptest!(config(300), |(played in any_history(World::Tame), many in any_many())| {
+        check_script(&mut connection.borrow_mut(), &played, (Expiry::ByTheClock, many))?;
     });
 }
 
@@ -162,7 +177,9 @@ fn every_permit_has_an_entry_of_its_own() {
     let steps = steps.into_iter().map(|step| (Clock::Forward(0), step)).collect();
     let played = play(World::Tame, START, &[], steps);
     let server = RedisServer::start();
-    check_script(&mut server.connection(), &played, Expiry::Never).unwrap();
+    for many in [Many::AsItIs, Many::Few(1), Many::Few(1_000)] {
+        check_script(&mut server.connection(), &played, (Expiry::Never, many)).unwrap();
+    }
     let count = |kept: &Vec<(String, Written)>| {
         str::from_utf8(&kept[0].1.holds).unwrap().split(' ').count()
     };

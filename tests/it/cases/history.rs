@@ -13,7 +13,7 @@ use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Cost, EXACT};
 use tidegate::limit::time::Timestamp;
 
-use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_still_algorithm, period};
+use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_log, any_still_algorithm, period};
 use super::bytes::Written;
 use super::places::{Asked, Event, Kept, Pure, What};
 
@@ -54,6 +54,8 @@ pub(super) enum World {
     Reloaded,
     /// Clocks step back, figures change, times are at the ends of what can be counted.
     Wild,
+    /// The same with sliding logs alone.
+    Logs,
     /// All happens in one moment.
     Still,
 }
@@ -73,7 +75,7 @@ fn any_clock(world: World) -> BoxedStrategy<Clock> {
     ];
     match world {
         World::Tame | World::Reloaded => onward.boxed(),
-        World::Wild => prop_oneof![4 => onward, 1 => back].boxed(),
+        World::Wild | World::Logs => prop_oneof![4 => onward, 1 => back].boxed(),
         World::Still => Just(Clock::Forward(0)).boxed(),
     }
 }
@@ -81,6 +83,7 @@ fn any_clock(world: World) -> BoxedStrategy<Clock> {
 fn any_limit(world: World) -> impl Strategy<Value = Ask> {
     let algorithm = match world {
         World::Tame | World::Reloaded | World::Wild => any_algorithm(world == World::Wild).boxed(),
+        World::Logs => any_log(true).boxed(),
         World::Still => any_still_algorithm().boxed(),
     };
     let mode = prop_oneof![
@@ -106,7 +109,7 @@ fn any_limit(world: World) -> impl Strategy<Value = Ask> {
 
 fn any_step(world: World, limits: Vec<Ask>, others: Vec<Ask>) -> impl Strategy<Value = Step> {
     let changed = match world {
-        World::Reloaded | World::Wild => 0.1,
+        World::Reloaded | World::Wild | World::Logs => 0.1,
         World::Tame | World::Still => 0.0,
     };
     let cost = prop_oneof![5 => Just(1), 2 => 1_u64..6, 1 => 1_u64..60, 1 => 1_u64..=1_000_000_000];
@@ -167,7 +170,9 @@ impl fmt::Debug for Played {
 
 pub(super) fn any_history(world: World) -> impl Strategy<Value = Played> {
     let start = match world {
-        World::Wild => prop_oneof![Just(0), Just(START), Just(EXACT - 10 * DAY)].boxed(),
+        World::Wild | World::Logs => {
+            prop_oneof![Just(0), Just(START), Just(EXACT - 10 * DAY)].boxed()
+        }
         World::Tame | World::Reloaded | World::Still => Just(START).boxed(),
     };
     let limits = || prop::collection::vec(any_limit(world), LIMITS);
@@ -243,8 +248,9 @@ pub(super) fn play(world: World, start: u64, periods: &[u64], steps: Vec<(Clock,
             if let Outcome::Delay(wait) | Outcome::Reject { retry_after: Some(wait) } =
                 decision.outcome
             {
-                promised = Some(now + u64::try_from(wait.as_micros()).unwrap())
-                    .filter(|then| world == World::Wild || *then < now + 30 * DAY);
+                promised = Some(now + u64::try_from(wait.as_micros()).unwrap()).filter(|then| {
+                    matches!(world, World::Wild | World::Logs) || *then < now + 30 * DAY
+                });
             }
         }
         all_kept.push(touched.iter().map(|asked| (asked.name(), place.kept(asked))).collect());

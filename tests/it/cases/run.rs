@@ -15,7 +15,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::plan::{LimitSpec, Terms};
 
 use super::places::{Asked, Event, InStore, Pure, What};
-use super::script::{self, Expiry};
+use super::script::{self, Expiry, Many};
 use super::table::{Row, rows};
 use crate::support::bench::Bench;
 use crate::support::redis::RedisServer;
@@ -210,11 +210,17 @@ fn the_process_says_what_the_table_says() {
 fn the_script_says_what_the_table_says() {
     let server = RedisServer::start();
     let mut connection = server.connection();
+    let both = [Many::AsItIs, Many::Few(1)];
+    let ways = both.map(|many| (Expiry::ByTheClock, many));
+    ways.into_iter().for_each(|how| check_script(&mut connection, how));
+}
+
+fn check_script(connection: &mut redis::Connection, how: (Expiry, Many)) {
     check(&twins(), |case| {
         let events: Vec<_> = case.lines.iter().map(|line| line.event.clone()).collect();
         let mut known = Pure::default();
         events.iter().for_each(|event| drop(known.play(event)));
-        let answers = script::play(&mut connection, &events, &known, Expiry::ByTheClock);
+        let answers = script::play(connection, &events, &known, how);
         let mut said = answers.into_iter().flat_map(|(_, answer)| answer.decisions);
         let asked = |event: &Event| match &event.what {
             What::Request(asked) => asked.len(),
