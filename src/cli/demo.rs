@@ -13,6 +13,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -45,7 +46,7 @@ pub(super) fn demo(demo: &Demo) -> Ended {
     let failed = |error: std::io::Error| Failure::run(error);
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     api.set_nonblocking(true).map_err(failed)?;
-    let proxy = choose_port(demo.listen)?;
+    let (proxy, _held) = choose_port(demo.listen)?;
     // Lives, and keeps its folder, until the demo ends.
     let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
     let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
@@ -81,12 +82,22 @@ pub(super) fn demo(demo: &Demo) -> Ended {
 }
 
 /// The demo's file and its visitor must know the port before the proxy listens: for port 0, one
-/// that is free now. A port in use is told before anything else is.
-fn choose_port(listen: SocketAddr) -> Result<SocketAddr, Failure> {
-    TcpListener::bind(listen).and_then(|free| free.local_addr()).map_err(|error| {
+/// that is free now. As long as the socket is held, which does not listen, the system gives that port to
+/// nobody else who asks for any. A port in use is told before anything else is.
+fn choose_port(listen: SocketAddr) -> Result<(SocketAddr, Socket), Failure> {
+    hold(listen).map_err(|error| {
         let help = "choose another address with --listen";
         Failure::run(format!("cannot listen on {listen}: {error}; {help}"))
     })
+}
+
+fn hold(listen: SocketAddr) -> std::io::Result<(SocketAddr, Socket)> {
+    let socket = Socket::new(Domain::for_address(listen), Type::STREAM, None)?;
+    // The proxy's own has it, too: only so may both be bound to the port.
+    socket.set_reuse_address(true)?;
+    socket.bind(&listen.into())?;
+    let address = socket.local_addr()?.as_socket().unwrap_or(listen);
+    Ok((address, socket))
 }
 
 /// Writes a file that must not be there yet: somebody's configuration is not overwritten.

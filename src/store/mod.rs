@@ -135,6 +135,8 @@ pub enum StoreError {
     TimedOut,
     /// The server or the connection to it reported an error.
     Redis(RedisError),
+    /// The server is of a version that does not know what the scripts need.
+    TooOld(String),
     /// An answer that is none to what was asked.
     Nonsense,
     /// The key holds something that is no string.
@@ -150,6 +152,9 @@ impl fmt::Display for StoreError {
             Self::NotConnected => "there is no connection to it",
             Self::TimedOut => "no answer in time",
             Self::Redis(error) => return f.write_str(&redis::words(error)),
+            Self::TooOld(version) => {
+                return write!(f, "Redis {version} is too old: 6.2 or later is needed");
+            }
             Self::Nonsense => "an answer that is no decision",
             Self::WrongType => "the key holds a value of another type",
             Self::Unset => "the limiter has no figures",

@@ -208,9 +208,8 @@ fn what_needs_a_restart_is_named_and_the_rest_applies() {
     // The way there once more, beside another change: it is still not in force.
     proxy.reload(&file("[store]\nprefix = \"other\"", "1002/h"));
     proxy.reload(&file("[store]\nprefix = \"other\"", "1003/h"));
-    let lines = proxy.log.with("restart needed");
-    assert_eq!(lines.len(), 3);
-    assert_eq!(lines[2]["fields"], "store.prefix");
+    wait_until("it is told each time", || proxy.log.count("restart needed") == 3);
+    assert_eq!(proxy.log.with("restart needed")[2]["fields"], "store.prefix");
 }
 
 #[test]

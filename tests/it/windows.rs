@@ -63,11 +63,11 @@ fn a_window_on_the_clock_ends_with_it() {
 fn a_monthly_quota_by_api_key_is_one_for_all_proxies() {
     let redis = RedisServer::start();
     let limits = format!(
-        "[store]\nurl = \"{}\"\n[log]\nkeys = \"plain\"\n\
+        "[store]\n{}[log]\nkeys = \"plain\"\n\
          [limits.monthly]\nkey = [\"header:x-api-key\"]\nrate = \"4/month\"\n\
          algorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"Europe/Berlin\"\n\
          overrides = [{{ key = [\"partner\"], rate = \"5/month\" }}]\n",
-        redis.url()
+        redis.fields()
     );
     let config = config(&limits, &["monthly"]);
     let (one, two) = (Tidegate::start(&config), Tidegate::start(&config));

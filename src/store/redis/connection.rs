@@ -224,8 +224,14 @@ impl Server {
             .map_err(|_| StoreError::TimedOut)?
             .map_err(StoreError::Redis)?;
         let live = Live { connection, wounds: Arc::default() };
-        self.probe(&live).await?;
-        Ok(live)
+        match self.probe(&live).await {
+            Ok(()) => Ok(live),
+            Err(error @ StoreError::Redis(_)) => {
+                let version = timeout(CONNECT_TIMEOUT, too_old(live.connection)).await;
+                Err(version.ok().flatten().map_or(error, StoreError::TooOld))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn probe(&self, live: &Live) -> Result<(), StoreError> {
@@ -257,6 +263,15 @@ impl Server {
             () = idle => {}
         }
     }
+}
+
+/// The server's version, where it is one that cannot run the scripts: before 6.2, where `SET` learned
+/// `PXAT`.
+async fn too_old(mut connection: MultiplexedConnection) -> Option<String> {
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await.ok()?;
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?;
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    ((numbers.next()?, numbers.next()?) < (6, 2)).then(|| version.to_owned())
 }
 
 async fn connect(url: &str) -> Result<MultiplexedConnection, RedisError> {

@@ -101,10 +101,10 @@ fn explain_says_which_and_why() {
 fn explain_prints_the_name_that_stands_in_redis() {
     let redis = crate::support::redis::RedisServer::start();
     let file = format!(
-        "[server]\nlisten = \"LISTEN\"\n[store]\nurl = \"{}\"\nprefix = \"tg\"\n\
+        "[server]\nlisten = \"LISTEN\"\n[store]\n{}prefix = \"tg\"\n\
          [limits.user]\nkey = [\"header:x-user\", \"path\"]\nrate = \"5/h\"\n\
          [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = [\"user\"]\n",
-        redis.url()
+        redis.fields()
     );
     let proxy = Tidegate::start(&file);
     assert_eq!(get(proxy.address, "/a%7Cb", &[("x-user", "ann")]).status, 200);

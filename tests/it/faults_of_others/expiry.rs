@@ -155,8 +155,7 @@ impl Watch<'_> {
     fn goes_at(&self) -> u64 {
         let keys: Vec<String> = self.0.run(&["KEYS", "tidegate:{192.0.2.1}:*"]);
         assert_eq!(keys.len(), 1, "{keys:?}");
-        let at: i64 = self.0.run(&["PEXPIRETIME", &keys[0]]);
-        u64::try_from(at).unwrap_or_else(|_| panic!("{} never goes", keys[0]))
+        self.0.goes_at(&keys[0]).unwrap_or_else(|| panic!("{} never goes", keys[0]))
     }
 }
 

@@ -33,7 +33,8 @@ async fn local_buckets_live_on_between_outages() {
 
 #[tokio::test]
 async fn each_limit_follows_its_own_word() {
-    let bench = Bench::on(&RedisServer::absent().url());
+    let server = RedisServer::absent();
+    let bench = Bench::on(&server.url());
     bench.until_redis_is(false).await;
     let (local, key) = (with("local", OnStoreError::Local), key("192.0.2.1"));
     let allow = with("allow", OnStoreError::Allow);

@@ -5,7 +5,7 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 
 use super::java::Java;
-use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, store};
+use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits, store};
 use crate::support::limits::limit;
 
 #[tokio::test]
@@ -17,10 +17,9 @@ async fn a_rate_that_java_sets_counts_from_the_next_request_on() {
     assert_eq!(bench.take(&spec, 2).await, Ok(0));
     java.set_rate(5, HOUR_MS);
     assert_eq!(bench.take(&spec, 1).await, Ok(4), "it forgets what was used");
-    // An update that keeps what was used.
-    bench.server.run::<()>(&["HSET", "orders", "rate", "3"]);
+    java.update_rate(3, 1);
     assert_eq!(bench.take(&spec, 1).await, Ok(1));
-    bench.server.run::<()>(&["HSET", "orders", "rate", "1"]);
+    java.update_rate(1, 2);
     assert!(bench.take(&spec, 1).await.is_err());
     assert_eq!(
         bench.value("orders"),
@@ -103,4 +102,55 @@ async fn a_limiter_of_a_key_is_called_by_its_values() {
     let answer = bench.decide(&[ask(&spec, &key, 1)]).await;
     assert_eq!(answer.verdict, Verdict::PASS);
     assert_eq!(java.try_acquire(1), Some(1));
+}
+
+/// What Java gave back was taken for an error of the value, and taken again.
+#[tokio::test]
+async fn what_java_releases_is_there_again() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let spec = limiter("orders");
+    // One that was just about to leave, and one that stays.
+    let now = java.redis_ms();
+    assert_eq!(java.try_acquire_at(4, now - HOUR_MS + 600_000), Some(6));
+    assert_eq!(java.try_acquire_at(6, now), Some(0));
+    assert!(bench.take(&spec, 1).await.is_err());
+    java.release(5);
+    assert_eq!(bench.take(&spec, 2).await, Ok(3));
+    let left: Vec<_> = bench.entries("orders").iter().map(|(member, _)| permits(member)).collect();
+    assert_eq!(left, [5, 2], "the oldest go, or what they give would be given twice");
+    assert_eq!(java.try_acquire(4), None);
+    assert_eq!(java.try_acquire(3), Some(0));
+    java.release(99);
+    assert_eq!(bench.take(&spec, 10).await, Ok(0), "no more than the rate");
+}
+
+/// An update that keeps what was used makes the value zero where more was used than there is now.
+#[tokio::test]
+async fn lower_figures_release_nothing() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let spec = limiter("orders");
+    assert_eq!(bench.take(&spec, 8).await, Ok(2));
+    java.update_rate(5, 8);
+    assert!(bench.take(&spec, 1).await.is_err());
+    java.update_rate(10, 8);
+    assert_eq!(bench.take(&spec, 1).await, Ok(1));
+}
+
+#[tokio::test]
+async fn in_a_large_set_a_release_counts_as_well() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(200, HOUR_MS);
+    for _ in 0..200 {
+        java.try_acquire(1);
+    }
+    java.release(30);
+    let spec = limiter("orders");
+    assert_eq!(bench.take(&spec, 30).await, Ok(0));
+    assert_eq!(bench.entries("orders").len(), 171);
+    assert!(bench.take(&spec, 1).await.is_err());
 }

@@ -77,6 +77,23 @@ impl Java {
         self.run::<()>("DEL", &[&self.keys[1].clone(), &self.keys[2].clone()]);
     }
 
+    /// `updateRate` that keeps what was used (4.4 and later): the value becomes what is left, and none
+    /// where more was used than that.
+    pub(super) fn update_rate(&mut self, rate: u64, used: u64) {
+        let [hash, value, _] = self.keys.clone();
+        self.run::<()>("HSET", &[&hash, "rate", &rate.to_string()]);
+        self.run::<()>("SET", &[&value, &rate.saturating_sub(used).to_string()]);
+    }
+
+    /// `release` (3.52 and later): adds to the value, up to the rate, and touches no entry.
+    pub(super) fn release(&mut self, permits: i64) {
+        let [hash, value, _] = self.keys.clone();
+        let rate: i64 = self.run("HGET", &[&hash, "rate"]);
+        let left: Option<i64> = self.run("GET", &[&value]);
+        let left = rate.min(left.unwrap_or(rate) + permits);
+        self.run::<()>("SET", &[&value, &left.to_string()]);
+    }
+
     fn set(&mut self, how: &str, rate: u64, interval_ms: u64) {
         let hash = self.keys[0].clone();
         let values = [("rate", rate), ("interval", interval_ms), ("type", 0), ("keepAliveTime", 0)];

@@ -227,10 +227,10 @@ fn the_commands_read_and_write_limiters() {
 
 #[test]
 fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
-    let server = RedisServer::start();
+    let (server, gone) = (RedisServer::start(), RedisServer::absent());
     server.run::<()>(&["SET", "text", "x"]);
     server.run::<()>(&["HSET", "session", "user", "x"]);
-    let (url, absent) = (server.url(), RedisServer::absent().url());
+    let (url, absent) = (server.url(), gone.url());
     for (arguments, code, says) in [
         (&["set", "orders", "100"][..], 2, "is no rate"),
         (&["set", "orders", "unlimited"], 2, "is no rate"),

@@ -7,6 +7,7 @@ pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod limits;
 pub(crate) mod metrics;
+pub(crate) mod port;
 pub(crate) mod redis;
 pub(crate) mod tidegate;
 pub(crate) mod upstream;
@@ -14,7 +15,7 @@ pub(crate) mod upstream;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what must come: long enough for a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `ready` says so.
 ///

@@ -1,15 +1,17 @@
 //! A Redis server of a test's own.
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-/// A server on a free port that keeps nothing. It is killed when it is dropped.
+use super::PATIENCE;
+use super::port::Port;
+
+/// A server on a port of its own that keeps nothing. It is killed when it is dropped.
 pub(crate) struct RedisServer {
-    port: u16,
+    port: Port,
     options: Vec<String>,
     dir: TempDir,
     process: Option<Child>,
@@ -29,18 +31,16 @@ impl RedisServer {
 
     /// None yet: its port refuses connections.
     pub(crate) fn absent() -> Self {
-        let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = free.local_addr().unwrap().port();
         let dir = tempfile::tempdir().unwrap();
-        Self { port, options: Vec::new(), dir, process: None }
+        Self { port: Port::hold(), options: Vec::new(), dir, process: None }
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.port.address.port()
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://{}", self.port.address)
     }
 
     /// What stands in `[store]` of proxies that use it, with time for any machine.
@@ -52,7 +52,7 @@ impl RedisServer {
     pub(crate) fn restart(&mut self) {
         self.kill();
         let process = Command::new("redis-server")
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--port", &self.port().to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no"])
             .args(&self.options)
             .current_dir(self.dir.path())
@@ -61,8 +61,10 @@ impl RedisServer {
             .spawn()
             .expect("redis-server is not installed");
         self.process = Some(process);
-        let patience = Instant::now() + Duration::from_secs(20);
+        let patience = Instant::now() + PATIENCE;
         while !self.answers() {
+            let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
+            assert_eq!(ended, None, "redis-server ended");
             assert!(Instant::now() < patience, "redis-server does not answer");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -100,6 +102,22 @@ impl RedisServer {
     pub(crate) fn run<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
         let mut call = redis::cmd(command[0]);
         call.arg(&command[1..]).query(&mut self.connection()).unwrap()
+    }
+
+    /// The millisecond at which a key goes; `None` where it never does, or is gone. Servers before 7.0
+    /// do not tell it themselves.
+    pub(crate) fn goes_at(&self, key: &str) -> Option<u64> {
+        let mut connection = self.connection();
+        let mut calls = redis::pipe();
+        calls.cmd("TIME").cmd("PTTL").arg(key).cmd("TIME");
+        loop {
+            let (before, left, after): ((u64, u64), i64, (u64, u64)) =
+                calls.query(&mut connection).unwrap();
+            let [before, after] = [before, after].map(|(s, micros)| s * 1_000 + micros / 1_000);
+            if before == after {
+                return Some(before + u64::try_from(left).ok()?);
+            }
+        }
     }
 
     fn answers(&self) -> bool {

@@ -116,22 +116,21 @@ impl Tidegate {
         wait_until("the proxy is stopped", || stopped(std::fs::read_to_string(&file).unwrap()));
     }
 
-    /// Waits for the process's end.
+    /// Waits for the process's end; all of its log stands in `log` afterwards.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut ended = None;
         wait_until("the proxy ends", || {
             ended = self.process.try_wait().unwrap();
             ended.is_some()
         });
+        self.log.wait_for_end();
         ended.unwrap()
     }
 
-    /// SIGTERM, then the end; all of its log stands in `log` afterwards.
+    /// SIGTERM, then the end.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
-        let status = self.wait();
-        self.log.wait_for_end();
-        status
+        self.wait()
     }
 }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
+use super::port::Port;
+
 /// A request as the API got it.
 #[derive(Clone, Debug)]
 pub(crate) struct Got {
@@ -194,10 +196,12 @@ fn read_line(reader: &mut impl std::io::BufRead) -> Option<String> {
     Some(String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// An address that refuses connections.
+/// An address that refuses connections, until the end of the tests.
 pub(crate) fn nobody() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    let port = Port::hold();
+    let url = format!("http://{}", port.address);
+    std::mem::forget(port);
+    url
 }
 
 /// A socket whose queue is full: whoever connects waits in vain.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Barrier};
 
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
+use crate::support::port::Port;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, nobody, nobody_accepts, ok, read_head, read_request};
 
@@ -113,13 +114,11 @@ fn no_server_at_all_is_a_502_whose_reason_stands_in_the_log() {
 
 #[test]
 fn a_server_that_comes_back_is_used_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let proxy = with_servers(&[format!("http://{address}")], "");
+    let port = Port::hold();
+    let proxy = with_servers(&[format!("http://{}", port.address)], "");
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 502);
-    let _server = Upstream::on(TcpListener::bind(address).unwrap(), |mut stream| {
+    let _server = Upstream::on(TcpListener::bind(port.address).unwrap(), |mut stream| {
         let _ = read_request(&mut BufReader::new(&stream));
         let _ = stream.write_all(&ok("back"));
     });

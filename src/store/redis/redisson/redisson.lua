@@ -137,6 +137,29 @@ if gone > 0 then
   entries = entries - gone
 end
 
+local function is_of_one_who_waits(member, score)
+  return tonumber(score) > now_ms and string.sub(member, 2, #WAITS + 1) == WAITS
+end
+
+-- Gives so many permits back. The oldest go first: those that stay, stay longest. Who waits keeps its place.
+local function give_back(permits_back)
+  while permits_back > 0 do
+    local oldest = call('ZRANGE', permits_key, 0, 0, 'WITHSCORES')
+    local member, score = oldest[1], oldest[2]
+    if not member or is_of_one_who_waits(member, score) then
+      break
+    end
+    local permits = permits_of(member)
+    local taken_back = math.min(permits_back, permits)
+    call('ZREM', permits_key, member)
+    if taken_back < permits then
+      local bytes = string.sub(member, 2, #member - 4)
+      call('ZADD', permits_key, score, entry(bytes, permits - taken_back))
+    end
+    permits_back, left = permits_back - taken_back, left + taken_back
+  end
+end
+
 -- Where value and entries disagree the entries are right. To add up a large set each time would cost
 -- more than the limiter: it is trusted where the value fits as many entries of one permit each, and
 -- else added up at once where the value must be too high, and now and then in any case.
@@ -149,10 +172,13 @@ elseif
   or (left + entries < rate and time[2] % math.ceil(entries / SMALL) == 0)
 then
   left = rate - sum(call('ZRANGE', permits_key, 0, -1))
-end
-
-local function is_of_one_who_waits(member, score)
-  return tonumber(score) > now_ms and string.sub(member, 2, #WAITS + 1) == WAITS
+  -- But Redisson's `release` (3.52 and later) adds to the value alone, up to the rate; to that of a client
+  -- only where it is its own. Zero is also what `updateRate` makes of a value below it, and where it comes
+  -- of a release those who ask have to wait for the same entries.
+  if kind == 0 and known and known ~= 0 and known <= rate and known > left then
+    give_back(known - left)
+    entries = call('ZCARD', permits_key)
+  end
 end
 
 -- Entries of a time to come: the last turn of those who wait, before which nobody goes, and how far ahead a
@@ -174,23 +200,7 @@ end
 local wait, waits = 0, 0
 if verb == 'settle' then
   if wanted < 0 then
-    -- The oldest entries go first: those that stay, stay longest. Who waits keeps its place.
-    local back = -wanted
-    while back > 0 do
-      local oldest = call('ZRANGE', permits_key, 0, 0, 'WITHSCORES')
-      local member, score = oldest[1], oldest[2]
-      if not member or is_of_one_who_waits(member, score) then
-        break
-      end
-      local permits = permits_of(member)
-      local taken_back = math.min(back, permits)
-      call('ZREM', permits_key, member)
-      if taken_back < permits then
-        local bytes = string.sub(member, 2, #member - 4)
-        call('ZADD', permits_key, score, entry(bytes, permits - taken_back))
-      end
-      back, left = back - taken_back, left + taken_back
-    end
+    give_back(-wanted)
   elseif wanted > 0 then
     call('ZADD', permits_key, text(now_ms), entry(id, wanted))
     left = left - wanted
