@@ -69,8 +69,9 @@ if known < #keys and call('EXISTS', unpack(keys)) > known then
   end
 end
 
--- For each bucket that is to be written, when it is as good as new. Here and in the answer there is
--- room for a few asks from the start: a table that grows costs more than what is put into it.
+-- For each bucket that is to be written, until when its key is to live; true where the expiry that it
+-- has is good for that. Here and in the answer there is room for a few asks from the start: a table that
+-- grows costs more than what is put into it.
 local written = { false, false, false, false }
 local answer, said = { 0, 0, 0, 0 }, 0
 -- Expiries that are likely to be those of several keys, as they are written.
@@ -90,11 +91,11 @@ while place < ends do
   -- The only ask that refused so far, 0 where there are several.
   local refused
   -- Of the candidate that stands in for it.
-  local tried, tried_fresh_at
+  local tried, tried_expiry
   for n = 1, count do
     local bucket, ask = plan[place + 1], terms[plan[place + 2]]
     local state, cost, way = states[bucket], ask[2], ask[3]
-    local wait, remaining, moved, taken, fresh_at, receipt = 0, 0
+    local wait, remaining, moved, taken, expiry, receipt = 0, 0
     place = place + 2
     local list = lists and lists[ask[1]]
     if list then
@@ -108,30 +109,30 @@ while place < ends do
     elseif way == 'settle' and state ~= nil then
       -- What is full has nothing to be given back.
       if state or cost > 0 then
-        wait, remaining, moved, taken, fresh_at =
+        wait, remaining, moved, taken, expiry =
           decide(ask[1], ask[4], cost, -1 - ask[5], state, now, ask[6])
-        states[bucket], written[bucket] = taken or false, fresh_at or now
+        states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
         wait, remaining, taken = 0, 0, nil
       end
     elseif state then
-      wait, remaining, moved, taken, fresh_at, receipt =
+      wait, remaining, moved, taken, expiry, receipt =
         decide(ask[1], ask[4], cost, ask[5], state, now)
       if moved then
         -- The bucket goes back with the clock whatever becomes of the request.
-        local _, _, _, kept, kept_fresh_at = decide(ask[1], ask[4], 0, 0, state, now)
-        states[bucket], written[bucket] = kept, kept_fresh_at
+        local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
+        states[bucket], written[bucket] = kept, kept_expiry
       end
     elseif state == nil then
       wait = WRONG_TYPE
     else
       -- All new buckets say the same to the same terms.
-      wait, remaining, taken, fresh_at = ask[6], ask[7], ask[8], ask[9]
+      wait, remaining, taken, expiry = ask[6], ask[7], ask[8], ask[9]
       if not wait or noted then
-        wait, remaining, moved, taken, fresh_at, receipt =
+        wait, remaining, moved, taken, expiry, receipt =
           decide(ask[1], ask[4], cost, ask[5], nil, now)
-        ask[6], ask[7], ask[8], ask[9] = wait, remaining, taken, fresh_at
+        ask[6], ask[7], ask[8], ask[9] = wait, remaining, taken, expiry
         if taken then
-          expiries[fresh_at] = format('%d', fresh_at / 1000 + 1)
+          expiries[expiry] = format('%d', expiry / 1000 + 1)
         end
       end
     end
@@ -147,13 +148,13 @@ while place < ends do
     if taken then
       if not pass then
         if refused == n - 1 and way == 'candidate' then
-          tried, tried_fresh_at = taken, fresh_at
+          tried, tried_expiry = taken, expiry
         end
       elseif list then
         entries = entries or {}
         entries[n] = taken
       else
-        states[bucket], written[bucket] = taken, fresh_at
+        states[bucket], written[bucket] = taken, expiry or written[bucket] or true
       end
     end
     if wait == 0 then
@@ -192,7 +193,7 @@ while place < ends do
       if list then
         list.write(keys[bucket], ask, tried)
       else
-        states[bucket], written[bucket] = tried, tried_fresh_at
+        states[bucket], written[bucket] = tried, tried_expiry or written[bucket] or true
       end
     end
     said = said_before
@@ -207,24 +208,26 @@ while place < ends do
   end
 end
 
--- A key lives until its bucket is as good as new, to the next of Redis's milliseconds.
+-- A key lives to the next of Redis's milliseconds.
 for bucket = 1, #keys do
-  local fresh_at = written[bucket]
-  if fresh_at then
+  local expiry = written[bucket]
+  if expiry then
     local state = states[bucket]
-    if state then
-      local expiry = expiries[fresh_at] or format('%d', fresh_at / 1000 + 1)
+    if not state then
+      call('DEL', keys[bucket])
+    elseif expiry == true then
+      call('SETRANGE', keys[bucket], '0', state)
+    else
       local old = stored and stored[bucket]
+      local text = expiries[expiry] or format('%d', expiry / 1000 + 1)
       if old and #old == #state then
         -- Two commands that answer with numbers cost three quarters of the one that answers OK.
         call('SETRANGE', keys[bucket], '0', state)
-        call('PEXPIREAT', keys[bucket], expiry)
+        call('PEXPIREAT', keys[bucket], text)
       else
         -- Nor is there an OK where what was there before is asked for.
-        call('SET', keys[bucket], state, 'PXAT', expiry, 'GET')
+        call('SET', keys[bucket], state, 'PXAT', text, 'GET')
       end
-    else
-      call('DEL', keys[bucket])
     end
   end
 end

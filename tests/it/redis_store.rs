@@ -103,8 +103,8 @@ async fn all_is_settled_only_once_it_is_known_what_the_last_ones_took() {
 async fn every_key_expires_when_its_bucket_is_full() {
     let bench = Bench::start();
     let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
-    for (rate, taken, most) in [("1/h", 3, 3 * 3_600_000), ("1/d", 1, 86_400_000 + 3 * 86_400_000)]
-    {
+    // The last has one token of ten to spare.
+    for (rate, taken, most) in [("1/h", 3, 3 * 3_600_000), ("1/d", 1, (1 + 3 + 1) * 86_400_000)] {
         for _ in 0..taken {
             let mut one = ask(&spec, &ip, 10);
             one.ask.algorithm = bucket(rate, 10);
@@ -350,8 +350,8 @@ async fn a_bucket_from_the_future_follows_the_clock_also_where_it_refuses() {
         let key = format!("tidegate:{{203.0.113.7}}:{name}");
         let kept: Vec<u8> = bench.server.run(&["GET", &key]);
         let time = kept.iter().take(7).fold(0, |time, byte| time << 8 | u64::from(*byte));
-        assert!(time - (1 << 52) < ahead, "{name} is still ahead");
-        assert_eq!(kept[7..], [0, 0, 0, missing], "{name}");
+        assert!(time < ahead, "{name} is still ahead");
+        assert_eq!(kept[9..], [0, 0, missing], "{name}");
     }
 }
 

@@ -15,6 +15,9 @@ use crate::support::redis::RedisServer;
 
 const HALF: u64 = EXACT / 2;
 
+/// In place of a rate's mark where it has none.
+const NO_MARK: u64 = 1 << 16;
+
 /// Where a state is read again, that it was kept as of an earlier time makes no difference.
 #[test]
 fn a_state_that_is_kept_goes_on_as_it_was() {
@@ -49,12 +52,12 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     let now = 1_700_000_000 * SECOND;
     // A bucket of ten: what is missing shows in what remains.
     let script = format!(
-        "{LUA} local _, left = decide('token-bucket', {{ 7, 1000000, 10 }}, 1, 0, ARGV[1], {now})
+        "{LUA} local _, left = decide('token-bucket', {{ 7, 1000000, 10, 65536 }}, 1, 0, ARGV[1], {now})
          return left"
     );
     let state = |missing, rest, period| {
         let at = Timestamp::from_micros(now).unwrap();
-        bucket_bytes(token_bucket::State { missing, rest, period, at })
+        bucket_bytes(token_bucket::State { missing, rest, period, at }, NO_MARK, at)
     };
     let with = |bytes: &[u8], place: usize, byte: u8| {
         let mut bytes = bytes.to_vec();
@@ -63,16 +66,25 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     };
     let (whole, short) = (state(3, 0, 1_000_000), state(3, 5, 1_000_000));
     let long = state(3, 5, 1 << 24);
-    assert_eq!([whole.len(), short.len(), long.len()], [11, 12, 27]);
+    let marked = {
+        let at = Timestamp::from_micros(now).unwrap();
+        let period = 1_000_000;
+        bucket_bytes(token_bucket::State { missing: 3, rest: 0, period, at }, 0x1940, at)
+    };
+    let sizes = [whole.len(), short.len(), long.len(), marked.len()];
+    assert_eq!(sizes, [11, 12, 27, 12]);
     for (name, bytes, left) in [
         ("whole tokens", whole.clone(), 6),
         ("a small remainder", short.clone(), 5),
         ("a large one", long.clone(), 5),
+        ("a rate's mark", marked.clone(), 6),
+        ("no mark", with(&marked, 7, 0xFF), 6),
+        ("whole tokens, cut off", whole[..10].to_vec(), 9),
         ("nothing", vec![], 9),
         ("one byte", vec![whole[0]], 9),
         ("text", b"12".to_vec(), 9),
         ("another format, short", with(&whole, 0, 0x20), 9),
-        ("no format, short", with(&short, 0, 0x0F), 9),
+        ("no format, short", with(&short, 0, 0xF0), 9),
         ("another format, long", with(&long, 0, 0x16), 9),
         ("a time from 2^53 on", with(&long, 1, 0x20), 9),
         ("another period", with(&short, 9, 0), 5),

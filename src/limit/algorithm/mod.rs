@@ -33,8 +33,9 @@ use super::time::{Now, Timestamp};
 /// until the cost would be allowed (0 where it is, -1 where it never will be); the tokens that remain,
 /// once the cost is taken where it is; whether the state had to follow a clock that stepped back; and,
 /// where the request passes now or after those microseconds, the bytes after its cost was taken
-/// (nothing for a new bucket), the time at which those are indistinguishable from a new bucket, and the
-/// receipt. Between it and an algorithm that keeps a list stands `store/lists.lua`: see there, and the
+/// (nothing for a new bucket), the time until which they are to be kept, and the receipt. They are kept
+/// at least until they are indistinguishable from a new bucket; where they still say that their key lives
+/// long enough, no time is returned. Between it and an algorithm that keeps a list stands `store/lists.lua`: see there, and the
 /// algorithm's own file.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
@@ -291,13 +292,8 @@ impl Algorithm {
     /// The figures in the order in which the algorithm's Lua twin takes them, all below 2^53.
     pub fn figures(&self) -> SmallVec<[u64; 4]> {
         match self {
-            Self::TokenBucket(params) => {
-                smallvec![params.rate.tokens(), params.rate.period(), params.burst.get()]
-            }
-            Self::LeakyBucket(params) => {
-                let bucket = params.bucket();
-                smallvec![bucket.rate.tokens(), bucket.rate.period(), bucket.burst.get()]
-            }
+            Self::TokenBucket(params) => params.figures(),
+            Self::LeakyBucket(params) => params.bucket().figures(),
             Self::FixedWindow(params) => params.figures(),
             Self::SlidingWindow(params) => {
                 smallvec![params.count.get(), params.interval.as_micros(), params.grain()]

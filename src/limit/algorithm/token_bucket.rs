@@ -12,6 +12,8 @@
 
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Rate};
@@ -19,6 +21,12 @@ use crate::limit::time::{STALE, Timestamp};
 
 /// No more tokens than this can be missing from a bucket.
 const MOST_MISSING: u64 = (1 << 40) - 1;
+
+/// What stands in place of a rate's mark where it has none: more than two bytes can hold.
+const UNMARKED: u64 = 1 << 16;
+
+/// The bits below a mark, in which the script counts the tokens to spare.
+const SPARE_BITS: u32 = 6;
 
 /// The figures of one token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +41,31 @@ impl Params {
     /// The whole seconds in which an empty bucket is full again, rounded up.
     pub fn refill_seconds(&self) -> u64 {
         time_to_gain(self, self.burst.get(), 0).div_ceil(1_000_000)
+    }
+
+    /// As the Lua twin takes them: tokens, period, burst, and the rate's mark.
+    pub(super) fn figures(&self) -> SmallVec<[u64; 4]> {
+        smallvec![self.rate.tokens(), self.rate.period(), self.burst.get(), mark(self.rate)]
+    }
+}
+
+/// A number that no other rate has, by which the script knows that a state was written under this one;
+/// [`UNMARKED`] for rates that give several tokens at once, and for periods with other prime factors than
+/// 2, 3 and 5, which no part of a day has.
+fn mark(rate: Rate) -> u64 {
+    let mut left = rate.period();
+    let mut count = |factor| {
+        let mut times = 0;
+        while left.is_multiple_of(factor) {
+            (left, times) = (left / factor, times + 1);
+        }
+        times
+    };
+    let (twos, threes, fives): (u64, u64, u64) = (count(2), count(3), count(5));
+    if rate.tokens() == 1 && left == 1 && twos < 1 << 4 && threes < 1 << 2 && fives < 1 << 4 {
+        ((twos << 6) | (threes << 4) | fives) << SPARE_BITS
+    } else {
+        UNMARKED
     }
 }
 

@@ -61,6 +61,11 @@ pub(crate) fn any_bucket(wild: bool) -> impl Strategy<Value = Algorithm> {
         Just((10_000_000, SECOND)),
         (1_u64..1_000, Just(SECOND)),
         (1_u64..1_000, Just(60 * SECOND)),
+        // One token at a time: several of these meet in one history.
+        (
+            prop::sample::select(&[1, 2, 5, 10, 100][..]),
+            prop::sample::select(&[SECOND, 60 * SECOND, HOUR, DAY][..]),
+        ),
     ];
     let odd = prop_oneof![
         Just((1, MAX_INTERVAL)),

@@ -32,14 +32,50 @@ pub(crate) fn kept_bucket(state: token_bucket::State, rate: Rate) -> token_bucke
     token_bucket::State { missing: state.missing + 1, rest, period, at }
 }
 
-/// The bytes of a state that is kept.
-pub(crate) fn bytes(state: State) -> Vec<u8> {
-    match state {
-        State::TokenBucket(state) | State::LeakyBucket(state) => bucket_bytes(state),
-        State::Redisson(_) => panic!("it has no twin"),
-        State::FixedWindow(state) => fixed_bytes(state),
-        State::SlidingWindow(state) => sliding_bytes(state),
-        State::SlidingLog(_) | State::Concurrency(_) => panic!("it is a list"),
+/// What stands under a key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written {
+    /// A state without tokens to spare.
+    pub(crate) holds: Vec<u8>,
+    /// With its figures; nothing of a list.
+    pub(crate) state: Option<(State, Algorithm)>,
+}
+
+impl Written {
+    pub(crate) fn of(state: State, under: &Algorithm) -> Self {
+        let holds = match state {
+            State::TokenBucket(bucket) | State::LeakyBucket(bucket) => {
+                bucket_bytes(bucket, under.figures()[3], under.fresh_at(state))
+            }
+            State::Redisson(_) => panic!("it has no twin"),
+            State::FixedWindow(state) => fixed_bytes(state),
+            State::SlidingWindow(state) => sliding_bytes(state),
+            State::SlidingLog(_) | State::Concurrency(_) => panic!("it is a list"),
+        };
+        Self { holds, state: Some((state, *under)) }
+    }
+
+    /// What a key holds without its tokens to spare, and these.
+    pub(crate) fn without_spare(&self, holds: &[u8]) -> (Vec<u8>, u64) {
+        let mut bytes = holds.to_vec();
+        match (self.state, &mut bytes[..]) {
+            (
+                Some((State::TokenBucket(_) | State::LeakyBucket(_), _)),
+                [0..16, _, _, _, _, _, _, _, spare, _, _, _],
+            ) => {
+                let count = *spare % 64;
+                *spare -= count;
+                (bytes, count.into())
+            }
+            _ => (bytes, 0),
+        }
+    }
+
+    /// The millisecond at which the key goes that could spare so many tokens more.
+    pub(crate) fn goes_at(&self, spare: u64) -> Option<u64> {
+        let (state, under) = self.state.as_ref()?;
+        let longer = if spare > 0 { spare * under.figures()[1] } else { 0 };
+        Some(under.fresh_at(*state).plus_micros(longer).as_micros() / 1_000 + 1)
     }
 }
 
@@ -65,9 +101,13 @@ pub(crate) fn counted_bytes(start: Timestamp, counters: &[u64]) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn bucket_bytes(state: token_bucket::State) -> Vec<u8> {
+/// Without tokens to spare. The mark is that of the rate.
+pub(crate) fn bucket_bytes(state: token_bucket::State, mark: u64, fresh_at: Timestamp) -> Vec<u8> {
     let (missing, at) = (state.missing.to_be_bytes(), state.at.as_micros());
     let (rest, period) = (state.rest.to_be_bytes(), state.period.to_be_bytes());
+    if mark < 1 << 16 && state.rest == 0 && state.missing < 1 << 24 && fresh_at.as_micros() < HALF {
+        return [&at.to_be_bytes()[1..], &mark.to_be_bytes()[6..], &missing[5..]].concat();
+    }
     let marked = (at + HALF).to_be_bytes();
     if at < HALF && state.rest == 0 && state.missing < 1 << 32 {
         return [&marked[1..], &missing[4..]].concat();

@@ -3,8 +3,8 @@
 --
 -- ARGV[1]: JSON, { expires, calls }: whether keys go when their time has come (by the test's clock), and
 --          a list of { now, keys, plan, terms }, the last two as the shell takes them, unpacked.
--- Answer: for each call what the shell answers, and what each of its keys then holds: a string as it is,
---         a sorted set as text.
+-- Answer: for each call what the shell answers, and of each of its keys what it then holds, a string as
+--         it is, a sorted set as text, and the millisecond at which it goes, 0 where there is none.
 
 local now, expiries = 0, {}
 
@@ -69,7 +69,7 @@ for _, step in ipairs(given.calls) do
   for _, terms in ipairs(step.terms) do
     arguments[#arguments + 1] = cmsgpack.pack(unpack(terms))
   end
-  local said, kept = shell(step.keys, arguments), {}
+  local said, kept, goes_at = shell(step.keys, arguments), {}, {}
   for _, key in ipairs(step.keys) do
     local kind = redis.call('TYPE', key).ok
     if kind == 'none' then
@@ -78,7 +78,8 @@ for _, step in ipairs(given.calls) do
       return redis.error_reply(key .. ' has no expiry')
     end
     kept[#kept + 1] = kind == 'string' and redis.call('GET', key) or listed(key)
+    goes_at[#goes_at + 1] = expiries[key] or 0
   end
-  answer[#answer + 1] = { said, kept }
+  answer[#answer + 1] = { said, kept, goes_at }
 end
 return answer

@@ -14,12 +14,14 @@ use tidegate::limit::rate::{Cost, EXACT, Rate};
 use tidegate::plan::LimitSpec;
 
 use super::any::SECOND;
+use super::bytes::Written;
 use super::history::{Clock, LIMITS, Played, START, Step, World, any_history, play};
 use super::places::InStore;
 use super::script::{self, Expiry, Many};
 use crate::support::bench::Bench;
 use crate::support::limits::settled;
 use crate::support::redis::RedisServer;
+
 fn specs() -> Vec<Arc<LimitSpec>> {
     (0..LIMITS).map(|number| Arc::new(settled(&format!("bucket-{number}")))).collect()
 }
@@ -56,10 +58,14 @@ fn check_script(
         let expected: Vec<_> = played.said[events.clone()].iter().flatten().map(as_sent).collect();
         let said: Vec<_> = answer.decisions.iter().map(as_sent).collect();
         prop_assert_eq!(said, expected, "events {:?}", events);
-        for (name, kept) in answer.kept.iter().filter(|_| expiry == Expiry::Never) {
+        for key in answer.kept.iter().filter(|_| expiry == Expiry::Never) {
             let mut touched = played.kept[events.clone()].iter().flatten();
-            let last = touched.rfind(|(other, _)| other == name).unwrap();
-            prop_assert_eq!(kept, &last.1, "{} after events {:?}", name, events);
+            let (_, last) = touched.rfind(|(name, _)| *name == key.name).unwrap();
+            let (holds, spare) = last.without_spare(&key.holds);
+            prop_assert_eq!(holds, &last.holds[..], "{} after events {:?}", key.name, events);
+            if let Some(goes_at) = last.goes_at(spare) {
+                prop_assert_eq!(key.goes_at, goes_at, "{} after events {:?}", key.name, events);
+            }
         }
         from += size;
     }
@@ -174,8 +180,8 @@ fn every_permit_has_an_entry_of_its_own() {
     for many in [Many::AsItIs, Many::Few(1), Many::Few(1_000)] {
         check_script(&mut server.connection(), &played, (Expiry::Never, many)).unwrap();
     }
-    let count = |kept: &Vec<(String, Vec<u8>)>| {
-        String::from_utf8(kept[0].1.clone()).unwrap().split(' ').count()
+    let count = |kept: &Vec<(String, Written)>| {
+        str::from_utf8(&kept[0].1.holds).unwrap().split(' ').count()
     };
     let counts: Vec<_> = played.kept.iter().map(count).collect();
     assert_eq!(counts, [4_500, 4_999, 5_001, 5_008, 5_011, 5_014, 5_015, 5_013, 5_014, 5_016]);

@@ -14,7 +14,9 @@ use tidegate::limit::rate::{Cost, EXACT};
 use tidegate::limit::time::Timestamp;
 
 use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_log, any_still_algorithm, period};
+use super::bytes::Written;
 use super::places::{Asked, Event, Kept, Pure, What};
+
 /// Limits of a history.
 pub(super) const LIMITS: usize = 4;
 
@@ -150,7 +152,7 @@ pub(super) struct Played {
     pub(super) events: Vec<Event>,
     pub(super) said: Vec<Vec<Decision>>,
     /// Of each event the buckets that it touched, by name.
-    pub(super) kept: Vec<Vec<(String, Vec<u8>)>>,
+    pub(super) kept: Vec<Vec<(String, Written)>>,
     /// The pure functions as they are then.
     pub(super) known: Pure,
 }

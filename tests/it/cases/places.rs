@@ -12,7 +12,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::plan::LimitSpec;
 use tidegate::store::{BucketAsk, SWEEP_STEPS, Slots};
 
-use super::bytes::{bytes, kept};
+use super::bytes::{Written, kept};
 use crate::support::bench::Bench;
 
 /// Something that happens at a time.
@@ -80,6 +80,8 @@ pub(crate) struct Pure {
 #[derive(Default)]
 struct Bucket {
     state: Option<State>,
+    /// The figures under which that was written.
+    under: Option<Algorithm>,
     log: Log,
     /// Each request that holds a slot, and the microsecond at which its lease ends.
     slots: Vec<(usize, u64)>,
@@ -109,7 +111,7 @@ impl Bucket {
                 let lease = u64::try_from(params.lease().as_micros()).unwrap();
                 self.slots.push((request, now.as_micros() + lease));
             }
-            (_, state) => self.state = Some(state),
+            (_, state) => (self.state, self.under) = (Some(state), Some(*algorithm)),
         }
     }
 }
@@ -170,6 +172,7 @@ impl Pure {
                     algorithm => {
                         let settled = algorithm.settle(bucket.state, &settled, now);
                         bucket.state = settled.map(|state| kept.state(state, &algorithm));
+                        bucket.under = Some(algorithm);
                     }
                 }
                 Vec::new()
@@ -178,8 +181,8 @@ impl Pure {
     }
 
     /// What is kept of a bucket, as the script's answer has it.
-    pub(crate) fn kept(&self, asked: &Asked) -> Vec<u8> {
-        let Some(bucket) = self.buckets.get(&asked.name()) else { return Vec::new() };
+    pub(crate) fn kept(&self, asked: &Asked) -> Written {
+        let Some(bucket) = self.buckets.get(&asked.name()) else { return Written::default() };
         let listed: Vec<_> = match asked.ask.algorithm {
             Algorithm::SlidingLog(_) => {
                 let text = |(at, by): (Timestamp, Timestamp)| {
@@ -190,9 +193,13 @@ impl Pure {
             Algorithm::Concurrency(_) => {
                 bucket.slots.iter().map(|(request, _)| format!("{request:09}")).collect()
             }
-            _ => return bucket.state.map_or(Vec::new(), bytes),
+            _ => {
+                let written = bucket.state.zip(bucket.under);
+                return written
+                    .map_or_else(Written::default, |(state, under)| Written::of(state, &under));
+            }
         };
-        listed.join(" ").into_bytes()
+        Written { holds: listed.join(" ").into_bytes(), state: None }
     }
 
     /// What a request had asked at a place, and what was noted of it.

@@ -38,9 +38,19 @@ fn text(many: Many) -> String {
 /// What one call says to its requests, and what its keys then hold.
 pub(crate) struct Answer {
     pub(crate) decisions: Vec<Decision>,
-    /// By their names.
-    pub(crate) kept: Vec<(String, Vec<u8>)>,
+    pub(crate) kept: Vec<Key>,
 }
+
+/// A key as it is then.
+pub(crate) struct Key {
+    pub(crate) name: String,
+    pub(crate) holds: Vec<u8>,
+    /// The millisecond of its expiry; 0 where there is none.
+    pub(crate) goes_at: u64,
+}
+
+/// What the shell answers to a call, what its keys then hold, and when they go.
+type Told = (Vec<u8>, Vec<Vec<u8>>, Vec<u64>);
 
 /// Whether a key goes when its time has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,7 +115,7 @@ pub(crate) fn play(
     }
     let given = json!({ "expires": expiry == Expiry::ByTheClock, "calls": calls });
     let () = redis::cmd("FLUSHALL").query(connection).unwrap();
-    let said: Vec<(Vec<u8>, Vec<Vec<u8>>)> = redis::cmd("EVAL")
+    let said: Vec<Told> = redis::cmd("EVAL")
         .arg(text(many))
         .arg(0)
         .arg(given.to_string())
@@ -116,7 +126,7 @@ pub(crate) fn play(
         if call.keys.is_empty() {
             return (size, Answer { decisions: Vec::new(), kept: Vec::new() });
         }
-        let (numbers, kept) = said.next().expect("each call is answered");
+        let (numbers, kept, goes_at) = said.next().expect("each call is answered");
         let decisions = match call.noted.len() {
             0 => Vec::new(),
             asks => {
@@ -127,7 +137,9 @@ pub(crate) fn play(
                 decisions
             }
         };
-        (size, Answer { decisions, kept: call.keys.into_iter().zip(kept).collect() })
+        let keys = call.keys.into_iter().zip(kept).zip(goes_at);
+        let kept = keys.map(|((name, holds), goes_at)| Key { name, holds, goes_at }).collect();
+        (size, Answer { decisions, kept })
     };
     sizes.into_iter().map(answer).collect()
 }

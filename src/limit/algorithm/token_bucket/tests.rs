@@ -291,3 +291,30 @@ proptest! {
         prop_assert!(fresh_at(&figures, state) >= state.at);
     }
 }
+
+#[test]
+fn a_mark_is_of_one_rate_alone() {
+    let mut marked = std::collections::HashMap::new();
+    let counts = [1, 2, 3, 4, 5, 7, 8, 10, 12, 30, 50, 60, 64, 90, 100, 125, 300, 1_000, 1_000_000];
+    let times = [1, 2, 3, 5, 7, 9, 10, 15, 24, 27, 30, 64, 81, 90, 365, 1_000, 3_650];
+    let units = [1, 1_000, SECOND, 60 * SECOND, 3_600 * SECOND, DAY];
+    for (count, time) in counts.into_iter().flat_map(|count| times.map(|time| (count, time))) {
+        for interval in units.map(|unit| unit * time).into_iter().filter(|all| *all <= 3_650 * DAY)
+        {
+            let Ok(rate) = Rate::new(count, interval) else { continue };
+            let mark = mark(rate);
+            if mark != UNMARKED {
+                assert!(mark < UNMARKED && mark.is_multiple_of(64), "{rate}");
+                let figures = (rate.tokens(), rate.period());
+                assert_eq!(*marked.entry(mark).or_insert(figures), figures, "{rate}");
+            }
+        }
+    }
+    assert!(marked.len() > 100, "{}", marked.len());
+    for rate in ["1/s", "100/s", "1000000/s", "100/m", "1000/h", "1/d", "7/w"] {
+        assert_ne!(mark(rate.parse().unwrap()), UNMARKED, "{rate}");
+    }
+    for rate in ["3/s", "7/d", "10000000/s", "1/w", "1/65536us", "1/81s", "1/30d"] {
+        assert_eq!(mark(rate.parse().unwrap()), UNMARKED, "{rate}");
+    }
+}
