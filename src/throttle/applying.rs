@@ -15,6 +15,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{Keyed, View};
+use crate::request::name::has_twin;
 use crate::store::{By, Taken};
 
 /// One limit, or the candidate of one, that applies to a request.
@@ -125,6 +126,10 @@ pub fn cost<'p>(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused<'p
     match spec {
         CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
+            let refused = || Refused::Cost { header: (**name).clone(), max: *max };
+            if has_twin(headers, name) {
+                return Err(refused());
+            }
             let mut values = headers.get_all(&**name).iter();
             let Some(value) = values.next() else { return Ok(*default) };
             value
@@ -133,7 +138,7 @@ pub fn cost<'p>(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused<'p
                 .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
                 .and_then(|text| Cost::new(text.parse().ok()?))
                 .filter(|cost| cost <= max && values.next().is_none())
-                .ok_or_else(|| Refused::Cost { header: (**name).clone(), max: *max })
+                .ok_or_else(refused)
         }
     }
 }

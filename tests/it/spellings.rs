@@ -1,7 +1,7 @@
 //! Ways of writing one thing that some readers take for another: what nobody could tell apart goes no
 //! further, and what is counted is what the API may read.
 
-use crate::support::client::{Connection, raw};
+use crate::support::client::{Connection, get, raw};
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 
@@ -99,5 +99,25 @@ fn a_trusted_proxy_is_not_believed_what_it_has_not_said() {
         let got = api.last();
         assert!(got.header(own).is_some_and(|said| said.contains("203.0.113.7")), "{twin}");
         assert_eq!(got.header(twin), None, "{twin}");
+    }
+}
+
+/// Who paid one by `x-cost` told the API another one by `x_cost`.
+#[test]
+fn a_cost_that_only_some_read_is_refused() {
+    let proxy = Tidegate::start(
+        "[server]\nlisten = \"LISTEN\"\n\
+         [limits.all]\nrate = \"10/h\"\ncost = { header = \"x-cost\" }\n\
+         [[routes]]\npath = \"/{*rest}\"\nrespond = { status = 200 }\nlimits = [\"all\"]\n",
+    );
+    for (headers, status) in [
+        (&[("x-cost", "2"), ("x_cost", "9")][..], 400),
+        (&[("x_cost", "9")], 400),
+        (&[("x-cost", "8")], 200),
+        (&[], 200),
+        (&[("xcost", "9")], 200),
+        (&[], 429),
+    ] {
+        assert_eq!(get(proxy.address, "/", headers).status, status, "{headers:?}");
     }
 }

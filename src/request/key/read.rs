@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use super::{KeySource, View, credentials, ip_text};
 use crate::limit::key::KeyBuilder;
-use crate::request::name::are_alike;
+use crate::request::name::has_twin;
 use crate::request::percent::{decode, decode_query};
 
 /// How often a request has a part.
@@ -17,7 +18,7 @@ pub(super) enum Found {
     Once,
     /// More than once: nobody can tell which one the upstream reads.
     Repeated,
-    /// Once, and nobody can tell what the upstream reads in it.
+    /// Or not: nobody can tell whether the upstream reads it, or what it reads in it.
     Ambiguous,
 }
 
@@ -38,9 +39,12 @@ impl KeySource {
             Self::Header(name) if *name == AUTHORIZATION => {
                 return only_credentials(request.headers, builder);
             }
+            Self::Header(name) if has_twin(request.headers, name) => return Found::Ambiguous,
             Self::Header(name) => return only(header(request.headers, name), builder),
-            Self::Cookie(name) => return only(cookies(request.headers, name), builder),
-            Self::Query(name) => return only(query(request.query, name), builder),
+            Self::Cookie(name) => {
+                return unless_ambiguous(cookies(request.headers, name), builder);
+            }
+            Self::Query(name) => return unless_ambiguous(query(request.query, name), builder),
             // Decoded, so that it reads as in the file and as the upstream knows it. Nothing is
             // lost: in the matching form each byte has one spelling, and a slash has none encoded.
             Self::Param(name) => return only(request.params.value(name).map(decode), builder),
@@ -61,6 +65,17 @@ fn only<'v>(values: impl IntoIterator<Item = Cow<'v, [u8]>>, builder: &mut KeyBu
     }
 }
 
+/// The same, where each reader finds these values: `None` stands for one that only some find.
+fn unless_ambiguous<'v>(
+    values: impl Iterator<Item = Option<Cow<'v, [u8]>>>,
+    builder: &mut KeyBuilder,
+) -> Found {
+    match values.collect::<Option<SmallVec<[_; 2]>>>() {
+        Some(values) => only(values, builder),
+        None => Found::Ambiguous,
+    }
+}
+
 fn only_credentials(headers: &HeaderMap, builder: &mut KeyBuilder) -> Found {
     let mut lines = headers.get_all(AUTHORIZATION).iter();
     match (lines.next().map(|line| credentials::normal_form(line.as_bytes())), lines.next()) {
@@ -74,42 +89,45 @@ fn only_credentials(headers: &HeaderMap, builder: &mut KeyBuilder) -> Found {
     }
 }
 
-/// The values under each name that the upstream may take for this one.
-fn header<'r>(headers: &'r HeaderMap, name: &'r HeaderName) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    let alike = headers.iter().filter(move |(other, _)| are_alike(name, other));
-    alike.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
+fn header<'r>(headers: &'r HeaderMap, name: &HeaderName) -> impl Iterator<Item = Cow<'r, [u8]>> {
+    headers.get_all(name).into_iter().map(|value| Cow::Borrowed(value.as_bytes()))
 }
 
-/// The cookies of this name in all lines (RFC 6265, 4.2). Some servers find one behind a comma or a space
-/// too, where no value of another can go on; one that stands there counts as one more.
-fn cookies<'r>(headers: &'r HeaderMap, name: &'r str) -> impl Iterator<Item = Cow<'r, [u8]>> {
+/// The cookies of this name in all lines (RFC 6265, 4.2). For some servers a value ends at a space or a
+/// comma, and another cookie may follow.
+fn cookies<'r>(
+    headers: &'r HeaderMap,
+    name: &'r str,
+) -> impl Iterator<Item = Option<Cow<'r, [u8]>>> {
     let lines = headers.get_all(COOKIE).into_iter().map(HeaderValue::as_bytes);
     let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
-    pairs.flat_map(move |pair| {
+    pairs.filter_map(move |pair| {
         let pair = pair.trim_ascii();
-        let own = named(pair, name);
-        let words = pair.split(|byte| matches!(byte, b',' | b' ' | b'\t')).skip(1);
-        own.into_iter().chain(words.filter_map(move |word| named(word, name)))
+        let own = named(pair, name).map(cookie_value);
+        let mut words = pair.split(|byte| matches!(byte, b',' | b' ' | b'\t')).skip(1);
+        words.any(|word| named(word, name).is_some()).then_some(None).or(own)
     })
 }
 
 /// The value of a cookie, if it has this name.
-fn named<'r>(pair: &'r [u8], name: &str) -> Option<Cow<'r, [u8]>> {
+fn named<'r>(pair: &'r [u8], name: &str) -> Option<&'r [u8]> {
     let equals = pair.iter().position(|byte| *byte == b'=')?;
     let found = pair.get(..equals)?.trim_ascii_end();
-    (found == name.as_bytes()).then(|| cookie_value(pair.get(equals + 1..).unwrap_or_default()))
+    (found == name.as_bytes()).then(|| pair.get(equals + 1..).unwrap_or_default().trim_ascii())
 }
 
 /// What servers make of a cookie's value: many decode percent signs, and some leave out quotes and the
 /// backslashes within. The same session must not count twice.
-fn cookie_value(value: &[u8]) -> Cow<'_, [u8]> {
-    let value = value.trim_ascii();
-    let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
-    let inner = inner.map_or(Cow::Borrowed(value), unescape);
-    match std::str::from_utf8(&inner).map(decode) {
+fn cookie_value(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let inner = match value.strip_prefix(b"\"") {
+        Some(begun) => unescape(begun.strip_suffix(b"\"")?),
+        None if value.iter().any(|byte| matches!(byte, b',' | b' ' | b'\t')) => return None,
+        None => Cow::Borrowed(value),
+    };
+    Some(match std::str::from_utf8(&inner).map(decode) {
         Ok(Cow::Owned(decoded)) => Cow::Owned(decoded),
         Ok(Cow::Borrowed(_)) | Err(_) => inner,
-    }
+    })
 }
 
 /// The inside of quotes without its backslashes: before three octal digits one stands for a byte, else
@@ -137,10 +155,15 @@ fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// The query parameters of this name; one without `=` has the empty value. Some servers take a semicolon
-/// for an ampersand, so what follows one is no part of a value.
-fn query<'r>(query: Option<&'r str>, name: &str) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    query.into_iter().flat_map(|query| query.split(['&', ';'])).filter_map(move |pair| {
+/// for an ampersand.
+fn query<'r>(query: Option<&'r str>, name: &'r str) -> impl Iterator<Item = Option<Cow<'r, [u8]>>> {
+    let is_named = |found: &str| *decode_query(found) == *name.as_bytes();
+    query.into_iter().flat_map(|query| query.split('&')).filter_map(move |pair| {
+        if pair.contains(';') {
+            let mut parts = pair.split(';').map(|part| part.split('=').next().unwrap_or(part));
+            return parts.any(is_named).then_some(None);
+        }
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (*decode_query(found) == *name.as_bytes()).then(|| decode_query(value))
+        is_named(found).then(|| Some(decode_query(value)))
     })
 }
