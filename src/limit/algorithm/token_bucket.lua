@@ -162,7 +162,7 @@ if above > 0 then
   if beyond > 0 then
     back, beyond = back + 1, tokens - beyond
   end
-  if tokens < period and back <= at then
+  if tokens < period and back <= at and whole < 2^40 then
     at, rest = at - back, beyond
   else
     whole, rest = whole - 1, period - above

@@ -24,7 +24,8 @@ pub(crate) fn kept(state: State, algorithm: &Algorithm) -> State {
 pub(crate) fn kept_bucket(state: token_bucket::State, rate: Rate) -> token_bucket::State {
     let (tokens, period, at) = (rate.tokens(), rate.period(), state.at.as_micros());
     let back = (period - state.rest).div_ceil(tokens);
-    if state.rest == 0 || tokens >= period || back > at {
+    let one_more_fits = state.missing + 1 < 1 << 40;
+    if state.rest == 0 || tokens >= period || back > at || !one_more_fits {
         return state;
     }
     let rest = state.rest + back * tokens - period;
