@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,16 +55,13 @@ impl Failed {
             told.untold += 1;
             return false;
         }
-        let is_full = all.len() >= MOST;
-        drop(all);
-        if is_full {
-            self.flush(now);
-        }
-        let mut all = self.all();
-        if all.len() >= MOST {
-            all.clear();
-        }
+        let over = match all.len() < MOST {
+            true => HashMap::new(),
+            false => mem::take(&mut *all),
+        };
         all.insert(kind, Told { at: now, untold: 0 });
+        drop(all);
+        over.iter().for_each(|(kind, told)| say(kind, told.untold));
         true
     }
 
@@ -74,21 +72,25 @@ impl Failed {
             if !is_due(told) {
                 return true;
             }
-            let count = std::mem::take(&mut told.untold);
+            let count = mem::take(&mut told.untold);
             told.at = now;
             if count > 0 {
                 lines.push((kind.clone(), count));
             }
             count > 0
         });
-        for (kind, count) in lines {
-            let (route, error) = kind.split_once('\n').unwrap_or(("", &kind));
-            events::upstream_failed(&error, route, count);
-        }
+        lines.iter().for_each(|(kind, count)| say(kind, *count));
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Told>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn say(kind: &str, count: u64) {
+    if count > 0 {
+        let (route, error) = kind.split_once('\n').unwrap_or(("", kind));
+        events::upstream_failed(&error, route, count);
     }
 }
 
