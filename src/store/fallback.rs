@@ -56,11 +56,13 @@ pub(super) async fn decide(
         }
         match request.ask_both(&by, turn).await {
             Ok(Asked::Decided(answer)) => return Ok(answer),
-            Ok(Asked::WrongType(places)) => {
+            Ok(Asked::WrongType(places, entries)) => {
                 for place in places {
                     by[place] = request.without_redis(place)?;
                     request.keep_together(&mut by, place);
                 }
+                // Or the next turn would find the permits of this one in use.
+                let _ = timeout_at(request.deadline(), entries.give_back()).await;
             }
             // The call may have been carried out all the same, and then its tokens are gone:
             // asking whether it was would cost the time that has just run out.
@@ -80,7 +82,8 @@ enum Turn {
 
 enum Asked {
     Decided(Answer),
-    WrongType(PerAsk<usize>),
+    /// At these places; and what limiters took meanwhile.
+    WrongType(PerAsk<usize>, Entries),
 }
 
 struct Request<'q> {
@@ -123,7 +126,7 @@ impl<'q> Request<'q> {
             decisions[*place] = Some(*decision);
         }
         if !limiters.wrong.is_empty() {
-            return Ok(Asked::WrongType(limiters.wrong));
+            return Ok(Asked::WrongType(limiters.wrong, together(limiters.entries)));
         }
 
         let mut wrong = PerAsk::new();
@@ -156,7 +159,7 @@ impl<'q> Request<'q> {
         }
         if !wrong.is_empty() {
             leases.iter_mut().flatten().for_each(|lease| lease.refused());
-            return Ok(Asked::WrongType(wrong));
+            return Ok(Asked::WrongType(wrong, together(limiters.entries)));
         }
         let mut answer = Answer::new(self.asks, decisions, by);
         answer.told = limiters.told;
@@ -182,7 +185,7 @@ impl<'q> Request<'q> {
             });
         if !refused_there {
             taken.keep();
-            let entries = Entries::of(limiters.entries.into_iter().map(|(_, entry)| entry));
+            let entries = together(limiters.entries);
             match answer.verdict {
                 Verdict::Pass { wait } if !wait.is_zero() => answer.entries = entries,
                 _ => entries.keep(),
@@ -336,6 +339,10 @@ struct Limiters {
     entries: Vec<(usize, Entry)>,
     /// Those that cannot decide.
     wrong: PerAsk<usize>,
+}
+
+fn together(entries: Vec<(usize, Entry)>) -> Entries {
+    Entries::of(entries.into_iter().map(|(_, entry)| entry))
 }
 
 /// Tokens taken in the process for a request that Redis has not let pass yet. They go back when

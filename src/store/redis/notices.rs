@@ -57,8 +57,8 @@ impl Notices {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
-                "help" = "its keys end `keepAliveTime` after their last use: let that be the interval and \
-                          the limit's `wait` together",
+                "help" = "its keys end `keepAliveTime` after their last use, or when `expire` says: let \
+                          that be no sooner than after the interval and the limit's `wait` together",
                 "limiter ends too soon to wait for"
             );
         }

@@ -281,3 +281,36 @@ async fn keys_end_as_redissons_do_and_nobody_waits_beyond_their_end() {
     assert!(is_hours(retry_after.unwrap(), 2), "{retry_after:?}");
     assert_eq!(bench.value("orders"), Some(-1), "it took nothing");
 }
+
+#[tokio::test]
+async fn nobody_waits_beyond_the_end_that_expire_gave_the_keys() {
+    const MINUTE_MS: u64 = HOUR_MS / 60;
+    for (name, minutes, held) in [
+        ("no end", None, &[true, true][..]),
+        ("before it goes", Some(30), &[false]),
+        ("before its interval is over", Some(110), &[false]),
+        ("after that, and before the next one's is", Some(130), &[true, false]),
+    ] {
+        let bench = Bench::start();
+        let mut java = Java::new(&bench.server, "orders");
+        java.try_set_rate(1, HOUR_MS);
+        java.try_acquire(1);
+        if let Some(minutes) = minutes {
+            let ends = (minutes * MINUTE_MS).to_string();
+            bench.server.run::<()>(&["PEXPIRE", "orders", &ends]);
+        }
+        let mut answers = Vec::new();
+        for (place, is_held) in (1..).zip(held) {
+            let (answer, wait) = bench.hold(1, 9).await;
+            assert_eq!(wait.is_some(), *is_held, "{name}: {place}");
+            let time = match answer.decisions[0].unwrap().outcome {
+                Outcome::Reject { retry_after } => retry_after,
+                Outcome::Allow | Outcome::Delay(_) => wait,
+            };
+            assert!(is_hours(time.unwrap(), place), "{name}: {time:?}");
+            answers.push(answer);
+        }
+        let places = held.iter().filter(|is_held| **is_held).count();
+        assert_eq!(bench.entries("orders").len(), 1 + places, "{name}: the others took nothing");
+    }
+}

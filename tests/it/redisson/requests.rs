@@ -1,11 +1,14 @@
 //! A limiter among the other limits of a request, and what becomes of what the request took.
 
+use std::time::Duration;
+
 use tidegate::limit::Mode;
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
+use tidegate::limit::patience::Patience;
 use tidegate::plan::OnStoreError;
-use tidegate::store::{Answer, Unavailable};
+use tidegate::store::{Answer, By, Unavailable};
 
 use super::java::Java;
 use super::{Bench, HOUR_MS, ask, limiter, now, permits};
@@ -153,6 +156,31 @@ async fn what_is_not_a_limiter_is_that_limits_error_alone() {
         let answer = bench.decide(&asks).await;
         assert_eq!((answer.verdict, answer.decisions[1]), (Verdict::PASS, None), "{name}");
         assert_eq!(answer.decisions[0].unwrap().remaining, 9, "{name}: the others go on, in Redis");
+    }
+}
+
+#[tokio::test]
+async fn beside_what_cannot_decide_no_request_finds_its_own_permits_in_use() {
+    let (orders, bucket, mut unset) = (limiter("orders"), limit("bucket"), limiter("unset"));
+    unset.on_store_error = OnStoreError::Allow;
+    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    for (name, other, by) in [
+        ("a bucket of another type", bucket_ask(&bucket, &key, 1), By::Process),
+        ("a limiter without figures", ask(&unset, &none, 1), By::Nobody),
+    ] {
+        for patience in [Patience::NONE, Patience::of(Duration::from_secs(32_400))] {
+            let bench = Bench::start();
+            Java::new(&bench.server, "orders").try_set_rate(1, HOUR_MS);
+            bench.server.run::<()>(&["RPUSH", "tidegate:{x}:bucket", "no bucket"]);
+            let mut first = ask(&orders, &none, 1);
+            first.ask.patience = patience;
+            let answer = bench.decide(&[first, other]).await;
+            assert_eq!(answer.by[..], [By::Redis, by], "{name}");
+            assert_eq!(answer.verdict, Verdict::PASS, "{name}, {patience:?}");
+            bench.store.settled().await;
+            let entries = bench.entries("orders").len();
+            assert_eq!((entries, bench.value("orders")), (1, Some(0)), "{name}, {patience:?}");
+        }
     }
 }
 

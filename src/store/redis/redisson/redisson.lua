@@ -228,7 +228,8 @@ else
     wait = at * 1000 - now
     if wait <= patience then
       -- An entry that expires with its key does not count any more: whoever comes then would go too.
-      waits = (keep == 0 or at + interval <= now_ms + keep) and 1 or 2
+      local ends = keep > 0 and keep or call('PTTL', KEYS[1])
+      waits = (ends < 0 or at + interval <= now_ms + ends) and 1 or 2
     end
     if waits == 1 and verb == 'take' then
       call('ZADD', permits_key, text(at), entry(waiting_id, wanted))
