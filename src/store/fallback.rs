@@ -49,8 +49,9 @@ pub(super) async fn decide(
             Scope::Cluster => By::Redis,
         })
         .collect();
-    // A key of another type is found out by asking, and then Redis is asked again without it.
-    for turn in [Turn::First, Turn::Second] {
+    // A key of another type is found out by asking, and then Redis is asked again without it. First the
+    // limiters of Redisson's are found out, then the buckets.
+    for turn in [Turn::First, Turn::Again, Turn::Again] {
         if !shared.redis_is_up() {
             break;
         }
@@ -73,11 +74,11 @@ pub(super) async fn decide(
     Ok(request.decide_here(&by))
 }
 
-/// How often Redis was asked.
+/// Whether Redis was asked before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     First,
-    Second,
+    Again,
 }
 
 enum Asked {
@@ -142,7 +143,7 @@ impl<'q> Request<'q> {
                 match turn {
                     // It ends in time by itself.
                     Turn::First if limiters.decisions.is_empty() => asking.await?,
-                    Turn::First | Turn::Second => timeout_at(self.deadline(), asking)
+                    Turn::First | Turn::Again => timeout_at(self.deadline(), asking)
                         .await
                         .unwrap_or(Err(StoreError::TimedOut))?,
                 }

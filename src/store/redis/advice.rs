@@ -25,7 +25,9 @@ pub(super) fn help(error: &StoreError) -> Option<&'static str> {
         StoreError::Redis(error) => match error.code()? {
             "NOAUTH" | "WRONGPASS" => Some("give store.url Redis's password and restart"),
             "NOPERM" => Some("allow this user the commands and keys that tidegate needs"),
-            "OOM" => Some("raise Redis's maxmemory, or let it evict keys that expire"),
+            "OOM" => {
+                Some("raise Redis's maxmemory: a key that it evicts is a limit that it forgets")
+            }
             "READONLY" => Some("store.url names a replica: name the primary and restart"),
             "MISCONF" => Some("Redis cannot save to its disk: see its log"),
             _ => None,

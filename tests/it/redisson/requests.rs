@@ -159,6 +159,19 @@ async fn what_is_not_a_limiter_is_that_limits_error_alone() {
     }
 }
 
+/// Once both were found out nobody was left to ask Redis about the others.
+#[tokio::test]
+async fn beside_a_limiter_and_a_bucket_that_cannot_decide_redis_decides_on_the_others() {
+    let bench = Bench::start();
+    bench.server.run::<()>(&["RPUSH", "tidegate:{x}:odd", "no bucket"]);
+    let (mut unset, odd, good) = (limiter("unset"), limit("odd"), limit("good"));
+    unset.on_store_error = OnStoreError::Allow;
+    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    let asks = [ask(&unset, &none, 1), bucket_ask(&odd, &key, 10), bucket_ask(&good, &key, 10)];
+    let answer = bench.decide(&asks).await;
+    assert_eq!(answer.by[..], [By::Nobody, By::Process, By::Redis]);
+}
+
 #[tokio::test]
 async fn beside_what_cannot_decide_no_request_finds_its_own_permits_in_use() {
     let (orders, bucket, mut unset) = (limiter("orders"), limit("bucket"), limiter("unset"));
