@@ -10,7 +10,6 @@ mod waiting;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::limit::algorithm::Algorithm;
@@ -25,7 +24,7 @@ use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSp
 use tidegate::store::{Answer, BucketAsk, Shared, Store, Told, Unavailable};
 
 use self::java::Java;
-use self::watch::Watch;
+use self::watch::{Services, Watch, assert_within};
 use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
 
@@ -319,42 +318,22 @@ async fn both_sides_together_never_take_more_than_the_rate() {
     let server = Arc::new(bench.server);
     Java::new(&server, "orders").try_set_rate(RATE, INTERVAL_MS);
     let watch = Watch::on(&server);
-    let (taken, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let threads: Vec<_> = [1, 2, 3]
-        .into_iter()
-        .map(|permits| {
-            let (server, taken, stop) = (server.clone(), taken.clone(), stop.clone());
-            std::thread::spawn(move || {
-                let mut java = Java::new(&server, "orders");
-                while !stop.load(Ordering::Relaxed) {
-                    if java.try_acquire(permits).is_some() {
-                        taken.fetch_add(permits, Ordering::Relaxed);
-                    }
-                }
-            })
-        })
-        .collect();
+    let services = Services::start(&server);
     let (spec, none) = (limiter("orders"), Key::empty());
     let other = store(&server);
     let mut proxies = 0;
     let mut turn = 0;
-    while proxies < ENOUGH || taken.load(Ordering::Relaxed) < ENOUGH {
+    while proxies < ENOUGH || services.taken() < ENOUGH {
         turn += 1;
         let store = if turn % 2 == 0 { &bench.store } else { &other };
         let cost = 1 + turn % 3;
         let answer = store.decide(&[ask(&spec, &none, cost)], now()).await.unwrap();
         proxies += if answer.verdict.passes() { cost } else { 0 };
     }
-    stop.store(true, Ordering::Relaxed);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let taken = services.end();
     server.run::<()>(&["SET", "nothing-more-is-watched", ""]);
-    let mut entries = watch.entries();
-    entries.sort_unstable();
+    let entries = watch.entries();
     let sum: u64 = entries.iter().map(|(_, permits)| permits).sum();
-    assert_eq!(sum, proxies + taken.load(Ordering::Relaxed), "every entry is an acquisition");
-    for (place, (begin, _)) in entries.iter().enumerate() {
-        let inside = entries[place..].iter().take_while(|(score, _)| score - begin < INTERVAL_MS);
-        let inside: u64 = inside.map(|(_, permits)| permits).sum();
-        assert!(inside <= RATE, "{inside} in the interval from {begin} on");
-    }
+    assert_eq!(sum, proxies + taken, "every entry is an acquisition");
+    assert_within(entries, RATE, INTERVAL_MS);
 }

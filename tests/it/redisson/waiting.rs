@@ -1,7 +1,6 @@
 //! The same from outside: proxies that hold requests for a limiter.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
@@ -9,7 +8,8 @@ use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 
 use super::java::Java;
-use super::{Bench, HOUR_MS, Watch, ask, limiter, now};
+use super::watch::{Services, Watch, assert_within};
+use super::{Bench, HOUR_MS, ask, limiter, now};
 use crate::support::client::Connection;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
@@ -233,24 +233,10 @@ async fn with_requests_that_wait_both_sides_together_never_take_more_than_the_ra
     let mut clock = Java::new(&server, "orders");
     clock.try_set_rate(RATE, INTERVAL_MS);
     let watch = Watch::on(&server);
-    let (taken, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let threads: Vec<_> = [1, 2, 3]
-        .into_iter()
-        .map(|permits| {
-            let (server, taken, stop) = (server.clone(), taken.clone(), stop.clone());
-            std::thread::spawn(move || {
-                let mut java = Java::new(&server, "orders");
-                while !stop.load(Ordering::Relaxed) {
-                    if java.try_acquire(permits).is_some() {
-                        taken.fetch_add(permits, Ordering::Relaxed);
-                    }
-                }
-            })
-        })
-        .collect();
+    let services = Services::start(&server);
     let (spec, none) = (limiter("orders"), Key::empty());
     let (mut passed, mut held, mut left, mut turn) = (0, 0, 0, 0);
-    while held < ENOUGH || taken.load(Ordering::Relaxed) < ENOUGH {
+    while held < ENOUGH || services.taken() < ENOUGH {
         turn += 1;
         let cost = 1 + turn % 3;
         let mut ask = ask(&spec, &none, cost);
@@ -272,16 +258,10 @@ async fn with_requests_that_wait_both_sides_together_never_take_more_than_the_ra
             tokio::time::sleep(wait).await;
         }
     }
-    stop.store(true, Ordering::Relaxed);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let taken = services.end();
     server.run::<()>(&["SET", "nothing-more-is-watched", ""]);
-    let mut entries = watch.entries();
+    let entries = watch.entries();
     let sum: u64 = entries.iter().map(|(_, permits)| permits).sum();
-    assert_eq!(sum, passed - left + taken.load(Ordering::Relaxed), "each entry is of one who goes");
-    entries.sort_unstable();
-    for (place, (begin, _)) in entries.iter().enumerate() {
-        let inside = entries[place..].iter().take_while(|(score, _)| score - begin < INTERVAL_MS);
-        let inside: u64 = inside.map(|(_, permits)| permits).sum();
-        assert!(inside <= RATE, "{inside} in the interval from {begin} on");
-    }
+    assert_eq!(sum, passed - left + taken, "each entry is of one who goes");
+    assert_within(entries, RATE, INTERVAL_MS);
 }
