@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use super::support::client::{Connection, get};
 use super::support::tidegate::Tidegate;
-use super::support::upstream::{Upstream, nobody, ok, section};
+use super::support::upstream::{Upstream, ok, section};
 
 /// A proxy with one limit of two requests, which further lines say more about.
 fn limited(api: &Upstream, server: &str, limit: &str) -> Tidegate {
@@ -239,23 +239,6 @@ fn a_stranger_does_not_say_who_it_is_behind_its_body() {
     let got = api.last();
     assert_eq!(got.trailers, [("x-sum".to_owned(), "203.0.113.7".to_owned())]);
     assert_eq!(got.header("trailer").as_deref(), Some("x-sum"));
-}
-
-/// Each request to an API that was away had a log line of its own.
-#[test]
-fn an_api_that_is_away_does_not_fill_the_log() {
-    let url = nobody();
-    let mut proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[upstreams.api]\nservers = [\"{url}\"]\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n"
-    ));
-    for _ in 0..20 {
-        assert_eq!(get(proxy.address, "/", &[]).status, 502);
-    }
-    proxy.signal("TERM");
-    assert_eq!(proxy.wait().code(), Some(0));
-    // Another one where the machine took longer than the pause between two lines.
-    assert!(proxy.log.count("upstream failed") < 5);
 }
 
 /// What is compressed cannot be read, so a client that offered to take it paid the estimate alone.
