@@ -3,19 +3,18 @@
 //! # The map
 //! - [`limit`]: the pure core: algorithms, buckets, decisions.
 //! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
-//! - [`http1`]: HTTP/1.1 on the wire: heads and bodies in and out (pure as well), and a server's end of
-//!   a connection.
 //! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
 //! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
 //! - [`throttle`]: where a request meets its limits.
 //! - [`upstream`]: the API behind: connections, balancing, retries.
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
+//! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`observe`]: log lines, throttle summaries, metrics; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
 //! # A request's walk
-//! `proxy::serve` accepts a connection on one worker; `proxy::exchange` reads its requests (with
-//! `http1`) and hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
+//! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and
+//! `downstream::http1` hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
 //! route, the client's address, the time. Then `Throttle::admit` reads one key for each limit and asks the
 //! store once, and holds what passes only after a wait; what passes is sent by `Upstream::send`, and its
 //! answer flows back through `proxy::body`, whose end settles, counts and logs the request. Whatever stops
@@ -25,7 +24,7 @@ pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod http1;
+pub mod downstream;
 pub mod limit;
 pub mod observe;
 pub mod plan;

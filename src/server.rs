@@ -30,7 +30,7 @@ use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
 use crate::plan::Plan;
-use crate::proxy::serve::Slots;
+use crate::downstream::accept::Slots;
 use crate::reload::{self, Reload};
 use crate::store;
 use crate::upstream::balance::ServerState;

@@ -27,7 +27,8 @@ use crate::observe::failed::Failed;
 use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
 use crate::plan::{KeyDisplay, Plan};
-use crate::proxy::serve::{self, Connections, Slots};
+use crate::downstream;
+use crate::downstream::accept::{self, Connections, Slots};
 use crate::proxy::{Active, Proxy};
 use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
@@ -159,12 +160,13 @@ pub async fn run(
     };
     let first = Arc::new(activate(&published, None, &process));
     let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone(), metrics));
+    let serving = Arc::new(downstream::Worker { proxy: proxy.clone() });
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
     for listener in listeners {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (connections, draining) = (connections.clone(), orders.draining.clone());
-        listening.spawn(serve::listen(listener, proxy.clone(), connections, draining));
+        listening.spawn(accept::listen(listener, serving.clone(), connections, draining));
     }
     let mut prune = interval(PRUNE);
     prune.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -116,7 +116,7 @@ fn sent(asked: &Asked, client: &Client, trust: &Trust) -> HeaderMap {
     let (mut parts, ()) = http::Request::new(()).into_parts();
     parts.uri = asked.uri.clone();
     parts.headers = asked.headers.clone();
-    proxy::leave_sent(&mut parts, client, trust);
+    proxy::strip_unforwarded(&mut parts, client, trust);
     parts.headers
 }
 

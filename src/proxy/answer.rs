@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::{Method, StatusCode};
+use http::{Method, Response, StatusCode};
 
 use super::body::ResponseBody;
 use super::headers::Seen;
 use super::headers::quotas::{whole_seconds, write_quotas};
 use super::refusal::Refusal;
 use super::rejection::{Rejections, Telling};
-use crate::http1::fields::{Fields, Kind};
-use crate::http1::response::Reason;
 use crate::plan::AnswerSpec;
 use crate::request::method::MethodCase;
 use crate::throttle::{Quota, Refused};
@@ -23,41 +21,22 @@ use crate::upstream::body::BodyFault;
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// An answer on its way to a client. A connection has one, which each request fills anew.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    /// Words for it other than the usual ones.
-    pub(super) reason: Option<Reason>,
-    pub(super) fields: Fields,
-    /// Until all of it was handed over.
-    pub(super) body: Option<ResponseBody>,
+/// What a client is answered.
+pub(super) type Answer = Response<ResponseBody>;
+
+/// An answer of our own. `kind` is its body's media type.
+pub(super) fn own(status: StatusCode, kind: Option<HeaderValue>, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(ResponseBody::whole(body));
+    *answer.status_mut() = status;
+    if let Some(kind) = kind {
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    answer
 }
 
-impl Answer {
-    /// The beginning of an answer of our own, without fields.
-    pub(super) fn begin(&mut self, status: StatusCode, body: impl Into<Bytes>) {
-        self.clear();
-        self.status = status;
-        self.body = Some(ResponseBody::whole(body));
-    }
-
-    /// Leaves nothing but the memory for fields.
-    pub(super) fn clear(&mut self) {
-        self.reason = None;
-        self.fields.clear();
-        self.body = None;
-    }
-
-    /// The connection ends with it.
-    pub(super) fn close(&mut self) {
-        self.fields.insert(&CONNECTION, &CLOSE);
-    }
-
-    /// Whether the connection ends with it.
-    pub(super) fn closes(&self) -> bool {
-        self.fields.values_of(Kind::Connection).any(|option| option == CLOSE.as_bytes())
-    }
+/// Ends an HTTP/1.1 connection with this answer.
+pub(super) fn close(answer: &mut Answer) {
+    answer.headers_mut().insert(CONNECTION, CLOSE);
 }
 
 /// What is known of a request that was refused.
@@ -72,26 +51,23 @@ pub(super) struct Asked<'r> {
 }
 
 /// Answers a request that was refused.
-pub(super) fn respond(answer: &mut Answer, refusal: &Refusal<'_>, asked: &Asked<'_>) {
+pub(super) fn respond(refusal: &Refusal<'_>, asked: &Asked<'_>) -> Answer {
     match refusal {
         Refusal::Limits(Refused::Throttled { retry_after, answer: spec }) => {
             let retry_after = retry_after.map(whole_seconds);
             let Asked { protocol, quotas, default, rejections } = *asked;
-            let telling = Telling { protocol, spec, default, retry_after, quotas };
-            rejections.write(answer, &telling);
+            rejections.answer(&Telling { protocol, spec, default, retry_after, quotas })
         }
-        Refusal::Method(allowed) => not_allowed(answer, allowed),
+        Refusal::Method(allowed) => not_allowed(allowed),
         _ => {
             let (status, detail) = explain(refusal);
-            problem(answer, status, &detail);
+            let mut answer = problem(status, &detail);
             if !matches!(refusal, Refusal::Limits(_)) {
                 // It has passed its limits, where there are any: what they gave is gone all the same.
-                write_quotas(&mut answer.fields, asked.quotas, asked.default, None);
+                write_quotas(answer.headers_mut(), asked.quotas, asked.default, None);
             }
+            answer
         }
-    }
-    if refusal.closes() {
-        answer.close();
     }
 }
 
@@ -135,7 +111,7 @@ fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
     }
 }
 
-fn problem(answer: &mut Answer, status: StatusCode, detail: &str) {
+fn problem(status: StatusCode, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = format!(
         r#"{{"type":"about:blank","title":{},"status":{},"detail":{}}}"#,
@@ -143,18 +119,17 @@ fn problem(answer: &mut Answer, status: StatusCode, detail: &str) {
         status.as_u16(),
         quoted(detail)
     );
-    answer.begin(status, body);
-    answer.fields.append(&CONTENT_TYPE, &PROBLEM_JSON);
+    own(status, Some(PROBLEM_JSON), body)
 }
 
 /// 405 with the methods that a route is there for.
-fn not_allowed(answer: &mut Answer, allowed: &[Method]) {
-    let (status, detail) = (StatusCode::METHOD_NOT_ALLOWED, "no route for this method");
-    problem(answer, status, detail);
+fn not_allowed(allowed: &[Method]) -> Answer {
+    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, "no route for this method");
     let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
     if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
-        answer.fields.append(&ALLOW, &value);
+        answer.headers_mut().insert(ALLOW, value);
     }
+    answer
 }
 
 /// A JSON string.

@@ -3,102 +3,106 @@
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderValue, TRAILER, UPGRADE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, StatusCode, Uri, Version};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use hyper::ext::ReasonPhrase;
 
+use super::Exchange;
 use super::answer::Answer;
-use super::body::ResponseBody;
-use super::headers::forwarded::{Forwarded, Origin};
+use super::body::{ResponseBody, Switched};
+use super::client::Client;
+use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
-use super::tunnel::Switched;
-use super::{Connection, Exchange};
 use crate::plan::{Plan, RouteSpec};
-use crate::request::client::Client;
+use crate::request::client::Client as ClientAddress;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Slots;
 use crate::upstream::body::RequestBody;
-use crate::upstream::{Answered, RequestHead, Upstream, UpstreamError};
+use crate::upstream::{Answered, Unanswered, Upstream, UpstreamError};
 
 /// Which way a request goes.
 pub(super) struct Way<'r> {
     pub(super) plan: &'r Plan,
     pub(super) upstream: &'r Upstream,
     pub(super) route: &'r RouteSpec,
-    pub(super) client: &'r Client,
+    pub(super) address: &'r ClientAddress,
     /// Which fields the request has.
     pub(super) seen: Seen,
 }
 
-/// Sends the request upstream and takes what comes back as the exchange's answer.
+/// Sends the request upstream and takes what comes back.
 ///
 /// `target` is the path and query to ask for, where they are not the client's.
 pub(super) async fn send(
     exchange: &mut Exchange,
-    connection: &Connection,
+    client: &Client,
     target: Option<Uri>,
     way: Way<'_>,
-) -> Result<(), Refusal<'static>> {
-    let Way { plan, upstream, route, client, seen } = way;
+) -> Result<Answer, Refusal<'static>> {
+    let Way { plan, upstream, route, address, seen } = way;
     // With unread input behind its request a client's end goes unnoticed: look before anything is
     // done in its name.
-    if connection.socket.has_left() {
+    if client.socket.has_left() {
         return Err(Refusal::ClientLeft);
     }
-    // HTTP/1.0 knows no upgrades (RFC 9110, 7.8).
-    let offered = exchange.parts.version == Version::HTTP_11;
-    let switching = hop::upgrade(&exchange.parts.headers, seen).filter(|_| offered);
-    let body = body_of(exchange, plan);
-    exchange.body_end = body.end();
-    let parts = &mut exchange.parts;
-    let sent = &mut parts.headers;
+    // HTTP/1.0 knows no upgrades (RFC 9110, 7.8), and HTTP/2 has none of this kind (RFC 9113, 8.6).
+    let offered = exchange.head.version == Version::HTTP_11;
+    let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
+    let mut request = Request::new(body_of(exchange, plan));
+    exchange.body_end = request.body().end();
+    *request.method_mut() = exchange.head.method.clone();
+    *request.uri_mut() = target.unwrap_or_else(|| std::mem::take(&mut exchange.head.uri));
+    *request.headers_mut() = std::mem::take(&mut exchange.head.headers);
+    let has_body = !request.body().is_empty();
+    let sent = request.headers_mut();
     let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
-    if !body.is_empty() && sent.contains_key(TRAILER) {
+    if has_body && sent.contains_key(TRAILER) {
         hop::limit_trailers(sent, &plan.server.trust);
     }
-    let forwarded = Forwarded::of(Origin { client, peer: &connection.peer, host });
-    let fields;
-    let more: &[_] = if route.request_headers().is_none() && !seen.has(Seen::CLAIM) {
-        // Nothing can be there of these names, so that they need not go through a table.
-        fields = forwarded.fields();
-        &fields
-    } else {
-        forwarded.write(sent, seen);
-        &[]
-    };
+    write_forwarded(sent, seen, Origin { client: address, peer: &client.peer, host });
     hop::write_connection(sent, seen, switching.as_ref());
     if let Some(changes) = route.request_headers() {
         headers::change(sent, changes);
     }
-    let asked = target.as_ref().unwrap_or(&parts.uri).path_and_query();
-    let head = RequestHead {
-        method: &parts.method,
-        target: asked.map_or("/", PathAndQuery::as_str),
-        headers: sent,
-        more,
+    let answered = match upstream.send(request).await {
+        Ok(answered) => answered,
+        Err(Unanswered { error, unsent }) => {
+            // What nobody has read can still be read and thrown away.
+            if let Some(body) = unsent.and_then(|unsent| unsent.into_body().into_incoming()) {
+                exchange.body = Some(body);
+                exchange.body_end = Default::default();
+            }
+            return Err(match exchange.body_end.fault() {
+                Some(fault) => Refusal::Body(fault),
+                None => Refusal::Upstream(error),
+            });
+        }
     };
-    let answered =
-        upstream.send(head, body).await.map_err(|error| match exchange.body_end.fault() {
-            Some(fault) => Refusal::Body(fault),
-            None => Refusal::Upstream(error),
-        })?;
-    exchange.server = Some(answered.server.clone());
-    if answered.head.status == StatusCode::SWITCHING_PROTOCOLS {
-        let server = answered.server.clone();
-        let switched = switching.and_then(|_| switch(answered, plan));
-        exchange.answer = switched.ok_or(Refusal::Upstream(UpstreamError::Switched { server }))?;
-        return Ok(());
+    let server = answered.server.clone();
+    exchange.server = Some(server.clone());
+    if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // A server that did not wait for the request's end is not one to be joined with.
+        let taken = switching.is_some() && exchange.body_end.is_reached();
+        return match taken {
+            true => Ok(switch(answered, plan)),
+            false => Err(Refusal::Upstream(UpstreamError::Switched { server })),
+        };
     }
-    let Answered { head, body, server } = answered;
-    let answer = &mut exchange.answer;
-    answer.fields = head.fields.with_space_of(std::mem::take(&mut answer.fields));
-    if answer::take_hop_by_hop(&mut answer.fields).is_err() {
+    let Answered { response, lease, .. } = answered;
+    let (mut head, incoming) = response.into_parts();
+    if answer::remove_hop_by_hop(&mut head.headers).is_err() {
         return Err(Refusal::Upstream(UpstreamError::Coding { server }));
     }
-    (answer.status, answer.reason) = (head.status, head.reason);
-    answer.body = Some(ResponseBody::streamed(body, upstream.spec().idle_timeout, server));
-    Ok(())
+    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout, server);
+    let mut answer = Response::new(body);
+    *answer.status_mut() = head.status;
+    *answer.headers_mut() = head.headers;
+    if let Some(reason) = head.extensions.remove::<ReasonPhrase>() {
+        answer.extensions_mut().insert(reason);
+    }
+    Ok(answer)
 }
 
 fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
@@ -123,22 +127,24 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     host
 }
 
-/// Passes the answer to an upgrade on, with the server's side of what follows behind it. `None` where
-/// the server did not wait for the request's end.
-fn switch(answered: Answered, plan: &Plan) -> Option<Answer> {
-    let Answered { head, body, .. } = answered;
-    let server = body.into_upgraded()?;
-    let mut fields = head.fields;
-    let protocol = fields.values(&UPGRADE).next().map(HeaderValue::from_bytes);
+/// Passes the answer to an upgrade on, with the server's side of what follows behind it.
+fn switch(answered: Answered, plan: &Plan) -> Answer {
+    let Answered { mut response, lease, .. } = answered;
+    let server = hyper::upgrade::on(&mut response);
+    let (mut head, _) = response.into_parts();
+    let protocol = head.headers.get(UPGRADE).cloned();
     // Nothing of HTTP follows, however it would be coded.
-    let _ = answer::take_hop_by_hop(&mut fields);
-    fields.append(&CONNECTION, &HeaderValue::from_static("upgrade"));
-    if let Some(Ok(protocol)) = protocol {
-        fields.append(&UPGRADE, &protocol);
+    let _ = answer::remove_hop_by_hop(&mut head.headers);
+    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    if let Some(protocol) = protocol {
+        head.headers.insert(UPGRADE, protocol);
     }
     let (patience, slots) = (plan.server.tunnel_timeout, Slots::default());
-    let body = Some(ResponseBody::switched(Switched { server, patience, slots }));
-    Some(Answer { status: head.status, reason: head.reason, fields, body })
+    let mut answer =
+        Response::new(ResponseBody::switched(Switched { server, patience, slots, lease }));
+    *answer.status_mut() = head.status;
+    *answer.headers_mut() = head.headers;
+    answer
 }
 
 /// The path and query that go upstream; `None` where they go as they came.

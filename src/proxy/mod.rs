@@ -1,47 +1,41 @@
 //! A request's way through: the straight line that calls everything else.
 
-pub mod answer;
+mod answer;
 mod body;
-mod date;
-mod exchange;
+pub mod client;
+mod ended;
 mod forward;
 mod headers;
-mod io;
-mod phase;
 pub mod refusal;
 mod rejection;
-pub mod serve;
-mod tunnel;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue};
-use http::{HeaderMap, Method, Request, StatusCode, Version, request};
+use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::{HeaderMap, Method, Request, StatusCode, request};
 use http_body::Body as _;
-use tokio::time::Instant;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout};
 
 use self::answer::{Answer, Asked};
-use self::body::{Access, Ended, Noted};
-use self::date::DateCache;
+pub use self::body::{ResponseBody, Switched};
+use self::client::Client;
+use self::ended::{Access, Ended, Noted};
 use self::forward::Way;
-use self::headers::forwarded::Peer;
+pub use self::headers::forwarded::Peer;
 use self::headers::quotas::write_quotas;
 use self::headers::{Seen, hop};
-use self::io::Socket;
-use self::phase::Phase;
 use self::refusal::Refusal;
 use self::rejection::Rejections;
-use self::serve::Slot;
 use crate::clock::Clock;
-use crate::http1::fields::Fields;
-use crate::http1::incoming::Incoming;
 use crate::observe::failed::Failed;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::plan::{Action, Plan, RouteSpec};
-use crate::request::client::{Client, Trust};
-use crate::request::host::LastHost;
+use crate::request::client::{Client as ClientAddress, Trust};
+use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
@@ -57,13 +51,14 @@ const MOST_DISCARDED: u64 = 64 * 1024;
 /// nobody knows whether the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_millis(250);
 
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
 /// What one worker needs to serve requests.
 pub struct Proxy {
     active: Mutex<Arc<Active>>,
     throttle: Throttle,
     clock: Clock,
     metrics: Arc<WorkerMetrics>,
-    date: DateCache,
 }
 
 /// The plan in force, and this worker's connections to its upstreams, in the plan's order.
@@ -101,51 +96,14 @@ impl Active {
     }
 }
 
-/// A client's connection, as its requests see it.
-#[derive(Debug)]
-struct Connection {
-    peer: Peer,
-    phase: Arc<Phase>,
-    socket: Socket,
-    /// Held for as long as the connection is open.
-    _slot: Slot,
-}
-
-/// A request's parts, taken on its way as they are used up. A connection has one, since what one
-/// request has used the next one uses again.
+/// A request's parts, taken on its way as they are used up.
 struct Exchange {
-    parts: request::Parts,
-    /// Which fields the request came with.
-    seen: Seen,
-    host: LastHost,
+    head: request::Parts,
     body: Option<Incoming>,
     /// How far the body has come that is on its way upstream.
     body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
-    answer: Answer,
-}
-
-impl Exchange {
-    fn new() -> Self {
-        Self {
-            parts: Request::new(()).into_parts().0,
-            seen: Seen::default(),
-            host: LastHost::default(),
-            body: None,
-            body_end: BodyEnd::default(),
-            server: None,
-            answer: Answer::default(),
-        }
-    }
-
-    /// Another request, whose parts are there already.
-    fn begin(&mut self, body: Incoming) {
-        self.seen = Seen::default();
-        self.body = Some(body);
-        self.body_end = BodyEnd::default();
-        self.server = None;
-    }
 }
 
 impl Proxy {
@@ -156,8 +114,7 @@ impl Proxy {
         clock: Clock,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let (active, date) = (Mutex::new(active), DateCache::default());
-        Self { active, throttle, clock, metrics, date }
+        Self { active: Mutex::new(active), throttle, clock, metrics }
     }
 
     /// The plan in force.
@@ -176,103 +133,112 @@ impl Proxy {
         &self.throttle
     }
 
-    /// Answers one request: the answer is in the exchange then.
-    async fn handle(&self, exchange: &mut Exchange, connection: &Connection) {
+    /// Answers one request of a client's connection.
+    pub async fn handle(
+        &self,
+        request: Request<Incoming>,
+        client: &Arc<Client>,
+    ) -> http::Response<ResponseBody> {
         let began = Instant::now();
-        connection.phase.begin(began);
-        let parts = &exchange.parts;
-        let mut ended = self.begin(connection, began, parts.version);
-        // From the start, so that a client that leaves is logged too.
-        ended.noted.access = ended.active.plan.log.access.then(|| {
-            Box::new(Access {
-                method: parts.method.clone(),
-                path: parts.uri.path().to_owned(),
-                client: connection.peer.address,
-                upstream: None,
-            })
-        });
+        client.phase.begin(began);
+        let (head, body) = request.into_parts();
+        let mut ended = self.begin(client, began, &head);
+        let seen = Seen::of(&head.headers);
+        let (protocol, awaited) =
+            (answer::protocol(&head.headers, seen), seen.has(Seen::EXPECT));
+        let is_connect = head.method == Method::CONNECT;
+        let body_end = BodyEnd::default();
+        let mut exchange = Exchange { head, body: Some(body), body_end, server: None };
         let mut quotas = Quotas::new();
-        let way = (&*ended.active, connection);
-        let passed = self.pass(way, exchange, (began, &mut ended.noted), &mut quotas).await;
-        let answer = &mut exchange.answer;
-        if let Err(refusal) = passed {
-            if let Refusal::Upstream(error) = &refusal {
-                ended.failed(error);
+        let way = (&*ended.active, &**client, seen);
+        let passed = self.pass(way, &mut exchange, (began, &mut ended.noted), &mut quotas).await;
+        let mut closes = false;
+        let mut answer = match passed {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                if let Refusal::Upstream(error) = &refusal {
+                    ended.failed(error);
+                }
+                let default = &ended.active.plan.reject;
+                let rejections = &ended.active.rejections;
+                let asked = Asked { protocol, quotas: &quotas, default, rejections };
+                let answer = answer::respond(&refusal, &asked);
+                if !matches!(refusal, Refusal::ClientLeft) {
+                    ended.noted.permit.refused(answer.status());
+                }
+                closes = refusal.closes(is_connect) || !exchange.body_end.is_reached();
+                answer
             }
-            let protocol = answer::protocol(&exchange.parts.headers, exchange.seen);
-            let default = &ended.active.plan.reject;
-            let rejections = &ended.active.rejections;
-            let asked = Asked { protocol, quotas: &quotas, default, rejections };
-            answer::respond(answer, &refusal, &asked);
-            if !matches!(refusal, Refusal::ClientLeft) {
-                ended.noted.permit.refused(answer.status);
-            }
-            if !exchange.body_end.is_reached() {
-                answer.close();
-            }
-        }
+        };
         drop(quotas);
-        if let Some(body) = exchange.body.take()
-            && !discard(body, &exchange.parts.headers, connection, &ended.active.plan).await
-        {
-            answer.close();
+        // Over HTTP/2 a body that nobody reads ends with its stream.
+        if !client.phase.is_multiplexed() {
+            if let Some(body) = exchange.body.take() {
+                let patience = ended.active.plan.server.body_timeout;
+                closes |= !discard(body, awaited, client, patience).await;
+            }
+            if closes {
+                answer::close(&mut answer);
+                client.phase.linger();
+            }
         }
-        if answer.closes() {
-            connection.phase.linger();
-        }
-        ended.status = answer.status;
-        ended.body_end = std::mem::take(&mut exchange.body_end);
-        if let Some(body) = &mut answer.body {
-            body.until(ended);
-        }
+        ended.status = answer.status();
+        ended.body_end = exchange.body_end;
+        answer.body_mut().until(ended);
+        answer
     }
 
     /// What is counted even if the client leaves now.
-    fn begin(&self, connection: &Connection, began: Instant, version: Version) -> Ended {
+    fn begin(&self, client: &Arc<Client>, began: Instant, head: &request::Parts) -> Ended {
+        let active = self.active();
+        let access = active.plan.log.access.then(|| {
+            Box::new(Access {
+                method: head.method.clone(),
+                path: head.uri.path().to_owned(),
+                client: client.peer.address,
+                upstream: None,
+            })
+        });
         Ended {
-            phase: connection.phase.clone(),
+            client: client.clone(),
             metrics: self.metrics.clone(),
             began,
-            active: self.active(),
-            version,
+            active,
+            version: head.version,
             body_end: BodyEnd::default(),
             status: client_gone(),
-            noted: Noted::default(),
-            now: None,
+            noted: Noted { access, ..Noted::default() },
         }
     }
 
     /// The straight line: host, path, route, client, limits, upstream.
     async fn pass<'p>(
         &self,
-        (active, connection): (&'p Active, &Connection),
+        (active, client, seen): (&'p Active, &Client, Seen),
         exchange: &mut Exchange,
         (began, noted): (Instant, &mut Noted),
         quotas: &mut Quotas<'p>,
-    ) -> Result<(), Refusal<'p>> {
+    ) -> Result<Answer, Refusal<'p>> {
         let plan = &*active.plan;
-        let parts = &mut exchange.parts;
-        let host = exchange.host.of(&parts.uri, &parts.headers, parts.version);
-        let host = host.map_err(Refusal::Host)?;
-        let seen = Seen::of(&parts.headers);
-        exchange.seen = seen;
-        if hop::has_unknown_coding(&parts.headers, seen) {
+        let head = &mut exchange.head;
+        let host = Host::of(&head.uri, &head.headers, head.version).map_err(Refusal::Host)?;
+        if hop::has_unknown_coding(&head.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
-        method::check(&parts.method).map_err(|MethodCase| Refusal::MethodCase)?;
-        if is_never_served(&parts.method) {
+        method::check(&head.method).map_err(|MethodCase| Refusal::MethodCase)?;
+        if is_never_served(&head.method) {
             return Err(Refusal::Method(Vec::new()));
         }
-        let uri = &parts.uri;
+        let uri = head.uri.clone();
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let trust = &plan.server.trust;
-        let client = trust.client(connection.peer.address, &parts.headers);
+        let address = trust.client(client.peer.address, &head.headers);
         if let Some(access) = &mut noted.access {
-            access.client = client.address;
+            access.client = address.address;
         }
-        headers::leave_sent(uri, &mut parts.headers, seen, &client, trust);
-        let found = plan.table.find(&path, &parts.method, host.as_str(), &parts.headers).map_err(
+        headers::strip_unforwarded(head, seen, &address, trust);
+        let found = plan.table.find(&path, &head.method, host.as_str(), &head.headers).map_err(
             |none| match none {
                 NoRoute::NotFound => Refusal::NotFound,
                 NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
@@ -280,39 +246,39 @@ impl Proxy {
         )?;
         let route = &plan.routes[found.route];
         noted.route = Some(found.route);
-        if is_too_large(&parts.headers, plan) {
+        if is_too_large(&head.headers, plan) {
             return Err(Refusal::TooLarge);
         }
         let view = View {
             path: &path,
             query: uri.query(),
-            method: &parts.method,
+            method: &head.method,
             host: host.as_str(),
             route: &route.name,
-            client: client.address,
-            headers: &parts.headers,
+            client: address.address,
+            headers: &head.headers,
             params: &found.params,
         };
         let now = self.clock.at(began);
         noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
-        match &route.action {
+        let mut answer = match &route.action {
             Action::Respond { status, body } => {
-                respond(&mut exchange.answer, *status, Bytes::clone(body));
+                let kind = (!body.is_empty()).then_some(TEXT);
+                answer::own(*status, kind, Bytes::clone(body))
             }
             Action::Forward { upstream, rewrite } => {
-                let target = forward::target(uri, &path, rewrite.as_deref())?;
+                let target = forward::target(&uri, &path, rewrite.as_deref())?;
                 let upstream = active.upstream(*upstream);
-                let way = Way { plan, upstream, route, client: &client, seen };
-                forward::send(exchange, connection, target, way).await?;
+                let way = Way { plan, upstream, route, address: &address, seen };
+                forward::send(exchange, client, target, way).await?
             }
-        }
+        };
         if let Some(access) = &mut noted.access {
             access.upstream = exchange.server.take();
         }
-        let answer = &mut exchange.answer;
-        noted.permit.answered(answer.status, &answer.fields);
-        finish(&mut answer.fields, plan, route, quotas);
-        Ok(())
+        noted.permit.answered(answer.status(), answer.headers());
+        finish(answer.headers_mut(), plan, route, quotas);
+        Ok(answer)
     }
 }
 
@@ -323,9 +289,9 @@ pub fn is_never_served(method: &Method) -> bool {
 
 /// Takes out of a request what its API will not be sent, as it is done before routes and limits look
 /// at it.
-pub fn leave_sent(parts: &mut request::Parts, client: &Client, trust: &Trust) {
-    let seen = Seen::of(&parts.headers);
-    headers::leave_sent(&parts.uri, &mut parts.headers, seen, client, trust);
+pub fn strip_unforwarded(head: &mut request::Parts, address: &ClientAddress, trust: &Trust) {
+    let seen = Seen::of(&head.headers);
+    headers::strip_unforwarded(head, seen, address, trust);
 }
 
 /// The status for a client that left before its answer: for logs and metrics, nobody is sent it.
@@ -338,51 +304,57 @@ fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
     plan.server.max_body_size.is_some_and(|most| length().is_some_and(|length| length > most))
 }
 
-/// The answer of a route that has no upstream.
-fn respond(answer: &mut Answer, status: StatusCode, body: Bytes) {
-    let typed = !body.is_empty();
-    answer.begin(status, body);
-    if typed {
-        let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-        answer.fields.append(&CONTENT_TYPE, &kind);
-    }
-}
-
 /// What is the same for every answer that the limits let pass.
-fn finish(fields: &mut Fields, plan: &Plan, route: &RouteSpec, quotas: &[Quota<'_>]) {
+fn finish(headers: &mut HeaderMap, plan: &Plan, route: &RouteSpec, quotas: &[Quota<'_>]) {
     if !quotas.is_empty() {
-        write_quotas(fields, quotas, &plan.reject, None);
+        write_quotas(headers, quotas, &plan.reject, None);
     }
     if let Some(changes) = route.response_headers() {
-        headers::answer::change(fields, changes);
+        headers::change(headers, changes);
     }
 }
 
-/// Reads a body that nobody wants, or leaves it where it is long or not asked for yet. Says
+/// Reads a body that nobody wants, or leaves it where it is long or not asked for yet (`awaited`). Says
 /// whether the connection can be used again.
-async fn discard(
-    body: Incoming,
-    headers: &HeaderMap,
-    connection: &Connection,
-    plan: &Plan,
-) -> bool {
+async fn discard(body: Incoming, awaited: bool, client: &Arc<Client>, patience: Duration) -> bool {
     if body.is_end_stream() {
         return true;
     }
-    connection.phase.unsettle();
-    let awaited = headers.contains_key(EXPECT);
+    let phase = &client.phase;
     match body.size_hint().exact() {
-        _ if awaited => false,
+        _ if awaited => phase.unsettle(),
         Some(length) if length <= MOST_DISCARDED => {
             // The answer need not wait for it.
-            let (phase, patience) = (connection.phase.clone(), plan.server.body_timeout);
+            phase.discard();
+            let client = client.clone();
             tokio::spawn(async move {
-                tunnel::drain(body, MOST_DISCARDED, patience).await;
-                phase.discarded();
+                drain(body, patience).await;
+                client.phase.discarded();
             });
-            true
+            return true;
         }
-        Some(_) => false,
-        None => tunnel::drain(body, MOST_DISCARDED, DISCARD_TIME).await,
+        Some(_) => phase.unsettle(),
+        None => {
+            phase.unsettle();
+            return timeout(DISCARD_TIME, drain(body, patience)).await.unwrap_or(false);
+        }
+    }
+    false
+}
+
+/// Reads a body of up to [`MOST_DISCARDED`] bytes, each piece within `patience` of the one before, and
+/// throws it away. Says whether it reached its end.
+async fn drain(mut body: Incoming, patience: Duration) -> bool {
+    let mut left = MOST_DISCARDED;
+    loop {
+        match timeout(patience, body.frame()).await {
+            Ok(None) => return true,
+            Ok(Some(Ok(frame))) => {
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+                let Some(rest) = left.checked_sub(length) else { return false };
+                left = rest;
+            }
+            Ok(Some(Err(_))) | Err(_) => return false,
+        }
     }
 }

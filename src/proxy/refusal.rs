@@ -38,15 +38,19 @@ pub enum Refusal<'p> {
 }
 
 impl Refusal<'_> {
-    /// Whether what follows on the connection cannot be told from the rest of this request, so
-    /// that it must close.
-    pub(super) fn closes(&self) -> bool {
+    /// Whether what follows on an HTTP/1.1 connection cannot be told from the rest of this request, so
+    /// that it must close. Behind a CONNECT another protocol may follow, since a client need not wait
+    /// for its answer (draft-ietf-httpbis-optimistic-upgrade).
+    pub(super) fn closes(&self, is_connect: bool) -> bool {
         match self {
-            Self::Host(_) | Self::TransferCoding | Self::Body(_) | Self::ClientLeft => true,
-            Self::Path(_)
-            | Self::MethodCase
+            Self::Host(_)
+            | Self::Path(_)
+            | Self::TransferCoding
+            | Self::Body(_)
+            | Self::ClientLeft => true,
+            Self::Method(_) => is_connect,
+            Self::MethodCase
             | Self::NotFound
-            | Self::Method(_)
             | Self::TargetTooLong
             | Self::TooLarge
             | Self::Limits(_)

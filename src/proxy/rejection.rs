@@ -6,13 +6,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::answer::{Answer, PROBLEM_JSON, Protocol};
+use super::answer::{Answer, PROBLEM_JSON, Protocol, own};
 use super::body::ResponseBody;
 use super::headers::quotas::write_quotas;
-use crate::http1::fields::Fields;
 use crate::plan::{AnswerBody, AnswerSpec, LimitSpec};
 use crate::throttle::{Quota, violated};
 
@@ -67,22 +66,22 @@ impl Rejections {
         Self { places: Mutex::new(std::array::from_fn(|_| Place::default())) }
     }
 
-    /// Answers one client.
-    pub(super) fn write(&self, answer: &mut Answer, telling: &Telling<'_>) {
+    /// The answer to one client.
+    pub(super) fn answer(&self, telling: &Telling<'_>) -> Answer {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let Place { kept, others } = &mut places[telling.place()];
         match kept {
             Some(kept) if kept.says(telling) => {
                 *others = 0;
-                kept.write(answer);
+                kept.answer()
             }
             _ => {
-                let (status, body) = compose(answer, telling);
+                let (answer, body) = compose(telling);
                 *others += 1;
                 if kept.is_none() || *others == OTHERS {
-                    let composed = (status, &answer.fields, body);
-                    (*kept, *others) = (Some(Box::new(Kept::of(telling, composed))), 0);
+                    (*kept, *others) = (Some(Box::new(Kept::of(telling, &answer, body))), 0);
                 }
+                answer
             }
         }
     }
@@ -105,7 +104,7 @@ struct Kept {
     retry_after: Option<u64>,
     quotas: Vec<KeptQuota>,
     status: StatusCode,
-    fields: Fields,
+    headers: HeaderMap,
     body: Bytes,
 }
 
@@ -121,7 +120,7 @@ struct KeptQuota {
 }
 
 impl Kept {
-    fn of(telling: &Telling<'_>, (status, fields, body): (StatusCode, &Fields, Bytes)) -> Self {
+    fn of(telling: &Telling<'_>, answer: &Answer, body: Bytes) -> Self {
         let quotas = telling.quotas.iter().map(|quota| KeptQuota {
             limit: Arc::clone(quota.limit),
             burst: quota.burst,
@@ -136,8 +135,8 @@ impl Kept {
             default: Arc::clone(telling.default),
             retry_after: telling.retry_after,
             quotas: quotas.collect(),
-            status,
-            fields: fields.clone(),
+            status: answer.status(),
+            headers: answer.headers().clone(),
             body,
         }
     }
@@ -156,16 +155,16 @@ impl Kept {
             })
     }
 
-    fn write(&self, answer: &mut Answer) {
-        answer.status = self.status;
-        answer.reason = None;
-        answer.fields.copy(&self.fields);
-        answer.body = Some(ResponseBody::whole(self.body.clone()));
+    fn answer(&self) -> Answer {
+        let mut answer = Answer::new(ResponseBody::whole(self.body.clone()));
+        *answer.status_mut() = self.status;
+        answer.headers_mut().clone_from(&self.headers);
+        answer
     }
 }
 
 /// Plain HTTP or gRPC, with the same fields.
-fn compose(answer: &mut Answer, telling: &Telling<'_>) -> (StatusCode, Bytes) {
+fn compose(telling: &Telling<'_>) -> (Answer, Bytes) {
     let (spec, is_grpc) = (&**telling.spec, telling.protocol == Protocol::Grpc);
     let (status, kind, body) = match (telling.protocol, &spec.body) {
         (Protocol::Grpc, _) => (StatusCode::OK, Some(GRPC), Bytes::new()),
@@ -176,20 +175,17 @@ fn compose(answer: &mut Answer, telling: &Telling<'_>) -> (StatusCode, Bytes) {
         (Protocol::Http, AnswerBody::Empty) => (spec.status, None, Bytes::new()),
         (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(TEXT), body.clone()),
     };
-    answer.begin(status, body.clone());
-    let fields = &mut answer.fields;
-    if let Some(kind) = kind {
-        fields.append(&CONTENT_TYPE, &kind);
-    }
+    let mut answer = own(status, kind, body.clone());
+    let headers = answer.headers_mut();
     if is_grpc {
-        fields.append(&GRPC_STATUS, &GRPC_EXHAUSTED);
-        fields.append(&GRPC_MESSAGE, &HeaderValue::from_static("rate limit exceeded"));
+        headers.insert(GRPC_STATUS, GRPC_EXHAUSTED);
+        headers.insert(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
     }
     if let (true, Some(seconds)) = (spec.retry_after, telling.retry_after) {
-        fields.append_number(&RETRY_AFTER, seconds);
+        headers.insert(RETRY_AFTER, seconds.into());
     }
-    write_quotas(fields, telling.quotas, telling.default, telling.retry_after);
-    (status, body)
+    write_quotas(headers, telling.quotas, telling.default, telling.retry_after);
+    (answer, body)
 }
 
 fn quota_exceeded(status: StatusCode, telling: &Telling<'_>) -> String {
@@ -234,6 +230,9 @@ fn say(telling: &Telling<'_>) -> String {
 mod tests {
     use std::time::Duration;
 
+    use http::header::CONNECTION;
+
+    use super::super::answer::close;
     use super::*;
     use crate::config::{Overrides, parse};
     use crate::limit::decision::Outcome;
@@ -247,10 +246,10 @@ mod tests {
         (plan.limits.clone(), plan.reject.clone())
     }
 
-    fn text(answer: &mut Answer) -> String {
+    fn text(answer: &Answer) -> String {
         use http_body::Body as _;
-        let body = answer.body.take().map(|body| body.size_hint().exact());
-        format!("{} {:?} {:?} {body:?}", answer.status, answer.reason, answer.fields)
+        let body = answer.body().size_hint().exact();
+        format!("{} {:?} {body:?}", answer.status(), answer.headers())
     }
 
     #[test]
@@ -300,15 +299,11 @@ mod tests {
         let tellings: Vec<_> = tellings.collect();
         let rejections = Rejections::new();
         let mut all = Vec::new();
-        let mut answer = Answer::default();
         for telling in tellings.iter().chain(&tellings) {
-            let mut alone = Answer::default();
-            Rejections::new().write(&mut alone, telling);
-            let alone = text(&mut alone);
+            let alone = text(&Rejections::new().answer(telling));
             // Until it is kept, and once more.
             for turn in 0..=OTHERS {
-                rejections.write(&mut answer, telling);
-                assert_eq!(text(&mut answer), alone, "{turn}");
+                assert_eq!(text(&rejections.answer(telling)), alone, "{turn}");
             }
             all.push(alone);
         }
@@ -323,11 +318,11 @@ mod tests {
         let (spec, default) = (&default, &default);
         let protocol = Protocol::Http;
         let telling = Telling { protocol, spec, default, retry_after: None, quotas: &[] };
-        let (rejections, mut first, mut second) =
-            (Rejections::new(), Answer::default(), Answer::default());
-        rejections.write(&mut first, &telling);
-        first.close();
-        rejections.write(&mut second, &telling);
-        assert!(first.closes() && !second.closes());
+        let rejections = Rejections::new();
+        let mut first = rejections.answer(&telling);
+        close(&mut first);
+        let second = rejections.answer(&telling);
+        assert!(first.headers().contains_key(CONNECTION));
+        assert!(!second.headers().contains_key(CONNECTION));
     }
 }

@@ -5,20 +5,12 @@ use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use http::header::HOST;
-use http::{HeaderMap, HeaderValue, Uri, Version};
+use http::{HeaderMap, Uri, Version};
 
 /// A host in its normal form: lower case, without a trailing dot, without the port; an IPv6
 /// address in brackets, in its shortest spelling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host(String);
-
-/// The host of a connection's last request: that of the next one is mostly the same.
-#[derive(Debug, Default)]
-pub struct LastHost {
-    /// As the `host` header had it, alone.
-    said: Option<Vec<u8>>,
-    host: Option<Host>,
-}
 
 /// Why a request's host cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,33 +80,6 @@ impl Host {
             _ => normal_name(host).map(Self),
         };
         host.filter(|_| is_port(port)).ok_or(HostError::Malformed)
-    }
-}
-
-impl LastHost {
-    /// The same as [`Host::of`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn of(
-        &mut self,
-        uri: &Uri,
-        headers: &HeaderMap,
-        version: Version,
-    ) -> Result<&Host, HostError> {
-        let mut lines = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
-        let alone = lines.next().filter(|_| lines.next().is_none() && uri.authority().is_none());
-        let is_same = alone.is_some() && alone == self.said.as_deref();
-        let known = self.host.take().filter(|_| is_same);
-        let host = match known {
-            Some(host) => host,
-            None => {
-                let host = Host::of(uri, headers, version)?;
-                self.said = alone.map(<[u8]>::to_vec);
-                host
-            }
-        };
-        Ok(self.host.insert(host))
     }
 }
 
@@ -256,35 +221,6 @@ mod tests {
             ("empty, 1.0", "/", &[""], V::HTTP_10, Err(Malformed)),
         ] {
             assert_eq!(of(target, hosts, version), expected.map(str::to_owned), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_connection_may_name_another_host_each_time() {
-        use HostError::{Malformed, Missing, Repeated};
-        let mut last = LastHost::default();
-        for (target, hosts, expected) in [
-            ("/", &["A.example"][..], Ok("a.example")),
-            ("/", &["A.example"], Ok("a.example")),
-            ("/", &["b.example:80"], Ok("b.example")),
-            ("/", &["b.example"], Ok("b.example")),
-            ("/", &["b.example", "b.example"], Err(Repeated)),
-            ("/", &["b.example"], Ok("b.example")),
-            ("http://c.example/", &["b.example"], Ok("c.example")),
-            ("/", &["b.example"], Ok("b.example")),
-            ("http://c.example/", &["b.example"], Ok("c.example")),
-            ("/", &["a b"], Err(Malformed)),
-            ("/", &["a b"], Err(Malformed)),
-            ("/", &[], Err(Missing)),
-            ("/", &["b.example"], Ok("b.example")),
-        ] {
-            let mut headers = HeaderMap::new();
-            for host in hosts {
-                headers.append(HOST, HeaderValue::from_str(host).expect("a value"));
-            }
-            let uri: Uri = target.parse().expect("a target");
-            let host = last.of(&uri, &headers, Version::HTTP_11).map(Host::as_str);
-            assert_eq!(host, expected, "{target} {hosts:?}");
         }
     }
 

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::usage::{self, Reader};
-use crate::http1::fields::Fields;
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::time::Timestamp;
 use crate::plan::CostSpec;
@@ -63,12 +62,12 @@ impl Permit {
         self.0.as_mut().map(|held| std::mem::take(&mut held.slots)).unwrap_or_default()
     }
 
-    /// The upstream, or the file, has answered with this status and these fields, which are not
+    /// The upstream, or the file, has answered with this status and these headers, which are not
     /// changed for the client yet. A body will follow.
-    pub fn answered(&mut self, status: StatusCode, fields: &Fields) {
+    pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         for due in self.dues() {
             due.status = Some(status);
-            due.used = Used::of(&due.taken.spec.cost, fields);
+            due.used = Used::of(&due.taken.spec.cost, headers);
         }
     }
 
@@ -161,13 +160,13 @@ pub fn most_of(algorithm: &Algorithm) -> u64 {
 }
 
 impl Used {
-    fn of(cost: &CostSpec, fields: &Fields) -> Self {
+    fn of(cost: &CostSpec, headers: &HeaderMap) -> Self {
         let CostSpec::Response { source, .. } = cost else { return Self::Unsaid };
         match &**source {
             UsedSource::Header(name) => {
-                usage::in_header(fields, name).map_or(Self::Unsaid, Self::Said)
+                usage::in_header(headers, name).map_or(Self::Unsaid, Self::Said)
             }
-            UsedSource::Json(path) => Reader::of(fields, path).map_or(Self::Unsaid, Self::Body),
+            UsedSource::Json(path) => Reader::of(headers, path).map_or(Self::Unsaid, Self::Body),
         }
     }
 }
@@ -227,12 +226,12 @@ mod tests {
             ("neither", &both, Some(200), Some("5"), Some(Less(4))),
         ] {
             let mut due = due(lines);
-            let mut fields = Fields::default();
+            let mut headers = HeaderMap::new();
             if let Some(said) = said {
                 let name = HeaderName::from_static("x-used");
-                fields.append(&name, &HeaderValue::from_static(said));
+                headers.append(name, HeaderValue::from_static(said));
             }
-            due.used = Used::of(&due.taken.spec.cost, &fields);
+            due.used = Used::of(&due.taken.spec.cost, &headers);
             due.status = status.map(|status| StatusCode::from_u16(status).unwrap());
             assert_eq!(due.difference(), difference, "{name}");
         }

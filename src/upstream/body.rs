@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-use crate::http1::incoming::Incoming;
 
 /// A request's body as the client sends it.
 #[derive(Debug)]
@@ -121,13 +121,6 @@ impl BodyEnd {
         }
     }
 
-    /// It is for the server again to take what there is.
-    pub(super) fn hold(&self) {
-        if self.turn() == Turn::Client {
-            self.moved(OFFERED);
-        }
-    }
-
     /// All of it was handed on.
     pub(super) fn reach(&self) {
         self.moved(REACHED);
@@ -182,18 +175,9 @@ impl RequestBody {
         self.0.is_none()
     }
 
-    /// The server takes nothing at the moment: the client need not send, and has its time anew
-    /// afterwards.
-    pub(super) fn hold(&mut self) {
-        if let Some(body) = &mut self.0 {
-            body.patience.renew();
-            body.end.hold();
-        }
-    }
-
-    /// Who has to do something next.
-    pub(super) fn turn(&self) -> Turn {
-        self.0.as_ref().map_or(Turn::Server(None), |body| body.end.turn())
+    /// What the client sends, as it was before anything was taken from it.
+    pub fn into_incoming(self) -> Option<Incoming> {
+        self.0.map(|body| body.incoming)
     }
 
     /// A handle that tells how far the body has come.

@@ -1,170 +1,181 @@
-//! A connection to a server: what is read from it, and one exchange at a time.
+//! A connection to a server, and who may use it: one request at a time over HTTP/1.1, many over HTTP/2.
 
-use std::future::poll_fn;
-use std::io;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::balance::InFlight;
-use super::body::Turn;
+use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
-use super::fault::Fault;
-use super::upload::Upload;
-use crate::http1::response::{HeadReader, ResponseHead};
-use crate::http1::room::make_room;
+use super::pool::Pool;
+use super::stream::Watched;
 
-/// The space for a connection's first read: most answers are shorter.
-const FIRST_READ: usize = 8 * 1024;
-/// The space for a read in the midst of a long body.
-const LONGEST_READ: usize = 256 * 1024;
+/// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2).
+const MOST_STREAMS: usize = 100;
 
-/// A connection that one request uses at a time. Dropped, it is closed, whatever is under way.
+/// What a request is sent on.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) stream: TcpStream,
-    /// What was read and belongs to nothing yet.
-    pub(super) read: BytesMut,
-    /// How much is read at once: more as long as there is more.
-    space: usize,
-    /// Whether it has been in the pool: the server may then have closed it meanwhile.
-    pub(super) pooled: bool,
-    deadline: Deadline,
+pub(super) enum Connection {
+    Http1(Box<Exclusive>),
+    Http2(Shared),
 }
 
-/// No head, and whether there is time left to wait for one.
+/// An HTTP/1.1 connection, which one request uses at a time. Dropped, it is closed, whatever is under
+/// way.
+#[derive(Debug)]
+pub(super) struct Exclusive {
+    sender: http1::SendRequest<RequestBody>,
+    /// Whether it has been in the pool: the server may then have closed it meanwhile.
+    pub(super) pooled: bool,
+    watched: Arc<Watched>,
+    deadline: Deadline,
+    _driver: Driver,
+}
+
+/// An HTTP/2 connection. It is closed when the last of its users and the pool have dropped it.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    sender: http2::SendRequest<RequestBody>,
+    driver: Arc<Driver>,
+}
+
+/// The task that reads and writes a connection. It ends with the connection's last owner.
+#[derive(Debug)]
+pub(super) struct Driver(AbortHandle);
+
+/// Why there is no response's head.
 pub(super) enum NoHead {
-    Fault(Fault),
+    /// The exchange failed; the request is there again where nothing of it was sent.
+    Failed(Box<TrySendError<Request<RequestBody>>>),
+    /// There is no time left to wait for one.
     TooLate,
 }
 
-impl Connection {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self {
-            stream,
-            read: BytesMut::new(),
-            space: FIRST_READ,
-            pooled: false,
-            deadline: Deadline::default(),
-        }
-    }
-
-    /// Whether the server has closed it, or said something that nobody asked for. Nothing is asked
-    /// of the kernel as long as it has not told of news.
-    pub(super) fn is_spoilt(&self) -> bool {
-        let news = self.stream.try_read(&mut [0]);
-        !matches!(news, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-    }
-
-    /// Gives the space back that it read into.
-    pub(super) fn rest(&mut self) {
-        self.read = BytesMut::new();
-        self.space = FIRST_READ;
-        self.pooled = true;
-    }
-
-    /// Reads more. Ready with 0 at the connection's end.
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.read.capacity() - self.read.len() < self.space / 2 {
-            make_room(&mut self.read, self.space);
-        }
-        let room = self.read.capacity() - self.read.len();
-        let read = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;
-        if read == room {
-            self.space = (self.space * 2).min(LONGEST_READ);
-        }
-        Poll::Ready(Ok(read))
-    }
-
-    /// Sends a request and reads the head of its answer, within `limit` of the request's end. The
-    /// answer may come before all of the request is sent.
-    pub(super) async fn head(
-        &mut self,
-        upload: &mut Upload,
-        limit: Duration,
-    ) -> Result<ResponseHead, NoHead> {
-        let sent = Instant::now();
-        let mut reader = HeadReader::default();
-        let mut lost = None;
-        poll_fn(|cx| {
-            if lost.is_none() {
-                match upload.poll(cx, &mut self.stream) {
-                    // Whoever closes while the request is still coming may have said why.
-                    Poll::Ready(Err(Fault::Broken(error))) if !upload.is_untouched() => {
-                        lost = Some(error);
-                    }
-                    Poll::Ready(Err(fault)) => return Poll::Ready(Err(NoHead::Fault(fault))),
-                    Poll::Ready(Ok(())) | Poll::Pending => {}
-                }
-            }
-            while let Poll::Ready(read) = self.poll_read(cx) {
-                let fault = match read {
-                    Ok(1..) => match reader.next(&mut self.read, upload.method()) {
-                        Ok(Some(head)) => return Poll::Ready(Ok(head)),
-                        Ok(None) => continue,
-                        Err(fault) => Fault::Head(fault),
-                    },
-                    read => match (lost.take(), read) {
-                        (Some(error), _) | (None, Err(error)) => Fault::Broken(error),
-                        (None, Ok(_)) if self.read.is_empty() => Fault::NoAnswer,
-                        (None, Ok(_)) => Fault::HalfHead,
-                    },
-                };
-                return Poll::Ready(Err(NoHead::Fault(fault)));
-            }
-            let turn = || match lost {
-                None => upload.body().turn(),
-                Some(_) => Turn::Server(None),
-            };
-            self.deadline.poll(cx, sent, limit, turn).map(|()| Err(NoHead::TooLate))
-        })
-        .await
+impl Driver {
+    /// Drives a connection in a task of its own.
+    pub(super) fn start(connection: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(connection).abort_handle())
     }
 }
 
-/// A connection that has changed to another protocol.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Exclusive {
+    pub(super) fn new(
+        sender: http1::SendRequest<RequestBody>,
+        watched: Arc<Watched>,
+        driver: Driver,
+    ) -> Self {
+        let deadline = Deadline::default();
+        Self { sender, pooled: false, watched, deadline, _driver: driver }
+    }
+
+    /// Whether it can be used no more.
+    pub(super) fn is_spoilt(&self) -> bool {
+        self.sender.is_closed() || self.watched.is_deaf()
+    }
+
+    /// Whether it waits for a request. One that does not still has something of its last request to
+    /// write, and nobody knows how long its server takes to read that.
+    pub(super) fn is_ready(&self) -> bool {
+        self.sender.is_ready()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(sender: http2::SendRequest<RequestBody>, driver: Driver) -> Self {
+        Self { sender, driver: Arc::new(driver) }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Whether it may carry another request beside those under way: each of them, and the pool, has a
+    /// share of it.
+    pub(super) fn has_room(&self) -> bool {
+        self.sender.is_ready() && Arc::strong_count(&self.driver) <= MOST_STREAMS
+    }
+}
+
+impl Connection {
+    /// Whether it has been used before.
+    pub(super) fn is_pooled(&self) -> bool {
+        match self {
+            Self::Http1(connection) => connection.pooled,
+            Self::Http2(_) => true,
+        }
+    }
+
+    /// Sends a request and waits for the head of its answer, within `limit` of the request's end. The
+    /// answer may come before all of the request is sent.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, NoHead> {
+        let end = request.body().end();
+        let sent = match self {
+            Self::Http1(connection) => {
+                connection.watched.await_head();
+                let exchange = connection.sender.try_send_request(request);
+                let head = in_time(exchange, &mut connection.deadline, limit, &end).await;
+                connection.watched.answered();
+                head
+            }
+            Self::Http2(connection) => {
+                let exchange = connection.sender.try_send_request(request);
+                in_time(exchange, &mut Deadline::default(), limit, &end).await
+            }
+        };
+        sent.ok_or(NoHead::TooLate)?.map_err(|error| NoHead::Failed(Box::new(error)))
+    }
+}
+
+/// The outcome of an exchange, unless it comes too late.
+async fn in_time<F: Future>(
+    exchange: F,
+    deadline: &mut Deadline,
+    limit: Duration,
+    end: &BodyEnd,
+) -> Option<F::Output> {
+    let (mut exchange, sent) = (pin!(exchange), Instant::now());
+    std::future::poll_fn(|cx| match exchange.as_mut().poll(cx) {
+        std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
+        std::task::Poll::Pending => deadline.poll(cx, sent, limit, || end.turn()).map(|()| None),
+    })
+    .await
+}
+
+/// The connection on which a response's body is coming. Dropped, it ends the exchange, which tells the
+/// server that nobody listens any more.
 #[derive(Debug)]
-pub struct Upgraded {
-    pub(super) stream: TcpStream,
-    /// What the server has said already in the new protocol.
-    pub(super) early: BytesMut,
+pub struct Lease {
+    pub(super) connection: Connection,
+    pub(super) pool: Arc<Pool>,
+    pub(super) body_end: BodyEnd,
     pub(super) _in_flight: InFlight,
 }
 
-impl AsyncRead for Upgraded {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.early.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+impl Lease {
+    /// The response's body has ended: the connection is free for the next request, unless the
+    /// request's body is still on its way.
+    pub fn release(self) {
+        if let Connection::Http1(connection) = self.connection
+            && self.body_end.is_reached()
+            && !connection.is_spoilt()
+        {
+            self.pool.put(connection);
         }
-        let length = self.early.len().min(buffer.remaining());
-        buffer.put_slice(&self.early.split_to(length));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Upgraded {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

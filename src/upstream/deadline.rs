@@ -33,6 +33,10 @@ impl Deadline {
         // Looked at again when it is reached, so a limit beyond what the clock can count is kept.
         let end = |since: Instant| since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
         let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end(sent))));
+        // The request before may have had more time.
+        if timer.deadline() > end(sent) && turn() == Turn::Server(None) {
+            timer.as_mut().reset(end(sent));
+        }
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             let due = end(match turn() {

@@ -4,31 +4,28 @@
 pub mod balance;
 pub mod body;
 mod connect;
-pub mod connection;
+mod connection;
 mod deadline;
-pub mod fault;
-pub mod incoming;
+mod error;
 mod pool;
-mod upload;
+mod stream;
 
-use std::fmt;
-use std::io;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
 use self::balance::{Chooser, ServerState};
 use self::body::RequestBody;
 use self::connection::{Connection, NoHead};
-use self::fault::Fault;
-use self::incoming::{Incoming, Lease};
 use self::pool::Pool;
-use self::upload::Upload;
-use crate::http1::response::ResponseHead;
 use crate::observe::events;
 use crate::plan::{ServerAddress, UpstreamSpec};
+
+pub use self::connection::Lease;
+pub use self::error::{Cause, UpstreamError};
 
 /// One upstream as one worker sees it: its own pooled connections, the process's view of health.
 #[derive(Debug)]
@@ -45,99 +42,24 @@ struct Server {
     pool: Arc<Pool>,
 }
 
-/// A request's head as a server is sent it.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestHead<'r> {
-    /// The method.
-    pub method: &'r Method,
-    /// Path and query.
-    pub target: &'r str,
-    /// The fields. What frames the body is taken from the body.
-    pub headers: &'r HeaderMap,
-    /// More fields, of other names.
-    pub more: &'r [(&'r HeaderName, &'r HeaderValue)],
-}
-
-/// A response whose body is still to come.
+/// A response whose body is still to come, and the connection that it comes on.
 #[derive(Debug)]
 pub struct Answered {
-    /// The head as the server sends it.
-    pub head: ResponseHead,
-    /// The body.
-    pub body: Incoming,
+    /// Head and body as the server sends them.
+    pub response: Response<Incoming>,
+    /// To be kept until the body has ended.
+    pub lease: Lease,
     /// The server's URL, for the log.
     pub server: Arc<str>,
 }
 
-/// Why there is no response.
+/// There is no response.
 #[derive(Debug)]
-pub enum UpstreamError {
-    /// No server could be connected to; this was the last one's answer.
-    Connect {
-        /// The server.
-        server: Arc<str>,
-        /// What it said.
-        source: io::Error,
-    },
-    /// The last server that was tried did not take the connection in time.
-    ConnectTimeout {
-        /// The server.
-        server: Arc<str>,
-    },
-    /// No head within the response timeout.
-    ResponseTimeout {
-        /// The server.
-        server: Arc<str>,
-    },
-    /// The exchange broke before there was a head, or the head was no HTTP.
-    Exchange {
-        /// The server.
-        server: Arc<str>,
-        /// What broke.
-        source: Fault,
-    },
-    /// The body is coded in a way that this proxy would pass on wrongly.
-    Coding {
-        /// The server.
-        server: Arc<str>,
-    },
-    /// It changed to another protocol, which nobody had offered.
-    Switched {
-        /// The server.
-        server: Arc<str>,
-    },
-}
-
-impl fmt::Display for UpstreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect { server, source } => write!(f, "cannot connect to {server}: {source}"),
-            Self::ConnectTimeout { server } => write!(f, "no connection to {server} in time"),
-            Self::ResponseTimeout { server } => write!(f, "no answer from {server} in time"),
-            Self::Switched { server } => {
-                write!(f, "{server} changed to another protocol without being asked")
-            }
-            Self::Coding { server } => {
-                write!(f, "{server} answered with a transfer coding other than chunked")
-            }
-            Self::Exchange { server, source } => {
-                write!(f, "the exchange with {server} failed: {source}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for UpstreamError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Connect { source, .. } => Some(source),
-            Self::Exchange { source, .. } => Some(source),
-            Self::ConnectTimeout { .. }
-            | Self::ResponseTimeout { .. }
-            | Self::Coding { .. }
-            | Self::Switched { .. } => None,
-        }
-    }
+pub struct Unanswered {
+    /// Why.
+    pub error: UpstreamError,
+    /// The request, where nothing of it was sent.
+    pub unsent: Option<Request<RequestBody>>,
 }
 
 impl Upstream {
@@ -177,65 +99,71 @@ impl Upstream {
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
-    pub async fn send(
-        &self,
-        head: RequestHead<'_>,
-        body: RequestBody,
-    ) -> Result<Answered, UpstreamError> {
-        let repeatable = body.is_empty() && is_idempotent(head.method);
-        let mut upload = Upload::new(head, body);
+    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Answered, Unanswered> {
+        let repeatable = request.body().is_empty() && is_idempotent(request.method());
         let mut retries = self.spec.retries;
         let mut source = Source::Pool;
         loop {
-            let error = match self.attempt(&mut upload, source).await {
+            let copy = (repeatable && retries > 0).then(|| copy_of(&request));
+            let Unanswered { error, unsent } = match self.attempt(request, source).await {
                 Ok(answered) => return Ok(answered),
-                Err(error) => error,
+                Err(unanswered) => unanswered,
             };
-            if retries == 0 || !error.may_pass() || !(repeatable || upload.is_untouched()) {
-                return Err(error);
+            if retries == 0 || !error.may_pass() {
+                return Err(Unanswered { error, unsent });
             }
-            upload.rewind();
+            match unsent.or(copy) {
+                Some(again) => request = again,
+                None => return Err(Unanswered { error, unsent: None }),
+            }
             // A server that was started again has closed all of its pooled connections.
             source = Source::New;
             retries -= 1;
         }
     }
 
-    /// Sends once. A pooled connection that turns out to be closed before anything is written does
-    /// not count.
+    /// Sends once. A pooled connection that turns out to be closed does not count.
     async fn attempt(
         &self,
-        upload: &mut Upload,
+        mut request: Request<RequestBody>,
         source: Source,
-    ) -> Result<Answered, UpstreamError> {
+    ) -> Result<Answered, Unanswered> {
         loop {
-            let (server, mut connection) = self.connection(source).await?;
-            let in_flight = server.state.enter();
-            let pooled = connection.pooled;
-            let head = connection.head(upload, self.spec.response_timeout).await;
+            let (server, mut connection) = match self.connection(source).await {
+                Ok(found) => found,
+                Err(error) => return Err(Unanswered { error, unsent: Some(request) }),
+            };
             let name = server.state.url().clone();
-            match head {
-                Ok(head) => {
-                    let (keeps, pool) = (head.keeps, server.pool.clone());
-                    let upload = upload.take_rest().map(Box::new);
-                    let lease = Lease { connection, upload, keeps, pool, _in_flight: in_flight };
-                    let body = match head.status {
-                        StatusCode::SWITCHING_PROTOCOLS => Incoming::switched(lease),
-                        _ => Incoming::new(head.framing, lease),
-                    };
-                    return Ok(Answered { head, body, server: name });
+            let in_flight = server.state.enter();
+            let body_end = request.body().end();
+            let error = match connection.send(request, self.spec.response_timeout).await {
+                Ok(response) => {
+                    self.reached(server);
+                    let pool = server.pool.clone();
+                    let lease = Lease { connection, pool, body_end, _in_flight: in_flight };
+                    return Ok(Answered { response, lease, server: name });
                 }
-                Err(NoHead::TooLate) => {
-                    return Err(UpstreamError::ResponseTimeout { server: name });
-                }
-                Err(NoHead::Fault(source)) => {
-                    let error = UpstreamError::Exchange { server: name, source };
-                    if !(pooled && upload.is_untouched() && error.may_pass()) {
-                        return Err(error);
+                Err(NoHead::TooLate) => UpstreamError::ResponseTimeout { server: name },
+                Err(NoHead::Failed(mut failure)) => match failure.take_message() {
+                    Some(unsent) if connection.is_pooled() => {
+                        request = unsent;
+                        continue;
                     }
-                    upload.rewind();
-                }
-            }
+                    unsent => {
+                        let source = failure.into_error();
+                        let error = UpstreamError::Exchange { server: name, source };
+                        return Err(Unanswered { error, unsent });
+                    }
+                },
+            };
+            return Err(Unanswered { error, unsent: None });
+        }
+    }
+
+    /// A server has shown that it is there.
+    fn reached(&self, server: &Server) {
+        if server.state.reached() {
+            events::server_up(server.state.url());
         }
     }
 
@@ -243,7 +171,7 @@ impl Upstream {
     async fn connection(
         &self,
         source: Source,
-    ) -> Result<(&Server, Box<Connection>), UpstreamError> {
+    ) -> Result<(&Server, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
             let place = self.chooser.choose(&self.servers, &tried);
@@ -257,9 +185,7 @@ impl Upstream {
             let name = server.state.url().clone();
             let error = match connecting.await {
                 Ok(Ok(connection)) => {
-                    if server.state.reached() {
-                        events::server_up(&name);
-                    }
+                    self.reached(server);
                     return Ok((server, connection));
                 }
                 Ok(Err(source)) => UpstreamError::Connect { server: name, source },
@@ -285,17 +211,19 @@ enum Source {
     New,
 }
 
-impl UpstreamError {
-    /// Whether the same request may fare better at once.
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Exchange { source, .. } if !matches!(source, Fault::Request(_)))
-    }
-}
-
 /// RFC 9110, 9.2.2.
 fn is_idempotent(method: &Method) -> bool {
     matches!(
         *method,
         Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
     )
+}
+
+/// The head again, without a body.
+fn copy_of(request: &Request<RequestBody>) -> Request<RequestBody> {
+    let mut copy = Request::new(RequestBody::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy
 }

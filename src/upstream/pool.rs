@@ -1,4 +1,5 @@
-//! One worker's idle connections to one server, the last used first: the others can grow old.
+//! One worker's connections to one server: the idle ones, of which the last used comes first so that
+//! the others can grow old, and those that many requests share.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,68 +7,89 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connection::Connection;
+use super::connection::{Connection, Exclusive, Shared};
 
 /// The most idle connections to one server that a worker keeps.
 const MOST_IDLE: usize = 256;
 /// After this time an idle connection is closed.
 const LONGEST_IDLE: Duration = Duration::from_secs(60);
 
-/// Idle connections.
+/// Connections that can take a request.
 #[derive(Debug)]
 pub(super) struct Pool {
     // Touched by one worker's thread alone, so the lock is never waited for.
-    idle: Mutex<Idle>,
+    kept: Mutex<Kept>,
+    /// Held by who connects to a server of which one connection is enough.
+    pub(super) connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Idle {
+struct Kept {
     /// Oldest first, with the last sweep before each came: exact enough, and no look at the clock.
-    connections: VecDeque<(Instant, Box<Connection>)>,
+    idle: VecDeque<(Instant, Box<Exclusive>)>,
     swept: Instant,
+    shared: Vec<Shared>,
 }
 
 impl Default for Pool {
     /// None yet.
     fn default() -> Self {
-        let idle = Idle { connections: VecDeque::new(), swept: Instant::now() };
-        Self { idle: Mutex::new(idle) }
+        let kept = Kept { idle: VecDeque::new(), swept: Instant::now(), shared: Vec::new() };
+        Self { kept: Mutex::new(kept), connecting: tokio::sync::Mutex::default() }
     }
 }
 
 impl Pool {
-    /// The connection that was used last, of those that live.
-    pub(super) fn take(&self) -> Option<Box<Connection>> {
-        let mut idle = self.locked();
-        while let Some((_, connection)) = idle.connections.pop_back() {
-            if !connection.is_spoilt() {
-                return Some(connection);
+    /// A shared connection with room, or the one that was used last, of those that live and are ready.
+    pub(super) fn take(&self) -> Option<Connection> {
+        let mut kept = self.locked();
+        if !kept.shared.is_empty() {
+            kept.shared.retain(|connection| !connection.is_closed());
+            if let Some(connection) = kept.shared.iter().find(|connection| connection.has_room()) {
+                return Some(Connection::Http2(connection.clone()));
+            }
+        }
+        let mut place = kept.idle.len();
+        while let Some(last) = place.checked_sub(1) {
+            place = last;
+            let (_, connection) = &kept.idle[place];
+            let (spoilt, ready) = (connection.is_spoilt(), connection.is_ready());
+            if spoilt {
+                kept.idle.remove(place);
+            } else if ready && let Some((_, connection)) = kept.idle.remove(place) {
+                return Some(Connection::Http1(connection));
             }
         }
         None
     }
 
     /// Keeps a connection for the next request.
-    pub(super) fn put(&self, mut connection: Box<Connection>) {
-        connection.rest();
-        let mut idle = self.locked();
-        if idle.connections.len() >= MOST_IDLE {
-            idle.connections.pop_front();
+    pub(super) fn put(&self, mut connection: Box<Exclusive>) {
+        connection.pooled = true;
+        let mut kept = self.locked();
+        if kept.idle.len() >= MOST_IDLE {
+            kept.idle.pop_front();
         }
-        let since = idle.swept;
-        idle.connections.push_back((since, connection));
+        let since = kept.swept;
+        kept.idle.push_back((since, connection));
+    }
+
+    /// Lets other requests use a connection too.
+    pub(super) fn share(&self, connection: Shared) {
+        self.locked().shared.push(connection);
     }
 
     /// Closes what its server has closed or spoken on, and what has been idle for too long.
     pub(super) fn prune(&self, now: Instant) {
-        let mut idle = self.locked();
-        idle.swept = now;
-        idle.connections.retain(|(since, connection)| {
+        let mut kept = self.locked();
+        kept.swept = now;
+        kept.idle.retain(|(since, connection)| {
             now.duration_since(*since) < LONGEST_IDLE && !connection.is_spoilt()
         });
+        kept.shared.retain(|connection| !connection.is_closed());
     }
 
-    fn locked(&self) -> MutexGuard<'_, Idle> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,10 @@
-//! What changes in an answer's fields on their way to the client.
+//! What changes in an answer's headers on their way to the client.
 
-use http::header::{CONTENT_LENGTH, HeaderName};
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{hop, tokens};
-use crate::http1::fields::{Field, Fields, Kind};
-use crate::http1::tokens::whole_number;
-use crate::plan::HeaderChanges;
+use super::{Seen, hop, listed};
 
 /// The body is coded in a way that this proxy would pass on wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,86 +14,98 @@ pub(in crate::proxy) struct UnknownCoding;
 ///
 /// # Errors
 /// Where the body is coded in another way than chunked alone.
-pub(in crate::proxy) fn take_hop_by_hop(fields: &mut Fields) -> Result<(), UnknownCoding> {
-    let mut seen = Seen::default();
-    for field in fields.iter() {
-        seen.note(field);
-    }
-    if seen.codings > 0 && !is_chunked_alone(fields) {
+pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), UnknownCoding> {
+    let seen = Seen::of(headers);
+    if hop::has_unknown_coding(headers, seen) {
         return Err(UnknownCoding);
     }
-    if seen.hop && seen.codings == 0 && hop::names_nothing(fields.values_of(Kind::Connection)) {
-        fields.remove_kinds(&[Kind::Connection, Kind::Hop]);
-    } else if seen.hop || seen.codings > 0 {
-        let lines = || fields.values_of(Kind::Connection);
-        let named: SmallVec<[HeaderName; 4]> = match hop::names_nothing(lines()) {
-            true => SmallVec::new(),
-            false => hop::named(lines()).collect(),
-        };
-        let is_named =
-            |field: Field<'_>| named.iter().any(|named| named.as_str().as_bytes() == field.name());
-        fields.retain(|field| match field.kind() {
-            Kind::Connection | Kind::Coding | Kind::Hop => false,
-            // A length beside chunks is not the length of anything.
-            Kind::Length if seen.codings > 0 => false,
-            Kind::Length | Kind::Trailer | Kind::Date | Kind::Other => !is_named(field),
-        });
-    }
-    if seen.lengths > 1 {
-        unite_lengths(fields);
+    hop::remove_named(headers, seen);
+    hop::remove_always(headers, seen);
+    if seen.has(Seen::LENGTH) {
+        unite_lengths(headers);
     }
     Ok(())
 }
 
-/// Which fields an answer has, found in one look at each.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    hop: bool,
-    codings: usize,
-    /// More than one also where one line is no plain number: a list, or nothing at all, as an answer
-    /// without a body may have it.
-    lengths: usize,
-}
-
-impl Seen {
-    fn note(&mut self, field: Field<'_>) {
-        match field.kind() {
-            Kind::Coding => self.codings += 1,
-            Kind::Length => self.lengths += 1 + usize::from(whole_number(field.value()).is_none()),
-            Kind::Connection | Kind::Hop => self.hop = true,
-            Kind::Trailer | Kind::Date | Kind::Other => {}
-        }
+/// Says a length once, as a number.
+///
+/// Servers may repeat the length (RFC 9110, 8.6), and not every client reads that. Lengths that differ,
+/// or are none, frame no body here, so they go.
+pub(super) fn unite_lengths(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let plain = lines.next().is_some_and(|line| whole_number(line.as_bytes()).is_some());
+    if plain && lines.next().is_none() {
+        return;
     }
-}
-
-fn is_chunked_alone(fields: &Fields) -> bool {
-    let mut codings = fields.values_of(Kind::Coding);
-    let coding = codings.next().unwrap_or_default();
-    coding.trim_ascii().eq_ignore_ascii_case(b"chunked") && codings.next().is_none()
-}
-
-/// Servers may repeat the length (RFC 9110, 8.6), and not every client reads that: it is said once, as
-/// a number. Lengths that differ, or are none, frame no body here, so they go.
-fn unite_lengths(fields: &mut Fields) {
-    let lengths: SmallVec<[_; 4]> =
-        tokens(fields.values_of(Kind::Length)).map(whole_number).collect();
+    let lengths: SmallVec<[_; 4]> = listed(headers, &CONTENT_LENGTH).map(whole_number).collect();
     match lengths.first() {
         Some(Some(length)) if lengths.iter().all(|other| *other == Some(*length)) => {
-            fields.insert_number(&CONTENT_LENGTH, *length);
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(*length));
         }
-        _ => fields.remove(&CONTENT_LENGTH),
+        _ => {
+            headers.remove(CONTENT_LENGTH);
+        }
     }
 }
 
-/// Makes a route's changes to an answer.
-pub(in crate::proxy) fn change(fields: &mut Fields, changes: &HeaderChanges) {
-    for name in &changes.remove {
-        fields.remove(name);
+/// A number of digits alone, without sign, space or comma.
+fn whole_number(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+
+    fn answer(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = lines.iter().map(|(name, value)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        });
+        pairs.collect()
     }
-    for (name, value) in &changes.set {
-        fields.insert(name, value);
+
+    #[test]
+    fn a_length_is_said_once_as_a_number() {
+        for (said, left) in [
+            (&["5"][..], Some("5")),
+            (&["5", "5"], Some("5")),
+            (&["5, 5"], Some("5")),
+            (&["05, 5"], Some("5")),
+            (&["5", "6"], None),
+            (&["5, 6"], None),
+            (&[""], None),
+            (&["+5"], None),
+            (&["99999999999999999999"], None),
+            (&[], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in said {
+                headers.append(CONTENT_LENGTH, HeaderValue::from_static(line));
+            }
+            remove_hop_by_hop(&mut headers).unwrap();
+            let lines: Vec<_> = headers.get_all(CONTENT_LENGTH).iter().collect();
+            assert_eq!(lines, left.as_slice(), "{said:?}");
+        }
     }
-    for (name, value) in &changes.add {
-        fields.append(name, value);
+
+    #[test]
+    fn what_concerns_the_servers_connection_stays_here() {
+        let mut headers = answer(&[
+            ("connection", "keep-alive, x-own"),
+            ("keep-alive", "timeout=5"),
+            ("x-own", "1"),
+            ("upgrade", "h2c"),
+            ("transfer-encoding", "Chunked"),
+            ("content-length", "5"),
+            ("trailer", "x-sum"),
+            ("x-kept", "1"),
+        ]);
+        remove_hop_by_hop(&mut headers).unwrap();
+        assert_eq!(headers, answer(&[("trailer", "x-sum"), ("x-kept", "1")]));
+        let mut coded = answer(&[("transfer-encoding", "gzip, chunked")]);
+        assert_eq!(remove_hop_by_hop(&mut coded), Err(UnknownCoding));
     }
 }

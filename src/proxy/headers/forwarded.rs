@@ -13,21 +13,24 @@ use crate::request::name::are_alike;
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-static HTTP: HeaderValue = HeaderValue::from_static("http");
+const HTTP: HeaderValue = HeaderValue::from_static("http");
 
 /// Who is at the other end of a client's connection.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Peer {
+pub struct Peer {
     /// The address, an IPv4-mapped one as IPv4.
-    pub(in crate::proxy) address: IpAddr,
+    pub address: IpAddr,
     /// The same as a field's value: most requests need it.
     text: HeaderValue,
+    /// What it speaks, as APIs are told.
+    scheme: HeaderValue,
 }
 
 impl Peer {
-    pub(in crate::proxy) fn new(address: IpAddr) -> Self {
+    /// A peer that speaks plain HTTP.
+    pub fn new(address: IpAddr) -> Self {
         let address = address.to_canonical();
-        Self { address, text: value(&address.to_string()) }
+        Self { address, text: value(&address.to_string()), scheme: HTTP }
     }
 }
 
@@ -38,36 +41,16 @@ pub(in crate::proxy) struct Origin<'r> {
     pub(in crate::proxy) host: HeaderValue,
 }
 
-/// Who the client is, as it is said of a request that said nothing of it itself.
-pub(in crate::proxy) struct Forwarded {
-    chain: HeaderValue,
-    host: HeaderValue,
-}
-
-impl Forwarded {
-    pub(in crate::proxy) fn of(origin: Origin<'_>) -> Self {
-        Self { chain: chain(&origin), host: origin.host }
+/// Writes who the client is, where what strangers said of it is taken out already.
+pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, origin: Origin<'_>) {
+    let claims = seen.has(Seen::CLAIM);
+    headers.insert(&X_FORWARDED_FOR, chain(&origin));
+    let believed = |headers: &HeaderMap, name| claims && headers.contains_key(name);
+    if !believed(headers, &X_FORWARDED_PROTO) {
+        headers.insert(&X_FORWARDED_PROTO, origin.peer.scheme.clone());
     }
-
-    pub(in crate::proxy) fn fields(&self) -> [(&HeaderName, &HeaderValue); 3] {
-        [
-            (&X_FORWARDED_FOR, &self.chain),
-            (&X_FORWARDED_PROTO, &HTTP),
-            (&X_FORWARDED_HOST, &self.host),
-        ]
-    }
-
-    /// Writes it, where what strangers said of the client is taken out already.
-    pub(in crate::proxy) fn write(&self, headers: &mut HeaderMap, seen: Seen) {
-        let claims = seen.has(Seen::CLAIM);
-        headers.insert(&X_FORWARDED_FOR, self.chain.clone());
-        let believed = |headers: &HeaderMap, name| claims && headers.contains_key(name);
-        if !believed(headers, &X_FORWARDED_PROTO) {
-            headers.insert(&X_FORWARDED_PROTO, HTTP.clone());
-        }
-        if !believed(headers, &X_FORWARDED_HOST) {
-            headers.insert(&X_FORWARDED_HOST, self.host.clone());
-        }
+    if !believed(headers, &X_FORWARDED_HOST) {
+        headers.insert(&X_FORWARDED_HOST, origin.host);
     }
 }
 

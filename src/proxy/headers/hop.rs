@@ -76,9 +76,23 @@ pub(super) fn named<'h>(lines: impl Iterator<Item = &'h [u8]>) -> impl Iterator<
         .filter(|name| !KEPT.contains(name) && !is_claim(name))
 }
 
-/// Takes out what concerns the connection alone, and what this proxy answers by itself.
+/// Takes out of a request what concerns the connection alone, and what this proxy answers by itself.
 pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
     remove_named(headers, seen);
+    let trailers =
+        seen.has(Seen::TE) && listed(headers, &TE).any(|te| te.eq_ignore_ascii_case(b"trailers"));
+    remove_always(headers, seen);
+    if seen.has(Seen::EXPECT) {
+        headers.remove(EXPECT);
+    }
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Takes out the fields that concern the connection alone wherever they stand, and the length beside
+/// chunks, which is not the length of anything.
+pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
     if seen.has(Seen::CONNECTION) {
         headers.remove(CONNECTION);
     }
@@ -90,19 +104,11 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
     if seen.has(Seen::UPGRADE) {
         headers.remove(UPGRADE);
     }
-    if seen.has(Seen::EXPECT) {
-        headers.remove(EXPECT);
-    }
     if seen.has(Seen::TE) {
-        let trailers = listed(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
         headers.remove(TE);
-        if trailers {
-            headers.insert(TE, HeaderValue::from_static("trailers"));
-        }
     }
     if seen.has(Seen::CODING) {
         headers.remove(TRANSFER_ENCODING);
-        // A length beside chunks is not the length of anything.
         headers.remove(CONTENT_LENGTH);
     }
 }

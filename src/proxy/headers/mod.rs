@@ -5,11 +5,11 @@ pub(super) mod forwarded;
 pub(super) mod hop;
 pub(super) mod quotas;
 
-use http::Uri;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
+use http::{Version, request};
 
 use crate::plan::HeaderChanges;
 use crate::request::client::{Client, Trust};
@@ -73,26 +73,43 @@ impl Seen {
 
 /// Takes out of a request what its API will not be sent, before anything is read off it: nobody may
 /// be routed or counted by what the API does not see.
-pub(super) fn leave_sent(
-    uri: &Uri,
-    headers: &mut HeaderMap,
+pub(super) fn strip_unforwarded(
+    head: &mut request::Parts,
     seen: Seen,
     client: &Client,
     trust: &Trust,
 ) {
+    let headers = &mut head.headers;
     hop::remove_named(headers, seen);
     match client.peer_trusted {
         true => forwarded::remove_twins(headers, seen, trust),
         false => forwarded::remove_claims(headers, seen, trust),
     }
-    if let Some(authority) = uri.authority()
+    if let Some(authority) = head.uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         headers.insert(HOST, host);
     }
+    if head.version == Version::HTTP_2 {
+        join_cookies(headers);
+    }
 }
 
-/// Makes a route's changes to a request.
+/// Makes one field of the crumbs that a cookie may come in over HTTP/2 (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut crumbs = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (crumbs.next(), crumbs.next()) else { return };
+    let mut whole = first.as_bytes().to_vec();
+    for crumb in std::iter::once(second).chain(crumbs) {
+        whole.extend_from_slice(b"; ");
+        whole.extend_from_slice(crumb.as_bytes());
+    }
+    if let Ok(whole) = HeaderValue::from_bytes(&whole) {
+        headers.insert(COOKIE, whole);
+    }
+}
+
+/// Makes a route's changes to a request or an answer.
 pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     for name in &changes.remove {
         headers.remove(name);

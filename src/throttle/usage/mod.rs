@@ -9,18 +9,17 @@ mod number;
 
 use std::sync::Arc;
 
-use http::HeaderName;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::HeaderMap;
 
 use self::events::Events;
 use self::json::Scanner;
 use self::number::Number;
-use crate::http1::fields::Fields;
 use crate::plan::response::JsonPath;
 
 /// The number in a header; `None` where it is not there, is there twice, or is no number from 0.
-pub(super) fn in_header(fields: &Fields, name: &HeaderName) -> Option<u64> {
-    Number::of(only(fields, name)?)
+pub(super) fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    Number::of(only(headers, name)?)
 }
 
 /// Reads a number out of a body that passes by.
@@ -34,15 +33,16 @@ enum Body {
 }
 
 impl Reader {
-    /// A reader for a body with these fields; `None` where it is none that can be read.
-    pub(super) fn of(fields: &Fields, path: &Arc<JsonPath>) -> Option<Self> {
-        let coded = fields
-            .values(&CONTENT_ENCODING)
-            .any(|coding| !coding.trim_ascii().eq_ignore_ascii_case(b"identity"));
+    /// A reader for a body with these headers; `None` where it is none that can be read.
+    pub(super) fn of(headers: &HeaderMap, path: &Arc<JsonPath>) -> Option<Self> {
+        let coded = headers
+            .get_all(CONTENT_ENCODING)
+            .iter()
+            .any(|coding| !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"));
         if coded {
             return None;
         }
-        let kind = only(fields, &CONTENT_TYPE)?;
+        let kind = only(headers, &CONTENT_TYPE)?;
         let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let scanner = || Scanner::new(Arc::clone(path));
         if kind.eq_ignore_ascii_case(b"text/event-stream") {
@@ -72,8 +72,8 @@ impl Reader {
 }
 
 /// A header's value, unless it is there more than once.
-fn only<'f>(fields: &'f Fields, name: &HeaderName) -> Option<&'f [u8]> {
-    let mut values = fields.values(name);
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+    let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let value = values.next()?;
     values.next().is_none().then(|| value.trim_ascii())
 }
@@ -89,16 +89,14 @@ fn is_json(kind: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
-    fn fields(lines: &[(&'static str, &'static str)]) -> Fields {
-        let mut fields = Fields::default();
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
         for (name, value) in lines {
-            fields.append(&HeaderName::from_static(name), &HeaderValue::from_static(value));
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        fields
+        headers
     }
 
     #[test]
@@ -114,7 +112,7 @@ mod tests {
             (&[("x-used", "57 tokens")], None),
             (&[("x-used", "")], None),
         ] {
-            assert_eq!(in_header(&fields(lines), &name), used, "{lines:?}");
+            assert_eq!(in_header(&headers(lines), &name), used, "{lines:?}");
         }
     }
 
@@ -122,7 +120,7 @@ mod tests {
     fn only_plain_json_and_events_are_read() {
         let path = Arc::new("n".parse().unwrap());
         let number = |lines: &[(&'static str, &'static str)], body: &[u8]| {
-            let mut reader = Reader::of(&fields(lines), &path)?;
+            let mut reader = Reader::of(&headers(lines), &path)?;
             reader.read(body);
             reader.found()
         };

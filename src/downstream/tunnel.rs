@@ -1,4 +1,4 @@
-//! What flows through without being looked at: upgraded connections, and bodies nobody wants.
+//! What flows through without being looked at: connections that have changed to another protocol.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -7,53 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::BodyExt as _;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
-use crate::http1::incoming::Incoming;
-use crate::throttle::Slots;
-use crate::upstream::connection::Upgraded;
+use crate::proxy::Switched;
 
-/// Reads a body of up to `most` bytes within `patience` and throws it away. Says whether it reached
-/// its end.
-pub(super) async fn drain(mut body: Incoming, most: u64, patience: Duration) -> bool {
-    let reading = async {
-        let mut left = most;
-        while let Some(frame) = body.frame().await {
-            let Ok(frame) = frame else { return false };
-            let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-            match left.checked_sub(length) {
-                Some(rest) => left = rest,
-                None => return false,
-            }
-        }
-        true
-    };
-    timeout(patience, reading).await.unwrap_or(false)
-}
-
-/// A server's side of a connection that has changed to another protocol.
-#[derive(Debug)]
-pub(super) struct Switched {
-    pub(super) server: Upgraded,
-    /// How long nothing may move.
-    pub(super) patience: Duration,
-    /// What its request holds for as long as it lives.
-    pub(super) slots: Slots,
-}
-
-/// Joins a client with such a server until either closes, breaks, or nothing has moved for too
-/// long. `early` was read from the client before.
-pub(super) async fn join<S>(client: S, early: Bytes, switched: Switched)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let Switched { server, patience, slots: _slots } = switched;
+/// Joins a client with a server until both have closed, either breaks, or nothing has moved for too
+/// long.
+pub(super) async fn join(client: OnUpgrade, switched: Switched) {
+    let Switched { server, patience, slots: _slots, lease: _lease } = switched;
+    // Either side may go away instead of changing its protocol.
+    let Ok((client, server)) = tokio::try_join!(client, server) else { return };
     let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
-    let mut client = Watched { inner: client, early, moved: moved.clone() };
-    let mut server = Watched { inner: server, early: Bytes::new(), moved: moved.clone() };
+    let mut client = Watched { inner: TokioIo::new(client), moved: moved.clone() };
+    let mut server = Watched { inner: TokioIo::new(server), moved: moved.clone() };
     let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
     loop {
         let Some(deadline) = moved.last().checked_add(patience) else {
@@ -92,8 +61,6 @@ impl Moved {
 /// A connection that notes when something moves on it.
 struct Watched<T> {
     inner: T,
-    /// Read before, and not handed on yet.
-    early: Bytes,
     moved: Arc<Moved>,
 }
 
@@ -103,12 +70,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.early.is_empty() {
-            ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
-        } else {
-            let length = self.early.len().min(buffer.remaining());
-            buffer.put_slice(&self.early.split_to(length));
-        }
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
         self.moved.now();
         Poll::Ready(Ok(()))
     }

@@ -1,29 +1,33 @@
 //! What a connection is doing and since when, and what its time-outs make of that.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// How long a client may take over each part of an exchange.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    pub(super) header: Duration,
-    pub(super) idle: Duration,
-    pub(super) write: Duration,
+pub struct Times {
+    /// For a request's head, and for the handshakes before the first one.
+    pub header: Duration,
+    /// Without a request.
+    pub idle: Duration,
+    /// Between two reads of a request's body or two writes of a response.
+    pub body: Duration,
 }
 
 /// How often somebody looks whether the client of a request is still there. While it is served
 /// its socket is read only as far as its body is wanted, so that its end may go unnoticed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// After this time without a request a connection is served no longer, only watched: it then holds
-/// no buffers.
+/// After this time without a request an HTTP/1.1 connection is served no longer, only watched: it then
+/// holds no buffers.
 const PARK: Duration = Duration::from_millis(50);
 
-/// What a connection is doing and since when; shared by its socket, its requests and its timer.
+/// What a connection is doing and since when; shared by its socket, its requests and its timer, which
+/// are all of one thread.
 #[derive(Debug)]
-pub(super) struct Phase {
+pub struct Phase {
     epoch: Instant,
     times: Times,
     doing: AtomicU8,
@@ -31,8 +35,14 @@ pub(super) struct Phase {
     since: AtomicU64,
     /// Microseconds after `epoch` at which a write began to wait; 0 where none waits.
     write_waits_since: AtomicU64,
+    /// Requests that are not answered to their end: at most one over HTTP/1.1.
+    requests: AtomicU32,
+    /// Whether the protocol carries many requests at once.
+    multiplexed: AtomicBool,
     lingers: AtomicBool,
     resets: AtomicBool,
+    /// A request's body is read to its end though it is answered, and thrown away.
+    discards: AtomicBool,
     /// Something of the last exchange may still be under way.
     unsettled: AtomicBool,
 }
@@ -42,13 +52,15 @@ const FRESH: u8 = 0;
 const IDLE: u8 = 1;
 const READING_HEAD: u8 = 2;
 const BUSY: u8 = 3;
+/// The rest of a request comes that is answered.
+const DISCARDING: u8 = 4;
 
 /// The time at which somebody asks for the first time. A head that came whole is read before that.
 const NOW: u64 = u64::MAX;
 
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Due {
+pub enum Due {
     /// Its client had its time.
     Close,
     /// Put it aside until its client says something.
@@ -59,30 +71,37 @@ pub(super) enum Due {
 
 impl Phase {
     /// A connection that was just accepted: its first head is awaited.
-    pub(super) fn new(times: Times) -> Self {
+    pub fn new(times: Times) -> Self {
         Self {
             epoch: Instant::now(),
             times,
             doing: AtomicU8::new(FRESH),
             since: AtomicU64::new(0),
             write_waits_since: AtomicU64::new(0),
+            requests: AtomicU32::new(0),
+            multiplexed: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             resets: AtomicBool::new(false),
+            discards: AtomicBool::new(false),
             unsettled: AtomicBool::new(true),
         }
     }
 
     /// What is to be done next unless something happens before.
-    pub(super) fn due(&self) -> Option<(Instant, Due)> {
+    pub fn due(&self) -> Option<(Instant, Due)> {
         let writing = match self.write_waits_since.load(Ordering::Relaxed) {
             0 => None,
-            since => Some((since, self.times.write, Due::Close)),
+            since => Some((since, self.times.body, Due::Close)),
         };
-        let settled = writing.is_none() && !self.unsettled.load(Ordering::Relaxed);
+        let settled = writing.is_none()
+            && !self.unsettled.load(Ordering::Relaxed)
+            && !self.is_multiplexed()
+            && PARK < self.times.idle;
         let (limit, due) = match self.doing.load(Ordering::Relaxed) {
-            IDLE if settled && PARK < self.times.idle => (PARK, Due::Park),
+            IDLE if settled => (PARK, Due::Park),
             IDLE => (self.times.idle, Due::Close),
             BUSY => (LOOK, Due::Look),
+            DISCARDING => (self.times.body, Due::Close),
             _ => (self.times.header, Due::Close),
         };
         let doing = (self.since(), limit, due);
@@ -91,7 +110,7 @@ impl Phase {
     }
 
     /// When a connection without a request is closed.
-    pub(super) fn idle_until(&self) -> Option<Instant> {
+    pub fn idle_until(&self) -> Option<Instant> {
         self.at(self.since(), self.times.idle)
     }
 
@@ -111,80 +130,117 @@ impl Phase {
     }
 
     /// Whether a head has begun to come, or the first one is still to begin.
-    pub(super) fn awaits_head(&self) -> bool {
+    pub fn awaits_head(&self) -> bool {
         matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
     }
 
+    /// It carries many requests at once, and a first one need not follow at once.
+    pub fn multiplex(&self) {
+        self.multiplexed.store(true, Ordering::Relaxed);
+        self.since.store(self.now(), Ordering::Relaxed);
+        self.doing.store(IDLE, Ordering::Relaxed);
+    }
+
+    /// Whether it carries many requests at once: what is said of one of them does not concern the
+    /// connection then.
+    pub fn is_multiplexed(&self) -> bool {
+        self.multiplexed.load(Ordering::Relaxed)
+    }
+
     /// A request's head is complete at `now`.
-    pub(super) fn begin(&self, now: Instant) {
+    pub fn begin(&self, now: Instant) {
+        self.requests.store(self.requests.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.since.store(self.micros(now), Ordering::Relaxed);
         self.doing.store(BUSY, Ordering::Relaxed);
+        self.discards.store(false, Ordering::Relaxed);
         self.unsettled.store(false, Ordering::Relaxed);
     }
 
     /// Of the exchange something is left when its response has ended: the rest of its request, or
     /// the connection's end.
-    pub(super) fn unsettle(&self) {
+    pub fn unsettle(&self) {
         self.unsettled.store(true, Ordering::Relaxed);
     }
 
     /// The client was still there at `now`.
-    pub(super) fn looked(&self, now: Instant) {
+    pub fn looked(&self, now: Instant) {
         self.since.store(self.micros(now), Ordering::Relaxed);
     }
 
     /// A response's body has been handed over at `now`.
-    pub(super) fn end(&self, now: Instant) {
-        self.since.store(self.micros(now), Ordering::Relaxed);
-        self.doing.store(IDLE, Ordering::Relaxed);
+    pub fn end(&self, now: Instant) {
+        let left = self.requests.load(Ordering::Relaxed).saturating_sub(1);
+        self.requests.store(left, Ordering::Relaxed);
+        if left == 0 {
+            self.since.store(self.micros(now), Ordering::Relaxed);
+            let discards = self.discards.load(Ordering::Relaxed);
+            self.doing.store(if discards { DISCARDING } else { IDLE }, Ordering::Relaxed);
+        }
     }
 
-    /// What came since the last response was the rest of its request.
-    pub(super) fn discarded(&self) {
-        if self.doing.load(Ordering::Relaxed) == READING_HEAD {
-            self.end(Instant::now());
+    /// What comes until [`Phase::discarded`] is the rest of the request under way.
+    pub fn discard(&self) {
+        self.unsettle();
+        self.discards.store(true, Ordering::Relaxed);
+    }
+
+    /// The rest of an answered request has come to its end.
+    pub fn discarded(&self) {
+        if self.discards.swap(false, Ordering::Relaxed)
+            && self.doing.load(Ordering::Relaxed) == DISCARDING
+        {
+            self.since.store(self.now(), Ordering::Relaxed);
+            self.doing.store(IDLE, Ordering::Relaxed);
         }
     }
 
     /// The connection will be closed with input unread.
-    pub(super) fn linger(&self) {
+    pub fn linger(&self) {
         self.lingers.store(true, Ordering::Relaxed);
     }
 
     /// Whether the client may still be sending what nobody will read: a reset for it would
     /// destroy the answer on its way.
-    pub(super) fn must_linger(&self) -> bool {
-        self.lingers.load(Ordering::Relaxed) || self.doing.load(Ordering::Relaxed) == READING_HEAD
+    pub fn must_linger(&self) -> bool {
+        let reading = matches!(self.doing.load(Ordering::Relaxed), READING_HEAD | DISCARDING);
+        self.lingers.load(Ordering::Relaxed) || reading
     }
 
     /// The connection's end must not look like the end of the message.
-    pub(super) fn reset(&self) {
+    pub fn reset(&self) {
         self.resets.store(true, Ordering::Relaxed);
     }
 
     /// Whether [`Phase::reset`] was called.
-    pub(super) fn resets(&self) -> bool {
+    pub fn resets(&self) -> bool {
         self.resets.load(Ordering::Relaxed)
     }
 
     /// Something of a request is there. To be followed by [`Phase::due`] at once, unless the request
     /// begins.
-    pub(super) fn bytes_came(&self) {
-        if self.doing.load(Ordering::Relaxed) <= IDLE {
+    pub fn bytes_came(&self) {
+        match self.doing.load(Ordering::Relaxed) {
+            _ if self.is_multiplexed() => {}
             // A first head's time runs from the accept.
-            if self.doing.swap(READING_HEAD, Ordering::Relaxed) == IDLE {
+            FRESH => self.doing.store(READING_HEAD, Ordering::Relaxed),
+            IDLE => {
+                self.doing.store(READING_HEAD, Ordering::Relaxed);
                 self.since.store(NOW, Ordering::Relaxed);
             }
+            DISCARDING => self.since.store(NOW, Ordering::Relaxed),
+            _ => {}
         }
     }
 
-    pub(super) fn write_waits(&self) {
+    /// A write has to wait until the client reads.
+    pub fn write_waits(&self) {
         if self.write_waits_since.load(Ordering::Relaxed) == 0 {
             self.write_waits_since.store(self.now().max(1), Ordering::Relaxed);
         }
     }
 
-    pub(super) fn write_moved(&self) {
+    /// Something was written.
+    pub fn write_moved(&self) {
         if self.write_waits_since.load(Ordering::Relaxed) != 0 {
             self.write_waits_since.store(0, Ordering::Relaxed);
             // A client that reads slowly what is left of a response is not idle.
@@ -210,7 +266,7 @@ mod tests {
     const TIMES: Times = Times {
         header: Duration::from_secs(10),
         idle: Duration::from_secs(75),
-        write: Duration::from_secs(30),
+        body: Duration::from_secs(30),
     };
 
     /// A connection whose first request has been answered, a second after it was accepted.
@@ -238,7 +294,7 @@ mod tests {
         phase.end(Instant::now());
         assert_eq!(phase.due(), Some((ended + PARK, Due::Park)), "gone with the next request");
         phase.write_waits();
-        assert_eq!(phase.due(), Some((ended + TIMES.write, Due::Close)), "a write that waits");
+        assert_eq!(phase.due(), Some((ended + TIMES.body, Due::Close)), "a write that waits");
         phase.write_moved();
         assert_eq!(phase.due(), Some((ended + PARK, Due::Park)));
         phase.bytes_came();
@@ -257,5 +313,37 @@ mod tests {
         phase.begin(Instant::now());
         phase.end(Instant::now());
         assert_eq!(phase.due(), Some((Instant::now() + PARK, Due::Close)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_discarded_has_a_bodys_time_and_not_a_heads() {
+        let (_, phase) = answered().await;
+        phase.begin(Instant::now());
+        phase.discard();
+        phase.end(Instant::now());
+        for _ in 0..5 {
+            tokio::time::advance(TIMES.body / 2).await;
+            phase.bytes_came();
+            assert_eq!(phase.due(), Some((Instant::now() + TIMES.body, Due::Close)));
+        }
+        phase.discarded();
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, Due::Close)));
+        phase.bytes_came();
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)), "the next head");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_requests_end_with_the_last() {
+        let phase = Phase::new(TIMES);
+        phase.multiplex();
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, Due::Close)));
+        let began = Instant::now();
+        phase.begin(began);
+        phase.begin(began);
+        phase.end(began);
+        assert_eq!(phase.due(), Some((began + LOOK, Due::Look)));
+        phase.end(began);
+        phase.bytes_came();
+        assert_eq!(phase.due(), Some((began + TIMES.idle, Due::Close)), "a ping is no head");
     }
 }

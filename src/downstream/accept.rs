@@ -1,4 +1,4 @@
-//! Accepts connections, and closes those whose client takes too long.
+//! Accepts connections, no more than the process may have at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,19 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
-use super::exchange::{FAR, Served, exchange};
-use super::headers::forwarded::Peer;
-use super::io::Socket;
-use super::phase::{Phase, Times};
-use super::{Connection, Proxy, tunnel};
+use super::{Worker, serve};
 use crate::observe::events;
-use crate::plan::ServerSpec;
 
 /// A pause after a failed accept: the process is out of descriptors or memory, and the next try
 /// would fail the same way.
@@ -163,7 +157,7 @@ impl Connections {
 /// accepted.
 pub async fn listen(
     listener: TcpListener,
-    proxy: Arc<Proxy>,
+    worker: Arc<Worker>,
     connections: Arc<Connections>,
     mut draining: watch::Receiver<bool>,
 ) {
@@ -176,13 +170,13 @@ pub async fn listen(
             accepted = listener.accept() => accepted,
             _ = draining.wait_for(|draining| *draining) => break,
         };
-        take(accepted, &proxy, &connections, &told).await;
+        take(accepted, &worker, &connections, &told).await;
     }
     // What the kernel has completed by now was promised an answer.
     if let Ok(queue) = listener.into_std() {
         while let Ok((stream, peer)) = queue.accept() {
             let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-            take(stream.map(|stream| (stream, peer)), &proxy, &connections, &told).await;
+            take(stream.map(|stream| (stream, peer)), &worker, &connections, &told).await;
         }
     }
     slots.listening.fetch_sub(1, Ordering::Relaxed);
@@ -190,14 +184,14 @@ pub async fn listen(
 
 async fn take(
     accepted: io::Result<(TcpStream, SocketAddr)>,
-    proxy: &Arc<Proxy>,
+    worker: &Arc<Worker>,
     connections: &Connections,
     draining: &watch::Receiver<bool>,
 ) {
     match accepted {
         Ok((stream, peer)) => {
             let Some(slot) = connections.slots.take().await else { return };
-            connections.add(serve(stream, peer, proxy.clone(), slot, draining.clone()));
+            connections.add(serve(stream, peer, worker.clone(), slot, draining.clone()));
         }
         Err(error) if is_serious(&error) => {
             if connections.slots.failing.is_due() {
@@ -217,55 +211,4 @@ fn is_serious(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::Interrupted
     )
-}
-
-async fn serve(
-    stream: TcpStream,
-    peer: SocketAddr,
-    proxy: Arc<Proxy>,
-    slot: Slot,
-    mut draining: watch::Receiver<bool>,
-) {
-    // Without it small answers wait for the client's acknowledgement; that it cannot be set means
-    // that the client has gone.
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
-    let connection = Connection {
-        peer: Peer::new(peer.ip()),
-        phase: Arc::new(Phase::new(times(&proxy.active().plan.server))),
-        socket: Socket::new(stream),
-        _slot: slot,
-    };
-    let mut early = BytesMut::new();
-    loop {
-        // Boxed, because all that it holds is given back while the connection is parked.
-        let serving = Box::pin(exchange(&proxy, &connection, early, &mut draining));
-        early = match serving.await {
-            Served::Ended => return,
-            Served::Idle { early } => early,
-            Served::Switched { stream, early, switched } => {
-                return Box::pin(tunnel::join(stream, early.freeze(), *switched)).await;
-            }
-        };
-        if early.is_empty() && !is_awaited(&connection, &mut draining).await {
-            return;
-        }
-    }
-}
-
-/// Waits for a parked client to say something. False where it has had its time, or the process
-/// drains.
-async fn is_awaited(connection: &Connection, draining: &mut watch::Receiver<bool>) -> bool {
-    let until = connection.phase.idle_until().unwrap_or_else(|| Instant::now() + FAR);
-    tokio::select! {
-        biased;
-        () = connection.socket.readable() => true,
-        () = sleep_until(until) => false,
-        _ = draining.wait_for(|draining| *draining) => false,
-    }
-}
-
-fn times(server: &ServerSpec) -> Times {
-    Times { header: server.header_timeout, idle: server.idle_timeout, write: server.body_timeout }
 }

@@ -1,0 +1,153 @@
+//! HTTP/1.1 with a client: request after request, and parked in between.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, sleep_until};
+
+use super::stream::ClientStream;
+use super::watch::{Serving, Watch, Watched};
+use super::{FAR, tunnel};
+use crate::plan::ServerSpec;
+use crate::proxy::client::Client;
+use crate::proxy::{Proxy, ResponseBody, Switched};
+
+/// The most that is read of a long body at once.
+const MOST_READ: usize = 256 * 1024;
+
+/// What became of a connection that was served.
+enum Served {
+    /// It is over.
+    Ended,
+    /// It is between two requests, of which the next may have begun to come.
+    Idle { stream: ClientStream, early: Bytes },
+    /// It has changed to another protocol.
+    Switched(OnUpgrade, Box<Switched>),
+}
+
+/// Serves a connection to its end.
+pub(super) async fn serve(
+    mut stream: ClientStream,
+    client: Arc<Client>,
+    proxy: &Proxy,
+    mut draining: Receiver<bool>,
+) {
+    loop {
+        // Boxed, because all that it holds is given back while the connection is parked.
+        match Box::pin(exchange(stream, &client, proxy, draining.clone())).await {
+            Served::Ended => return,
+            Served::Switched(ours, switched) => {
+                return Box::pin(tunnel::join(ours, *switched)).await;
+            }
+            Served::Idle { stream: parked, early } => {
+                if early.is_empty() && !is_awaited(&client, &mut draining).await {
+                    return;
+                }
+                stream = parked.after(early);
+            }
+        }
+    }
+}
+
+/// Waits for a parked client to say something. False where it has had its time, or the process
+/// drains.
+async fn is_awaited(client: &Client, draining: &mut Receiver<bool>) -> bool {
+    let until = client.phase.idle_until().unwrap_or_else(|| Instant::now() + FAR);
+    tokio::select! {
+        biased;
+        () = client.socket.readable() => true,
+        () = sleep_until(until) => false,
+        _ = draining.wait_for(|draining| *draining) => false,
+    }
+}
+
+/// Serves requests until the connection ends, changes to another protocol, or has been idle for a
+/// moment.
+async fn exchange(
+    stream: ClientStream,
+    client: &Arc<Client>,
+    proxy: &Proxy,
+    draining: Receiver<bool>,
+) -> Served {
+    let switching: Mutex<Option<(OnUpgrade, Box<Switched>)>> = Mutex::default();
+    let service = service_fn(|mut request: Request<Incoming>| {
+        let switching = &switching;
+        async move {
+            let ours = hyper::upgrade::on(&mut request);
+            let mut answer = proxy.handle(request, client).await;
+            if let Some(switched) = answer.body_mut().take_switched() {
+                *switching.lock().unwrap_or_else(PoisonError::into_inner) = Some((ours, switched));
+            }
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let builder = builder(&proxy.active().plan.server);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut connection = Connection(connection);
+    let ended = Watch::new(client, draining).during(&mut connection).await;
+    match ended {
+        Watched::Ended(Ok(())) => {
+            let switched = switching.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match switched {
+                Some((ours, switched)) => Served::Switched(ours, switched),
+                None => Served::Ended,
+            }
+        }
+        Watched::Ended(Err(_)) => {
+            // A client that would take the connection's end for that of the body.
+            if client.phase.resets() {
+                client.socket.reset_at_close();
+            }
+            Served::Ended
+        }
+        Watched::Left => Served::Ended,
+        Watched::Idle => match connection.0.into_parts() {
+            Some(parts) => {
+                Served::Idle { stream: parts.io.into_inner(), early: parts.read_buf }
+            }
+            None => Served::Ended,
+        },
+    }
+}
+
+/// hyper's connection, as a [`Watch`] polls it.
+struct Connection<S: hyper::service::HttpService<Incoming>>(
+    http1::UpgradeableConnection<TokioIo<ClientStream>, S>,
+);
+
+impl<S> Serving for Connection<S>
+where
+    S: hyper::service::HttpService<Incoming, ResBody = ResponseBody>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    http1::UpgradeableConnection<TokioIo<ClientStream>, S>: Future<Output = hyper::Result<()>> + Unpin,
+{
+    type End = hyper::Result<()>;
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+
+    fn end_soon(&mut self) {
+        Pin::new(&mut self.0).graceful_shutdown();
+    }
+}
+
+fn builder(server: &ServerSpec) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .max_header_size(server.max_header_size)
+        .max_buf_size(server.max_header_size.max(MOST_READ))
+        // One copy of a short head and its body costs less than the call for several pieces.
+        .writev(false);
+    builder
+}

@@ -1,0 +1,165 @@
+//! What happens beside a connection while it is served: its time runs out, or the process drains.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::sync::watch::Receiver;
+use tokio::task::coop::unconstrained;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::FAR;
+use crate::proxy::client::{Client, Due};
+
+/// How long a connection that has said nothing yet may take to say it once the process drains.
+const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// A connection that is served by being polled.
+pub(super) trait Serving {
+    /// How it ended.
+    type End;
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Self::End>;
+
+    /// Ends it with what is under way.
+    fn end_soon(&mut self);
+}
+
+/// What became of a connection that was watched.
+pub(super) enum Watched<E> {
+    /// It ended by itself.
+    Ended(E),
+    /// Its client has left or had its time.
+    Left,
+    /// It has been without a request for a moment.
+    Idle,
+}
+
+/// A connection's one timer, and its ear for the drain.
+pub(super) struct Watch<'c> {
+    client: &'c Client,
+    timer: Pin<Box<Sleep>>,
+    /// When the timer fires.
+    set: Instant,
+    /// Whether the timer, as it is set, wakes this task. It was polled outside of the runtime's budget
+    /// then: a timer that finds it spent registers nothing.
+    registered: bool,
+    draining: Receiver<bool>,
+    ending: Ending,
+}
+
+/// How far the end of a connection has come in a process that drains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    No,
+    /// The process drains; a request that has begun to come may come until then. Told to end before,
+    /// the connection would close without a look at it.
+    Announced(Instant),
+    /// The connection ends with what is under way.
+    Told,
+}
+
+impl<'c> Watch<'c> {
+    pub(super) fn new(client: &'c Client, draining: Receiver<bool>) -> Self {
+        let set = deadline(client);
+        let timer = Box::pin(sleep_until(set));
+        Self { client, timer, set, registered: false, draining, ending: Ending::No }
+    }
+
+    /// Serves a connection to its end, or until it has to be left.
+    pub(super) async fn during<S: Serving>(&mut self, serving: &mut S) -> Watched<S::End> {
+        // Polled once: it then wakes this task when the process drains.
+        let mut told = self.draining.clone();
+        let mut told = pin!(async move {
+            let _ = told.wait_for(|draining| *draining).await;
+        });
+        let mut listens = false;
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(end) = serving.poll(cx) {
+                    return Poll::Ready(Watched::Ended(end));
+                }
+                if !std::mem::replace(&mut listens, true) {
+                    let _ = pin!(unconstrained(told.as_mut())).poll(cx);
+                }
+                if self.is_last_now() {
+                    serving.end_soon();
+                } else if let Some(left) = ready!(self.poll_time(cx)) {
+                    return Poll::Ready(left);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether the process drains and nothing more than what is under way is awaited, said once.
+    fn is_last_now(&mut self) -> bool {
+        if self.ending == Ending::No && self.draining.has_changed().unwrap_or(true) {
+            self.draining.mark_unchanged();
+            if *self.draining.borrow_and_update() {
+                self.ending = Ending::Announced(Instant::now() + LAST_CALL);
+            }
+        }
+        let Ending::Announced(until) = self.ending else { return false };
+        let is_last = !self.client.phase.awaits_head() || until <= Instant::now();
+        if is_last {
+            self.ending = Ending::Told;
+        }
+        is_last
+    }
+
+    /// Waits for the timer. `None` where there is nothing to be done but to look again.
+    fn poll_time<E>(&mut self, cx: &mut Context<'_>) -> Poll<Option<Watched<E>>> {
+        // Only ever sooner than it is set: a later one is looked at when it fires.
+        let due = self.deadline();
+        if due < self.set {
+            self.set_timer(due);
+        }
+        if self.registered && !self.timer.is_elapsed() {
+            return Poll::Pending;
+        }
+        if pin!(unconstrained(self.timer.as_mut())).poll(cx).is_pending() {
+            self.registered = true;
+            return Poll::Pending;
+        }
+        let now = Instant::now();
+        match self.client.phase.due() {
+            Some((at, Due::Close)) if at <= now => return Poll::Ready(Some(Watched::Left)),
+            Some((at, Due::Park)) if at <= now => {
+                return Poll::Ready(Some(match self.ending {
+                    Ending::No => Watched::Idle,
+                    Ending::Announced(_) | Ending::Told => Watched::Left,
+                }));
+            }
+            Some((at, Due::Look)) if at <= now => {
+                if self.client.socket.has_left() {
+                    return Poll::Ready(Some(Watched::Left));
+                }
+                self.client.phase.looked(now);
+            }
+            _ => {}
+        }
+        self.set_timer(self.deadline());
+        Poll::Ready(None)
+    }
+
+    fn set_timer(&mut self, at: Instant) {
+        self.set = at;
+        self.timer.as_mut().reset(at);
+        self.registered = false;
+    }
+
+    fn deadline(&self) -> Instant {
+        let due = deadline(self.client);
+        match self.ending {
+            Ending::Announced(until) => due.min(until),
+            Ending::No | Ending::Told => due,
+        }
+    }
+}
+
+/// When a connection's timer must fire.
+fn deadline(client: &Client) -> Instant {
+    client.phase.due().map_or_else(|| Instant::now() + FAR, |(at, _)| at)
+}

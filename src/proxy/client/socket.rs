@@ -1,0 +1,67 @@
+//! A client's socket as those see it who do not read from it.
+
+use std::future::poll_fn;
+use std::mem::MaybeUninit;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// A client's socket, shared by who reads and writes it and who only looks at it.
+#[derive(Clone, Debug)]
+pub struct Socket(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    // Touched by one worker's thread alone, so the lock is never waited for.
+    stream: Mutex<TcpStream>,
+    /// The runtime has not waited for the socket yet, and so was not told of its state.
+    unseen: AtomicBool,
+}
+
+impl Socket {
+    /// A socket that was just accepted.
+    pub fn new(stream: TcpStream) -> Self {
+        Self(Arc::new(Shared { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
+    }
+
+    /// Whether the client has closed its side, also behind bytes that nobody has read yet.
+    pub fn has_left(&self) -> bool {
+        let stream = self.locked();
+        // Mostly there is nothing, which is cheaper to tell than what there is.
+        let has_news = stream.try_io(Interest::READABLE, || Ok(())).is_ok();
+        let left = has_news && {
+            let ready = pin!(stream.ready(Interest::READABLE));
+            match ready.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+                Poll::Ready(Err(_)) => true,
+                Poll::Pending => false,
+            }
+        };
+        // A client that gave up while it waited to be accepted.
+        let unseen = self.0.unseen.swap(false, Ordering::Relaxed);
+        left || unseen
+            && matches!(socket2::SockRef::from(&*stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
+    }
+
+    /// Waits for something to read, be it the connection's end.
+    pub async fn readable(&self) {
+        // An error is found again by the one who reads.
+        let _ = poll_fn(|cx| self.locked().poll_read_ready(cx)).await;
+    }
+
+    /// Makes the connection's end a reset.
+    pub fn reset_at_close(&self) {
+        // Where it cannot be set the connection is gone already.
+        let _ = socket2::SockRef::from(&*self.locked()).set_linger(Some(Duration::ZERO));
+    }
+
+    /// The socket, for a read or a write.
+    pub fn locked(&self) -> MutexGuard<'_, TcpStream> {
+        self.0.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,102 @@
+//! Why there is no response.
+
+use std::error::Error as _;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why there is no response.
+#[derive(Debug)]
+pub enum UpstreamError {
+    /// No server could be connected to; this was the last one's answer.
+    Connect {
+        /// The server.
+        server: Arc<str>,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The last server that was tried did not take the connection in time.
+    ConnectTimeout {
+        /// The server.
+        server: Arc<str>,
+    },
+    /// No head within the response timeout.
+    ResponseTimeout {
+        /// The server.
+        server: Arc<str>,
+    },
+    /// The exchange broke before there was a head, or the head was no HTTP.
+    Exchange {
+        /// The server.
+        server: Arc<str>,
+        /// What broke.
+        source: hyper::Error,
+    },
+    /// The body is coded in a way that this proxy would pass on wrongly.
+    Coding {
+        /// The server.
+        server: Arc<str>,
+    },
+    /// It changed to another protocol, which nobody had offered.
+    Switched {
+        /// The server.
+        server: Arc<str>,
+    },
+}
+
+impl UpstreamError {
+    /// Whether the same request may fare better at once.
+    pub(super) fn may_pass(&self) -> bool {
+        matches!(self, Self::Exchange { source, .. } if !source.is_user())
+    }
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect { server, source } => write!(f, "cannot connect to {server}: {source}"),
+            Self::ConnectTimeout { server } => write!(f, "no connection to {server} in time"),
+            Self::ResponseTimeout { server } => write!(f, "no answer from {server} in time"),
+            Self::Switched { server } => {
+                write!(f, "{server} changed to another protocol without being asked")
+            }
+            Self::Coding { server } => {
+                write!(f, "{server} answered with a transfer coding other than chunked")
+            }
+            Self::Exchange { server, source } => {
+                write!(f, "the exchange with {server} failed: {}", Cause(source))
+            }
+        }
+    }
+}
+
+impl std::error::Error for UpstreamError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Connect { source, .. } => Some(source),
+            Self::Exchange { source, .. } => Some(source),
+            Self::ConnectTimeout { .. }
+            | Self::ResponseTimeout { .. }
+            | Self::Coding { .. }
+            | Self::Switched { .. } => None,
+        }
+    }
+}
+
+/// What broke in an exchange, with what was behind it.
+#[derive(Debug)]
+pub struct Cause<'e>(pub &'e hyper::Error);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(error) = self;
+        if error.is_incomplete_message() {
+            return f.write_str("it closed the connection before its answer had ended");
+        }
+        write!(f, "{error}")?;
+        match error.source() {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A server's end of a connection, as bytes.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// The most bytes of a connection that are read before a response's head is whole. Interim responses
+/// (RFC 9110, 15.2) count too: there is no end to them otherwise.
+const MOST_BEFORE_HEAD: usize = 1024 * 1024;
+
+/// A socket, read and written by the task that drives its connection.
+#[derive(Debug)]
+pub(super) struct ServerStream {
+    transport: TcpStream,
+    watched: Arc<Watched>,
+}
+
+/// What a request's side of a connection wants to know of the socket.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// The server does not take anything more.
+    deaf: AtomicBool,
+    /// Bytes that were read since a head was last awaited.
+    read: AtomicUsize,
+    /// No head is awaited.
+    answered: AtomicBool,
+}
+
+impl Watched {
+    /// A request is sent: its answer's head is awaited.
+    pub(super) fn await_head(&self) {
+        self.read.store(0, Ordering::Relaxed);
+        self.answered.store(false, Ordering::Relaxed);
+    }
+
+    /// The head is there.
+    pub(super) fn answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something could not be written.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::Relaxed)
+    }
+}
+
+impl ServerStream {
+    pub(super) fn new(transport: TcpStream) -> Self {
+        Self { transport, watched: Arc::default() }
+    }
+
+    pub(super) fn watched(&self) -> Arc<Watched> {
+        self.watched.clone()
+    }
+
+    /// A server that closes while a request is still coming may have answered before: what it does
+    /// not take is thrown away, and the connection ends with what can be read.
+    fn forgive(&self, written: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Err(_)) => {
+                self.watched.deaf.store(true, Ordering::Relaxed);
+                Poll::Ready(Ok(length))
+            }
+            other => other,
+        }
+    }
+}
+
+impl AsyncRead for ServerStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.transport).poll_read(cx, buffer))?;
+        let watched = &self.watched;
+        if !watched.answered.load(Ordering::Relaxed) {
+            let read = watched.read.load(Ordering::Relaxed) + buffer.filled().len() - before;
+            watched.read.store(read, Ordering::Relaxed);
+            if read > MOST_BEFORE_HEAD {
+                let error = "too much was sent before an answer's head";
+                return Poll::Ready(Err(io::Error::other(error)));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ServerStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.watched.is_deaf() {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let written = Pin::new(&mut self.transport).poll_write(cx, bytes);
+        self.forgive(written, bytes.len())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        if self.watched.is_deaf() {
+            return Poll::Ready(Ok(length));
+        }
+        let written = Pin::new(&mut self.transport).poll_write_vectored(cx, slices);
+        self.forgive(written, length)
+    }
+}
