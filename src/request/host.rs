@@ -134,6 +134,7 @@ fn normal_name(text: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderValue;
     use proptest::prelude::*;
 
     fn of(target: &str, hosts: &[&str], version: Version) -> Result<String, HostError> {

@@ -11,7 +11,7 @@ use tidegate::config::{self, Overrides};
 use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
 use tidegate::plan::Plan;
-use tidegate::proxy::serve::Slots;
+use tidegate::downstream::accept::Slots;
 use tidegate::store;
 use tidegate::upstream::balance::ServerState;
 use tidegate::worker::{self, ConfigState, Orders, Process, Published};

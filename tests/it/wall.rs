@@ -20,7 +20,7 @@ use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
 use tidegate::plan::response::UsedSource;
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
-use tidegate::proxy::serve::Slots;
+use tidegate::downstream::accept::Slots;
 use tidegate::store::{self, BucketAsk, Shared, Store};
 use tidegate::worker::{self, ConfigState, Orders, Process, Published};
 use tokio::sync::watch;
