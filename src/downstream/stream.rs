@@ -44,17 +44,13 @@ impl ClientStream {
         written
     }
 
-    /// Reads and throws away until the client closes or has had its time.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.lingering.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
-        if timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
-        }
+    /// Reads and throws away what came until now. Ready at the client's end.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut space = [0; 16 * 1024];
         loop {
             let mut buffer = ReadBuf::new(&mut space);
             match ready!(Pin::new(&mut *self.client.socket.locked()).poll_read(cx, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => {}
+                Ok(()) if !buffer.filled().is_empty() => self.client.phase.linger(),
                 _ => return Poll::Ready(()),
             }
         }
@@ -102,10 +98,12 @@ impl AsyncWrite for ClientStream {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut *self.client.socket.locked()).poll_shutdown(cx))?;
         }
-        if self.client.phase.must_linger() {
-            ready!(self.poll_linger(cx));
+        // Of what was sent behind the last request more may lie unread in the socket.
+        if self.poll_discard(cx).is_ready() || !self.client.phase.must_linger() {
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(Ok(()))
+        let timer = self.lingering.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        timer.as_mut().poll(cx).map(Ok)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Carries a request upstream and brings back what comes of it.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, HeaderValue, TRAILER, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::ReasonPhrase;
@@ -10,6 +10,7 @@ use super::Exchange;
 use super::answer::Answer;
 use super::body::{ResponseBody, Switched};
 use super::client::Client;
+use super::headers::answer::{Framing, UnknownCoding};
 use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
@@ -18,7 +19,7 @@ use crate::request::client::Client as ClientAddress;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Slots;
-use crate::upstream::body::RequestBody;
+use crate::upstream::body::{RequestBody, Trailers};
 use crate::upstream::{Answered, Unanswered, Upstream, UpstreamError};
 
 /// Which way a request goes.
@@ -49,18 +50,18 @@ pub(super) async fn send(
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8), and HTTP/2 has none of this kind (RFC 9113, 8.6).
     let offered = exchange.head.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
-    let mut request = Request::new(body_of(exchange, plan));
+    let trailers = match seen.has(Seen::TRAILER) {
+        true => hop::limit_trailers(&mut exchange.head.headers, &plan.server.trust),
+        false => Trailers::new(),
+    };
+    let mut request = Request::new(body_of(exchange, plan, trailers));
     exchange.body_end = request.body().end();
     *request.method_mut() = exchange.head.method.clone();
     *request.uri_mut() = target.unwrap_or_else(|| std::mem::take(&mut exchange.head.uri));
     *request.headers_mut() = std::mem::take(&mut exchange.head.headers);
-    let has_body = !request.body().is_empty();
     let sent = request.headers_mut();
     let host = write_host(sent, upstream);
     hop::remove_hop_by_hop(sent, seen);
-    if has_body && sent.contains_key(TRAILER) {
-        hop::limit_trailers(sent, &plan.server.trust);
-    }
     write_forwarded(sent, seen, Origin { client: address, peer: &client.peer, host });
     hop::write_connection(sent, seen, switching.as_ref());
     if let Some(changes) = route.request_headers() {
@@ -90,10 +91,12 @@ pub(super) async fn send(
             false => Err(Refusal::Upstream(UpstreamError::Switched { server })),
         };
     }
-    let Answered { response, lease, .. } = answered;
+    let Answered { response, mut lease, .. } = answered;
     let (mut head, incoming) = response.into_parts();
-    if answer::remove_hop_by_hop(&mut head.headers).is_err() {
-        return Err(Refusal::Upstream(UpstreamError::Coding { server }));
+    match answer::remove_hop_by_hop(&mut head.headers) {
+        Ok(Framing::Clear) => {}
+        Ok(Framing::Doubtful) => lease.end_soon(),
+        Err(UnknownCoding) => return Err(Refusal::Upstream(UpstreamError::Coding { server })),
     }
     let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout, server);
     let mut answer = Response::new(body);
@@ -105,10 +108,11 @@ pub(super) async fn send(
     Ok(answer)
 }
 
-fn body_of(exchange: &mut Exchange, plan: &Plan) -> RequestBody {
+fn body_of(exchange: &mut Exchange, plan: &Plan, trailers: Trailers) -> RequestBody {
     match exchange.body.take() {
         Some(body) => {
-            RequestBody::streamed(body, plan.server.max_body_size, plan.server.body_timeout)
+            let (most, patience) = (plan.server.max_body_size, plan.server.body_timeout);
+            RequestBody::streamed(body, most, patience, trailers)
         }
         None => RequestBody::empty(),
     }

@@ -28,7 +28,7 @@ use self::forward::Way;
 pub use self::headers::forwarded::Peer;
 use self::headers::quotas::write_quotas;
 use self::headers::{Seen, hop};
-use self::refusal::Refusal;
+use self::refusal::{Refusal, Target};
 use self::rejection::Rejections;
 use crate::clock::Clock;
 use crate::observe::failed::Failed;
@@ -146,7 +146,7 @@ impl Proxy {
         let seen = Seen::of(&head.headers);
         let (protocol, awaited) =
             (answer::protocol(&head.headers, seen), seen.has(Seen::EXPECT));
-        let is_connect = head.method == Method::CONNECT;
+        let target = Target::of(&head);
         let body_end = BodyEnd::default();
         let mut exchange = Exchange { head, body: Some(body), body_end, server: None };
         let mut quotas = Quotas::new();
@@ -166,7 +166,7 @@ impl Proxy {
                 if !matches!(refusal, Refusal::ClientLeft) {
                     ended.noted.permit.refused(answer.status());
                 }
-                closes = refusal.closes(is_connect) || !exchange.body_end.is_reached();
+                closes = refusal.closes(target) || !exchange.body_end.is_reached();
                 answer
             }
         };

@@ -1,6 +1,6 @@
 //! Every reason for which tidegate answers a request itself.
 
-use http::Method;
+use http::{Method, request};
 
 use crate::request::host::HostError;
 use crate::request::path::AmbiguousPath;
@@ -39,22 +39,36 @@ pub enum Refusal<'p> {
 
 impl Refusal<'_> {
     /// Whether what follows on an HTTP/1.1 connection cannot be told from the rest of this request, so
-    /// that it must close. Behind a CONNECT another protocol may follow, since a client need not wait
-    /// for its answer (draft-ietf-httpbis-optimistic-upgrade).
-    pub(super) fn closes(&self, is_connect: bool) -> bool {
+    /// that it must close. Behind a target that only CONNECT has, another protocol may follow: a client
+    /// need not wait for its answer (draft-ietf-httpbis-optimistic-upgrade).
+    pub(super) fn closes(&self, target: Target) -> bool {
         match self {
-            Self::Host(_)
-            | Self::Path(_)
-            | Self::TransferCoding
-            | Self::Body(_)
-            | Self::ClientLeft => true,
-            Self::Method(_) => is_connect,
-            Self::MethodCase
-            | Self::NotFound
+            Self::Host(_) | Self::TransferCoding | Self::Body(_) | Self::ClientLeft => true,
+            Self::Path(_) | Self::Method(_) | Self::MethodCase => target == Target::Authority,
+            Self::NotFound
             | Self::TargetTooLong
             | Self::TooLarge
             | Self::Limits(_)
             | Self::Upstream(_) => false,
+        }
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A host and a port, as only CONNECT does (RFC 9112, 3.2.3).
+    Authority,
+    /// Anything else.
+    Resource,
+}
+
+impl Target {
+    pub(super) fn of(head: &request::Parts) -> Self {
+        let named = head.uri.authority().is_some() && head.uri.scheme().is_none();
+        match named || head.method == Method::CONNECT {
+            true => Self::Authority,
+            false => Self::Resource,
         }
     }
 }

@@ -8,8 +8,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderName;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use smallvec::SmallVec;
 use tokio::time::{Instant, Sleep};
 
 
@@ -23,8 +25,12 @@ struct Streamed {
     /// Bytes that may still come.
     allowance: u64,
     patience: Patience,
+    trailers: Trailers,
     end: BodyEnd,
 }
+
+/// The names of the fields that may follow a body.
+pub type Trailers = SmallVec<[HeaderName; 2]>;
 
 /// What went wrong with a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +163,14 @@ impl RequestBody {
         Self(None)
     }
 
-    /// What the client sends: at most `most` bytes, each read within `patience` of the one before.
-    pub fn streamed(incoming: Incoming, most: Option<u64>, patience: Duration) -> Self {
+    /// What the client sends: at most `most` bytes, each read within `patience` of the one before, and
+    /// behind them no other fields than `trailers`.
+    pub fn streamed(
+        incoming: Incoming,
+        most: Option<u64>,
+        patience: Duration,
+        trailers: Trailers,
+    ) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
         }
@@ -166,6 +178,7 @@ impl RequestBody {
             incoming,
             allowance: most.unwrap_or(u64::MAX),
             patience: Patience::new(patience),
+            trailers,
             end: BodyEnd::begin(),
         }))
     }
@@ -183,6 +196,18 @@ impl RequestBody {
     /// A handle that tells how far the body has come.
     pub fn end(&self) -> BodyEnd {
         self.0.as_ref().map_or(BodyEnd(None), |streamed| streamed.end.clone())
+    }
+}
+
+impl Streamed {
+    fn limit_trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        match frame.into_trailers() {
+            Ok(mut came) => {
+                let named = |name: &HeaderName| came.remove(name).map(|value| (name.clone(), value));
+                Frame::trailers(self.trailers.iter().filter_map(named).collect())
+            }
+            Err(frame) => frame,
+        }
     }
 }
 
@@ -216,7 +241,7 @@ impl Body for RequestBody {
                         // Nobody asks for more after the trailers.
                         let ended = frame.is_trailers() || body.incoming.is_end_stream();
                         body.end.moved(if ended { REACHED } else { OFFERED });
-                        Some(Ok(frame))
+                        Some(Ok(body.limit_trailers(frame)))
                     }
                 }
             }

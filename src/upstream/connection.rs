@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use tokio::task::AbortHandle;
@@ -18,6 +20,8 @@ use super::stream::Watched;
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2).
 const MOST_STREAMS: usize = 100;
+
+const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
 /// What a request is sent on.
 #[derive(Debug)]
@@ -82,7 +86,7 @@ impl Exclusive {
 
     /// Whether it can be used no more.
     pub(super) fn is_spoilt(&self) -> bool {
-        self.sender.is_closed() || self.watched.is_deaf()
+        self.sender.is_closed() || self.watched.is_spoilt()
     }
 
     /// Whether it waits for a request. One that does not still has something of its last request to
@@ -117,17 +121,29 @@ impl Connection {
         }
     }
 
+    /// Whether its server has said anything since the last request.
+    pub(super) fn has_heard(&self) -> bool {
+        match self {
+            Self::Http1(connection) => connection.watched.has_heard(),
+            Self::Http2(_) => true,
+        }
+    }
+
     /// Sends a request and waits for the head of its answer, within `limit` of the request's end. The
     /// answer may come before all of the request is sent.
     pub(super) async fn send(
         &mut self,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
         limit: Duration,
     ) -> Result<Response<Incoming>, NoHead> {
         let end = request.body().end();
         let sent = match self {
             Self::Http1(connection) => {
                 connection.watched.await_head();
+                // A GET of unknown length would otherwise be sent without its body.
+                if request.body().size_hint().exact().is_none() {
+                    request.headers_mut().insert(TRANSFER_ENCODING, CHUNKED);
+                }
                 let exchange = connection.sender.try_send_request(request);
                 let head = in_time(exchange, &mut connection.deadline, limit, &end).await;
                 connection.watched.answered();
@@ -168,6 +184,13 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// The connection is not to be used again.
+    pub fn end_soon(&mut self) {
+        if let Connection::Http1(connection) = &self.connection {
+            connection.watched.spoil();
+        }
+    }
+
     /// The response's body has ended: the connection is free for the next request, unless the
     /// request's body is still on its way.
     pub fn release(self) {

@@ -31,6 +31,8 @@ pub enum UpstreamError {
         server: Arc<str>,
         /// What broke.
         source: hyper::Error,
+        /// Whether the server had said anything.
+        heard: bool,
     },
     /// The body is coded in a way that this proxy would pass on wrongly.
     Coding {
@@ -63,8 +65,13 @@ impl fmt::Display for UpstreamError {
             Self::Coding { server } => {
                 write!(f, "{server} answered with a transfer coding other than chunked")
             }
-            Self::Exchange { server, source } => {
-                write!(f, "the exchange with {server} failed: {}", Cause(source))
+            Self::Exchange { server, source, heard } => {
+                write!(f, "the exchange with {server} failed: ")?;
+                match (source.is_incomplete_message(), heard) {
+                    (true, true) => f.write_str("it closed the connection within its answer's head"),
+                    (true, false) => f.write_str("it closed the connection without an answer"),
+                    (false, _) => Cause(source).fmt(f),
+                }
             }
         }
     }
@@ -90,9 +97,6 @@ pub struct Cause<'e>(pub &'e hyper::Error);
 impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(error) = self;
-        if error.is_incomplete_message() {
-            return f.write_str("it closed the connection before its answer had ended");
-        }
         write!(f, "{error}")?;
         match error.source() {
             Some(source) => write!(f, ": {source}"),

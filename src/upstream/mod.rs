@@ -150,8 +150,8 @@ impl Upstream {
                         continue;
                     }
                     unsent => {
-                        let source = failure.into_error();
-                        let error = UpstreamError::Exchange { server: name, source };
+                        let (source, heard) = (failure.into_error(), connection.has_heard());
+                        let error = UpstreamError::Exchange { server: name, source, heard };
                         return Err(Unanswered { error, unsent });
                     }
                 },

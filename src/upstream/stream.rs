@@ -25,6 +25,8 @@ pub(super) struct ServerStream {
 pub(super) struct Watched {
     /// The server does not take anything more.
     deaf: AtomicBool,
+    /// Nobody knows what its server makes of the next request.
+    spoilt: AtomicBool,
     /// Bytes that were read since a head was last awaited.
     read: AtomicUsize,
     /// No head is awaited.
@@ -43,8 +45,22 @@ impl Watched {
         self.answered.store(true, Ordering::Relaxed);
     }
 
-    /// Whether something could not be written.
-    pub(super) fn is_deaf(&self) -> bool {
+    /// Whether anything was read since a head was last awaited.
+    pub(super) fn has_heard(&self) -> bool {
+        self.read.load(Ordering::Relaxed) > 0
+    }
+
+    /// The connection is not to be used again.
+    pub(super) fn spoil(&self) {
+        self.spoilt.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection can be used no more, as where something could not be written.
+    pub(super) fn is_spoilt(&self) -> bool {
+        self.spoilt.load(Ordering::Relaxed) || self.is_deaf()
+    }
+
+    fn is_deaf(&self) -> bool {
         self.deaf.load(Ordering::Relaxed)
     }
 }

@@ -24,7 +24,7 @@ fn half(closes: bool) -> Upstream {
 #[test]
 fn an_answer_that_breaks_off_is_told() {
     for (closes, said) in [
-        (true, "broke off: the answer's body is faulty: the connection was closed before the"),
+        (true, "broke off: error reading a body from connection: end of file before message length reached"),
         (false, "no more of the answer from http://127.0.0.1:"),
     ] {
         let api = half(closes);

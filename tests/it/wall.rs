@@ -331,7 +331,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
 }
 
 #[test]
-fn a_months_quota_and_the_date_follow_the_time_of_day() {
+fn a_months_quota_follows_the_time_of_day() {
     let clock = Clock::starting_at(at(MIDNIGHT));
     let (address, end) = serve(
         &clock,
@@ -345,17 +345,15 @@ fn a_months_quota_and_the_date_follow_the_time_of_day() {
     };
     let ask = || get(address, "/", &[]);
     // Years from where the clock began, so that none of the windows around that is near.
-    for (time, statuses, date) in [
-        ("2031-05-31T21:30:00Z", [200, 200, 429], "Sat, 31 May 2031 21:"),
-        ("2031-05-31T22:00:00Z", [200, 200, 429], "Sat, 31 May 2031 22:"),
-        ("2031-06-12T00:00:00Z", [429, 429, 429], "Thu, 12 Jun 2031 00:"),
-        ("2031-06-30T22:00:00Z", [200, 200, 429], "Mon, 30 Jun 2031 22:"),
+    for (time, statuses) in [
+        ("2031-05-31T21:30:00Z", [200, 200, 429]),
+        ("2031-05-31T22:00:00Z", [200, 200, 429]),
+        ("2031-06-12T00:00:00Z", [429, 429, 429]),
+        ("2031-06-30T22:00:00Z", [200, 200, 429]),
     ] {
         set(time);
         let replies = [ask(), ask(), ask()];
         assert_eq!(replies.each_ref().map(|reply| reply.status), statuses, "{time}");
-        let told = replies[2].header("date").unwrap();
-        assert!(told.starts_with(date), "{time}: {told}");
     }
     set("2031-07-31T21:00:00Z");
     let wait: u64 = ask().header("retry-after").unwrap().parse().unwrap();

@@ -10,12 +10,27 @@ use super::{Seen, hop, listed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) struct UnknownCoding;
 
+/// How an answer says where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Framing {
+    /// In one way.
+    Clear,
+    /// In two ways, so that nobody knows how its server means what follows (RFC 9112, 6.3).
+    Doubtful,
+}
+
 /// Takes out what concerns the server's connection alone (RFC 9110, 7.6.1), and says the length once.
 ///
 /// # Errors
 /// Where the body is coded in another way than chunked alone.
-pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), UnknownCoding> {
+pub(in crate::proxy) fn remove_hop_by_hop(
+    headers: &mut HeaderMap,
+) -> Result<Framing, UnknownCoding> {
     let seen = Seen::of(headers);
+    let framing = match seen.has(Seen::CODING) && seen.has(Seen::LENGTH) {
+        true => Framing::Doubtful,
+        false => Framing::Clear,
+    };
     if hop::has_unknown_coding(headers, seen) {
         return Err(UnknownCoding);
     }
@@ -24,7 +39,7 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(),
     if seen.has(Seen::LENGTH) {
         unite_lengths(headers);
     }
-    Ok(())
+    Ok(framing)
 }
 
 /// Says a length once, as a number.

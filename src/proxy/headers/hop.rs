@@ -1,7 +1,8 @@
 //! Fields that concern one connection alone, and the framing of what is passed on.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use smallvec::SmallVec;
@@ -9,6 +10,7 @@ use smallvec::SmallVec;
 use super::forwarded::{is_address, is_claim};
 use super::{Seen, listed, tokens};
 use crate::request::client::Trust;
+use crate::upstream::body::Trailers;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -115,17 +117,31 @@ pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
 
 /// Leaves of the trailers that a client announces, of which no others are passed on, those that its
 /// API may believe: what is taken out or written anew in the head must not come in behind the body.
-pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, trust: &Trust) {
+pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, trust: &Trust) -> Trailers {
     let kept = listed(headers, &TRAILER)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
-        .filter(|name| !is_hop_by_hop(name) && !KEPT.contains(name))
+        .filter(|name| !is_hop_by_hop(name) && !KEPT.contains(name) && !NEVER_BEHIND.contains(name))
         .filter(|name| !is_claim(name) && !is_address(name, trust));
-    let kept: SmallVec<[HeaderName; 4]> = kept.collect();
+    let kept: Trailers = kept.collect();
     headers.remove(TRAILER);
-    for name in kept {
-        headers.append(TRAILER, name.into());
+    for name in &kept {
+        headers.append(TRAILER, name.clone().into());
     }
+    kept
 }
+
+/// Fields that do not mean the same behind a body (RFC 9110, 6.5.1): they say what a message is or where
+/// it goes, and limits read them off the head.
+const NEVER_BEHIND: [HeaderName; 8] = [
+    AUTHORIZATION,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    COOKIE,
+    MAX_FORWARDS,
+    TRAILER,
+];
 
 /// Whether `connection` is what it mostly is: one line with one option that is no field.
 pub(super) fn names_nothing<'h>(mut lines: impl Iterator<Item = &'h [u8]>) -> bool {

@@ -7,7 +7,7 @@ pub(super) mod quotas;
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Version, request};
 
@@ -38,6 +38,8 @@ impl Seen {
     pub(super) const CLAIM: Self = Self(1 << 7);
     /// `content-type`.
     pub(super) const TYPE: Self = Self(1 << 8);
+    /// `trailer`.
+    pub(super) const TRAILER: Self = Self(1 << 9);
 
     /// What these headers have.
     pub(super) fn of(headers: &HeaderMap) -> Self {
@@ -63,6 +65,7 @@ impl Seen {
             CONTENT_LENGTH => Self::LENGTH,
             EXPECT => Self::EXPECT,
             CONTENT_TYPE => Self::TYPE,
+            TRAILER => Self::TRAILER,
             HOST => Self(0),
             _ if hop::is_hop_by_hop(name) => Self::HOP,
             _ if forwarded::is_claim(name) => Self::CLAIM,
@@ -160,6 +163,7 @@ mod tests {
             ("x-forwarded", Seen(0)),
             ("x-forward-for", Seen(0)),
             ("content-type", Seen::TYPE),
+            ("trailer", Seen::TRAILER),
             ("accept", Seen(0)),
         ] {
             let mut headers = HeaderMap::new();
