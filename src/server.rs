@@ -24,13 +24,13 @@ use self::signals::{Signals, Told};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config;
+use crate::downstream::accept::Slots;
 use crate::limit::name::Name;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
 use crate::plan::Plan;
-use crate::downstream::accept::Slots;
 use crate::reload::{self, Reload};
 use crate::store;
 use crate::upstream::balance::ServerState;
@@ -106,6 +106,7 @@ impl Server {
             metrics: Metrics::new(workers),
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
             failed: Arc::default(),
+            malformed: Arc::default(),
             config: ConfigState::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::by(clock.wall().clone(), &plan.store),
@@ -184,6 +185,7 @@ impl Server {
                 _ = tick.tick() => {
                     self.process.throttled.tick(self.process.clock.now());
                     self.process.failed.tick(Instant::now());
+                    self.process.malformed.tick(Instant::now());
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
                         return Err(RunError::Worker);
@@ -207,6 +209,7 @@ impl Server {
         self.drain().await;
         self.process.throttled.flush(self.process.clock.now());
         self.process.failed.flush(Instant::now());
+        self.process.malformed.flush(Instant::now());
         events::stopped();
         Ok(())
     }

@@ -23,12 +23,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::clock::Clock;
+use crate::downstream;
+use crate::downstream::accept::{self, Connections, Slots};
 use crate::observe::failed::Failed;
+use crate::observe::malformed::Malformed;
 use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
 use crate::plan::{KeyDisplay, Plan};
-use crate::downstream;
-use crate::downstream::accept::{self, Connections, Slots};
 use crate::proxy::{Active, Proxy};
 use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
@@ -48,6 +49,8 @@ pub struct Process {
     pub throttled: Arc<Throttled>,
     /// The lines about failed exchanges.
     pub failed: Arc<Failed>,
+    /// The lines about what is no request.
+    pub malformed: Arc<Malformed>,
     /// The buckets in this process, and what is known of Redis.
     pub store: Arc<store::Shared>,
     /// The requests that are held for a limit.
@@ -160,7 +163,8 @@ pub async fn run(
     };
     let first = Arc::new(activate(&published, None, &process));
     let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone(), metrics));
-    let serving = Arc::new(downstream::Worker { proxy: proxy.clone() });
+    let serving =
+        Arc::new(downstream::Worker { proxy: proxy.clone(), malformed: process.malformed.clone() });
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
     for listener in listeners {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::stream::ClientStream;
 use super::watch::{Serving, Watch, Watched};
-use super::{FAR, tunnel};
+use super::{FAR, http2, tunnel};
 use crate::plan::ServerSpec;
 use crate::proxy::client::Client;
 use crate::proxy::{Proxy, ResponseBody, Switched};
@@ -31,27 +31,36 @@ enum Served {
     Ended,
     /// It is between two requests, of which the next may have begun to come.
     Idle { stream: ClientStream, early: Bytes },
+    /// It speaks HTTP/2, of which this was the beginning.
+    Http2 { stream: ClientStream, early: Bytes },
+    /// It has failed.
+    Failed(hyper::Error),
     /// It has changed to another protocol.
     Switched(OnUpgrade, Box<Switched>),
 }
 
-/// Serves a connection to its end.
+/// Serves a connection to its end, and tells how it ended where that was by an error.
 pub(super) async fn serve(
     mut stream: ClientStream,
     client: Arc<Client>,
-    proxy: &Proxy,
+    proxy: Arc<Proxy>,
     mut draining: Receiver<bool>,
-) {
+) -> Result<(), hyper::Error> {
     loop {
         // Boxed, because all that it holds is given back while the connection is parked.
-        match Box::pin(exchange(stream, &client, proxy, draining.clone())).await {
-            Served::Ended => return,
+        match Box::pin(exchange(stream, &client, &proxy, draining.clone())).await {
+            Served::Ended => return Ok(()),
+            Served::Failed(error) => return Err(error),
+            Served::Http2 { stream, early } => {
+                return Box::pin(http2::serve(stream.after(early), client, proxy, draining)).await;
+            }
             Served::Switched(ours, switched) => {
-                return Box::pin(tunnel::join(ours, *switched)).await;
+                Box::pin(tunnel::join(ours, *switched)).await;
+                return Ok(());
             }
             Served::Idle { stream: parked, early } => {
                 if early.is_empty() && !is_awaited(&client, &mut draining).await {
-                    return;
+                    return Ok(());
                 }
                 stream = parked.after(early);
             }
@@ -103,18 +112,24 @@ async fn exchange(
                 None => Served::Ended,
             }
         }
-        Watched::Ended(Err(_)) => {
+        Watched::Ended(Err(error)) if error.is_parse_version_h2() => {
+            match connection.0.into_parts() {
+                Some(parts) => {
+                    Served::Http2 { stream: parts.io.into_inner(), early: parts.read_buf }
+                }
+                None => Served::Ended,
+            }
+        }
+        Watched::Ended(Err(error)) => {
             // A client that would take the connection's end for that of the body.
             if client.phase.resets() {
                 client.socket.reset_at_close();
             }
-            Served::Ended
+            Served::Failed(error)
         }
         Watched::Left => Served::Ended,
         Watched::Idle => match connection.0.into_parts() {
-            Some(parts) => {
-                Served::Idle { stream: parts.io.into_inner(), early: parts.read_buf }
-            }
+            Some(parts) => Served::Idle { stream: parts.io.into_inner(), early: parts.read_buf },
             None => Served::Ended,
         },
     }
@@ -129,7 +144,8 @@ impl<S> Serving for Connection<S>
 where
     S: hyper::service::HttpService<Incoming, ResBody = ResponseBody>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    http1::UpgradeableConnection<TokioIo<ClientStream>, S>: Future<Output = hyper::Result<()>> + Unpin,
+    http1::UpgradeableConnection<TokioIo<ClientStream>, S>:
+        Future<Output = hyper::Result<()>> + Unpin,
 {
     type End = hyper::Result<()>;
 

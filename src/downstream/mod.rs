@@ -2,19 +2,23 @@
 
 pub mod accept;
 mod http1;
+mod http2;
 mod stream;
 mod tunnel;
 mod watch;
 
+use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
 
 use self::accept::Slot;
 use self::stream::ClientStream;
+use crate::observe::malformed::Malformed;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{Client, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
@@ -26,6 +30,8 @@ const FAR: Duration = Duration::from_secs(24 * 3600);
 pub struct Worker {
     /// What answers requests.
     pub proxy: Arc<Proxy>,
+    /// What was no request.
+    pub malformed: Arc<Malformed>,
 }
 
 /// Serves a connection to its end. It holds its slot until then.
@@ -41,13 +47,29 @@ async fn serve(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let client = Arc::new(Client {
-        peer: Peer::new(peer.ip()),
-        phase: Phase::new(times(&worker.proxy.active().plan.server)),
-        socket: Socket::new(stream),
-    });
+    let phase = Phase::new(times(&worker.proxy.active().plan.server));
+    let client = Arc::new(Client::new(Peer::new(peer.ip()), phase, Socket::new(stream)));
     let stream = ClientStream::new(client.clone());
-    http1::serve(stream, client, &worker.proxy, draining).await;
+    let served = http1::serve(stream, client.clone(), worker.proxy.clone(), draining).await;
+    if let Err(error) = served
+        && let Some(reason) = malformed(&error, &client)
+    {
+        worker.malformed.request(&reason, client.peer.address, Instant::now());
+    }
+}
+
+/// What was wrong with what a client said, where its connection ended for that.
+fn malformed(error: &hyper::Error, client: &Client) -> Option<String> {
+    if error.is_parse() {
+        return Some(match client.said_hello() {
+            true => "a TLS handshake on a port for plain HTTP".to_owned(),
+            false => error.to_string(),
+        });
+    }
+    let protocol = error.source()?.downcast_ref::<h2::Error>()?;
+    // What the client's side ends by itself, or loses, is not malformed.
+    let ours = protocol.is_library() || (protocol.is_go_away() && !protocol.is_remote());
+    (ours && protocol.reason() != Some(h2::Reason::NO_ERROR)).then(|| protocol.to_string())
 }
 
 fn times(server: &ServerSpec) -> Times {

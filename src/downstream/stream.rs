@@ -1,6 +1,7 @@
 //! A client's connection as bytes: its [`Client`] is told what moves.
 
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,23 +17,28 @@ use crate::proxy::client::Client;
 /// gets to read the answer before a reset destroys it.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// What a connection begins with that speaks HTTP/2 (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// A client's connection as bytes.
 #[derive(Debug)]
 pub(super) struct ClientStream {
     client: Arc<Client>,
     /// Read before, and not used yet.
     early: Bytes,
+    /// Nothing was handed on yet.
+    opening: bool,
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
     pub(super) fn new(client: Arc<Client>) -> Self {
-        Self { client, early: Bytes::new(), lingering: None }
+        Self { client, early: Bytes::new(), opening: true, lingering: None }
     }
 
     /// The same, of which `early` is to be read first.
     pub(super) fn after(mut self, early: Bytes) -> Self {
-        self.early = early;
+        (self.early, self.opening) = (early, false);
         self
     }
 
@@ -42,6 +48,52 @@ impl ClientStream {
             Poll::Pending => self.client.phase.write_waits(),
         }
         written
+    }
+
+    /// Reads from the socket. Ready with 0 at the client's end.
+    fn poll_socket(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut *self.client.socket.locked()).poll_read(cx, buffer))?;
+        let read = buffer.filled().len() - before;
+        if read > 0 {
+            self.client.phase.bytes_came();
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// Reads what a connection begins with: HTTP/2's preface only as a whole, since its beginning alone
+    /// would be taken for a request of HTTP/1.1 that is malformed.
+    fn poll_opening(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let begin = buffer.filled().len();
+        buffer.put_slice(&mem::take(&mut self.early));
+        loop {
+            match self.poll_socket(cx, buffer)? {
+                Poll::Pending => {
+                    self.early = Bytes::copy_from_slice(&buffer.filled()[begin..]);
+                    buffer.set_filled(begin);
+                    return Poll::Pending;
+                }
+                Poll::Ready(0) => break,
+                Poll::Ready(_) => {}
+            }
+            let came = &buffer.filled()[begin..];
+            if came.len() >= PREFACE.len() || !PREFACE.starts_with(came) {
+                break;
+            }
+        }
+        self.opening = false;
+        if let Some(first) = buffer.filled().get(begin) {
+            self.client.begins_with(*first);
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Reads and throws away what came until now. Ready at the client's end.
@@ -63,6 +115,9 @@ impl AsyncRead for ClientStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.opening {
+            return self.poll_opening(cx, buffer);
+        }
         if !self.early.is_empty() {
             let length = self.early.len().min(buffer.remaining());
             buffer.put_slice(&self.early[..length]);
@@ -70,11 +125,7 @@ impl AsyncRead for ClientStream {
             self.client.phase.bytes_came();
             return Poll::Ready(Ok(()));
         }
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut *self.client.socket.locked()).poll_read(cx, buffer))?;
-        if buffer.filled().len() > before {
-            self.client.phase.bytes_came();
-        }
+        ready!(self.poll_socket(cx, buffer))?;
         Poll::Ready(Ok(()))
     }
 }

@@ -24,6 +24,9 @@ pub(super) trait Serving {
 
     /// Ends it with what is under way.
     fn end_soon(&mut self);
+
+    /// Called about once a second while a request is under way.
+    fn look(&mut self, _now: Instant) {}
 }
 
 /// What became of a connection that was watched.
@@ -85,7 +88,7 @@ impl<'c> Watch<'c> {
                 }
                 if self.is_last_now() {
                     serving.end_soon();
-                } else if let Some(left) = ready!(self.poll_time(cx)) {
+                } else if let Some(left) = ready!(self.poll_time(serving, cx)) {
                     return Poll::Ready(left);
                 }
             }
@@ -110,7 +113,11 @@ impl<'c> Watch<'c> {
     }
 
     /// Waits for the timer. `None` where there is nothing to be done but to look again.
-    fn poll_time<E>(&mut self, cx: &mut Context<'_>) -> Poll<Option<Watched<E>>> {
+    fn poll_time<S: Serving>(
+        &mut self,
+        serving: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Watched<S::End>>> {
         // Only ever sooner than it is set: a later one is looked at when it fires.
         let due = self.deadline();
         if due < self.set {
@@ -136,6 +143,7 @@ impl<'c> Watch<'c> {
                 if self.client.socket.has_left() {
                     return Poll::Ready(Some(Watched::Left));
                 }
+                serving.look(now);
                 self.client.phase.looked(now);
             }
             _ => {}

@@ -55,6 +55,11 @@ pub fn upstream_failed(error: &dyn Display, route: &str, count: u64) {
     info!(target: TARGET, %error, route, count, "upstream failed");
 }
 
+/// So many connections, since this was last said, said what is no request; `client` was the last.
+pub fn malformed_requests(reason: &str, client: IpAddr, count: u64) {
+    warn!(target: TARGET, reason, %client, count, "malformed requests");
+}
+
 /// A server does not take connections any more.
 pub fn server_down(server: &str, error: &dyn Display) {
     info!(target: TARGET, server, %error, "server down");

@@ -1,101 +1,46 @@
-//! Failed exchanges with upstreams: the first is logged at once, and a line ten seconds later says how
-//! many more they were. An API that is away must not fill the log, and the counts add up.
+//! Failed exchanges with upstreams. An API that is away must not fill the log.
 
-use std::collections::HashMap;
 use std::fmt::Display;
-use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::events;
-
-/// Between two lines for the same route and error.
-const PAUSE: Duration = Duration::from_secs(10);
-
-/// So many different ones are told apart; past it all are told and begin anew.
-const MOST: usize = 1_000;
+use super::repeated::Repeated;
 
 /// What was told of failed exchanges, for the whole process.
-#[derive(Debug, Default)]
-pub struct Failed {
-    told: Mutex<HashMap<String, Told>>,
-}
-
 #[derive(Debug)]
-struct Told {
-    at: Instant,
-    /// Since then.
-    untold: u64,
+pub struct Failed(Repeated<()>);
+
+impl Default for Failed {
+    fn default() -> Self {
+        Self(Repeated::new(|kind, (), count| {
+            let (route, error) = kind.split_once('\n').unwrap_or(("", kind));
+            events::upstream_failed(&error, route, count);
+        }))
+    }
 }
 
 impl Failed {
     /// An exchange failed at `now`: its client was told so, or got less than all of the answer.
     pub fn exchange(&self, error: &dyn Display, route: &str, now: Instant) {
-        if self.is_news(format!("{route}\n{error}"), now) {
-            events::upstream_failed(error, route, 1);
-        }
+        self.0.count(format!("{route}\n{error}"), (), now);
     }
 
     /// Says how many there were besides, where ten seconds are over. To be called now and then.
     pub fn tick(&self, now: Instant) {
-        self.tell(|told| now.saturating_duration_since(told.at) >= PAUSE, now);
+        self.0.tick(now);
     }
 
     /// Says all that is counted and not yet said, as at the end of the process.
     pub fn flush(&self, now: Instant) {
-        self.tell(|_| true, now);
-    }
-
-    /// Whether nothing of this kind was told of late.
-    fn is_news(&self, kind: String, now: Instant) -> bool {
-        let mut all = self.all();
-        if let Some(told) = all.get_mut(&kind) {
-            told.untold += 1;
-            return false;
-        }
-        let over = match all.len() < MOST {
-            true => HashMap::new(),
-            false => mem::take(&mut *all),
-        };
-        all.insert(kind, Told { at: now, untold: 0 });
-        drop(all);
-        over.iter().for_each(|(kind, told)| say(kind, told.untold));
-        true
-    }
-
-    /// Writes what is due; what has not come again since its last line is forgotten.
-    fn tell(&self, is_due: impl Fn(&Told) -> bool, now: Instant) {
-        let mut lines = Vec::new();
-        self.all().retain(|kind, told| {
-            if !is_due(told) {
-                return true;
-            }
-            let count = mem::take(&mut told.untold);
-            told.at = now;
-            if count > 0 {
-                lines.push((kind.clone(), count));
-            }
-            count > 0
-        });
-        lines.iter().for_each(|(kind, count)| say(kind, *count));
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Told>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn say(kind: &str, count: u64) {
-    if count > 0 {
-        let (route, error) = kind.split_once('\n').unwrap_or(("", kind));
-        events::upstream_failed(&error, route, count);
+        self.0.flush(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::Value;
 
     use super::super::testing;
@@ -161,14 +106,5 @@ mod tests {
         let failures =
             [(0, "a", "refused"), (1, "b", "refused"), (2, "a", "no answer"), (3, "a", "refused")];
         assert_eq!(counts(&failures), [1, 1, 1, 1]);
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let (failed, now) = (Failed::default(), Instant::now());
-        for kind in 0..3 * MOST {
-            failed.is_news(kind.to_string(), now);
-        }
-        assert!(failed.told.lock().unwrap().len() <= MOST);
     }
 }

@@ -7,7 +7,9 @@ pub mod failed;
 mod format;
 mod hashed;
 pub mod log;
+pub mod malformed;
 pub mod metrics;
+mod repeated;
 mod sink;
 pub mod throttled;
 

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use tokio::time::Instant;
 
 use super::ended::Ended;
 use crate::throttle::Slots;
@@ -23,6 +25,7 @@ pub struct ResponseBody {
     source: Source,
     /// Behind an answer that changes the protocol.
     switched: Option<Box<Switched>>,
+    uptake: Option<Arc<Uptake>>,
     /// Dropped when the body has ended or nobody wants it any more.
     ended: Option<Ended>,
 }
@@ -61,7 +64,7 @@ impl ResponseBody {
     /// A body that is there already.
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty());
-        Self { source: Source::Whole(bytes), switched: None, ended: None }
+        Self { source: Source::Whole(bytes), switched: None, uptake: None, ended: None }
     }
 
     /// Nothing of HTTP: what follows is another protocol.
@@ -87,7 +90,12 @@ impl ResponseBody {
         }
         let (lease, patience) = (Some(lease), Patience::new(patience));
         let streamed = Streamed { incoming, lease, patience, server };
-        Self { source: Source::Streamed(streamed), switched: None, ended: None }
+        Self { source: Source::Streamed(streamed), switched: None, uptake: None, ended: None }
+    }
+
+    /// Tells when the client's side waits to be taken from.
+    pub fn watched_by(&mut self, uptake: Arc<Uptake>) {
+        self.uptake = Some(uptake);
     }
 
     /// Says what is to be done at its end.
@@ -107,26 +115,11 @@ impl ResponseBody {
         Poll::Pending
     }
 
-    fn failed(&self, error: &dyn Display) {
-        if let Some(ended) = &self.ended {
-            ended.broke_off();
-            // That its client did not send all of the request is not the server's fault.
-            if ended.body_end.fault().is_none() {
-                ended.failed(error);
-            }
-        }
-    }
-}
-
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
+    fn poll_source(
+        &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let this = &mut *self;
+        let this = self;
         let streamed = match &mut this.source {
             Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Source::Broken(error) => return Poll::Ready(error.take().map(Err)),
@@ -167,6 +160,62 @@ impl Body for ResponseBody {
         }
     }
 
+    fn failed(&self, error: &dyn Display) {
+        if let Some(ended) = &self.ended {
+            ended.broke_off();
+            // That its client did not send all of the request is not the server's fault.
+            if ended.body_end.fault().is_none() {
+                ended.failed(error);
+            }
+        }
+    }
+}
+
+/// Since when a piece of a response waits for its client to take it. Nobody else can tell: a body is not
+/// asked for more meanwhile.
+#[derive(Debug)]
+pub struct Uptake {
+    began: Instant,
+    /// Microseconds after `began`; 0 where nothing waits.
+    since: AtomicU64,
+}
+
+impl Default for Uptake {
+    fn default() -> Self {
+        Self { began: Instant::now(), since: AtomicU64::new(0) }
+    }
+}
+
+impl Uptake {
+    /// Since when something waits.
+    pub fn waits_since(&self) -> Option<Instant> {
+        let since = self.since.load(Ordering::Relaxed);
+        (since > 0).then(|| self.began + Duration::from_micros(since))
+    }
+
+    fn note(&self, waits: bool) {
+        let since = match waits {
+            true => u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX).max(1),
+            false => 0,
+        };
+        self.since.store(since, Ordering::Relaxed);
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let frame = self.poll_source(cx);
+        if let Some(uptake) = &self.uptake {
+            uptake.note(frame.is_ready());
+        }
+        frame
+    }
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Whole(bytes) => bytes.is_none(),

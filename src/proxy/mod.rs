@@ -21,7 +21,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 use self::answer::{Answer, Asked};
-pub use self::body::{ResponseBody, Switched};
+pub use self::body::{ResponseBody, Switched, Uptake};
 use self::client::Client;
 use self::ended::{Access, Ended, Noted};
 use self::forward::Way;
@@ -144,8 +144,7 @@ impl Proxy {
         let (head, body) = request.into_parts();
         let mut ended = self.begin(client, began, &head);
         let seen = Seen::of(&head.headers);
-        let (protocol, awaited) =
-            (answer::protocol(&head.headers, seen), seen.has(Seen::EXPECT));
+        let (protocol, awaited) = (answer::protocol(&head.headers, seen), seen.has(Seen::EXPECT));
         let target = Target::of(&head);
         let body_end = BodyEnd::default();
         let mut exchange = Exchange { head, body: Some(body), body_end, server: None };
@@ -238,12 +237,13 @@ impl Proxy {
             access.client = address.address;
         }
         headers::strip_unforwarded(head, seen, &address, trust);
-        let found = plan.table.find(&path, &head.method, host.as_str(), &head.headers).map_err(
-            |none| match none {
-                NoRoute::NotFound => Refusal::NotFound,
-                NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
-            },
-        )?;
+        let found =
+            plan.table.find(&path, &head.method, host.as_str(), &head.headers).map_err(|none| {
+                match none {
+                    NoRoute::NotFound => Refusal::NotFound,
+                    NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
+                }
+            })?;
         let route = &plan.routes[found.route];
         noted.route = Some(found.route);
         if is_too_large(&head.headers, plan) {

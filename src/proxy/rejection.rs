@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::StatusCode;
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use super::answer::{Answer, PROBLEM_JSON, Protocol, own};
 use super::body::ResponseBody;

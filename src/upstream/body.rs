@@ -14,7 +14,6 @@ use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::{Instant, Sleep};
 
-
 /// A request's body as the client sends it.
 #[derive(Debug)]
 pub struct RequestBody(Option<Streamed>);
@@ -203,7 +202,8 @@ impl Streamed {
     fn limit_trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
         match frame.into_trailers() {
             Ok(mut came) => {
-                let named = |name: &HeaderName| came.remove(name).map(|value| (name.clone(), value));
+                let named =
+                    |name: &HeaderName| came.remove(name).map(|value| (name.clone(), value));
                 Frame::trailers(self.trailers.iter().filter_map(named).collect())
             }
             Err(frame) => frame,

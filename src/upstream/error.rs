@@ -68,7 +68,9 @@ impl fmt::Display for UpstreamError {
             Self::Exchange { server, source, heard } => {
                 write!(f, "the exchange with {server} failed: ")?;
                 match (source.is_incomplete_message(), heard) {
-                    (true, true) => f.write_str("it closed the connection within its answer's head"),
+                    (true, true) => {
+                        f.write_str("it closed the connection within its answer's head")
+                    }
                     (true, false) => f.write_str("it closed the connection without an answer"),
                     (false, _) => Cause(source).fmt(f),
                 }

@@ -168,10 +168,7 @@ impl Upstream {
     }
 
     /// A connection to the server that balancing prefers, or to the next one that can be reached.
-    async fn connection(
-        &self,
-        source: Source,
-    ) -> Result<(&Server, Connection), UpstreamError> {
+    async fn connection(&self, source: Source) -> Result<(&Server, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
             let place = self.chooser.choose(&self.servers, &tried);

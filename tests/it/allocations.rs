@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicBool;
 use allocation_counter::measure;
 use tidegate::clock::Clock;
 use tidegate::config::{self, Overrides};
+use tidegate::downstream::accept::Slots;
 use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
 use tidegate::plan::Plan;
-use tidegate::downstream::accept::Slots;
 use tidegate::store;
 use tidegate::upstream::balance::ServerState;
 use tidegate::worker::{self, ConfigState, Orders, Process, Published};
@@ -106,6 +106,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         metrics: Metrics::new(1),
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
         failed: Arc::default(),
+        malformed: Arc::default(),
         config: ConfigState::default(),
         draining: AtomicBool::new(false),
         store: store::Shared::new(&plan.store),

@@ -135,7 +135,10 @@ fn what_is_no_answer_is_a_502_and_the_log_says_what_it_is() {
         (&huge, "message head is too large"),
         (&many, "message head is too large"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 1, 2\r\n\r\nx", "invalid content-length parsed"),
-        ("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "unexpected transfer-encoding parsed"),
+        (
+            "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+            "unexpected transfer-encoding parsed",
+        ),
     ] {
         let said = answer.to_owned();
         let api = Upstream::raw(move |mut stream| {

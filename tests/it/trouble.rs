@@ -24,7 +24,10 @@ fn half(closes: bool) -> Upstream {
 #[test]
 fn an_answer_that_breaks_off_is_told() {
     for (closes, said) in [
-        (true, "broke off: error reading a body from connection: end of file before message length reached"),
+        (
+            true,
+            "broke off: error reading a body from connection: end of file before message length reached",
+        ),
         (false, "no more of the answer from http://127.0.0.1:"),
     ] {
         let api = half(closes);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate::clock::{Clock, Wall};
 use tidegate::config::{self, Overrides};
+use tidegate::downstream::accept::Slots;
 use tidegate::limit::algorithm::fixed_window::windows::Windows;
 use tidegate::limit::algorithm::{
     Algorithm, Difference, Receipt, fixed_window, leaky_bucket, sliding_log, sliding_window,
@@ -20,7 +21,6 @@ use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
 use tidegate::plan::response::UsedSource;
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
-use tidegate::downstream::accept::Slots;
 use tidegate::store::{self, BucketAsk, Shared, Store};
 use tidegate::worker::{self, ConfigState, Orders, Process, Published};
 use tokio::sync::watch;
@@ -310,6 +310,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
         waiting: Arc::default(),
         slots: Arc::new(Slots::new(10)),
         failed: Arc::default(),
+        malformed: Arc::default(),
         keys: plan.log.keys,
         clock: clock.clone(),
     };

@@ -66,6 +66,8 @@ pub struct Snapshot<'s> {
     pub waiting: u64,
     /// Client connections.
     pub connections: u64,
+    /// Connections since the start that said what is no request.
+    pub malformed: u64,
     /// Buckets in this process's memory.
     pub memory_keys: u64,
     /// Decisions since the start that a limit's shared bucket made, because no room could be made.
@@ -290,6 +292,9 @@ impl Snapshot<'_> {
         }
         page.family(Gauge, "tidegate_connections", "Client connections.");
         page.sample(&[], &self.connections);
+        let help = "Connections that said what is no request.";
+        page.family(Counter, "tidegate_malformed_requests_total", help);
+        page.sample(&[], &self.malformed);
         page.family(Gauge, "tidegate_memory_keys", "Buckets in this process's memory.");
         page.sample(&[], &self.memory_keys);
         let help = "Decisions by a bucket that new keys share, the memory being full.";

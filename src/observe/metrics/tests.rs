@@ -10,6 +10,7 @@ fn snapshot() -> Snapshot<'static> {
         store_up: true,
         waiting: 1,
         connections: 2,
+        malformed: 9,
         memory_keys: 3,
         shared_decisions: 6,
         forgotten: 10,

@@ -3,6 +3,8 @@
 mod phase;
 mod socket;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 pub use self::phase::{Due, Phase, Times};
 pub use self::socket::Socket;
 use super::headers::forwarded::Peer;
@@ -16,4 +18,23 @@ pub struct Client {
     pub phase: Phase,
     /// Its socket.
     pub socket: Socket,
+    hello: AtomicBool,
+}
+
+impl Client {
+    /// A connection of which nothing was read yet.
+    pub fn new(peer: Peer, phase: Phase, socket: Socket) -> Self {
+        Self { peer, phase, socket, hello: AtomicBool::new(false) }
+    }
+
+    /// Notes the first byte that came.
+    pub fn begins_with(&self, byte: u8) {
+        // A TLS record with a handshake message (RFC 8446, 5.1).
+        self.hello.store(byte == 22, Ordering::Relaxed);
+    }
+
+    /// Whether it began like a TLS handshake.
+    pub fn said_hello(&self) -> bool {
+        self.hello.load(Ordering::Relaxed)
+    }
 }

@@ -134,9 +134,16 @@ impl Phase {
         matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
     }
 
-    /// It carries many requests at once, and a first one need not follow at once.
+    /// It carries many requests at once. Once something of it has come, a first one need not follow at
+    /// once.
     pub fn multiplex(&self) {
         self.multiplexed.store(true, Ordering::Relaxed);
+        if self.doing.load(Ordering::Relaxed) == READING_HEAD {
+            self.idle();
+        }
+    }
+
+    fn idle(&self) {
         self.since.store(self.now(), Ordering::Relaxed);
         self.doing.store(IDLE, Ordering::Relaxed);
     }
@@ -189,8 +196,7 @@ impl Phase {
         if self.discards.swap(false, Ordering::Relaxed)
             && self.doing.load(Ordering::Relaxed) == DISCARDING
         {
-            self.since.store(self.now(), Ordering::Relaxed);
-            self.doing.store(IDLE, Ordering::Relaxed);
+            self.idle();
         }
     }
 
@@ -220,6 +226,7 @@ impl Phase {
     /// begins.
     pub fn bytes_came(&self) {
         match self.doing.load(Ordering::Relaxed) {
+            FRESH if self.is_multiplexed() => self.idle(),
             _ if self.is_multiplexed() => {}
             // A first head's time runs from the accept.
             FRESH => self.doing.store(READING_HEAD, Ordering::Relaxed),
@@ -336,6 +343,9 @@ mod tests {
     async fn many_requests_end_with_the_last() {
         let phase = Phase::new(TIMES);
         phase.multiplex();
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)), "a hello");
+        tokio::time::advance(TIMES.header / 2).await;
+        phase.bytes_came();
         assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, Due::Close)));
         let began = Instant::now();
         phase.begin(began);

@@ -76,9 +76,9 @@ mod tests {
     use super::*;
 
     fn answer(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let pairs = lines.iter().map(|(name, value)| {
-            (HeaderName::from_static(name), HeaderValue::from_static(value))
-        });
+        let pairs = lines
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         pairs.collect()
     }
 

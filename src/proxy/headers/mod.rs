@@ -6,8 +6,8 @@ pub(super) mod hop;
 pub(super) mod quotas;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Version, request};
 

@@ -9,8 +9,8 @@ mod number;
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 
 use self::events::Events;
 use self::json::Scanner;

@@ -1,0 +1,204 @@
+//! HTTP/2 with a client: many requests at once, each a future of its own that the connection's task
+//! polls.
+
+use std::convert::Infallible;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::{AbortHandle, Abortable};
+use futures_util::stream::{FuturesUnordered, Stream as _};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::http2;
+use hyper::service::{HttpService, service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, timeout};
+
+use super::stream::ClientStream;
+use super::watch::{Serving, Watch, Watched};
+use crate::plan::ServerSpec;
+use crate::proxy::client::Client;
+use crate::proxy::{Proxy, ResponseBody, Uptake};
+
+/// The most requests at once on a connection.
+const MOST_STREAMS: u32 = 128;
+
+/// Streams that a client may reset before anybody has looked at them (CVE-2023-44487), and streams that
+/// are reset here for the client's errors (CVE-2025-8671): past either the connection is closed.
+const MOST_RESETS: usize = 64;
+
+/// What a client may send of one upload, and of all of them, before it is read here.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// What of one response is kept that the client does not take.
+const MOST_UNSENT: usize = 128 * 1024;
+
+/// How long a connection has to say goodbye once it is left.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Serves a connection to its end, and tells how it ended where that was by an error.
+pub(super) async fn serve(
+    stream: ClientStream,
+    client: Arc<Client>,
+    proxy: Arc<Proxy>,
+    draining: Receiver<bool>,
+) -> Result<(), hyper::Error> {
+    client.phase.multiplex();
+    let spawned = Spawner::default();
+    let (builder, tolerance) = {
+        let server = &proxy.active().plan.server;
+        (builder(server, spawned.clone()), server.body_timeout)
+    };
+    let (of_client, uptakes) = (client.clone(), spawned.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), Arc::<Uptake>::default());
+        // The stream's future is handed to the spawner next, before another request is.
+        uptakes.locked().uptake = Some(uptake.clone());
+        async move {
+            let mut answer = proxy.handle(request, &client).await;
+            answer.body_mut().watched_by(uptake);
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let streams = Streams { spawned, running: FuturesUnordered::new(), known: Vec::new() };
+    let mut serving = Connection { connection, streams, tolerance };
+    match Watch::new(&client, draining).during(&mut serving).await {
+        Watched::Ended(ended) => ended,
+        Watched::Left | Watched::Idle => {
+            serving.end_soon();
+            // A client that is there is told that nothing was lost.
+            let _ = timeout(GOODBYE, std::future::poll_fn(|cx| serving.poll(cx))).await;
+            Ok(())
+        }
+    }
+}
+
+fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
+    let mut builder = http2::Builder::new(spawner);
+    builder
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(u32::try_from(server.max_header_size).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(MOST_RESETS)
+        .max_local_error_reset_streams(MOST_RESETS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(MOST_UNSENT);
+    builder
+}
+
+/// Takes what hyper would have spawned, until the connection's task polls it: dropped with the
+/// connection, every stream gives back what it holds.
+#[derive(Clone, Default)]
+struct Spawner(Arc<Mutex<Spawned>>);
+
+#[derive(Default)]
+struct Spawned {
+    waiting: Vec<Spawn>,
+    /// Of the stream that is spawned next.
+    uptake: Option<Arc<Uptake>>,
+}
+
+struct Spawn {
+    work: Work,
+    uptake: Option<Arc<Uptake>>,
+}
+
+impl Spawner {
+    fn locked(&self) -> MutexGuard<'_, Spawned> {
+        // Touched by one task alone, so the lock is never waited for.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F> Executor<F> for Spawner
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, work: F) {
+        let mut spawned = self.locked();
+        let uptake = spawned.uptake.take();
+        spawned.waiting.push(Spawn { work: Box::pin(work), uptake });
+    }
+}
+
+/// The streams of a connection.
+struct Streams {
+    spawned: Spawner,
+    running: FuturesUnordered<Abortable<Work>>,
+    known: Vec<(AbortHandle, Arc<Uptake>)>,
+}
+
+impl Streams {
+    /// Polls those that can go on. Says whether any has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        for Spawn { work, uptake } in mem::take(&mut self.spawned.locked().waiting) {
+            let (handle, registration) = AbortHandle::new_pair();
+            self.running.push(Abortable::new(work, registration));
+            self.known.extend(uptake.map(|uptake| (handle, uptake)));
+        }
+        let mut ended = false;
+        while let Poll::Ready(Some(_)) = Pin::new(&mut self.running).poll_next(cx) {
+            ended = true;
+        }
+        ended
+    }
+
+    /// Ends those whose client has taken nothing for too long, with a reset.
+    fn end_stalled(&mut self, now: Instant, tolerance: Duration) {
+        self.known.retain(|(stream, uptake)| {
+            let stalled = uptake.waits_since().is_some_and(|since| since + tolerance <= now);
+            if stalled {
+                stream.abort();
+            }
+            // The other share is the stream's.
+            !stalled && Arc::strong_count(uptake) > 1
+        });
+    }
+}
+
+/// hyper's connection and its streams, as a [`Watch`] polls them.
+struct Connection<S: HttpService<Incoming>> {
+    connection: http2::Connection<TokioIo<ClientStream>, S, Spawner>,
+    streams: Streams,
+    tolerance: Duration,
+}
+
+impl<S> Serving for Connection<S>
+where
+    S: HttpService<Incoming, ResBody = ResponseBody>,
+    http2::Connection<TokioIo<ClientStream>, S, Spawner>:
+        Future<Output = hyper::Result<()>> + Unpin,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    S::Future: Send + 'static,
+{
+    type End = hyper::Result<()>;
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        loop {
+            if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx) {
+                return Poll::Ready(ended);
+            }
+            // What an ended stream has left to be written is written by the connection.
+            if !self.streams.poll(cx) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn end_soon(&mut self) {
+        Pin::new(&mut self.connection).graceful_shutdown();
+    }
+
+    fn look(&mut self, now: Instant) {
+        self.streams.end_stalled(now, self.tolerance);
+    }
+}
