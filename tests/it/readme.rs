@@ -224,6 +224,7 @@ fn every_metric_in_the_readme_exists() {
         store_up: true,
         waiting: 0,
         connections: 0,
+        malformed: 0,
         memory_keys: 0,
         shared_decisions: 0,
         forgotten: 0,
