@@ -69,7 +69,8 @@ pub(super) async fn send(
     }
     let answered = match upstream.send(request).await {
         Ok(answered) => answered,
-        Err(Unanswered { error, unsent }) => {
+        Err(unanswered) => {
+            let Unanswered { error, unsent } = *unanswered;
             // What nobody has read can still be read and thrown away.
             if let Some(body) = unsent.and_then(|unsent| unsent.into_body().into_incoming()) {
                 exchange.body = Some(body);

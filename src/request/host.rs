@@ -6,11 +6,15 @@ use std::str::FromStr;
 
 use http::header::HOST;
 use http::{HeaderMap, Uri, Version};
+use smallvec::SmallVec;
 
 /// A host in its normal form: lower case, without a trailing dot, without the port; an IPv6
 /// address in brackets, in its shortest spelling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Host(String);
+pub struct Host(Text);
+
+/// Bytes of ASCII, which mostly need no memory of their own: every request has a host.
+type Text = SmallVec<[u8; 56]>;
 
 /// Why a request's host cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +50,14 @@ impl Host {
         match (uri.authority(), header) {
             (Some(authority), _) => Self::parse(authority.as_str().as_bytes()),
             (None, Some(header)) => Ok(header),
-            (None, None) if version < Version::HTTP_11 => Ok(Self(String::new())),
+            (None, None) if version < Version::HTTP_11 => Ok(Self(Text::new())),
             (None, None) => Err(HostError::Missing),
         }
     }
 
     /// The normal form; empty where an HTTP/1.0 request has none.
     pub fn as_str(&self) -> &str {
-        &self.0
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
     /// The normal form of a host without a port.
@@ -61,7 +65,7 @@ impl Host {
         match text.strip_prefix('[') {
             Some(literal) => {
                 let address: Ipv6Addr = literal.strip_suffix(']')?.parse().ok()?;
-                Some(Self(format!("[{address}]")))
+                Some(Self(format!("[{address}]").into_bytes().into()))
             }
             None => normal_name(text.as_bytes()).map(Self),
         }
@@ -113,20 +117,21 @@ impl fmt::Display for HostError {
 impl std::error::Error for HostError {}
 
 /// A name in lower case without its trailing dot; `None` where it is no name.
-fn normal_name(text: &[u8]) -> Option<String> {
+fn normal_name(text: &[u8]) -> Option<Text> {
     let text = text.strip_suffix(b".").unwrap_or(text);
     if text.len() > MAX_LENGTH {
         return None;
     }
-    let name = std::str::from_utf8(text).ok()?.to_ascii_lowercase();
+    let mut name = Text::from_slice(text);
     let mut before = b'.';
-    for byte in name.bytes() {
-        match byte {
+    for byte in &mut name {
+        byte.make_ascii_lowercase();
+        match *byte {
             b'.' if before == b'.' => return None,
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.' => {}
             _ => return None,
         }
-        before = byte;
+        before = *byte;
     }
     (before != b'.').then_some(name)
 }

@@ -62,6 +62,16 @@ pub struct Unanswered {
     pub unsent: Option<Request<RequestBody>>,
 }
 
+impl Unanswered {
+    fn unsent(error: UpstreamError, request: Request<RequestBody>) -> Box<Self> {
+        Box::new(Self { error, unsent: Some(request) })
+    }
+
+    fn sent(error: UpstreamError) -> Box<Self> {
+        Box::new(Self { error, unsent: None })
+    }
+}
+
 impl Upstream {
     /// An upstream without connections. `states` are its servers' in the spec's order.
     pub fn new(spec: UpstreamSpec, states: &[Arc<ServerState>]) -> Self {
@@ -93,70 +103,73 @@ impl Upstream {
 
     /// Sends a request (in origin form) and waits for the response's head.
     ///
-    /// A server that cannot be connected to makes way for the next one. What was sent and failed
-    /// is sent again only where the method is idempotent and the body empty, since nobody knows
-    /// what the server did with it.
+    /// A server that cannot be connected to makes way for the next one, and a pooled connection that
+    /// turns out to be closed for another. What was sent and failed is sent again only where the
+    /// method is idempotent and the body empty, since nobody knows what the server did with it.
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
-    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Answered, Unanswered> {
+    // One function, since what is handed from one to the next is large and is copied each time.
+    pub async fn send(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Answered, Box<Unanswered>> {
         let repeatable = request.body().is_empty() && is_idempotent(request.method());
         let mut retries = self.spec.retries;
         let mut source = Source::Pool;
         loop {
+            let place = self.chooser.choose(&self.servers, &[]);
+            let pooled = match source {
+                Source::Pool => self.servers[place].pool.take(),
+                Source::New => None,
+            };
+            let found = match pooled {
+                Some(connection) => Ok((&self.servers[place], connection)),
+                None => self.connect(place).await,
+            };
+            let (server, mut connection) = match found {
+                Ok(found) => found,
+                Err(error) => return Err(Unanswered::unsent(error, request)),
+            };
+            let in_flight = server.state.enter();
+            let body_end = request.body().end();
             let copy = (repeatable && retries > 0).then(|| copy_of(&request));
-            let Unanswered { error, unsent } = match self.attempt(request, source).await {
-                Ok(answered) => return Ok(answered),
-                Err(unanswered) => unanswered,
+            let (error, unsent) = match connection.send(request, self.spec.response_timeout).await {
+                Ok(response) => {
+                    self.reached(server);
+                    let (pool, server) = (server.pool.clone(), server.state.url().clone());
+                    let lease = Lease { connection, pool, body_end, _in_flight: in_flight };
+                    return Ok(Answered { response, lease, server });
+                }
+                Err(NoHead::TooLate) => {
+                    let server = server.state.url().clone();
+                    return Err(Unanswered::sent(UpstreamError::ResponseTimeout { server }));
+                }
+                Err(NoHead::Failed(mut failure)) => {
+                    match failure.take_message() {
+                        Some(again) if connection.is_pooled() => {
+                            request = again;
+                            continue;
+                        }
+                        unsent => {
+                            let (server, heard) =
+                                (server.state.url().clone(), connection.has_heard());
+                            let source = failure.into_error();
+                            (UpstreamError::Exchange { server, source, heard }, unsent)
+                        }
+                    }
+                }
             };
             if retries == 0 || !error.may_pass() {
-                return Err(Unanswered { error, unsent });
+                return Err(Box::new(Unanswered { error, unsent }));
             }
             match unsent.or(copy) {
                 Some(again) => request = again,
-                None => return Err(Unanswered { error, unsent: None }),
+                None => return Err(Unanswered::sent(error)),
             }
             // A server that was started again has closed all of its pooled connections.
             source = Source::New;
             retries -= 1;
-        }
-    }
-
-    /// Sends once. A pooled connection that turns out to be closed does not count.
-    async fn attempt(
-        &self,
-        mut request: Request<RequestBody>,
-        source: Source,
-    ) -> Result<Answered, Unanswered> {
-        loop {
-            let (server, mut connection) = match self.connection(source).await {
-                Ok(found) => found,
-                Err(error) => return Err(Unanswered { error, unsent: Some(request) }),
-            };
-            let name = server.state.url().clone();
-            let in_flight = server.state.enter();
-            let body_end = request.body().end();
-            let error = match connection.send(request, self.spec.response_timeout).await {
-                Ok(response) => {
-                    self.reached(server);
-                    let pool = server.pool.clone();
-                    let lease = Lease { connection, pool, body_end, _in_flight: in_flight };
-                    return Ok(Answered { response, lease, server: name });
-                }
-                Err(NoHead::TooLate) => UpstreamError::ResponseTimeout { server: name },
-                Err(NoHead::Failed(mut failure)) => match failure.take_message() {
-                    Some(unsent) if connection.is_pooled() => {
-                        request = unsent;
-                        continue;
-                    }
-                    unsent => {
-                        let (source, heard) = (failure.into_error(), connection.has_heard());
-                        let error = UpstreamError::Exchange { server: name, source, heard };
-                        return Err(Unanswered { error, unsent });
-                    }
-                },
-            };
-            return Err(Unanswered { error, unsent: None });
         }
     }
 
@@ -167,17 +180,11 @@ impl Upstream {
         }
     }
 
-    /// A connection to the server that balancing prefers, or to the next one that can be reached.
-    async fn connection(&self, source: Source) -> Result<(&Server, Connection), UpstreamError> {
+    /// A new connection to the server at this place, or to the next one that can be reached.
+    async fn connect(&self, mut place: usize) -> Result<(&Server, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
-            let place = self.chooser.choose(&self.servers, &tried);
             let server = &self.servers[place];
-            if source == Source::Pool
-                && let Some(connection) = server.pool.take()
-            {
-                return Ok((server, connection));
-            }
             let connecting = timeout(self.spec.connect_timeout, connect::open(&server.address));
             let name = server.state.url().clone();
             let error = match connecting.await {
@@ -195,6 +202,7 @@ impl Upstream {
             if tried.len() == self.servers.len() {
                 return Err(error);
             }
+            place = self.chooser.choose(&self.servers, &tried);
         }
     }
 }
