@@ -10,6 +10,7 @@
 //! - [`throttle`]: where a request meets its limits.
 //! - [`upstream`]: the API behind: connections, balancing, retries.
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
+//! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
 //! - [`observe`]: log lines, throttle summaries, metrics; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
@@ -35,5 +36,6 @@ pub mod request;
 pub mod server;
 pub mod store;
 pub mod throttle;
+pub mod tls;
 pub mod upstream;
 pub mod worker;

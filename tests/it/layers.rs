@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 13] = [
     &["plan"],
     &["request"],
     &["clock"],
-    &["limit", "http1"],
+    &["limit", "http1", "tls"],
 ];
 
 /// Arrows to the right that are not allowed all the same: a module, and what it leaves alone.
