@@ -292,6 +292,7 @@ impl Proxy {
             client: client.address,
             headers: &parts.headers,
             params: &found.params,
+            cert: None,
         };
         let now = self.clock.at(began);
         noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;

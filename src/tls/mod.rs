@@ -11,7 +11,7 @@ mod pem;
 pub mod server;
 pub mod subject;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::sync::Arc;
 

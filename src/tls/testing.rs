@@ -14,19 +14,19 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 use super::IdentityFiles;
 
 /// An authority that signs what a test needs.
-pub(super) struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pub(super) pem: String,
+    pub(crate) pem: String,
 }
 
 /// A certificate and its key, in PEM.
-pub(super) struct Pair {
-    pub(super) cert: String,
-    pub(super) key: String,
+pub(crate) struct Pair {
+    pub(crate) cert: String,
+    pub(crate) key: String,
 }
 
 impl Authority {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "authority of a test");
@@ -36,18 +36,18 @@ impl Authority {
     }
 
     /// A server's certificate for these names.
-    pub(super) fn issue(&self, names: &[&str]) -> Pair {
+    pub(crate) fn issue(&self, names: &[&str]) -> Pair {
         self.issue_by(names, &rcgen::PKCS_ECDSA_P256_SHA256)
     }
 
     /// The same with a key of another kind.
-    pub(super) fn issue_by(&self, names: &[&str], kind: &'static SignatureAlgorithm) -> Pair {
+    pub(crate) fn issue_by(&self, names: &[&str], kind: &'static SignatureAlgorithm) -> Pair {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         self.sign(CertificateParams::new(names).unwrap(), &KeyPair::generate_for(kind).unwrap())
     }
 
     /// A client's certificate with this common name.
-    pub(super) fn client(&self, name: &str) -> Pair {
+    pub(crate) fn client(&self, name: &str) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -60,7 +60,7 @@ impl Authority {
         Pair { cert, key: key.serialize_pem() }
     }
 
-    pub(super) fn write(&self, folder: &Path, name: &str) -> std::path::PathBuf {
+    pub(crate) fn write(&self, folder: &Path, name: &str) -> std::path::PathBuf {
         let file = folder.join(name);
         fs::write(&file, &self.pem).unwrap();
         file
@@ -69,7 +69,7 @@ impl Authority {
 
 impl Pair {
     /// Writes `NAME.pem` and `NAME.key`.
-    pub(super) fn write(&self, folder: &Path, name: &str) -> IdentityFiles {
+    pub(crate) fn write(&self, folder: &Path, name: &str) -> IdentityFiles {
         let files = IdentityFiles {
             cert: folder.join(format!("{name}.pem")),
             key: folder.join(format!("{name}.key")),
@@ -81,25 +81,25 @@ impl Pair {
 }
 
 /// What the two sides of a handshake agreed on.
-pub(super) struct Handshake {
-    pub(super) client: ClientConnection,
-    pub(super) server: ServerConnection,
+pub(crate) struct Handshake {
+    pub(crate) client: ClientConnection,
+    pub(crate) server: ServerConnection,
 }
 
 impl Handshake {
     /// Whether the client took up an earlier session again.
-    pub(super) fn resumed(&self) -> bool {
+    pub(crate) fn resumed(&self) -> bool {
         self.client.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
     /// The certificate that the server showed.
-    pub(super) fn shown(&self) -> Vec<u8> {
+    pub(crate) fn shown(&self) -> Vec<u8> {
         self.client.peer_certificates().unwrap().first().unwrap().to_vec()
     }
 }
 
 /// A handshake, with the tickets that come after it.
-pub(super) fn shake(
+pub(crate) fn shake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
     name: &str,

@@ -38,6 +38,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Keyed, KeyError> {
         client: request.client.parse().expect(request.client),
         headers: &headers,
         params: &params,
+        cert: None,
     })
 }
 
