@@ -132,7 +132,12 @@ impl TlsError {
             Self::HalfWritten { .. } | Self::NoPem { .. } => {
                 "expected whole sections, \"-----BEGIN …-----\" to \"-----END …-----\""
             }
-            Self::Lacks { swapped: true, .. } => "expected the other file: are the two swapped?",
+            Self::Lacks { wanted: Content::Certificate, swapped: true, .. } => {
+                "expected the certificate's file: this is a key's"
+            }
+            Self::Lacks { wanted: Content::PrivateKey, swapped: true, .. } => {
+                "expected the key's file: this is a certificate's"
+            }
             Self::Lacks { wanted: Content::Certificate, .. } => {
                 "expected PEM with \"-----BEGIN CERTIFICATE-----\""
             }
@@ -145,7 +150,7 @@ impl TlsError {
             Self::BadCertificate { .. } => "expected X.509 certificates of version 3",
             Self::BadKey { .. } => "expected an RSA key of 2048 to 8192 bits, ECDSA or Ed25519",
             Self::OtherKey { .. } => {
-                "expected the key with which the file's first certificate was asked for"
+                "expected the key that was made for the first certificate in `cert`"
             }
             Self::NoRoots { .. } => {
                 "install them (Debian: ca-certificates), or name the authority: `ca = \"ca.pem\"`"
@@ -174,8 +179,9 @@ impl Error for TlsError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Unreadable { source, .. } => Some(source),
-            Self::BadCertificate { source, .. } | Self::BadKey { source, .. } => Some(source),
-            Self::Refused(source) => Some(source),
+            Self::BadCertificate { source, .. }
+            | Self::BadKey { source, .. }
+            | Self::Refused(source) => Some(source),
             Self::NoRoots { source } => source.as_ref().map(|error| error as _),
             Self::HalfWritten { .. }
             | Self::NoPem { .. }

@@ -65,7 +65,11 @@ fn completed(example: &str) -> String {
 
 fn parsed(text: &str) -> Plan {
     let env = |_: &str| Some("set".to_owned());
-    config::parse("proxy.toml", text, &env, &Overrides::default())
+    // What it names stands beside it.
+    let folder = Folder::new();
+    folder.write_server("cert", &["localhost"]);
+    let file = folder.path().join("proxy.toml");
+    config::parse(file.to_str().unwrap(), text, &env, &Overrides::default())
         .unwrap_or_else(|problems| panic!("{}\nin\n{text}", problems.render(Colour::Never)))
         .plan
 }

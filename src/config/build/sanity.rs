@@ -167,13 +167,15 @@ fn loops(cx: &Context<'_>, whole: &Whole<'_>) {
                     }
             });
             if let Some(listen) = itself {
+                let clear = whole.server.listen.contains(listen);
+                let field = if clear { "server.listen" } else { "server.tls.listen" };
                 cx.note(
                     Problem::error(
                         upstream.span.clone(),
                         format!("the upstream \"{}\" is tidegate itself", upstream.name),
                         format!("{} is where it listens: expected the API's address", server.url),
                     )
-                    .help(format!("to listen elsewhere than on {listen}, set `server.listen`")),
+                    .help(format!("to listen elsewhere than on {listen}, set `{field}`")),
                 );
             }
         }

@@ -109,18 +109,16 @@ pub(super) fn upstream(
             "none of its servers is reached by `https://`",
         ));
     }
-    let inner = item.map(|item| item.section(&UPSTREAM_TLS, "`tls`"));
-    let (ca, server_name, pair) = match inner {
-        Some(Some(inner)) => fields(inner),
-        Some(None) => return None,
-        None => (None, Some(None), Some(None)),
+    let fields = match item {
+        Some(item) => Fields::read(item.section(&UPSTREAM_TLS, "`tls`")?),
+        None => Fields::NONE,
     };
     let span = first?.1.clone();
-    let roots = match ca {
-        Some(ca) => ca.map(Arc::from),
-        None => system.get_or_init(|| machine(section, span)).clone(),
+    let roots = match fields.ca? {
+        Some(ca) => ca.into(),
+        None => system.get_or_init(|| machine(section, span)).clone()?,
     };
-    let spec = client::Spec { roots: roots?, server_name: server_name?, identity: pair? };
+    let spec = client::Spec { roots, server_name: fields.server_name?, identity: fields.identity? };
     for (server, span) in servers.iter().filter(|(server, _)| server.scheme == Scheme::Https) {
         if let Endpoint::Tcp { host, .. } = &server.endpoint
             && spec.name_of(host).is_none()
@@ -135,35 +133,39 @@ pub(super) fn upstream(
     Some(Arc::new(spec))
 }
 
-/// What a field says: `None` where something was wrong with it.
-type Read<T> = Option<T>;
+/// What an upstream's `tls` says. Each is `None` where something was wrong with it, and holds another one
+/// where the file need not have it.
+struct Fields {
+    ca: Option<Option<Vec<CertificateDer<'static>>>>,
+    server_name: Option<Option<ServerName<'static>>>,
+    identity: Option<Option<Identity>>,
+}
 
-/// The authorities (where there is a `ca`), the name, and the certificate.
-#[allow(clippy::type_complexity, reason = "three fields, each of which may be away or wrong")]
-fn fields(
-    mut section: Section<'_>,
-) -> (
-    Option<Read<Vec<CertificateDer<'static>>>>,
-    Read<Option<ServerName<'static>>>,
-    Read<Option<Identity>>,
-) {
-    let ca = section.take("ca").map(|item| {
-        let file = file(&item)?;
-        reported(authorities(&file.path), &[&file])
-    });
-    let server_name = match section.take("server_name") {
-        Some(item) => name(&item).map(Some),
-        None => Some(None),
-    };
-    let (cert, key) = (section.take("cert"), section.take("key"));
-    let pair = match (&cert, &key) {
-        (Some(cert), Some(key)) => identity(cert, key).map(|(_, identity)| Some(identity)),
-        (None, None) => Some(None),
-        (Some(item), None) => lonely(item, "cert", "key"),
-        (None, Some(item)) => lonely(item, "key", "cert"),
-    };
-    section.finish();
-    (ca, server_name, pair)
+impl Fields {
+    const NONE: Self = Self { ca: Some(None), server_name: Some(None), identity: Some(None) };
+
+    fn read(mut section: Section<'_>) -> Self {
+        let ca = match section.take("ca") {
+            Some(item) => {
+                let read = |file: Named<'_, '_>| reported(authorities(&file.path), &[&file]);
+                file(&item).and_then(read).map(Some)
+            }
+            None => Some(None),
+        };
+        let server_name = match section.take("server_name") {
+            Some(item) => name(&item).map(Some),
+            None => Some(None),
+        };
+        let (cert, key) = (section.take("cert"), section.take("key"));
+        let identity = match (&cert, &key) {
+            (Some(cert), Some(key)) => identity(cert, key).map(|(_, identity)| Some(identity)),
+            (None, None) => Some(None),
+            (Some(item), None) => lonely(item, "cert", "key"),
+            (None, Some(item)) => lonely(item, "key", "cert"),
+        };
+        section.finish();
+        Self { ca, server_name, identity }
+    }
 }
 
 fn lonely<T>(item: &Item<'_>, there: &str, missing: &str) -> Option<T> {

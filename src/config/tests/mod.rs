@@ -8,8 +8,10 @@ use self::fields::{assert_same, with};
 
 use super::fields::{ADMIN, LIMIT, LOG, REJECT, ROUTE, SERVER, STORE, UPSTREAM};
 use super::*;
-use crate::plan::{Action, Endpoint, Figures, StoreLocation};
+use crate::plan::{Action, Endpoint, Figures, Scheme, StoreLocation};
 use crate::request::client::ClientHeader;
+use crate::tls::server::ClientAuth;
+use crate::tls::testing::Authority;
 
 const SMALLEST: &str = r#"
 [upstreams.api]
@@ -244,6 +246,39 @@ fn a_file_that_is_no_text_is_an_error_with_its_place() {
     std::fs::write(&path, long).unwrap();
     let problems = load(&path, &no_env, &Overrides::default()).unwrap_err();
     assert!(problems.to_string().contains("larger than 16 MiB"), "{problems}");
+}
+
+#[test]
+fn files_that_the_file_names_stand_beside_it() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+    std::fs::create_dir(folder.path().join("certs")).unwrap();
+    let pair = authority.issue(&["api.test"]).write(&folder.path().join("certs"), "api");
+    authority.write(folder.path(), "ca.pem");
+    let tls = "[server]\nlisten = []\n[server.tls]\nlisten = [\"0.0.0.0:8443\"]\n\
+               certificates = [{ cert = \"certs/api.pem\", key = \"certs/api.key\" }]\n\
+               client_ca = \"ca.pem\"\n";
+    let servers =
+        "\"https://10.0.0.2\", \"unix:/run/a.sock\", \"h2c://a\"]\ntls = { ca = \"ca.pem\" }";
+    let text = SMALLEST.replace("\"http://127.0.0.1:3000\"]", servers);
+    let path = folder.path().join("proxy.toml");
+    std::fs::write(&path, format!("{tls}{text}")).unwrap();
+    let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
+
+    assert!(plan.server.listen.is_empty(), "by TLS alone");
+    let tls = plan.server.tls.unwrap();
+    assert_eq!(tls.files.certificates, [pair]);
+    assert_eq!(tls.files.read().unwrap(), *tls.material);
+    assert_eq!(tls.material.clients.as_ref().unwrap().1, ClientAuth::Require);
+    let upstream = &plan.upstreams[0];
+    let schemes: Vec<_> = upstream.servers.iter().map(|server| server.scheme).collect();
+    assert_eq!(schemes, [Scheme::Https, Scheme::Http, Scheme::H2c]);
+    let spec = upstream.tls.as_ref().unwrap();
+    assert_eq!((spec.roots.len(), spec.identity.is_none()), (1, true));
+
+    std::fs::write(&path, SMALLEST.replace("3000\"]", "3000\"]\ntls = { ca = \"ca.pem\" }"))
+        .unwrap();
+    let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
+    assert_eq!(plan.upstreams[0].tls, None, "nothing is spoken by TLS");
 }
 
 #[test]
