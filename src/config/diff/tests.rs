@@ -175,7 +175,13 @@ fn a_thousand_changes_are_counted() {
     assert_eq!(changes.changed.last().map(String::as_str), Some("and 50 more"));
 }
 
-/// A folder with certificates, and changes of the files in it or of what `proxy.toml` says of them.
+const LISTENER: &str = r#"
+[server.tls]
+listen = "127.0.0.1:8443"
+certificates = [{ cert = "a.pem", key = "a.key" }]
+client_ca = "ca.pem"
+"#;
+
 #[test]
 fn says_what_changed_of_tls() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
@@ -184,9 +190,10 @@ fn says_what_changed_of_tls() {
     Authority::new().write(folder.path(), "other.pem");
     issue("a");
     issue("b");
-    let text = FILE
-        .replace("[upstreams.api]", "\n[server.tls]\nlisten = \"127.0.0.1:8443\"\ncertificates = [{ cert = \"a.pem\", key = \"a.key\" }]\nclient_ca = \"ca.pem\"\n[upstreams.api]")
-        .replace("[\"http://127.0.0.1:3001\"]", "[\"https://127.0.0.1:3001\"]\ntls = { ca = \"ca.pem\" }");
+    let text = FILE.replace("[upstreams.api]", &format!("{LISTENER}[upstreams.api]")).replace(
+        "[\"http://127.0.0.1:3001\"]",
+        "[\"https://127.0.0.1:3001\"]\ntls = { ca = \"ca.pem\" }",
+    );
     let file = folder.path().join("proxy.toml");
     let plan = |text: &str| {
         let loaded = parse(file.to_str().unwrap(), text, &|_| None, &Overrides::default());
