@@ -1,5 +1,5 @@
 FROM rust:1-slim-bookworm AS build
-# For the allocator, which is written in C.
+# For the allocator, which is written in C, as is the cryptography.
 RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
@@ -14,6 +14,8 @@ RUN sed -i -e 's/^#listen = "127.0.0.1:8080"/listen = "0.0.0.0:8080"/' \
     && target/release/tidegate check
 
 FROM debian:bookworm-slim
+# Whom to trust where an API is reached by https.
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --no-create-home --shell /usr/sbin/nologin tidegate
 COPY --from=build /src/target/release/tidegate /usr/local/bin/tidegate
 COPY --from=build /src/proxy.toml /etc/tidegate/proxy.toml

@@ -214,6 +214,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         client: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
         headers,
         params: &Params::none(),
+        cert: None,
     };
     match spec.key.key(&view).unwrap() {
         Keyed::Key(key) => key,

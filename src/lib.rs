@@ -9,6 +9,7 @@
 //! - [`upstream`]: the API behind: connections, balancing, retries.
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
+//! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
 //! - [`observe`]: log lines, throttle summaries, metrics; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
@@ -34,5 +35,6 @@ pub mod request;
 pub mod server;
 pub mod store;
 pub mod throttle;
+pub mod tls;
 pub mod upstream;
 pub mod worker;

@@ -6,6 +6,7 @@ pub mod filter;
 mod limit;
 pub mod response;
 mod route;
+mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,9 +18,11 @@ use http::StatusCode;
 use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError, Terms};
 pub use self::route::{Action, HeaderChanges, RouteHeaders, RouteSpec};
+pub use self::tls::{Endpoint, Scheme, ServerAddress, ServerTls};
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::route::Table;
+use crate::tls::client;
 
 /// The validated configuration.
 #[derive(Debug)]
@@ -61,8 +64,10 @@ impl Plan {
 /// `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// Where to listen; never empty.
+    /// Where to listen in clear text; empty only where there is `tls`.
     pub listen: Vec<SocketAddr>,
+    /// Where to listen by TLS, and with what.
+    pub tls: Option<ServerTls>,
     /// Worker threads, at least 1; `None` is one for each core that the process may use.
     pub workers: Option<usize>,
     /// For a request's head, from its first byte.
@@ -108,17 +113,9 @@ pub struct UpstreamSpec {
     pub idle_timeout: Duration,
     /// Further tries after the first.
     pub retries: u32,
-}
-
-/// A server of an upstream, reached over plain HTTP/1.1.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ServerAddress {
-    /// A name, an IPv4 address or an IPv6 address without brackets.
-    pub host: String,
-    /// The port; 80 where the URL has none.
-    pub port: u16,
-    /// As written, for logs and labels.
-    pub url: String,
+    /// How servers by `https` are verified; there where the upstream has one. What files held, and not
+    /// their names: an upstream whose certificates changed is another one after a reload.
+    pub tls: Option<Arc<client::Spec>>,
 }
 
 /// How an upstream's server is chosen.

@@ -24,6 +24,7 @@ use self::signals::{Signals, Told};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config;
+use crate::downstream::Port;
 use crate::downstream::accept::Slots;
 use crate::limit::name::Name;
 use crate::observe::events;
@@ -33,6 +34,7 @@ use crate::observe::throttled::Throttled;
 use crate::plan::Plan;
 use crate::reload::{self, Reload};
 use crate::store;
+use crate::tls::server::{Certificates, Look};
 use crate::upstream::balance::ServerState;
 use crate::worker::{self, ConfigState, Orders, Process, Published};
 
@@ -42,6 +44,7 @@ const TICK: Duration = Duration::from_millis(250);
 const SWEEP: Duration = Duration::from_secs(1);
 /// What sets the addresses that the proxy and its admin endpoint listen on.
 const LISTEN: &str = "server.listen or --listen";
+const TLS_LISTEN: &str = "server.tls.listen";
 const ADMIN_LISTEN: &str = "admin.listen";
 
 /// How often a draining process looks whether it has finished.
@@ -90,6 +93,8 @@ struct Server {
     log: LogGuard,
     signals: Signals,
     open_files: OpenFiles,
+    /// What TLS listeners show.
+    certificates: Option<Arc<Certificates>>,
 }
 
 impl Server {
@@ -121,12 +126,19 @@ impl Server {
         let (stop, stop_orders) = watch::channel(false);
         let mut addresses = Vec::new();
         let mut sockets: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        for address in &plan.server.listen {
-            let (bound, shared) = listen::sockets(*address, workers)
-                .map_err(|source| not_listening(*address, LISTEN, source))?;
+        let certificates = certificates(&plan)?;
+        let plain = plan.server.listen.iter().map(|address| (*address, Port::Plain, LISTEN));
+        let secure = plan.server.tls.iter().flat_map(|tls| &tls.listen);
+        let secure = certificates.iter().flat_map(|certificates| {
+            let port = Port::Tls(certificates.clone());
+            secure.clone().map(move |address| (*address, port.clone(), TLS_LISTEN))
+        });
+        for (address, port, setting) in plain.chain(secure) {
+            let (bound, shared) = listen::sockets(address, workers)
+                .map_err(|source| not_listening(address, setting, source))?;
             addresses.push(bound);
             for (worker, socket) in sockets.iter_mut().zip(shared) {
-                worker.push(socket);
+                worker.push((socket, port.clone()));
             }
         }
         let admin = plan.admin.listen.map(|address| {
@@ -172,6 +184,7 @@ impl Server {
             log: start.log,
             signals,
             open_files,
+            certificates,
         })
     }
 
@@ -193,6 +206,15 @@ impl Server {
                 }
                 _ = sweep.tick() => {
                     self.process.clock.anchor();
+                    if let Some(certificates) = &self.certificates {
+                        match certificates.look() {
+                            Look::Unchanged => {}
+                            Look::Loaded(names) => events::certificates_loaded(&names),
+                            Look::Rejected(error) => {
+                                events::certificates_rejected(&error, error.advice());
+                            }
+                        }
+                    }
                     self.process.store.sweep(self.process.clock.now());
                 }
                 _ = look.tick() => {
@@ -236,6 +258,11 @@ impl Server {
         self.process.slots.resize(before, self.open_files.connections(&new));
         let now = self.process.clock.now();
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
+        if let (Some(certificates), Some(tls)) = (&self.certificates, &new.server.tls)
+            && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
+        {
+            events::certificates_rejected(&error, error.advice());
+        }
         self.process.store.adjust(&new.store);
         self.process.store.put_in_force(&new.limits);
         self.log.set_level(&new.log.level);
@@ -284,6 +311,13 @@ impl Server {
             let _ = worker.join();
         }
     }
+}
+
+/// What TLS listeners show, where there are any.
+fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, RunError> {
+    let Some(tls) = &plan.server.tls else { return Ok(None) };
+    let certificates = Certificates::new(tls.files.clone(), (*tls.material).clone());
+    Ok(Some(Arc::new(certificates.map_err(RunError::Tls)?)))
 }
 
 fn not_listening(address: SocketAddr, setting: &'static str, source: io::Error) -> RunError {

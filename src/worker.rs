@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::clock::Clock;
-use crate::downstream;
 use crate::downstream::accept::{self, Connections, Slots};
+use crate::downstream::{self, Port};
 use crate::observe::failed::Failed;
 use crate::observe::malformed::Malformed;
 use crate::observe::metrics::Metrics;
@@ -128,7 +128,7 @@ pub struct Orders {
 /// Where the thread or its runtime cannot be made.
 pub fn start(
     index: usize,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(TcpListener, Port)>,
     process: Arc<Process>,
     orders: Orders,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
@@ -147,7 +147,7 @@ pub fn start(
 /// Where a listener cannot be used.
 pub async fn run(
     index: usize,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(TcpListener, Port)>,
     process: Arc<Process>,
     mut orders: Orders,
 ) -> io::Result<()> {
@@ -167,10 +167,10 @@ pub async fn run(
         Arc::new(downstream::Worker { proxy: proxy.clone(), malformed: process.malformed.clone() });
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
-    for listener in listeners {
+    for (listener, port) in listeners {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (connections, draining) = (connections.clone(), orders.draining.clone());
-        listening.spawn(accept::listen(listener, serving.clone(), connections, draining));
+        listening.spawn(accept::listen((listener, port), serving.clone(), connections, draining));
     }
     let mut prune = interval(PRUNE);
     prune.set_missed_tick_behavior(MissedTickBehavior::Delay);

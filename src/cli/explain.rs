@@ -170,6 +170,7 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         client: client.address,
         headers,
         params: &found.params,
+        cert: None,
     };
     if route.limits.is_empty() {
         text.line("limits", "none: everything passes");

@@ -10,9 +10,10 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, StoreSpec, Terms,
+    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, ServerTls, StoreSpec, Terms,
     UpstreamSpec,
 };
+use crate::tls::server::ClientAuth;
 
 /// More are only counted: a log line is no place for ten thousand routes.
 const MOST: usize = 50;
@@ -58,6 +59,7 @@ impl Changes {
 
     fn server(&mut self, old: &ServerSpec, new: &ServerSpec) {
         self.needs_restart("server.listen", &old.listen, &new.listen);
+        self.server_tls(old.tls.as_ref(), new.tls.as_ref());
         self.needs_restart("server.workers", &old.workers, &new.workers);
         for (name, old, new) in [
             ("header_timeout", old.header_timeout, new.header_timeout),
@@ -78,6 +80,27 @@ impl Changes {
         self.value("server.ipv6_prefix", &old.ipv6_prefix, &new.ipv6_prefix);
     }
 
+    fn server_tls(&mut self, old: Option<&ServerTls>, new: Option<&ServerTls>) {
+        let listen = |tls: Option<&ServerTls>| tls.map(|tls| tls.listen.clone());
+        self.needs_restart("server.tls.listen", &listen(old), &listen(new));
+        let (Some(old), Some(new)) = (old, new) else { return };
+        let certificates =
+            |tls: &ServerTls| (tls.files.certificates.clone(), tls.material.identities.clone());
+        self.some("server.tls.certificates", &certificates(old), &certificates(new));
+        // One of them there and the other not is a `client_ca` that was added or removed.
+        let split = |tls: &ServerTls| {
+            let auth = tls.files.client_ca.as_ref().map(|(_, auth)| *auth);
+            let authorities = tls.material.clients.as_ref().map(|(found, _)| found.clone());
+            let file = tls.files.client_ca.as_ref().map(|(file, _)| file.clone());
+            (auth, (file, authorities))
+        };
+        let ((old_auth, old_ca), (new_auth, new_ca)) = (split(old), split(new));
+        self.some("server.tls.client_ca", &old_ca, &new_ca);
+        if let (Some(old), Some(new)) = (old_auth, new_auth) {
+            self.value("server.tls.client_auth", &client_auth(old), &client_auth(new));
+        }
+    }
+
     fn upstreams(&mut self, old: &[UpstreamSpec], new: &[UpstreamSpec]) {
         let pairs = pairs(old, new, |upstream| upstream.name.as_str());
         for (name, pair) in pairs {
@@ -93,6 +116,7 @@ impl Changes {
                 self.duration(&format!("{title} {name}"), old, new);
             }
             self.value(&format!("{title} retries"), &old.retries, &new.retries);
+            self.some(&format!("{title} tls"), &old.tls, &new.tls);
         }
     }
 
@@ -300,6 +324,13 @@ fn algorithm(figures: &Figures) -> Option<&'static str> {
     match figures.at(Timestamp::MIN) {
         Terms::Limited(algorithm) => Some(algorithm.name()),
         Terms::Unlimited | Terms::Nothing => None,
+    }
+}
+
+fn client_auth(auth: ClientAuth) -> &'static str {
+    match auth {
+        ClientAuth::Require => "require",
+        ClientAuth::Request => "request",
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
 use toml::de::DeTable;
@@ -14,16 +15,22 @@ use super::fields::Shape;
 pub(super) use super::item::{Item, Text, Zero};
 use super::problem::{Problem, Span, enumerate, nearest};
 
-/// What all of reading shares: the text, the environment, and the problems so far.
+/// What all of reading shares: the text, where it stands, the environment, and the problems so far.
 pub(super) struct Context<'c> {
     pub(super) source: &'c str,
+    /// Other files that the text names are looked for here.
+    pub(super) folder: &'c Path,
     pub(super) env: &'c dyn Fn(&str) -> Option<String>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl<'c> Context<'c> {
-    pub(super) fn new(source: &'c str, env: &'c dyn Fn(&str) -> Option<String>) -> Self {
-        Self { source, env, problems: RefCell::new(Vec::new()) }
+    pub(super) fn new(
+        source: &'c str,
+        folder: &'c Path,
+        env: &'c dyn Fn(&str) -> Option<String>,
+    ) -> Self {
+        Self { source, folder, env, problems: RefCell::new(Vec::new()) }
     }
 
     pub(super) fn note(&self, problem: Problem) {

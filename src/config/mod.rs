@@ -105,7 +105,8 @@ pub fn load_from(
     }
 }
 
-/// The configuration in `text`, which messages place in `file_name`.
+/// The configuration in `text`, which messages place in `file_name`; the files that it names are looked
+/// for in that one's folder.
 ///
 /// # Errors
 /// Everything that is wrong with the text, all at once; where it is not TOML, only that.
@@ -124,7 +125,8 @@ pub fn parse(
         });
         return Err(Problems::new(file_name, text, problems.collect()));
     }
-    let cx = file::Context::new(text, env);
+    let folder = Path::new(file_name).parent().unwrap_or(Path::new(""));
+    let cx = file::Context::new(text, folder, env);
     let plan = build::plan(&cx, tree.get_ref(), overrides);
     let problems = Problems::new(file_name, text, cx.into_problems());
     match plan {

@@ -45,6 +45,9 @@ fn heading(shape: &Shape) -> String {
     }
     match shape.title {
         "overrides" => "`overrides` of a limit".to_owned(),
+        "server.tls" => "`tls` of `[server]`".to_owned(),
+        "a certificate" => "One of `certificates`".to_owned(),
+        "tls of an upstream" => "`tls` of `[upstreams.NAME]`".to_owned(),
         "cost by response" => "`cost` of a limit, told by the response".to_owned(),
         "cost" | "count_when" | "exempt" | "candidate" => format!("`{}` of a limit", shape.title),
         "respond" => "`respond` of a route".to_owned(),

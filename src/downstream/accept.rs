@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{Worker, serve};
+use super::{Port, Worker, serve};
 use crate::observe::events;
 
 /// A pause after a failed accept: the process is out of descriptors or memory, and the next try
@@ -156,7 +156,7 @@ impl Connections {
 /// Serves the connections of one listener until `draining` says so, and then those that wait to be
 /// accepted.
 pub async fn listen(
-    listener: TcpListener,
+    (listener, port): (TcpListener, Port),
     worker: Arc<Worker>,
     connections: Arc<Connections>,
     mut draining: watch::Receiver<bool>,
@@ -170,13 +170,13 @@ pub async fn listen(
             accepted = listener.accept() => accepted,
             _ = draining.wait_for(|draining| *draining) => break,
         };
-        take(accepted, &worker, &connections, &told).await;
+        take(accepted, &port, (&worker, &connections, &told)).await;
     }
     // What the kernel has completed by now was promised an answer.
     if let Ok(queue) = listener.into_std() {
         while let Ok((stream, peer)) = queue.accept() {
             let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-            take(stream.map(|stream| (stream, peer)), &worker, &connections, &told).await;
+            take(stream.map(|stream| (stream, peer)), &port, (&worker, &connections, &told)).await;
         }
     }
     slots.listening.fetch_sub(1, Ordering::Relaxed);
@@ -184,14 +184,13 @@ pub async fn listen(
 
 async fn take(
     accepted: io::Result<(TcpStream, SocketAddr)>,
-    worker: &Arc<Worker>,
-    connections: &Connections,
-    draining: &watch::Receiver<bool>,
+    port: &Port,
+    (worker, connections, draining): (&Arc<Worker>, &Connections, &watch::Receiver<bool>),
 ) {
     match accepted {
-        Ok((stream, peer)) => {
+        Ok(accepted) => {
             let Some(slot) = connections.slots.take().await else { return };
-            connections.add(serve(stream, peer, worker.clone(), slot, draining.clone()));
+            connections.add(serve(accepted, port.clone(), worker.clone(), slot, draining.clone()));
         }
         Err(error) if is_serious(&error) => {
             if connections.slots.failing.is_due() {

@@ -4,6 +4,7 @@ pub mod accept;
 mod http1;
 mod http2;
 mod stream;
+mod tls;
 mod tunnel;
 mod watch;
 
@@ -18,13 +19,24 @@ use tokio::time::Instant;
 
 use self::accept::Slot;
 use self::stream::ClientStream;
+use self::tls::{Handshake, Transport};
 use crate::observe::malformed::Malformed;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{Client, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
+use crate::tls::server::Certificates;
 
 /// How far away a timer is set that is not meant to fire.
 const FAR: Duration = Duration::from_secs(24 * 3600);
+
+/// What a listener's clients begin with.
+#[derive(Clone)]
+pub enum Port {
+    /// HTTP.
+    Plain,
+    /// A TLS handshake, with these certificates.
+    Tls(Arc<Certificates>),
+}
 
 /// What a worker serves connections with.
 pub struct Worker {
@@ -36,8 +48,8 @@ pub struct Worker {
 
 /// Serves a connection to its end. It holds its slot until then.
 async fn serve(
-    stream: TcpStream,
-    peer: SocketAddr,
+    (stream, peer): (TcpStream, SocketAddr),
+    port: Port,
     worker: Arc<Worker>,
     _slot: Slot,
     draining: Receiver<bool>,
@@ -47,14 +59,33 @@ async fn serve(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let phase = Phase::new(times(&worker.proxy.active().plan.server));
-    let client = Arc::new(Client::new(Peer::new(peer.ip()), phase, Socket::new(stream)));
-    let stream = ClientStream::new(client.clone());
-    let served = http1::serve(stream, client.clone(), worker.proxy.clone(), draining).await;
+    let address = peer.ip().to_canonical();
+    let refuse = |reason: String| worker.malformed.request(&reason, address, Instant::now());
+    let times = times(&worker.proxy.active().plan.server);
+    let (phase, socket) = (Phase::new(times), Socket::new(stream));
+    let transport = match &port {
+        Port::Plain => Transport::Plain(socket.clone()),
+        Port::Tls(certificates) => {
+            let (socket, draining) = (socket.clone(), draining.clone());
+            match Box::pin(tls::shake_hands(socket, certificates, times.header, draining)).await {
+                Handshake::Done(stream) => Transport::Tls(stream),
+                Handshake::Refused(reason) => return refuse(reason),
+                Handshake::Left => return,
+            }
+        }
+    };
+    let peer = Peer::new(address, matches!(port, Port::Tls(_)));
+    let client = Arc::new(Client::new(peer, phase, socket, transport.subject()));
+    let (speaks_http2, proxy) = (transport.is_http2(), worker.proxy.clone());
+    let stream = ClientStream::new(client.clone(), transport);
+    let served = match speaks_http2 {
+        true => http2::serve(stream, client.clone(), proxy, draining).await,
+        false => http1::serve(stream, client.clone(), proxy, draining).await,
+    };
     if let Err(error) = served
         && let Some(reason) = malformed(&error, &client)
     {
-        worker.malformed.request(&reason, client.peer.address, Instant::now());
+        refuse(reason);
     }
 }
 

@@ -11,6 +11,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::tls::Transport;
 use crate::proxy::client::Client;
 
 /// How long a connection that is closed with unread input goes on reading, so that the client
@@ -24,6 +25,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub(super) struct ClientStream {
     client: Arc<Client>,
+    transport: Transport,
     /// Read before, and not used yet.
     early: Bytes,
     /// Nothing was handed on yet.
@@ -32,8 +34,9 @@ pub(super) struct ClientStream {
 }
 
 impl ClientStream {
-    pub(super) fn new(client: Arc<Client>) -> Self {
-        Self { client, early: Bytes::new(), opening: true, lingering: None }
+    pub(super) fn new(client: Arc<Client>, transport: Transport) -> Self {
+        // ALPN says what comes, or nobody does.
+        Self { client, transport, early: Bytes::new(), opening: true, lingering: None }
     }
 
     /// The same, of which `early` is to be read first.
@@ -50,14 +53,14 @@ impl ClientStream {
         written
     }
 
-    /// Reads from the socket. Ready with 0 at the client's end.
-    fn poll_socket(
-        &self,
+    /// Reads more. Ready with 0 at the client's end.
+    fn poll_transport(
+        &mut self,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut *self.client.socket.locked()).poll_read(cx, buffer))?;
+        ready!(Pin::new(&mut self.transport).poll_read(cx, buffer))?;
         let read = buffer.filled().len() - before;
         if read > 0 {
             self.client.phase.bytes_came();
@@ -75,7 +78,7 @@ impl ClientStream {
         let begin = buffer.filled().len();
         buffer.put_slice(&mem::take(&mut self.early));
         loop {
-            match self.poll_socket(cx, buffer)? {
+            match self.poll_transport(cx, buffer)? {
                 Poll::Pending => {
                     self.early = Bytes::copy_from_slice(&buffer.filled()[begin..]);
                     buffer.set_filled(begin);
@@ -101,7 +104,7 @@ impl ClientStream {
         let mut space = [0; 16 * 1024];
         loop {
             let mut buffer = ReadBuf::new(&mut space);
-            match ready!(Pin::new(&mut *self.client.socket.locked()).poll_read(cx, &mut buffer)) {
+            match ready!(Pin::new(&mut self.client.socket.clone()).poll_read(cx, &mut buffer)) {
                 Ok(()) if !buffer.filled().is_empty() => self.client.phase.linger(),
                 _ => return Poll::Ready(()),
             }
@@ -125,29 +128,30 @@ impl AsyncRead for ClientStream {
             self.client.phase.bytes_came();
             return Poll::Ready(Ok(()));
         }
-        ready!(self.poll_socket(cx, buffer))?;
+        ready!(self.poll_transport(cx, buffer))?;
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for ClientStream {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut *self.client.socket.locked()).poll_write(cx, bytes);
+        let written = Pin::new(&mut self.transport).poll_write(cx, bytes);
         self.watch(written)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.client.socket.locked()).poll_flush(cx)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.transport).poll_flush(cx);
+        self.watch(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.client.phase.unsettle();
         if self.lingering.is_none() {
-            ready!(Pin::new(&mut *self.client.socket.locked()).poll_shutdown(cx))?;
+            ready!(Pin::new(&mut self.transport).poll_shutdown(cx))?;
         }
         // Of what was sent behind the last request more may lie unread in the socket.
         if self.poll_discard(cx).is_ready() || !self.client.phase.must_linger() {
@@ -158,15 +162,15 @@ impl AsyncWrite for ClientStream {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.client.socket.locked().is_write_vectored()
+        self.transport.is_write_vectored()
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut *self.client.socket.locked()).poll_write_vectored(cx, slices);
+        let written = Pin::new(&mut self.transport).poll_write_vectored(cx, slices);
         self.watch(written)
     }
 }

@@ -13,7 +13,7 @@ use super::FAR;
 use crate::proxy::client::{Client, Due};
 
 /// How long a connection that has said nothing yet may take to say it once the process drains.
-const LAST_CALL: Duration = Duration::from_secs(1);
+pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// A connection that is served by being polled.
 pub(super) trait Serving {

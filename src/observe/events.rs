@@ -39,6 +39,17 @@ pub fn restart_needed(fields: &dyn Display) {
     warn!(target: TARGET, %fields, "restart needed");
 }
 
+/// New certificates, for these names, are what clients are shown from now on.
+pub fn certificates_loaded(names: &dyn Display) {
+    info!(target: TARGET, %names, "certificates loaded");
+}
+
+/// The files of the certificates have changed and cannot be used; `help` says what to do.
+pub fn certificates_rejected(error: &dyn Display, help: &str) {
+    let meanwhile = "the certificates from before stay in force";
+    warn!(target: TARGET, %error, help, meanwhile, "certificates rejected");
+}
+
 /// It takes questions to the admin endpoint at `address`.
 pub fn admin_listening(address: SocketAddr) {
     info!(target: TARGET, %address, "admin listening");
@@ -190,6 +201,14 @@ mod tests {
         let mut rejected = line("WARN", "config rejected", "errors", "line 1\nline 2");
         rejected["meanwhile"] = json!("the configuration from before stays in force");
         assert_eq!(logged(|| config_rejected(&"line 1\nline 2")), rejected);
+        assert_eq!(
+            logged(|| certificates_loaded(&"api.example.com")),
+            line("INFO", "certificates loaded", "names", "api.example.com")
+        );
+        let mut rejected = line("WARN", "certificates rejected", "error", "no key");
+        rejected["help"] = json!("make one");
+        rejected["meanwhile"] = json!("the certificates from before stay in force");
+        assert_eq!(logged(|| certificates_rejected(&"no key", "make one")), rejected);
         assert_eq!(
             logged(|| restart_needed(&"server.listen")),
             line("WARN", "restart needed", "fields", "server.listen")

@@ -126,7 +126,8 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
         return host.clone();
     }
     let server = upstream.spec().servers.first();
-    let host = server.map_or("", |server| server.url.trim_start_matches("http://"));
+    let host = server.and_then(|server| server.url.split_once("://"));
+    let host = host.map_or("localhost", |(_, host)| host);
     let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
     headers.insert(HOST, host.clone());
     host

@@ -258,6 +258,7 @@ impl Proxy {
             client: address.address,
             headers: &head.headers,
             params: &found.params,
+            cert: client.cert.as_deref(),
         };
         let now = self.clock.at(began);
         noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;

@@ -84,6 +84,7 @@ mod tests {
                 client: client.parse().expect(client),
                 headers: &headers,
                 params: &Params::none(),
+                cert: None,
             };
             assert_eq!(exempt.covers(&view), expected, "{name}");
             assert!(!Exempt::default().covers(&view), "{name}");

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::{fmt, io};
 
+use crate::tls::TlsError;
+
 /// Why the process cannot run, or could not go on.
 #[derive(Debug)]
 pub enum RunError {
@@ -22,6 +24,8 @@ pub enum RunError {
         /// Why not.
         source: io::Error,
     },
+    /// The certificates of `server.tls` cannot be used.
+    Tls(TlsError),
     /// A worker ended before it was told to.
     Worker,
 }
@@ -38,6 +42,7 @@ impl fmt::Display for RunError {
                 _ => write!(f, "cannot listen on {address} (set with {setting})"),
             },
             Self::System { what, .. } => write!(f, "cannot {what}"),
+            Self::Tls(_) => f.write_str("cannot use the certificates of server.tls"),
             Self::Worker => f.write_str("a worker ended unexpectedly; its panic stands above"),
         }
     }
@@ -49,6 +54,7 @@ impl std::error::Error for RunError {
             // The message says all of it.
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => None,
             Self::Listen { source, .. } | Self::System { source, .. } => Some(source),
+            Self::Tls(source) => Some(source),
             Self::Worker => None,
         }
     }

@@ -137,13 +137,14 @@ fn spread(turn: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::ServerAddress;
+    use crate::plan::{Endpoint, Scheme, ServerAddress};
 
     fn servers(count: u16) -> Vec<Server> {
         (0..count)
             .map(|port| {
                 let url = format!("http://127.0.0.1:{port}");
-                let address = ServerAddress { host: "127.0.0.1".into(), port, url: url.clone() };
+                let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port };
+                let address = ServerAddress { url: url.clone(), endpoint, scheme: Scheme::Http };
                 Server { address, state: Arc::new(ServerState::new(&url)), pool: Arc::default() }
             })
             .collect()

@@ -1,22 +1,143 @@
-//! Opens a connection to a server.
+//! Opens connections to servers: over TCP, a Unix socket or TLS, and speaks HTTP/1.1 or HTTP/2 on them.
 
+use std::error::Error;
 use std::io;
+use std::time::Duration;
 
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use http::Uri;
+use hyper::client::conn::{http1, http2};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tower_service::Service as _;
 
-use super::connection::{Connection, Driver, Exclusive};
-use super::stream::ServerStream;
-use crate::plan::ServerAddress;
+use super::connection::{Connection, Driver, Exclusive, Shared};
+use super::stream::{ServerStream, Transport};
+use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
+use crate::tls::{self, H2, HTTP_1_1};
 
 /// The most that is read of a long body at once, and the longest head.
 const MOST_READ: usize = 256 * 1024;
 
-/// Connects, and speaks what the server understands.
-pub(super) async fn open(server: &ServerAddress) -> io::Result<Connection> {
-    let transport = TcpStream::connect((server.host.as_str(), server.port)).await?;
-    transport.set_nodelay(true)?;
+/// What a server may send of one response, and of all of them, before it is read here.
+const STREAM_WINDOW: u32 = 512 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// How often a server that has requests to answer on an HTTP/2 connection, and says nothing, is asked
+/// whether it is there; and for how long its answer is awaited.
+const PING_PAUSE: Duration = Duration::from_secs(20);
+const PING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which protocols a connection may carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// What the server prefers.
+    Any,
+    /// HTTP/1.1, for a request that offers to change the protocol: HTTP/2 has nothing of that kind
+    /// (RFC 9113, 8.6).
+    Http1,
+}
+
+/// Connects to the servers of one upstream.
+#[derive(Clone)]
+pub(super) struct Connector {
+    /// Resolves a name at each call, and tries the addresses of both families (RFC 8305).
+    tcp: HttpConnector,
+    tls: Option<Tls>,
+}
+
+#[derive(Clone)]
+struct Tls {
+    any: TlsConnector,
+    http1: TlsConnector,
+    spec: std::sync::Arc<tls::client::Spec>,
+}
+
+impl Connector {
+    pub(super) fn new(spec: &UpstreamSpec) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(spec.connect_timeout));
+        // What could be wrong with it was found when the file was read.
+        let tls = spec.tls.as_ref().and_then(|spec| {
+            let connector = |protocols: &[&[u8]]| {
+                Some(TlsConnector::from(tls::client::config(spec, protocols).ok()?))
+            };
+            let (any, http1) = (connector(&[H2, HTTP_1_1])?, connector(&[HTTP_1_1])?);
+            Some(Tls { any, http1, spec: spec.clone() })
+        });
+        Self { tcp, tls }
+    }
+
+    /// Connects, and speaks what the server understands.
+    pub(super) async fn open(
+        &self,
+        server: &ServerAddress,
+        wanted: Wanted,
+    ) -> io::Result<Connection> {
+        let (host, port) = match &server.endpoint {
+            Endpoint::Unix(path) => {
+                return http1(Transport::Unix(UnixStream::connect(path).await?)).await;
+            }
+            Endpoint::Tcp { host, port } => (host, *port),
+        };
+        let stream = self.connect(host, port).await?;
+        match server.scheme {
+            Scheme::Http => http1(Transport::Tcp(stream)).await,
+            Scheme::H2c => http2(Transport::Tcp(stream)).await,
+            Scheme::Https => {
+                let stream = self.shake_hands(stream, host, wanted).await?;
+                let (_, session) = stream.get_ref();
+                match session.alpn_protocol() {
+                    Some(H2) => http2(Transport::Tls(Box::new(stream))).await,
+                    _ => http1(Transport::Tls(Box::new(stream))).await,
+                }
+            }
+        }
+    }
+
+    async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let uri: Uri = format!("http://{host}:{port}").parse().map_err(io::Error::other)?;
+        match self.tcp.clone().call(uri).await {
+            Ok(stream) => Ok(stream.into_inner()),
+            Err(error) => Err(root_of(&error)),
+        }
+    }
+
+    async fn shake_hands(
+        &self,
+        stream: TcpStream,
+        host: &str,
+        wanted: Wanted,
+    ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let tls = self.tls.as_ref().ok_or_else(|| refused("TLS is not set up"))?;
+        let name = tls.spec.name_of(host);
+        let name = name.ok_or_else(|| refused("no certificate can be for this host"))?;
+        let connector = match wanted {
+            Wanted::Any => &tls.any,
+            Wanted::Http1 => &tls.http1,
+        };
+        connector.connect(name, stream).await
+    }
+}
+
+/// What the system said in the end, which is what an operator looks for.
+fn root_of(error: &(dyn Error + 'static)) -> io::Error {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    match last.downcast_ref::<io::Error>() {
+        Some(found) => io::Error::new(found.kind(), last.to_string()),
+        None => io::Error::other(last.to_string()),
+    }
+}
+
+async fn http1(transport: Transport) -> io::Result<Connection> {
     let stream = ServerStream::new(transport);
     let watched = stream.watched();
     let (sender, connection) = http1::Builder::new()
@@ -32,4 +153,20 @@ pub(super) async fn open(server: &ServerAddress) -> io::Result<Connection> {
         let _ = connection.with_upgrades().await;
     });
     Ok(Connection::Http1(Box::new(Exclusive::new(sender, watched, driver))))
+}
+
+async fn http2(transport: Transport) -> io::Result<Connection> {
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(PING_PAUSE)
+        .keep_alive_timeout(PING_PATIENCE)
+        .handshake(TokioIo::new(transport))
+        .await
+        .map_err(io::Error::other)?;
+    let driver = Driver::start(async move {
+        let _ = connection.await;
+    });
+    Ok(Connection::Http2(Shared::new(sender, driver)))
 }

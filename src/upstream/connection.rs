@@ -1,14 +1,16 @@
 //! A connection to a server, and who may use it: one request at a time over HTTP/1.1, many over HTTP/2.
 
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HeaderValue, TRANSFER_ENCODING};
-use http::{Request, Response};
+use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::uri::{Authority, PathAndQuery};
+use http::{Request, Response, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::client::conn::{http1, http2};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -17,6 +19,7 @@ use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
 use super::pool::Pool;
 use super::stream::Watched;
+use crate::plan::{Scheme, ServerAddress};
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2).
 const MOST_STREAMS: usize = 100;
@@ -35,8 +38,8 @@ pub(super) enum Connection {
 #[derive(Debug)]
 pub(super) struct Exclusive {
     sender: http1::SendRequest<RequestBody>,
-    /// Whether it has been in the pool: the server may then have closed it meanwhile.
-    pub(super) pooled: bool,
+    /// Since when it has been in the pool, on and off: the server may have closed it meanwhile.
+    pub(super) pooled: Option<Instant>,
     watched: Arc<Watched>,
     deadline: Deadline,
     _driver: Driver,
@@ -56,7 +59,7 @@ pub(super) struct Driver(AbortHandle);
 /// Why there is no response's head.
 pub(super) enum NoHead {
     /// The exchange failed; the request is there again where nothing of it was sent.
-    Failed(Box<TrySendError<Request<RequestBody>>>),
+    Failed { error: hyper::Error, unsent: Option<Box<Request<RequestBody>>> },
     /// There is no time left to wait for one.
     TooLate,
 }
@@ -81,7 +84,7 @@ impl Exclusive {
         driver: Driver,
     ) -> Self {
         let deadline = Deadline::default();
-        Self { sender, pooled: false, watched, deadline, _driver: driver }
+        Self { sender, pooled: None, watched, deadline, _driver: driver }
     }
 
     /// Whether it can be used no more.
@@ -116,7 +119,7 @@ impl Connection {
     /// Whether it has been used before.
     pub(super) fn is_pooled(&self) -> bool {
         match self {
-            Self::Http1(connection) => connection.pooled,
+            Self::Http1(connection) => connection.pooled.is_some(),
             Self::Http2(_) => true,
         }
     }
@@ -134,6 +137,7 @@ impl Connection {
     pub(super) async fn send(
         &mut self,
         mut request: Request<RequestBody>,
+        server: &ServerAddress,
         limit: Duration,
     ) -> Result<Response<Incoming>, NoHead> {
         let end = request.body().end();
@@ -150,12 +154,55 @@ impl Connection {
                 head
             }
             Self::Http2(connection) => {
+                into_http2(&mut request, server);
                 let exchange = connection.sender.try_send_request(request);
                 in_time(exchange, &mut Deadline::default(), limit, &end).await
             }
         };
-        sent.ok_or(NoHead::TooLate)?.map_err(|error| NoHead::Failed(Box::new(error)))
+        sent.ok_or(NoHead::TooLate)?.map_err(|mut failure| {
+            let unsent = failure.take_message().map(|mut request| {
+                into_http1(&mut request);
+                request
+            });
+            NoHead::Failed { error: failure.into_error(), unsent: unsent.map(Box::new) }
+        })
     }
+}
+
+/// Says in HTTP/2's words where a request goes (RFC 9113, 8.3.1), and leaves out what it has no words for.
+fn into_http2(request: &mut Request<RequestBody>, server: &ServerAddress) {
+    let scheme = match server.scheme {
+        Scheme::Https => http::uri::Scheme::HTTPS,
+        Scheme::Http | Scheme::H2c => http::uri::Scheme::HTTP,
+    };
+    let headers = request.headers_mut();
+    let host = headers.remove(HOST);
+    for name in [CONNECTION, UPGRADE, TRANSFER_ENCODING] {
+        headers.remove(name);
+    }
+    let own = || server.url.split_once("://").and_then(|(_, host)| host.parse().ok());
+    let host = host.and_then(|host| Authority::from_maybe_shared(host).ok()).or_else(own);
+    let mut target = mem::take(request.uri_mut()).into_parts();
+    (target.scheme, target.authority) = (Some(scheme), host);
+    if target.path_and_query.is_none() {
+        target.path_and_query = Some(PathAndQuery::from_static("/"));
+    }
+    // What has all three parts is a URI.
+    *request.uri_mut() = Uri::from_parts(target).unwrap_or_default();
+    *request.version_mut() = Version::HTTP_2;
+}
+
+/// The same in HTTP/1.1's words.
+fn into_http1(request: &mut Request<RequestBody>) {
+    if request.version() != Version::HTTP_2 {
+        return;
+    }
+    let target = mem::take(request.uri_mut()).into_parts();
+    if let Some(Ok(host)) = target.authority.map(|host| HeaderValue::from_str(host.as_str())) {
+        request.headers_mut().insert(HOST, host);
+    }
+    *request.uri_mut() = target.path_and_query.map(Uri::from).unwrap_or_default();
+    *request.version_mut() = Version::HTTP_11;
 }
 
 /// The outcome of an exchange, unless it comes too late.

@@ -10,8 +10,11 @@ mod error;
 mod pool;
 mod stream;
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 
+use http::header::UPGRADE;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
@@ -19,20 +22,21 @@ use tokio::time::{Instant, timeout};
 
 use self::balance::{Chooser, ServerState};
 use self::body::RequestBody;
+use self::connect::{Connector, Wanted};
 use self::connection::{Connection, NoHead};
 use self::pool::Pool;
 use crate::observe::events;
-use crate::plan::{ServerAddress, UpstreamSpec};
+use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
 
 pub use self::connection::Lease;
 pub use self::error::{Cause, UpstreamError};
 
 /// One upstream as one worker sees it: its own pooled connections, the process's view of health.
-#[derive(Debug)]
 pub struct Upstream {
     spec: UpstreamSpec,
     servers: Vec<Server>,
     chooser: Chooser,
+    connector: Connector,
 }
 
 #[derive(Debug)]
@@ -62,6 +66,12 @@ pub struct Unanswered {
     pub unsent: Option<Request<RequestBody>>,
 }
 
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream").field("name", &self.spec.name).finish_non_exhaustive()
+    }
+}
+
 impl Unanswered {
     fn unsent(error: UpstreamError, request: Request<RequestBody>) -> Box<Self> {
         Box::new(Self { error, unsent: Some(request) })
@@ -85,8 +95,8 @@ impl Upstream {
                 pool: Arc::new(Pool::default()),
             })
             .collect();
-        let chooser = Chooser::new(spec.balance);
-        Self { spec, servers, chooser }
+        let (chooser, connector) = (Chooser::new(spec.balance), Connector::new(&spec));
+        Self { spec, servers, chooser, connector }
     }
 
     /// What it was made from.
@@ -115,17 +125,21 @@ impl Upstream {
         mut request: Request<RequestBody>,
     ) -> Result<Answered, Box<Unanswered>> {
         let repeatable = request.body().is_empty() && is_idempotent(request.method());
+        let wanted = match request.headers().contains_key(UPGRADE) {
+            true => Wanted::Http1,
+            false => Wanted::Any,
+        };
         let mut retries = self.spec.retries;
         let mut source = Source::Pool;
         loop {
             let place = self.chooser.choose(&self.servers, &[]);
             let pooled = match source {
-                Source::Pool => self.servers[place].pool.take(),
+                Source::Pool => self.servers[place].pool.take(wanted),
                 Source::New => None,
             };
             let found = match pooled {
                 Some(connection) => Ok((&self.servers[place], connection)),
-                None => self.connect(place).await,
+                None => self.connect(place, (source, wanted)).await,
             };
             let (server, mut connection) = match found {
                 Ok(found) => found,
@@ -134,32 +148,31 @@ impl Upstream {
             let in_flight = server.state.enter();
             let body_end = request.body().end();
             let copy = (repeatable && retries > 0).then(|| copy_of(&request));
-            let (error, unsent) = match connection.send(request, self.spec.response_timeout).await {
-                Ok(response) => {
-                    self.reached(server);
-                    let (pool, server) = (server.pool.clone(), server.state.url().clone());
-                    let lease = Lease { connection, pool, body_end, _in_flight: in_flight };
-                    return Ok(Answered { response, lease, server });
-                }
-                Err(NoHead::TooLate) => {
-                    let server = server.state.url().clone();
-                    return Err(Unanswered::sent(UpstreamError::ResponseTimeout { server }));
-                }
-                Err(NoHead::Failed(mut failure)) => {
-                    match failure.take_message() {
+            let (error, unsent) =
+                match connection.send(request, &server.address, self.spec.response_timeout).await {
+                    Ok(response) => {
+                        self.reached(server);
+                        let (pool, server) = (server.pool.clone(), server.state.url().clone());
+                        let lease = Lease { connection, pool, body_end, _in_flight: in_flight };
+                        return Ok(Answered { response, lease, server });
+                    }
+                    Err(NoHead::TooLate) => {
+                        let server = server.state.url().clone();
+                        return Err(Unanswered::sent(UpstreamError::ResponseTimeout { server }));
+                    }
+                    Err(NoHead::Failed { error, unsent }) => match unsent {
                         Some(again) if connection.is_pooled() => {
-                            request = again;
+                            request = *again;
                             continue;
                         }
                         unsent => {
                             let (server, heard) =
                                 (server.state.url().clone(), connection.has_heard());
-                            let source = failure.into_error();
-                            (UpstreamError::Exchange { server, source, heard }, unsent)
+                            let error = UpstreamError::Exchange { server, source: error, heard };
+                            (error, unsent.map(|unsent| *unsent))
                         }
-                    }
-                }
-            };
+                    },
+                };
             if retries == 0 || !error.may_pass() {
                 return Err(Box::new(Unanswered { error, unsent }));
             }
@@ -173,6 +186,29 @@ impl Upstream {
         }
     }
 
+    /// A connection to a server: a new one, unless many share one and it was made meanwhile.
+    async fn open(
+        &self,
+        server: &Server,
+        (source, wanted): (Source, Wanted),
+    ) -> io::Result<Connection> {
+        let shares = server.address.scheme == Scheme::H2c || server.pool.has_shared();
+        let _turn = match shares && wanted == Wanted::Any {
+            true => Some(server.pool.connecting.lock().await),
+            false => None,
+        };
+        if source == Source::Pool
+            && let Some(connection) = server.pool.take(wanted)
+        {
+            return Ok(connection);
+        }
+        let connection = self.connector.open(&server.address, wanted).await?;
+        if let Connection::Http2(shared) = &connection {
+            server.pool.share(shared.clone());
+        }
+        Ok(connection)
+    }
+
     /// A server has shown that it is there.
     fn reached(&self, server: &Server) {
         if server.state.reached() {
@@ -181,11 +217,16 @@ impl Upstream {
     }
 
     /// A new connection to the server at this place, or to the next one that can be reached.
-    async fn connect(&self, mut place: usize) -> Result<(&Server, Connection), UpstreamError> {
+    async fn connect(
+        &self,
+        mut place: usize,
+        (source, wanted): (Source, Wanted),
+    ) -> Result<(&Server, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
             let server = &self.servers[place];
-            let connecting = timeout(self.spec.connect_timeout, connect::open(&server.address));
+            let connecting =
+                timeout(self.spec.connect_timeout, self.open(server, (source, wanted)));
             let name = server.state.url().clone();
             let error = match connecting.await {
                 Ok(Ok(connection)) => {

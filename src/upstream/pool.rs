@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::connect::Wanted;
 use super::connection::{Connection, Exclusive, Shared};
 
 /// The most idle connections to one server that a worker keeps.
 const MOST_IDLE: usize = 256;
 /// After this time an idle connection is closed.
 const LONGEST_IDLE: Duration = Duration::from_secs(60);
+/// After this time a connection is used for no more requests: its server's name may lead elsewhere now.
+const LONGEST_LIFE: Duration = Duration::from_secs(300);
 
 /// Connections that can take a request.
 #[derive(Debug)]
@@ -28,24 +31,32 @@ struct Kept {
     /// Oldest first, with the last sweep before each came: exact enough, and no look at the clock.
     idle: VecDeque<(Instant, Box<Exclusive>)>,
     swept: Instant,
-    shared: Vec<Shared>,
+    /// With the last sweep before each was made.
+    shared: Vec<(Instant, Shared)>,
+    has_shared: bool,
 }
 
 impl Default for Pool {
     /// None yet.
     fn default() -> Self {
-        let kept = Kept { idle: VecDeque::new(), swept: Instant::now(), shared: Vec::new() };
+        let kept = Kept {
+            idle: VecDeque::new(),
+            swept: Instant::now(),
+            shared: Vec::new(),
+            has_shared: false,
+        };
         Self { kept: Mutex::new(kept), connecting: tokio::sync::Mutex::default() }
     }
 }
 
 impl Pool {
     /// A shared connection with room, or the one that was used last, of those that live and are ready.
-    pub(super) fn take(&self) -> Option<Connection> {
+    pub(super) fn take(&self, wanted: Wanted) -> Option<Connection> {
         let mut kept = self.locked();
-        if !kept.shared.is_empty() {
-            kept.shared.retain(|connection| !connection.is_closed());
-            if let Some(connection) = kept.shared.iter().find(|connection| connection.has_room()) {
+        if !kept.shared.is_empty() && wanted == Wanted::Any {
+            kept.shared.retain(|(_, connection)| !connection.is_closed());
+            let mut shared = kept.shared.iter().map(|(_, connection)| connection);
+            if let Some(connection) = shared.find(|connection| connection.has_room()) {
                 return Some(Connection::Http2(connection.clone()));
             }
         }
@@ -65,18 +76,29 @@ impl Pool {
 
     /// Keeps a connection for the next request.
     pub(super) fn put(&self, mut connection: Box<Exclusive>) {
-        connection.pooled = true;
         let mut kept = self.locked();
+        let since = kept.swept;
+        let born = *connection.pooled.get_or_insert(since);
+        if since.duration_since(born) >= LONGEST_LIFE {
+            return;
+        }
         if kept.idle.len() >= MOST_IDLE {
             kept.idle.pop_front();
         }
-        let since = kept.swept;
         kept.idle.push_back((since, connection));
     }
 
     /// Lets other requests use a connection too.
     pub(super) fn share(&self, connection: Shared) {
-        self.locked().shared.push(connection);
+        let mut kept = self.locked();
+        kept.has_shared = true;
+        let since = kept.swept;
+        kept.shared.push((since, connection));
+    }
+
+    /// Whether requests have ever shared a connection.
+    pub(super) fn has_shared(&self) -> bool {
+        self.locked().has_shared
     }
 
     /// Closes what its server has closed or spoken on, and what has been idle for too long.
@@ -86,7 +108,9 @@ impl Pool {
         kept.idle.retain(|(since, connection)| {
             now.duration_since(*since) < LONGEST_IDLE && !connection.is_spoilt()
         });
-        kept.shared.retain(|connection| !connection.is_closed());
+        kept.shared.retain(|(since, connection)| {
+            now.duration_since(*since) < LONGEST_LIFE && !connection.is_closed()
+        });
     }
 
     fn locked(&self) -> MutexGuard<'_, Kept> {

@@ -7,16 +7,76 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 
 /// The most bytes of a connection that are read before a response's head is whole. Interim responses
 /// (RFC 9110, 15.2) count too: there is no end to them otherwise.
 const MOST_BEFORE_HEAD: usize = 1024 * 1024;
 
+/// What bytes go to and fro on.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Calls a method of whatever stream it is.
+macro_rules! each {
+    ($transport:expr, $stream:ident => $call:expr) => {
+        match $transport {
+            Transport::Tcp($stream) => $call,
+            Transport::Unix($stream) => $call,
+            Transport::Tls($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        each!(self, stream => stream.is_write_vectored())
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+}
+
 /// A socket, read and written by the task that drives its connection.
 #[derive(Debug)]
 pub(super) struct ServerStream {
-    transport: TcpStream,
+    transport: Transport,
     watched: Arc<Watched>,
 }
 
@@ -66,7 +126,7 @@ impl Watched {
 }
 
 impl ServerStream {
-    pub(super) fn new(transport: TcpStream) -> Self {
+    pub(super) fn new(transport: Transport) -> Self {
         Self { transport, watched: Arc::default() }
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use allocation_counter::measure;
 use tidegate::clock::Clock;
 use tidegate::config::{self, Overrides};
+use tidegate::downstream::Port;
 use tidegate::downstream::accept::Slots;
 use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
@@ -121,7 +122,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);
     let orders = Orders { plan, draining, stop };
-    tokio::spawn(worker::run(0, vec![listener], Arc::new(process), orders));
+    tokio::spawn(worker::run(0, vec![(listener, Port::Plain)], Arc::new(process), orders));
     (published, drain, end)
 }
 

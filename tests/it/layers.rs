@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 14] = [
     &["plan"],
     &["request"],
     &["clock"],
-    &["limit"],
+    &["limit", "tls"],
 ];
 
 /// Arrows to the right that are not allowed all the same: a module, and what it leaves alone.

@@ -9,6 +9,7 @@ use tidegate::plan::Plan;
 
 use crate::support::limits::names;
 use crate::support::tidegate::program;
+use crate::support::tls::Folder;
 
 const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
@@ -64,7 +65,11 @@ fn completed(example: &str) -> String {
 
 fn parsed(text: &str) -> Plan {
     let env = |_: &str| Some("set".to_owned());
-    config::parse("proxy.toml", text, &env, &Overrides::default())
+    // What it names stands beside it.
+    let folder = Folder::new();
+    folder.write_server("cert", &["localhost"]);
+    let file = folder.path().join("proxy.toml");
+    config::parse(file.to_str().unwrap(), text, &env, &Overrides::default())
         .unwrap_or_else(|problems| panic!("{}\nin\n{text}", problems.render(Colour::Never)))
         .plan
 }
@@ -160,8 +165,11 @@ fn switched_on(text: &str, examples: bool) -> String {
         in_example = line.starts_with("#[") || (in_example && line.starts_with('#'));
         let is_example = in_example || line.contains("# example");
         let fits = !line.contains("# only of algorithm");
-        // A setting of another algorithm than the one that is shown.
-        if ["leaky-bucket", "fixed-window"].iter().any(|of| line.contains(&format!("# {of}: "))) {
+        // A setting of another algorithm than the one that is shown, or one that names other files.
+        if ["leaky-bucket", "fixed-window", "TLS"]
+            .iter()
+            .any(|of| line.contains(&format!("# {of}: ")))
+        {
             return line;
         }
         match line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])) {
@@ -179,6 +187,25 @@ fn what_the_shipped_file_shows_is_the_default_and_its_examples_are_right() {
     assert_ne!(defaults, text);
     assert_eq!(config::diff(&shipped, &parsed(&defaults)), config::Changes::default());
     parsed(&switched_on(&text, true));
+}
+
+#[test]
+fn what_the_shipped_file_shows_of_tls_is_right() {
+    let folder = Folder::new();
+    folder.write_server("cert", &["localhost"]);
+    let text = fs::read_to_string(path("proxy.toml")).unwrap();
+    let lines = text.lines().map(|line| match line.strip_prefix('#') {
+        Some(setting) if line.contains("# TLS: ") => setting,
+        _ => line,
+    });
+    let text = lines.collect::<Vec<_>>().join("\n").replace("http://127.", "https://127.");
+    let file = folder.path().join("proxy.toml");
+    fs::write(&file, text).unwrap();
+    let loaded = config::load(&file, &|_| None, &Overrides::default())
+        .unwrap_or_else(|problems| panic!("{}", problems.render(Colour::Never)));
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    assert!(loaded.plan.server.tls.is_some());
+    assert!(loaded.plan.upstreams.iter().all(|upstream| upstream.tls.is_some()));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate::clock::{Clock, Wall};
 use tidegate::config::{self, Overrides};
+use tidegate::downstream::Port;
 use tidegate::downstream::accept::Slots;
 use tidegate::limit::algorithm::fixed_window::windows::Windows;
 use tidegate::limit::algorithm::{
@@ -325,7 +326,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
             let (_published, plan) = watch::channel(Arc::new(published));
             let (_drain, draining) = watch::channel(false);
             let orders = Orders { plan, draining, stop };
-            worker::run(0, vec![listener], Arc::new(process), orders).await.unwrap();
+            worker::run(0, vec![(listener, Port::Plain)], Arc::new(process), orders).await.unwrap();
         });
     });
     (address, end)

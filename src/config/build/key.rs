@@ -5,7 +5,7 @@ use crate::config::problem::{Problem, Span, nearest};
 use crate::request::key::{KeySource, KeySourceError};
 
 const EXPECTED: &str = "expected `ip`, `path`, `method`, `host`, `route`, `header:NAME`, \
-                        `cookie:NAME`, `query:NAME` or `param:NAME`";
+                        `cookie:NAME`, `query:NAME`, `param:NAME` or `cert`";
 
 /// The parts of a key with their places; `None` where something was wrong with one.
 pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)>> {

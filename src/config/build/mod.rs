@@ -17,6 +17,7 @@ mod sanity;
 mod server;
 mod settled;
 mod store;
+mod tls;
 mod upstream;
 mod waiting;
 mod window;
@@ -48,7 +49,7 @@ struct Named<T> {
 /// The plan; `None` only where a problem was noted. It is worth nothing where an error was noted.
 pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
-    let server = server::build(table(&mut root, "server", &SERVER), overrides);
+    let (server, asks_clients) = server::build(table(&mut root, "server", &SERVER), overrides);
     let (store, on_store_error) = store::build(table(&mut root, "store", &STORE));
     let reject = answer::build(table(&mut root, "reject", &REJECT), &answer::default());
     let log = log::build(table(&mut root, "log", &LOG));
@@ -80,7 +81,13 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
 
     sanity::check(
         cx,
-        &sanity::Whole { server: &server, upstreams: &upstreams, limits: &limits, routes: &routes },
+        &sanity::Whole {
+            server: &server,
+            asks_clients,
+            upstreams: &upstreams,
+            limits: &limits,
+            routes: &routes,
+        },
     );
     let names = route::names(cx, &routes);
     sanity::override_routes(cx, &limits, &names);

@@ -9,7 +9,7 @@ use super::route::Draft as Route;
 use super::{Named, one_of};
 use crate::config::file::Context;
 use crate::config::problem::Problem;
-use crate::plan::{Action, ServerSpec, UpstreamSpec};
+use crate::plan::{Action, Endpoint, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 use crate::request::route::Table;
@@ -17,6 +17,8 @@ use crate::request::route::Table;
 /// Everything that was read.
 pub(super) struct Whole<'w> {
     pub(super) server: &'w ServerSpec,
+    /// Whether clients are asked for a certificate.
+    pub(super) asks_clients: bool,
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
     pub(super) limits: &'w [Named<Limit>],
     pub(super) routes: &'w [Route],
@@ -26,6 +28,7 @@ pub(super) fn check(cx: &Context<'_>, whole: &Whole<'_>) {
     unused(cx, whole);
     unknown_params(cx, whole);
     hidden_clients(cx, whole);
+    strangers(cx, whole);
     loops(cx, whole);
     dead_routes(cx, whole.routes);
 }
@@ -96,7 +99,8 @@ fn unknown_params(cx: &Context<'_>, whole: &Whole<'_>) {
 /// A limit by address where every client may look like the load balancer.
 fn hidden_clients(cx: &Context<'_>, whole: &Whole<'_>) {
     let server = whole.server;
-    let behind = !server.listen.is_empty() && server.listen.iter().all(is_private);
+    let mut addresses = listened(server).peekable();
+    let behind = addresses.peek().is_some() && addresses.all(is_private);
     if !behind || !server.trust.networks.is_empty() {
         return;
     }
@@ -114,6 +118,33 @@ fn hidden_clients(cx: &Context<'_>, whole: &Whole<'_>) {
     }
 }
 
+/// Where it listens, with TLS and without.
+fn listened(server: &ServerSpec) -> impl Iterator<Item = &SocketAddr> {
+    server.listen.iter().chain(server.tls.iter().flat_map(|tls| &tls.listen))
+}
+
+/// A limit by a certificate that nobody is asked for.
+fn strangers(cx: &Context<'_>, whole: &Whole<'_>) {
+    if whole.asks_clients {
+        return;
+    }
+    for limit in whole.limits.iter().filter_map(|limit| limit.value.as_ref()) {
+        let has_overrides = limit.override_spans.iter().any(|(parts, _)| !parts.is_empty());
+        for (_, span) in limit.sources.iter().filter(|(source, _)| *source == KeySource::Cert) {
+            let what =
+                if has_overrides { "the limit and its overrides go" } else { "the limit goes" };
+            cx.note(
+                Problem::warning(
+                    span.clone(),
+                    format!("{what} by a client certificate, and clients are not asked for one"),
+                    "no request has it: `missing` decides about all of them",
+                )
+                .help("add `client_ca = \"ca.pem\"` to the `tls` of [server]"),
+            );
+        }
+    }
+}
+
 fn is_private(address: &SocketAddr) -> bool {
     match address.ip().to_canonical() {
         IpAddr::V4(v4) => v4.is_private() || v4.is_link_local(),
@@ -126,24 +157,25 @@ fn loops(cx: &Context<'_>, whole: &Whole<'_>) {
     for upstream in whole.upstreams {
         let servers = upstream.value.iter().flat_map(|spec| &spec.servers);
         for server in servers {
-            let itself = whole.server.listen.iter().find(|listen| {
+            let Endpoint::Tcp { host, port } = &server.endpoint else { continue };
+            let itself = listened(whole.server).find(|listen| {
                 let wildcard = listen.ip().is_unspecified();
-                listen.port() == server.port
-                    && match server.host.parse::<IpAddr>() {
+                listen.port() == *port
+                    && match host.parse::<IpAddr>() {
                         Ok(ip) => ip == listen.ip() || (wildcard && ip.is_loopback()),
-                        Err(_) => {
-                            server.host == "localhost" && (wildcard || listen.ip().is_loopback())
-                        }
+                        Err(_) => host == "localhost" && (wildcard || listen.ip().is_loopback()),
                     }
             });
             if let Some(listen) = itself {
+                let clear = whole.server.listen.contains(listen);
+                let field = if clear { "server.listen" } else { "server.tls.listen" };
                 cx.note(
                     Problem::error(
                         upstream.span.clone(),
                         format!("the upstream \"{}\" is tidegate itself", upstream.name),
                         format!("{} is where it listens: expected the API's address", server.url),
                     )
-                    .help(format!("to listen elsewhere than on {listen}, set `server.listen`")),
+                    .help(format!("to listen elsewhere than on {listen}, set `{field}`")),
                 );
             }
         }

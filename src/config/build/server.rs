@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use super::tls;
 use crate::config::Overrides;
 use crate::config::fields::{MAX_CONNECTIONS, MAX_WORKERS};
 use crate::config::file::{Context, Item, Section, Text, Zero};
-use crate::config::problem::Problem;
+use crate::config::problem::{Problem, Span};
 use crate::config::value::{NETWORK, NetworkError, network};
 use crate::plan::ServerSpec;
 use crate::request::client::{ClientHeader, Trust};
@@ -19,14 +20,17 @@ const HEADER_SIZES: std::ops::RangeInclusive<u64> = 8 << 10..=16 << 20;
 /// What an address looks like.
 const ADDRESS: &str = "expected an address with a port, as in \"127.0.0.1:8080\" or \"[::]:8080\"";
 
-pub(super) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSpec {
+/// What the section says, and whether clients are asked for a certificate.
+pub(super) fn build(mut section: Section<'_>, overrides: &Overrides) -> (ServerSpec, bool) {
     use Zero::{Allowed, Refused};
     let mut listen = listen(&mut section);
     if let Some(text) = &overrides.listen {
-        listen = override_listen(section.cx, text).into_iter().collect();
+        listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
     }
+    let tls = tls::server(&mut section, &listen);
     let spec = ServerSpec {
-        listen,
+        listen: listen.into_iter().map(|(address, _)| address).collect(),
+        tls: tls.spec,
         workers: section.take("workers").and_then(|item| item.whole(1..=MAX_WORKERS)).map(to_usize),
         header_timeout: section.duration("header_timeout", Refused, Duration::from_secs(10)),
         body_timeout: section.duration("body_timeout", Refused, Duration::from_secs(30)),
@@ -55,24 +59,42 @@ pub(super) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
         ipv6_prefix: u8::try_from(section.whole("ipv6_prefix", 1..=128, 64)).unwrap_or(64),
     };
     section.finish();
-    spec
+    (spec, tls.asks_clients)
 }
 
-fn listen(section: &mut Section<'_>) -> Vec<SocketAddr> {
+fn listen(section: &mut Section<'_>) -> Vec<(SocketAddr, Span)> {
     let Some(item) = section.take("listen") else {
-        return vec![SocketAddr::from(([127, 0, 0, 1], 8080))];
+        return vec![(SocketAddr::from(([127, 0, 0, 1], 8080)), 0..0)];
     };
+    // By TLS alone.
+    if section.has(|name| name == "tls") && item.list_or_one().is_empty() {
+        return Vec::new();
+    }
+    addresses(&item, &[])
+}
+
+/// The addresses of a `listen`, none of which may be among `taken`.
+pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(SocketAddr, Span)> {
     let items = item.list_or_one();
     if items.is_empty() {
         item.reject("expected at least one address");
     }
-    let mut addresses: Vec<SocketAddr> = Vec::new();
+    let mut addresses: Vec<(SocketAddr, Span)> = Vec::new();
     for item in items {
         let Some(address) = address(&item) else { continue };
-        if address.port() != 0 && addresses.contains(&address) {
+        let same = |(other, _): &&(SocketAddr, Span)| address.port() != 0 && *other == address;
+        if addresses.iter().any(|other| same(&other)) {
             item.fault(format!("`listen` has {address} twice"), "remove it");
+        } else if let Some((_, first)) = taken.iter().find(same) {
+            let title = format!("{address} is listened on without TLS already");
+            let mut problem = Problem::error(item.span.clone(), title, "expected another port");
+            // The default, and the command line's, have no place.
+            if !first.is_empty() {
+                problem = problem.related(first.clone(), "here");
+            }
+            item.cx.note(problem);
         }
-        addresses.push(address);
+        addresses.push((address, item.span.clone()));
     }
     addresses
 }

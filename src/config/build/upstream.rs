@@ -1,17 +1,23 @@
 //! `[upstreams.NAME]`.
 
 use std::net::Ipv6Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Named, name, named};
+use super::{Named, name, named, tls};
 use crate::config::Overrides;
 use crate::config::fields::{MAX_RETRIES, UPSTREAM, UPSTREAM_SERVER};
 use crate::config::file::{Item, Section, Zero};
 use crate::config::problem::{Problem, Span};
 use crate::limit::name::Name;
-use crate::plan::{Balance, ServerAddress, UpstreamSpec};
+use crate::plan::{Balance, Endpoint, Scheme, ServerAddress, UpstreamSpec};
 
 const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:3000\"";
+
+const SOCKET: &str = "expected a socket's absolute path, as in \"unix:/run/api.sock\"";
+
+/// What the system has room for in a socket's address, but for the byte that ends it.
+const LONGEST_SOCKET: usize = 107;
 
 pub(super) fn build(root: &mut Section<'_>, overrides: &Overrides) -> Vec<Named<UpstreamSpec>> {
     let sections = named(root, "upstreams", &UPSTREAM);
@@ -38,28 +44,36 @@ pub(super) fn build(root: &mut Section<'_>, overrides: &Overrides) -> Vec<Named<
             }
         }
     });
+    let replaced = Replaced { wanted: overrides.upstream.is_some(), server: replaced };
+    let system = tls::SystemRoots::new();
     let built = sections.into_iter().map(|(text, span, section)| {
         let name = name(cx, &text, span.clone());
-        let spec = section.zip(name).map(|(section, name)| {
-            one(section, overrides.upstream.is_some(), replaced.as_ref(), name)
-        });
+        let spec = section.zip(name).map(|(section, name)| one(section, &replaced, &system, name));
         Named { name: text, span, value: spec }
     });
     built.collect()
 }
 
+/// What the command line has in place of a file's servers.
+struct Replaced {
+    wanted: bool,
+    /// `None` also where that is none.
+    server: Option<ServerAddress>,
+}
+
 fn one(
     mut section: Section<'_>,
-    overridden: bool,
-    replaced: Option<&ServerAddress>,
+    replaced: &Replaced,
+    system: &tls::SystemRoots,
     name: Name,
 ) -> UpstreamSpec {
-    let servers = if overridden {
-        section.take("servers");
-        replaced.into_iter().cloned().collect()
+    let servers = if replaced.wanted {
+        let span = section.take("servers").map_or(section.span.clone(), |item| item.span);
+        replaced.server.iter().map(|server| (server.clone(), span.clone())).collect()
     } else {
         servers(&mut section)
     };
+    let tls = tls::upstream(&mut section, &servers, system);
     let balance = section.take("balance").and_then(|item| {
         item.word(
             &[("least-requests", Balance::LeastRequests), ("round-robin", Balance::RoundRobin)],
@@ -68,12 +82,13 @@ fn one(
     });
     let spec = UpstreamSpec {
         name,
-        servers,
+        servers: servers.into_iter().map(|(server, _)| server).collect(),
         balance: balance.unwrap_or(Balance::LeastRequests),
         connect_timeout: section.duration("connect_timeout", Zero::Refused, secs(2)),
         response_timeout: section.duration("response_timeout", Zero::Refused, secs(30)),
         idle_timeout: section.duration("idle_timeout", Zero::Refused, secs(60)),
         retries: u32::try_from(section.whole("retries", 0..=MAX_RETRIES, 1)).unwrap_or(1),
+        tls,
     };
     section.finish();
     spec
@@ -83,7 +98,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn servers(section: &mut Section<'_>) -> Vec<ServerAddress> {
+fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {
     let Some(item) = section.require("servers", "[\"http://127.0.0.1:3000\"]") else {
         return Vec::new();
     };
@@ -94,9 +109,7 @@ fn servers(section: &mut Section<'_>) -> Vec<ServerAddress> {
     let mut servers: Vec<(ServerAddress, Span)> = Vec::new();
     for item in &items {
         let Some(server) = server(item) else { continue };
-        let same = |(other, _): &&(ServerAddress, Span)| {
-            (&other.host, other.port) == (&server.host, server.port)
-        };
+        let same = |(other, _): &&(ServerAddress, Span)| other.endpoint == server.endpoint;
         if let Some((_, first)) = servers.iter().find(same) {
             item.cx.note(
                 Problem::error(
@@ -109,7 +122,7 @@ fn servers(section: &mut Section<'_>) -> Vec<ServerAddress> {
         }
         servers.push((server, item.span.clone()));
     }
-    servers.into_iter().map(|(server, _)| server).collect()
+    servers
 }
 
 fn server(item: &Item<'_>) -> Option<ServerAddress> {
@@ -120,24 +133,17 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
         return url.as_ref().and_then(server);
     }
     let text = item.text_as(URL)?;
-    if text.text.contains('@') {
+    if text.text.contains('@') && !text.text.starts_with("unix:") {
         // A password may stand in front of it.
         item.clone().secret().reject("expected a URL without a user and a password");
         return None;
     }
     match server_address(&text.text) {
         Ok(address) => Some(address),
-        Err(UrlError::Later(scheme)) => {
-            item.fault(
-                format!("a server at `{scheme}:` is not supported yet"),
-                "expected `http://HOST:PORT`",
-            );
-            None
-        }
-        Err(UrlError::Wrong { near }) => {
+        Err(UrlError { expected, near }) => {
             item.cx.note(match near.filter(|_| text.shown().is_some()) {
-                Some(near) => text.refuse(format!("{URL}; did you mean \"{near}\"?")),
-                None => text.refuse(URL),
+                Some(near) => text.refuse(format!("{expected}; did you mean \"{near}\"?")),
+                None => text.refuse(expected),
             });
             None
         }
@@ -146,48 +152,70 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
 
 /// Why a text is no server.
 #[derive(Debug, PartialEq, Eq)]
-enum UrlError {
-    /// Of a scheme that is not supported yet.
-    Later(String),
-    /// No URL of a server; perhaps this was meant.
-    Wrong { near: Option<String> },
+struct UrlError {
+    expected: &'static str,
+    /// Perhaps this was meant.
+    near: Option<String>,
 }
 
 impl UrlError {
+    fn url(near: Option<String>) -> Self {
+        Self { expected: URL, near }
+    }
+
     /// What is wrong with the command line's `url`.
     fn about(&self, url: &str) -> String {
         match self {
-            Self::Later(scheme) => format!("{url}: a server at `{scheme}:` is not supported yet"),
-            Self::Wrong { near: Some(near) } => {
-                format!("cannot be {url}: {URL}; did you mean \"{near}\"?")
+            Self { expected, near: Some(near) } => {
+                format!("cannot be {url}: {expected}; did you mean \"{near}\"?")
             }
-            Self::Wrong { near: None } => format!("cannot be {url}: {URL}"),
+            Self { expected, near: None } => format!("cannot be {url}: {expected}"),
         }
     }
 }
 
 fn server_address(url: &str) -> Result<ServerAddress, UrlError> {
-    let scheme = url.split(':').next().unwrap_or_default();
-    if matches!(scheme, "https" | "h2c" | "unix") {
-        return Err(UrlError::Later(scheme.to_owned()));
+    if let Some(path) = url.strip_prefix("unix:") {
+        return socket(url, path);
     }
-    let Some(rest) = url.strip_prefix("http://") else {
+    let Some((name, rest)) = url.split_once("://") else {
         let near = format!("http://{url}");
-        let fits = !url.contains("://") && server_address(&near).is_ok();
-        return Err(UrlError::Wrong { near: fits.then_some(near) });
+        let fits = server_address(&near).is_ok();
+        return Err(UrlError::url(fits.then_some(near)));
+    };
+    let (scheme, default_port) = match name {
+        "http" => (Scheme::Http, 80),
+        "https" => (Scheme::Https, 443),
+        "h2c" => (Scheme::H2c, 80),
+        _ => return Err(UrlError::url(None)),
     };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    match host_and_port(authority) {
-        Some((host, port)) if matches!(path, "" | "/") => {
-            Ok(ServerAddress { host, port, url: url.trim_end_matches('/').to_owned() })
-        }
-        Some(_) => Err(UrlError::Wrong { near: Some(format!("http://{authority}")) }),
-        None => Err(UrlError::Wrong { near: None }),
+    match host_and_port(authority, default_port) {
+        Some((host, port)) if matches!(path, "" | "/") => Ok(ServerAddress {
+            url: url.trim_end_matches('/').to_owned(),
+            endpoint: Endpoint::Tcp { host, port },
+            scheme,
+        }),
+        Some(_) => Err(UrlError::url(Some(format!("{name}://{authority}")))),
+        None => Err(UrlError::url(None)),
     }
 }
 
-fn host_and_port(authority: &str) -> Option<(String, u16)> {
-    const HTTP: u16 = 80;
+/// `unix:/PATH`, or with an empty host as URLs of files have it: `unix:///PATH`.
+fn socket(url: &str, path: &str) -> Result<ServerAddress, UrlError> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let fits = path.starts_with('/')
+        && !path.ends_with('/')
+        && path.len() <= LONGEST_SOCKET
+        && !path.chars().any(char::is_control);
+    if !fits {
+        return Err(UrlError { expected: SOCKET, near: None });
+    }
+    let endpoint = Endpoint::Unix(PathBuf::from(path));
+    Ok(ServerAddress { url: url.to_owned(), endpoint, scheme: Scheme::Http })
+}
+
+fn host_and_port(authority: &str, default_port: u16) -> Option<(String, u16)> {
     const LONGEST: usize = 253;
     let (host, rest) = if let Some(inner) = authority.strip_prefix('[') {
         let (address, rest) = inner.split_once(']')?;
@@ -202,7 +230,7 @@ fn host_and_port(authority: &str) -> Option<(String, u16)> {
     let port = match rest.strip_prefix(':') {
         // A sign would be read, too.
         Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok()?,
-        None if rest.is_empty() => HTTP,
+        None if rest.is_empty() => default_port,
         _ => return None,
     };
     (port != 0).then(|| (host.to_ascii_lowercase(), port))
@@ -214,40 +242,59 @@ mod tests {
 
     #[test]
     fn servers_are_urls_without_a_path() {
-        for (url, host, port) in [
-            ("http://127.0.0.1:3000", "127.0.0.1", 3000),
-            ("http://API.internal", "api.internal", 80),
-            ("http://[::1]:8080", "::1", 8080),
-            ("http://[::1]/", "::1", 80),
-            ("http://my_service:1/", "my_service", 1),
+        use Scheme::{H2c, Http, Https};
+        for (url, scheme, host, port) in [
+            ("http://127.0.0.1:3000", Http, "127.0.0.1", 3000),
+            ("http://API.internal", Http, "api.internal", 80),
+            ("http://[::1]:8080", Http, "::1", 8080),
+            ("http://[::1]/", Http, "::1", 80),
+            ("http://my_service:1/", Http, "my_service", 1),
+            ("https://api.internal", Https, "api.internal", 443),
+            ("https://[::1]:8443", Https, "::1", 8443),
+            ("h2c://api.internal", H2c, "api.internal", 80),
         ] {
             let address = server_address(url).unwrap();
-            assert_eq!((address.host.as_str(), address.port), (host, port), "{url}");
+            assert_eq!(address.endpoint, Endpoint::Tcp { host: host.to_owned(), port }, "{url}");
+            assert_eq!(address.scheme, scheme, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_socket_has_a_path() {
+        for url in ["unix:/run/a@b.sock", "unix:///run/a@b.sock"] {
+            let address = server_address(url).unwrap();
+            assert_eq!(address.endpoint, Endpoint::Unix("/run/a@b.sock".into()), "{url}");
+            assert_eq!((address.scheme, address.url.as_str()), (Scheme::Http, url));
+        }
+        let long = format!("unix:/{}", "a".repeat(LONGEST_SOCKET));
+        for url in ["unix:", "unix:a.sock", "unix://host/a", "unix:/run/", "unix:/a\0b", &long] {
+            let error = UrlError { expected: SOCKET, near: None };
+            assert_eq!(server_address(url), Err(error), "{url}");
         }
     }
 
     #[test]
     fn everything_else_is_refused() {
-        let near = |text: &str| UrlError::Wrong { near: Some(text.to_owned()) };
+        let near = |text: &str| UrlError::url(Some(text.to_owned()));
+        let wrong = || UrlError::url(None);
         for (url, error) in [
-            ("", UrlError::Wrong { near: None }),
-            ("http://", UrlError::Wrong { near: None }),
-            ("http://:80", UrlError::Wrong { near: None }),
-            ("http://a:0", UrlError::Wrong { near: None }),
-            ("http://a:", UrlError::Wrong { near: None }),
-            ("http://a:+80", UrlError::Wrong { near: None }),
-            ("http://a:65536", UrlError::Wrong { near: None }),
-            ("http://u:p@a", UrlError::Wrong { near: None }),
-            ("http://[::1", UrlError::Wrong { near: None }),
-            ("http://[zz]", UrlError::Wrong { near: None }),
-            ("http://a b", UrlError::Wrong { near: None }),
-            ("ftp://a", UrlError::Wrong { near: None }),
+            ("", wrong()),
+            ("http://", wrong()),
+            ("http://:80", wrong()),
+            ("http://a:0", wrong()),
+            ("http://a:", wrong()),
+            ("http://a:+80", wrong()),
+            ("http://a:65536", wrong()),
+            ("http://u:p@a", wrong()),
+            ("http://[::1", wrong()),
+            ("http://[zz]", wrong()),
+            ("http://a b", wrong()),
+            ("ftp://a", wrong()),
             ("http://a/v1", near("http://a")),
+            ("https://a/v1", near("https://a")),
             ("http://a?x", near("http://a")),
             ("127.0.0.1:3000", near("http://127.0.0.1:3000")),
             ("localhost:3000", near("http://localhost:3000")),
-            ("https://a", UrlError::Later("https".to_owned())),
-            ("unix:/run/a", UrlError::Later("unix".to_owned())),
         ] {
             assert_eq!(server_address(url), Err(error), "{url}");
         }

@@ -15,9 +15,9 @@ pub(super) use self::answer::REJECT;
 pub(super) use self::limit::{CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE, RESPONSE_COST};
 pub(super) use self::log::{ADMIN, LOG};
 pub(super) use self::route::{HEADERS, RESPOND, ROUTE};
-pub(super) use self::server::SERVER;
+pub(super) use self::server::{CERTIFICATE, SERVER, SERVER_TLS};
 pub(super) use self::store::STORE;
-pub(super) use self::upstream::{UPSTREAM, UPSTREAM_SERVER};
+pub(super) use self::upstream::{UPSTREAM, UPSTREAM_SERVER, UPSTREAM_TLS};
 
 /// A table of the file: its fields, and the ones that a later version will have.
 #[derive(Debug)]
@@ -78,9 +78,12 @@ pub(super) enum Kind {
 }
 
 /// The tables of the file, in the order in which README has them.
-pub(super) static SECTIONS: [&Shape; 16] = [
+pub(super) static SECTIONS: [&Shape; 19] = [
     &SERVER,
+    &SERVER_TLS,
+    &CERTIFICATE,
     &UPSTREAM,
+    &UPSTREAM_TLS,
     &LIMIT,
     &COST,
     &RESPONSE_COST,

@@ -1,7 +1,9 @@
 //! `[server]`.
 
-use super::Fallback::{Value, Words};
+use super::Fallback::{Required, Value, Words};
 use super::{Kind, MAX_CONNECTIONS, MAX_WORKERS, Shape, TEXT_LIST, field};
+
+const LISTEN: Kind = Kind::Either(&[Kind::Text, TEXT_LIST]);
 
 /// `[server]`.
 pub(in crate::config) static SERVER: Shape = Shape {
@@ -9,9 +11,15 @@ pub(in crate::config) static SERVER: Shape = Shape {
     fields: &[
         field(
             "listen",
-            Kind::Either(&[Kind::Text, TEXT_LIST]),
+            LISTEN,
             Value("\"127.0.0.1:8080\""),
-            "an address or a list of them",
+            "an address or a list of them, for clear text; `[]` beside `tls` for none",
+        ),
+        field(
+            "tls",
+            Kind::Table(&SERVER_TLS),
+            Words("none"),
+            "where to listen by TLS, and with what",
         ),
         field(
             "workers",
@@ -83,5 +91,42 @@ pub(in crate::config) static SERVER: Shape = Shape {
             "IPv6 clients are counted by this prefix",
         ),
     ],
-    later: &["tls", "proxy_protocol"],
+    later: &["proxy_protocol"],
+};
+
+/// `tls` of `[server]`.
+pub(in crate::config) static SERVER_TLS: Shape = Shape {
+    title: "server.tls",
+    fields: &[
+        field("listen", LISTEN, Required, "an address or a list of them"),
+        field(
+            "certificates",
+            Kind::List(&Kind::Table(&CERTIFICATE)),
+            Required,
+            "chosen by the names in them; the first one where none fits. Read again when they change",
+        ),
+        field(
+            "client_ca",
+            Kind::Text,
+            Words("none"),
+            "who signs clients' certificates; without it clients are not asked for one",
+        ),
+        field(
+            "client_auth",
+            Kind::Word(&["require", "request"]),
+            Words("`\"require\"`"),
+            "whether a client must show one that `client_ca` has signed, or may",
+        ),
+    ],
+    later: &[],
+};
+
+/// One of `certificates`.
+pub(in crate::config) static CERTIFICATE: Shape = Shape {
+    title: "a certificate",
+    fields: &[
+        field("cert", Kind::Text, Required, "PEM: the certificate, then those up to its authority"),
+        field("key", Kind::Text, Required, "PEM: its private key, without a password"),
+    ],
+    later: &[],
 };

@@ -1,10 +1,30 @@
 //! The list of fields and the reader agree.
 
 use super::super::fields::{
-    ADMIN, Fallback, Kind, LIMIT, LOG, ROUTE, SECTIONS, SERVER, STORE, Shape, UPSTREAM,
-    UPSTREAM_SERVER,
+    ADMIN, CERTIFICATE, Fallback, Kind, LIMIT, LOG, ROUTE, SECTIONS, SERVER, SERVER_TLS, STORE,
+    Shape, UPSTREAM, UPSTREAM_SERVER, UPSTREAM_TLS,
 };
 use super::*;
+use crate::tls::testing::Authority;
+
+thread_local! {
+    /// With `ca.pem`, and with `api.pem` and `api.key`, which belong together.
+    static PEM: tempfile::TempDir = {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+        authority.write(folder.path(), "ca.pem");
+        authority.issue(&["api.test"]).write(folder.path(), "api");
+        folder
+    };
+}
+
+/// A line with the whole name of a file in that folder.
+fn pem(field: &str, name: &str) -> String {
+    PEM.with(|folder| format!("{field} = \"{}\"", folder.path().join(name).display()))
+}
+
+fn certificates() -> String {
+    format!("certificates = [{{ {}, {} }}]", pem("cert", "api.pem"), pem("key", "api.key"))
+}
 
 /// A file in which a section has this line more, and the line that it then has twice is gone.
 pub(super) fn with(shape: &Shape, line: &str) -> String {
@@ -26,6 +46,13 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "candidate" => vec![inline("rate = \"100/s\"")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
+        "server.tls" => {
+            vec![inline("listen = \"127.0.0.1:2\""), certificates(), pem("client_ca", "ca.pem")]
+        }
+        "a certificate" => vec![pem("cert", "api.pem"), pem("key", "api.key")],
+        "tls of an upstream" => {
+            vec![pem("ca", "ca.pem"), pem("cert", "api.pem"), pem("key", "api.key")]
+        }
         _ => Vec::new(),
     };
     fields.retain(|field| line.is_empty() || !field.starts_with(name));
@@ -85,6 +112,12 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             route = format!("path = \"/{{*rest}}\"\nlimits = [\"per-client\"]\nrespond = {table}");
         }
         "header changes" => route.push_str(&format!("\nrequest_headers = {table}")),
+        "server.tls" => rest = format!("[server]\ntls = {table}"),
+        "a certificate" => {
+            let listen = "listen = \"127.0.0.1:2\"";
+            rest = format!("[server]\ntls = {{ {listen}, certificates = [{table}] }}");
+        }
+        "tls of an upstream" => upstream = format!("servers = [\"https://a\"]\ntls = {table}"),
         title => rest = format!("{title}\n{lines}"),
     }
     if matches!((shape.title, name), ("[limits.NAME]", "align" | "timezone")) {
@@ -151,7 +184,21 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
 fn every_field_of_the_list_is_read() {
     for shape in shapes() {
         for field in shape.fields {
+            let tls = match (shape.title, field.name) {
+                ("[server]", "tls") => {
+                    format!("{{ listen = \"127.0.0.1:2\", {} }}", certificates())
+                }
+                ("server.tls", "certificates") => certificates().split_off("certificates = ".len()),
+                ("[upstreams.NAME]", "tls") => format!("{{ {} }}", pem("ca", "ca.pem")),
+                (_, "ca" | "client_ca") => pem("", "ca.pem").split_off(" = ".len()),
+                (_, "cert") => pem("", "api.pem").split_off(" = ".len()),
+                ("a certificate" | "tls of an upstream", "key") => {
+                    pem("", "api.key").split_off(" = ".len())
+                }
+                _ => String::new(),
+            };
             let example = match (shape.title, field.name, &field.kind) {
+                _ if !tls.is_empty() => &tls,
                 (_, "path" | "rewrite", Kind::Text) => "\"/a\"",
                 ("[[routes]]", "upstream", _) => "\"api\"",
                 ("[[routes]]", "limits", _) => "[\"per-client\"]",
@@ -229,6 +276,12 @@ fn no_problem_shows_a_secret() {
         (&STORE, "url = \"${A}\""),
         (&STORE, "url = \"redis://u:s3cret@[\""),
         (&STORE, "prefix = \"${A}\""),
+        (&SERVER_TLS, "listen = \"${A}\""),
+        (&SERVER_TLS, "client_ca = \"${A}\""),
+        (&SERVER_TLS, "client_auth = \"${A}\""),
+        (&CERTIFICATE, "key = \"${A}\""),
+        (&UPSTREAM_TLS, "ca = \"${A}\""),
+        (&UPSTREAM_TLS, "server_name = \"${A}\""),
         (&ADMIN, "token = \"${A}\""),
         (&ADMIN, "token = \"s3cret ä\""),
         (&LOG, "level = \"${A}\""),

@@ -8,8 +8,10 @@ use self::fields::{assert_same, with};
 
 use super::fields::{ADMIN, LIMIT, LOG, REJECT, ROUTE, SERVER, STORE, UPSTREAM};
 use super::*;
-use crate::plan::{Action, Figures, StoreLocation};
+use crate::plan::{Action, Endpoint, Figures, Scheme, StoreLocation};
 use crate::request::client::ClientHeader;
+use crate::tls::server::ClientAuth;
+use crate::tls::testing::Authority;
 
 const SMALLEST: &str = r#"
 [upstreams.api]
@@ -64,7 +66,8 @@ fn the_default_file_has_no_problem() {
 fn every_setting_that_the_default_file_shows_works() {
     let text = include_str!("../../../proxy.toml");
     let env = |_: &str| Some("secret".to_owned());
-    // Those of another algorithm than the default one are read in a file of their own.
+    // Those of another algorithm than the default one are read in a file of their own, and those that
+    // name other files where these are.
     let is_leaky = |line: &str| line.contains("# leaky-bucket: ");
     let is_window = |line: &str| line.contains("# fixed-window: ");
     let is_setting = |line: &str| {
@@ -73,6 +76,7 @@ fn every_setting_that_the_default_file_shows_works() {
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
             && !is_leaky(line)
             && !is_window(line)
+            && !line.contains("# TLS: ")
     };
     let all: Vec<String> = text
         .lines()
@@ -189,14 +193,16 @@ fn the_command_line_wins() {
     };
     let plan = parse("proxy.toml", SMALLEST, &no_env, &overrides).unwrap().plan;
     assert_eq!(plan.server.listen, ["[::1]:0".parse().unwrap()]);
-    assert_eq!(plan.upstreams[0].servers[0].host, "10.0.0.1");
+    let endpoint = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
+    assert_eq!(plan.upstreams[0].servers[0].endpoint, endpoint("10.0.0.1", 9000));
 
     let several = format!("{SMALLEST}[upstreams.b]\nservers = [\"http://b\"]\n");
     for (text, upstream, listen, expected) in [
         (several.as_str(), Some("http://a"), None, "the file has several upstreams"),
         ("", Some("http://a"), None, "the file has no upstream"),
         (SMALLEST, Some("a b"), None, "`--upstream` cannot be \"a b\""),
-        (SMALLEST, Some("https://a"), None, "not supported yet"),
+        (SMALLEST, Some("ftp://a"), None, "`--upstream` cannot be \"ftp://a\""),
+        (SMALLEST, Some("unix:a"), None, "absolute path"),
         (SMALLEST, None, Some("8080"), "`--listen` cannot be \"8080\""),
     ] {
         let overrides =
@@ -219,7 +225,7 @@ fn without_a_file_everything_is_forwarded() {
     assert_eq!(loaded.plan.routes.len(), 1);
     assert!(loaded.plan.limits.is_empty());
     assert!(matches!(loaded.plan.routes[0].action, Action::Forward { upstream: 0, rewrite: None }));
-    assert_eq!(loaded.plan.upstreams[0].servers[0].port, 1);
+    assert_eq!(loaded.plan.upstreams[0].servers[0].url, "http://a:1");
     assert!(loaded.warnings.to_string().contains("nothing is limited"));
     assert!(!loaded.warnings.has_errors());
 }
@@ -243,6 +249,39 @@ fn a_file_that_is_no_text_is_an_error_with_its_place() {
 }
 
 #[test]
+fn files_that_the_file_names_stand_beside_it() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+    std::fs::create_dir(folder.path().join("certs")).unwrap();
+    let pair = authority.issue(&["api.test"]).write(&folder.path().join("certs"), "api");
+    authority.write(folder.path(), "ca.pem");
+    let tls = "[server]\nlisten = []\n[server.tls]\nlisten = [\"0.0.0.0:8443\"]\n\
+               certificates = [{ cert = \"certs/api.pem\", key = \"certs/api.key\" }]\n\
+               client_ca = \"ca.pem\"\n";
+    let servers =
+        "\"https://10.0.0.2\", \"unix:/run/a.sock\", \"h2c://a\"]\ntls = { ca = \"ca.pem\" }";
+    let text = SMALLEST.replace("\"http://127.0.0.1:3000\"]", servers);
+    let path = folder.path().join("proxy.toml");
+    std::fs::write(&path, format!("{tls}{text}")).unwrap();
+    let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
+
+    assert!(plan.server.listen.is_empty(), "by TLS alone");
+    let tls = plan.server.tls.unwrap();
+    assert_eq!(tls.files.certificates, [pair]);
+    assert_eq!(tls.files.read().unwrap(), *tls.material);
+    assert_eq!(tls.material.clients.as_ref().unwrap().1, ClientAuth::Require);
+    let upstream = &plan.upstreams[0];
+    let schemes: Vec<_> = upstream.servers.iter().map(|server| server.scheme).collect();
+    assert_eq!(schemes, [Scheme::Https, Scheme::Http, Scheme::H2c]);
+    let spec = upstream.tls.as_ref().unwrap();
+    assert_eq!((spec.roots.len(), spec.identity.is_none()), (1, true));
+
+    std::fs::write(&path, SMALLEST.replace("3000\"]", "3000\"]\ntls = { ca = \"ca.pem\" }"))
+        .unwrap();
+    let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
+    assert_eq!(plan.upstreams[0].tls, None, "nothing is spoken by TLS");
+}
+
+#[test]
 fn variables_stand_in_strings_everywhere() {
     let env = |name: &str| match name {
         "SERVER" => Some("http://10.0.0.1:81".to_owned()),
@@ -254,7 +293,7 @@ fn variables_stand_in_strings_everywhere() {
         .replace("100/s", "${RATE}")
         .replace("\"per-client\"]", "\"${LIMIT:-per-client}\"]");
     let plan = parse("proxy.toml", &text, &env, &Overrides::default()).unwrap().plan;
-    assert_eq!(plan.upstreams[0].servers[0].port, 81);
+    assert_eq!(plan.upstreams[0].servers[0].url, "http://10.0.0.1:81");
     assert_eq!(plan.routes[0].limits.as_slice(), [0]);
 }
 

@@ -18,13 +18,16 @@ pub struct Client {
     pub phase: Phase,
     /// Its socket.
     pub socket: Socket,
+    /// The subject of its verified certificate.
+    pub cert: Option<Box<str>>,
     hello: AtomicBool,
 }
 
 impl Client {
     /// A connection of which nothing was read yet.
-    pub fn new(peer: Peer, phase: Phase, socket: Socket) -> Self {
-        Self { peer, phase, socket, hello: AtomicBool::new(false) }
+    pub fn new(peer: Peer, phase: Phase, socket: Socket, cert: Option<String>) -> Self {
+        let cert = cert.map(String::into_boxed_str);
+        Self { peer, phase, socket, cert, hello: AtomicBool::new(false) }
     }
 
     /// Notes the first byte that came.

@@ -1,14 +1,15 @@
 //! A client's socket as those see it who do not read from it.
 
 use std::future::poll_fn;
+use std::io;
 use std::mem::MaybeUninit;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::io::Interest;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 /// A client's socket, shared by who reads and writes it and who only looks at it.
@@ -60,8 +61,47 @@ impl Socket {
         let _ = socket2::SockRef::from(&*self.locked()).set_linger(Some(Duration::ZERO));
     }
 
-    /// The socket, for a read or a write.
-    pub fn locked(&self) -> MutexGuard<'_, TcpStream> {
+    fn locked(&self) -> MutexGuard<'_, TcpStream> {
         self.0.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.locked()).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.locked()).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.locked()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.locked()).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.locked().is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.locked()).poll_write_vectored(cx, slices)
     }
 }

@@ -14,6 +14,7 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const HTTP: HeaderValue = HeaderValue::from_static("http");
+const HTTPS: HeaderValue = HeaderValue::from_static("https");
 
 /// Who is at the other end of a client's connection.
 #[derive(Clone, Debug)]
@@ -27,10 +28,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer that speaks plain HTTP.
-    pub fn new(address: IpAddr) -> Self {
+    /// A peer that speaks HTTP, behind TLS where it is `secure`.
+    pub fn new(address: IpAddr, secure: bool) -> Self {
         let address = address.to_canonical();
-        Self { address, text: value(&address.to_string()), scheme: HTTP }
+        let scheme = if secure { HTTPS } else { HTTP };
+        Self { address, text: value(&address.to_string()), scheme }
     }
 }
 

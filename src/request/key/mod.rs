@@ -63,6 +63,8 @@ pub struct View<'r> {
     pub headers: &'r HeaderMap,
     /// The path's parameters.
     pub params: &'r Params<'r>,
+    /// The subject of the client's certificate; `None` where it has shown none.
+    pub cert: Option<&'r str>,
 }
 
 /// What a request is to a limit.

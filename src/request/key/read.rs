@@ -48,6 +48,9 @@ impl KeySource {
             // Decoded, so that it reads as in the file and as the upstream knows it. Nothing is
             // lost: in the matching form each byte has one spelling, and a slash has none encoded.
             Self::Param(name) => return only(request.params.value(name).map(decode), builder),
+            Self::Cert => {
+                return only(request.cert.map(|cert| Cow::Borrowed(cert.as_bytes())), builder);
+            }
         }
         Found::Once
     }

@@ -28,6 +28,8 @@ pub enum KeySource {
     Query(String),
     /// A parameter of the route's path.
     Param(String),
+    /// The subject of the client's certificate, which was verified.
+    Cert,
 }
 
 /// Why a text is no key source.
@@ -45,7 +47,7 @@ pub enum KeySourceError {
 
 impl KeySource {
     /// The spellings of all sources, for whoever wrote another.
-    pub const SPELLINGS: [&'static str; 9] = [
+    pub const SPELLINGS: [&'static str; 10] = [
         "ip",
         "path",
         "method",
@@ -55,9 +57,11 @@ impl KeySource {
         "cookie:NAME",
         "query:NAME",
         "param:NAME",
+        "cert",
     ];
 
-    /// Whether its values may be secrets of a client's: those from a header, cookie or the query.
+    /// Whether its values may be secrets of a client's: those from a header, cookie or the query. A
+    /// certificate's subject is none: its authority vouches for it, and it names, but proves nothing.
     pub fn is_secret(&self) -> bool {
         matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
     }
@@ -71,6 +75,7 @@ impl KeySource {
             Self::Cookie(name) => format!("cookie `{name}`"),
             Self::Query(name) => format!("query parameter `{name}`"),
             Self::Param(name) => format!("path parameter `{name}`"),
+            Self::Cert => "client certificate".to_owned(),
         }
     }
 }
@@ -118,6 +123,7 @@ impl fmt::Display for KeySource {
             Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Param(name) => write!(f, "param:{name}"),
+            Self::Cert => f.write_str("cert"),
         }
     }
 }
@@ -136,6 +142,7 @@ impl FromStr for KeySource {
             ("method", None) => Ok(Self::Method),
             ("host", None) => Ok(Self::Host),
             ("route", None) => Ok(Self::Route),
+            ("cert", None) => Ok(Self::Cert),
             ("header" | "cookie" | "query" | "param", None | Some("")) => {
                 Err(KeySourceError::Nameless(kind.to_owned()))
             }

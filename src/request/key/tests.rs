@@ -11,10 +11,11 @@ struct Request<'t> {
     query: Option<&'t str>,
     client: &'t str,
     headers: &'t [(&'static str, &'t str)],
+    cert: Option<&'t str>,
 }
 
 const PLAIN: Request<'_> =
-    Request { path: "/users/42", query: None, client: "203.0.113.7", headers: &[] };
+    Request { path: "/users/42", query: None, client: "203.0.113.7", headers: &[], cert: None };
 
 fn spec(sources: &[&str], missing: Missing) -> KeySpec {
     let sources: Vec<_> = sources.iter().map(|text| text.parse().expect(text)).collect();
@@ -38,6 +39,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Keyed, KeyError> {
         client: request.client.parse().expect(request.client),
         headers: &headers,
         params: &params,
+        cert: request.cert,
     })
 }
 
@@ -46,6 +48,17 @@ fn key(sources: &[&str], request: &Request<'_>) -> String {
         Ok(Keyed::Key(key)) => key.to_string(),
         other => format!("{other:?}"),
     }
+}
+
+#[test]
+fn the_subject_of_a_certificate_is_shown_as_it_is() {
+    let alice = Request { cert: Some("CN=a|b,O=Example"), ..PLAIN };
+    assert_eq!(key(&["cert"], &alice), "CN=a%7Cb,O=Example");
+    assert_eq!(key(&["cert", "ip"], &PLAIN), "%-|203.0.113.7");
+    assert!(!spec(&["cert"], Missing::Shared).has_secrets());
+    assert_eq!(keyed(&spec(&["cert"], Missing::Skip), &PLAIN), Ok(Keyed::Skip));
+    let refused = keyed(&spec(&["cert"], Missing::Reject), &PLAIN).unwrap_err();
+    assert_eq!(refused.to_string(), "the client certificate is missing");
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub(crate) mod metrics;
 pub(crate) mod port;
 pub(crate) mod redis;
 pub(crate) mod tidegate;
+pub(crate) mod tls;
 pub(crate) mod upstream;
 
 use std::time::{Duration, Instant};

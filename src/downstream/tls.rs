@@ -1,0 +1,146 @@
+//! A client's connection up to the point where HTTP begins: plain, or behind a TLS handshake.
+
+use std::error::Error as _;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::InvalidMessage;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch::Receiver;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::watch::LAST_CALL;
+use crate::proxy::client::Socket;
+use crate::tls::H2;
+use crate::tls::server::Certificates;
+use crate::tls::subject::subject;
+
+/// What bytes go to and fro on.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+/// How a handshake went.
+pub(super) enum Handshake {
+    Done(Box<TlsStream<Socket>>),
+    /// What the client said is no handshake, or none that can be agreed to.
+    Refused(String),
+    /// The client has left or had its time.
+    Left,
+}
+
+/// Shakes hands with a client, within `patience`.
+pub(super) async fn shake_hands(
+    socket: Socket,
+    certificates: &Certificates,
+    patience: Duration,
+    mut draining: Receiver<bool>,
+) -> Handshake {
+    let last_call = async {
+        let _ = draining.wait_for(|draining| *draining).await;
+        sleep(LAST_CALL).await;
+    };
+    let accepting = TlsAcceptor::from(certificates.config()).accept(socket);
+    let accepted = tokio::select! {
+        accepted = timeout(patience, accepting) => accepted,
+        () = last_call => return Handshake::Left,
+    };
+    match accepted {
+        Ok(Ok(stream)) => Handshake::Done(Box::new(stream)),
+        Ok(Err(error)) => refusal(&error).map_or(Handshake::Left, Handshake::Refused),
+        Err(_) => Handshake::Left,
+    }
+}
+
+/// Why a handshake was refused; `None` where the connection was lost.
+fn refusal(error: &io::Error) -> Option<String> {
+    let source = error.get_ref()?;
+    let error = source.downcast_ref::<rustls::Error>()?;
+    Some(match error {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "no TLS on a port for TLS: perhaps a plain HTTP request".to_owned()
+        }
+        _ => match error.source() {
+            Some(source) => format!("TLS handshake failed: {error}: {source}"),
+            None => format!("TLS handshake failed: {error}"),
+        },
+    })
+}
+
+impl Transport {
+    /// Whether the handshake agreed on HTTP/2. Without TLS a client shows it by how it begins.
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(H2))
+    }
+
+    /// The subject of the client's certificate, which the handshake has verified.
+    pub(super) fn subject(&self) -> Option<String> {
+        let Self::Tls(stream) = self else { return None };
+        let (_, session) = stream.get_ref();
+        subject(session.peer_certificates()?.first()?)
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a connection to an API by TLS needs.
+
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::error::TlsError;
+use super::identity::Identity;
+use super::provider;
+
+/// How the servers of an API are verified, and what they are shown. Two that are equal lead to
+/// configurations that trust the same and say the same.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Who signs the servers' certificates.
+    pub roots: Arc<[CertificateDer<'static>]>,
+    /// The name in the servers' certificates, where it is not the host they are reached at.
+    pub server_name: Option<ServerName<'static>>,
+    /// The certificate that they are shown if they ask for one.
+    pub identity: Option<Identity>,
+}
+
+impl Spec {
+    /// The name that the certificate of the server at `host` must have. `None` where a certificate cannot
+    /// be for it.
+    pub fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
+        self.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok())
+    }
+}
+
+/// The configuration: TLS 1.2 and 1.3, and these protocols by ALPN, the preferred one first. It keeps
+/// sessions for later connections, so it is made once and shared.
+///
+/// # Errors
+/// Where the TLS library refuses it.
+pub fn config(spec: &Spec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    // What a machine trusts may have ancient ones among it; an authority of the operator's own was tried
+    // when it was read.
+    roots.add_parsable_certificates(spec.roots.iter().cloned());
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(TlsError::Refused)?
+        .with_root_certificates(roots);
+    let mut config = match &spec.identity {
+        Some(identity) => builder
+            .with_client_auth_cert(identity.chain().to_vec(), identity.key())
+            .map_err(TlsError::Refused)?,
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+/// Who this machine trusts: its bundle, or what `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+///
+/// # Errors
+/// Where there is nobody.
+pub fn system_roots() -> Result<Arc<[CertificateDer<'static>]>, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        return Err(TlsError::NoRoots { source: found.errors.into_iter().next() });
+    }
+    Ok(found.certs.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::server::{Certificates, ClientAuth, Files};
+    use crate::tls::testing::{Authority, shake};
+    use crate::tls::{H2, HTTP_1_1, authorities};
+
+    fn spec(authority: &Authority) -> Spec {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = authorities(&authority.write(folder.path(), "ca.pem")).unwrap().into();
+        Spec { roots, server_name: None, identity: None }
+    }
+
+    fn server(authority: &Authority, names: &[&str], auth: Option<ClientAuth>) -> Certificates {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = authority.write(folder.path(), "ca.pem");
+        let files = Files {
+            certificates: vec![authority.issue(names).write(folder.path(), "api")],
+            client_ca: auth.map(|auth| (ca, auth)),
+        };
+        let material = files.read().unwrap();
+        Certificates::new(files, material).unwrap()
+    }
+
+    #[test]
+    fn the_authority_and_the_name_must_be_right() {
+        let (own, other) = (Authority::new(), Authority::new());
+        let server = server(&own, &["api.test", "127.0.0.1"], None).config();
+        let client = config(&spec(&own), &[HTTP_1_1]).unwrap();
+        for (name, fits) in [("api.test", true), ("127.0.0.1", true), ("other.test", false)] {
+            assert_eq!(shake(&client, &server, name).is_ok(), fits, "{name}");
+        }
+        let stranger = config(&spec(&other), &[HTTP_1_1]).unwrap();
+        assert!(shake(&stranger, &server, "api.test").is_err());
+    }
+
+    #[test]
+    fn the_protocol_is_the_one_that_both_want_most() {
+        let authority = Authority::new();
+        let server = server(&authority, &["api.test"], None).config();
+        for (offered, agreed) in
+            [(&[H2, HTTP_1_1][..], Some(H2)), (&[HTTP_1_1], Some(HTTP_1_1)), (&[], None)]
+        {
+            let client = config(&spec(&authority), offered).unwrap();
+            let handshake = shake(&client, &server, "api.test").unwrap();
+            assert_eq!(handshake.client.alpn_protocol(), agreed);
+            assert_eq!(handshake.server.alpn_protocol(), agreed);
+        }
+    }
+
+    #[test]
+    fn a_certificate_of_its_own_is_shown_where_the_server_asks() {
+        let authority = Authority::new();
+        let server = server(&authority, &["api.test"], Some(ClientAuth::Require)).config();
+        let folder = tempfile::tempdir().unwrap();
+        let files = authority.client("tidegate").write(folder.path(), "client");
+        let spec = Spec { identity: Some(Identity::read(&files).unwrap()), ..spec(&authority) };
+        let client = config(&spec, &[HTTP_1_1]).unwrap();
+        let handshake = shake(&client, &server, "api.test").unwrap();
+        let shown = handshake.server.peer_certificates().unwrap();
+        assert_eq!(crate::tls::subject::subject(&shown[0]).as_deref(), Some("CN=tidegate"));
+    }
+
+    #[test]
+    fn a_name_of_its_own_wins_over_the_host() {
+        let mut spec = spec(&Authority::new());
+        let name = |text: &str| ServerName::try_from(text.to_owned()).ok();
+        assert_eq!(spec.name_of("10.0.0.2"), name("10.0.0.2"));
+        assert_eq!(spec.name_of("::1"), name("::1"));
+        assert_eq!(spec.name_of("my_service"), name("my_service"));
+        assert_eq!(spec.name_of("-a"), None);
+        spec.server_name = name("api.internal");
+        assert_eq!(spec.name_of("-a"), name("api.internal"));
+    }
+}

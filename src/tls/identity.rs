@@ -1,0 +1,137 @@
+//! A certificate with its private key, and authorities.
+
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::error::TlsError;
+use super::{pem, provider};
+
+/// Where a certificate and its key stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityFiles {
+    /// PEM: the certificate first, then those that lead to its authority.
+    pub cert: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+}
+
+/// A certificate, those that lead to its authority, and its private key. They belong together.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// What the files hold.
+    ///
+    /// # Errors
+    /// Where one of them cannot be read or used, or they do not belong together.
+    pub fn read(files: &IdentityFiles) -> Result<Self, TlsError> {
+        let chain = pem::certificates(&files.cert, &pem::read(&files.cert)?)?;
+        for (certificate, number) in chain.iter().zip(1..) {
+            understood(&files.cert, certificate, number)?;
+        }
+        let key = pem::private_key(&files.key, &pem::read(&files.key)?)?;
+        let identity = Self { chain, key };
+        match identity.certified() {
+            Ok(_) => Ok(identity),
+            Err(rustls::Error::InconsistentKeys(_)) => {
+                Err(TlsError::OtherKey { key: files.key.clone(), cert: files.cert.clone() })
+            }
+            Err(source) => Err(TlsError::BadKey { file: files.key.clone(), source }),
+        }
+    }
+
+    /// The certificate, then those that lead to its authority.
+    pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// Both as the library signs with them.
+    pub(super) fn certified(&self) -> Result<CertifiedKey, rustls::Error> {
+        CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), &provider())
+    }
+
+    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
+        self.key.clone_key()
+    }
+}
+
+/// The authorities in a PEM file, at least one.
+///
+/// # Errors
+/// Where the file cannot be read, or one of its certificates cannot be used: one that is passed over
+/// would be missed much later, and by somebody else.
+pub fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = pem::certificates(file, &pem::read(file)?)?;
+    for (certificate, number) in found.iter().zip(1..) {
+        let added = RootCertStore::empty().add(certificate.clone());
+        added.map_err(|source| TlsError::BadCertificate { file: file.into(), number, source })?;
+    }
+    Ok(found)
+}
+
+fn understood(
+    file: &Path,
+    certificate: &CertificateDer<'_>,
+    number: usize,
+) -> Result<(), TlsError> {
+    match rustls::server::ParsedCertificate::try_from(certificate) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(TlsError::BadCertificate { file: file.into(), number, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::testing::Authority;
+
+    #[test]
+    fn a_pair_is_read_and_compared_by_its_content() {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+        let pair = authority.issue(&["a.test"]);
+        let files = pair.write(folder.path(), "a");
+        let identity = Identity::read(&files).unwrap();
+        assert_eq!(identity, Identity::read(&pair.write(folder.path(), "b")).unwrap());
+        let renewed = authority.issue(&["a.test"]).write(folder.path(), "a");
+        assert_ne!(identity, Identity::read(&renewed).unwrap());
+        let shown = format!("{identity:?}");
+        assert!(shown.contains("secret key elided"), "{shown}");
+    }
+
+    #[test]
+    fn what_does_not_belong_together_is_refused() {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+        let mut files = authority.issue(&["a.test"]).write(folder.path(), "a");
+        files.key = authority.issue(&["a.test"]).write(folder.path(), "b").key;
+        let error = Identity::read(&files).unwrap_err();
+        assert_eq!(error.file(), Some(&*files.key));
+        assert!(error.to_string().contains("b.key is not the private key of"), "{error}");
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_understood_is_named_by_its_number() {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+        let pair = authority.issue(&["a.test"]);
+        let files = pair.write(folder.path(), "a");
+        let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&files.cert, format!("{}{junk}", pair.cert)).unwrap();
+        for error in [Identity::read(&files).err(), authorities(&files.cert).err()] {
+            let said = error.unwrap().to_string();
+            assert!(
+                said.contains("a.pem cannot be used: ") && said.contains("certificate 2"),
+                "{said}"
+            );
+        }
+        std::fs::write(&files.cert, &pair.cert).unwrap();
+        let junk = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        std::fs::write(&files.key, junk).unwrap();
+        let said = Identity::read(&files).unwrap_err().to_string();
+        assert!(said.contains("a.key has a key that cannot be used"), "{said}");
+    }
+}

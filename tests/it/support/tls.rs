@@ -1,0 +1,96 @@
+//! An authority, and certificates that it has signed, in a folder of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair,
+};
+use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
+use tidegate::tls::{Identity, IdentityFiles, authorities, client};
+
+/// A folder with `ca.pem`, whose authority signs what a test asks for.
+pub(crate) struct Folder {
+    folder: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "authority of a test");
+        let key = KeyPair::generate().unwrap();
+        fs::write(folder.path().join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { folder, issuer: Issuer::new(params, key) }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The authority's own certificate.
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.path().join("ca.pem")
+    }
+
+    /// Writes `NAME.pem` and the key beside it, a server's certificate for these host names and
+    /// addresses; a second time it is renewed. The key of `cert.pem` is `key.pem`.
+    pub(crate) fn write_server(&self, name: &str, hosts: &[&str]) -> IdentityFiles {
+        let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        self.sign(name, CertificateParams::new(hosts).unwrap())
+    }
+
+    /// The same for a client; its subject is `CN=COMMON_NAME`.
+    pub(crate) fn write_client(&self, name: &str, common_name: &str) -> IdentityFiles {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        self.sign(name, params)
+    }
+
+    fn sign(&self, name: &str, params: CertificateParams) -> IdentityFiles {
+        let key = KeyPair::generate().unwrap();
+        let key_name = match name {
+            "cert" => "key.pem".to_owned(),
+            name => format!("{name}.key"),
+        };
+        let files = IdentityFiles {
+            cert: self.path().join(format!("{name}.pem")),
+            key: self.path().join(key_name),
+        };
+        fs::write(&files.cert, params.signed_by(&key, &self.issuer).unwrap().pem()).unwrap();
+        fs::write(&files.key, key.serialize_pem()).unwrap();
+        files
+    }
+
+    /// A client that trusts the authority, offers these protocols by ALPN, and shows this certificate.
+    pub(crate) fn client(
+        &self,
+        alpn: &[&[u8]],
+        shown: Option<&IdentityFiles>,
+    ) -> Arc<ClientConfig> {
+        let spec = client::Spec {
+            roots: authorities(&self.ca()).unwrap().into(),
+            server_name: None,
+            identity: shown.map(|files| Identity::read(files).unwrap()),
+        };
+        client::config(&spec, alpn).unwrap()
+    }
+
+    /// The same, of TLS 1.2 alone.
+    pub(crate) fn old_client(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(authorities(&self.ca()).unwrap().remove(0)).unwrap();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let builder = ClientConfig::builder_with_provider(provider.into())
+            .with_protocol_versions(&[&rustls::version::TLS12])
+            .unwrap();
+        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+}
