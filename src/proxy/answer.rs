@@ -8,6 +8,7 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 use super::body::ResponseBody;
+use super::grpc;
 use super::headers::Seen;
 use super::headers::quotas::{whole_seconds, write_quotas};
 use super::refusal::Refusal;
@@ -58,10 +59,13 @@ pub(super) fn respond(refusal: &Refusal<'_>, asked: &Asked<'_>) -> Answer {
             let Asked { protocol, quotas, default, rejections } = *asked;
             rejections.answer(&Telling { protocol, spec, default, retry_after, quotas })
         }
-        Refusal::Method(allowed) => not_allowed(allowed),
+        Refusal::Method(allowed) if asked.protocol == Protocol::Http => not_allowed(allowed),
         _ => {
             let (status, detail) = explain(refusal);
-            let mut answer = problem(status, &detail);
+            let mut answer = match asked.protocol {
+                Protocol::Http => problem(status, &detail),
+                Protocol::Grpc => grpc::trailers_only(grpc::Status::of(refusal), &detail),
+            };
             if !matches!(refusal, Refusal::Limits(_)) {
                 // It has passed its limits, where there are any: what they gave is gone all the same.
                 write_quotas(answer.headers_mut(), asked.quotas, asked.default, None);
@@ -98,6 +102,9 @@ fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
             StatusCode::SERVICE_UNAVAILABLE,
             "the limits of this request cannot be checked at the moment".to_owned(),
         ),
+        Refusal::Deadline => {
+            (StatusCode::GATEWAY_TIMEOUT, "no answer before the call's deadline".to_owned())
+        }
         Refusal::Upstream(
             UpstreamError::ConnectTimeout { .. } | UpstreamError::ResponseTimeout { .. },
         ) => (StatusCode::GATEWAY_TIMEOUT, "the API did not answer in time".to_owned()),

@@ -5,10 +5,12 @@ mod body;
 pub mod client;
 mod ended;
 mod forward;
+mod grpc;
 mod headers;
 pub mod refusal;
 mod rejection;
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
-use self::answer::{Answer, Asked};
+use self::answer::{Answer, Asked, Protocol};
 pub use self::body::{ResponseBody, Switched, Uptake};
 use self::client::Client;
 use self::ended::{Access, Ended, Noted};
@@ -145,12 +147,17 @@ impl Proxy {
         let mut ended = self.begin(client, began, &head);
         let seen = Seen::of(&head.headers);
         let (protocol, awaited) = (answer::protocol(&head.headers, seen), seen.has(Seen::EXPECT));
+        let patience = match protocol {
+            Protocol::Http => None,
+            Protocol::Grpc => grpc::patience(&head.headers, seen),
+        };
         let target = Target::of(&head);
         let body_end = BodyEnd::default();
         let mut exchange = Exchange { head, body: Some(body), body_end, server: None };
         let mut quotas = Quotas::new();
         let way = (&*ended.active, &**client, seen);
-        let passed = self.pass(way, &mut exchange, (began, &mut ended.noted), &mut quotas).await;
+        let passing = self.pass(way, &mut exchange, (began, &mut ended.noted), &mut quotas);
+        let passed = in_time(passing, patience).await.unwrap_or(Err(Refusal::Deadline));
         let mut closes = false;
         let mut answer = match passed {
             Ok(answer) => answer,
@@ -280,6 +287,15 @@ impl Proxy {
         noted.permit.answered(answer.status(), answer.headers());
         finish(answer.headers_mut(), plan, route, quotas);
         Ok(answer)
+    }
+}
+
+/// What comes of it within this time, where there is a limit.
+async fn in_time<F: Future>(passing: F, patience: Option<Duration>) -> Option<F::Output> {
+    let passing = pin!(passing);
+    match patience {
+        None => Some(passing.await),
+        Some(patience) => timeout(patience, passing).await.ok(),
     }
 }
 

@@ -31,6 +31,8 @@ pub enum Refusal<'p> {
     Body(BodyFault),
     /// Its limits refuse.
     Limits(Refused<'p>),
+    /// A gRPC client's own deadline has come before an answer.
+    Deadline,
     /// The upstream did not answer.
     Upstream(UpstreamError),
     /// Nobody waits for an answer any more.
@@ -49,6 +51,7 @@ impl Refusal<'_> {
             | Self::TargetTooLong
             | Self::TooLarge
             | Self::Limits(_)
+            | Self::Deadline
             | Self::Upstream(_) => false,
         }
     }

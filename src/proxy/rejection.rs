@@ -7,20 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 
 use super::answer::{Answer, PROBLEM_JSON, Protocol, own};
 use super::body::ResponseBody;
+use super::grpc;
 use super::headers::quotas::write_quotas;
 use crate::plan::{AnswerBody, AnswerSpec, LimitSpec};
 use crate::throttle::{Quota, violated};
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// `RESOURCE_EXHAUSTED`.
-const GRPC_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -165,9 +161,9 @@ impl Kept {
 
 /// Plain HTTP or gRPC, with the same fields.
 fn compose(telling: &Telling<'_>) -> (Answer, Bytes) {
-    let (spec, is_grpc) = (&**telling.spec, telling.protocol == Protocol::Grpc);
+    let spec = &**telling.spec;
     let (status, kind, body) = match (telling.protocol, &spec.body) {
-        (Protocol::Grpc, _) => (StatusCode::OK, Some(GRPC), Bytes::new()),
+        (Protocol::Grpc, _) => (StatusCode::OK, None, Bytes::new()),
         (Protocol::Http, AnswerBody::Problem) => {
             (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, telling).into())
         }
@@ -175,12 +171,13 @@ fn compose(telling: &Telling<'_>) -> (Answer, Bytes) {
         (Protocol::Http, AnswerBody::Empty) => (spec.status, None, Bytes::new()),
         (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(TEXT), body.clone()),
     };
-    let mut answer = own(status, kind, body.clone());
+    let mut answer = match telling.protocol {
+        Protocol::Http => own(status, kind, body.clone()),
+        Protocol::Grpc => {
+            grpc::trailers_only(grpc::Status::ResourceExhausted, "rate limit exceeded")
+        }
+    };
     let headers = answer.headers_mut();
-    if is_grpc {
-        headers.insert(GRPC_STATUS, GRPC_EXHAUSTED);
-        headers.insert(GRPC_MESSAGE, HeaderValue::from_static("rate limit exceeded"));
-    }
     if let (true, Some(seconds)) = (spec.retry_after, telling.retry_after) {
         headers.insert(RETRY_AFTER, seconds.into());
     }

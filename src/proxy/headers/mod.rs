@@ -11,6 +11,7 @@ use http::header::{
 };
 use http::{Version, request};
 
+use super::grpc;
 use crate::plan::HeaderChanges;
 use crate::request::client::{Client, Trust};
 
@@ -40,6 +41,8 @@ impl Seen {
     pub(super) const TYPE: Self = Self(1 << 8);
     /// `trailer`.
     pub(super) const TRAILER: Self = Self(1 << 9);
+    /// `grpc-timeout`.
+    pub(super) const GRPC_TIMEOUT: Self = Self(1 << 10);
 
     /// What these headers have.
     pub(super) fn of(headers: &HeaderMap) -> Self {
@@ -69,6 +72,7 @@ impl Seen {
             HOST => Self(0),
             _ if hop::is_hop_by_hop(name) => Self::HOP,
             _ if forwarded::is_claim(name) => Self::CLAIM,
+            _ if grpc::is_timeout(name) => Self::GRPC_TIMEOUT,
             _ => Self(0),
         }
     }
@@ -164,6 +168,7 @@ mod tests {
             ("x-forward-for", Seen(0)),
             ("content-type", Seen::TYPE),
             ("trailer", Seen::TRAILER),
+            ("grpc-timeout", Seen::GRPC_TIMEOUT),
             ("accept", Seen(0)),
         ] {
             let mut headers = HeaderMap::new();

@@ -1,0 +1,153 @@
+//! What gRPC says over HTTP/2 in its own words: statuses in trailers, and how long its client waits
+//! (`PROTOCOL-HTTP2.md` of grpc/grpc).
+
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+
+use super::answer::Answer;
+use super::body::ResponseBody;
+use super::headers::Seen;
+use super::refusal::Refusal;
+use crate::throttle::Refused;
+use crate::upstream::UpstreamError;
+use crate::upstream::body::BodyFault;
+
+pub(super) const TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
+pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// The statuses that a proxy has a use for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    ResourceExhausted = 8,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+}
+
+impl Status {
+    pub(super) fn value(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::InvalidArgument => "3",
+            Self::DeadlineExceeded => "4",
+            Self::ResourceExhausted => "8",
+            Self::Unimplemented => "12",
+            Self::Internal => "13",
+            Self::Unavailable => "14",
+        })
+    }
+
+    /// The status for a refusal. What the API may have acted on is not [`Self::Unavailable`], which
+    /// clients take as leave to try again.
+    pub(super) fn of(refusal: &Refusal<'_>) -> Self {
+        match refusal {
+            Refusal::NotFound | Refusal::Method(_) => Self::Unimplemented,
+            Refusal::Limits(Refused::Key(_) | Refused::Cost { .. }) => Self::InvalidArgument,
+            Refusal::Limits(Refused::Throttled { .. })
+            | Refusal::TooLarge
+            | Refusal::Body(BodyFault::TooLarge) => Self::ResourceExhausted,
+            Refusal::Deadline
+            | Refusal::Body(BodyFault::Stalled)
+            | Refusal::Upstream(UpstreamError::ResponseTimeout { .. }) => Self::DeadlineExceeded,
+            Refusal::Limits(Refused::StoreUnavailable) | Refusal::Upstream(_) => Self::Unavailable,
+            Refusal::Host(_)
+            | Refusal::Path(_)
+            | Refusal::TransferCoding
+            | Refusal::MethodCase
+            | Refusal::TargetTooLong
+            | Refusal::Body(BodyFault::Broken)
+            | Refusal::ClientLeft => Self::Internal,
+        }
+    }
+}
+
+/// An answer without messages: the trailers alone, which are the head then.
+pub(super) fn trailers_only(status: Status, message: &str) -> Answer {
+    let mut answer = Response::new(ResponseBody::whole(""));
+    *answer.status_mut() = StatusCode::OK;
+    let headers = answer.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, TYPE);
+    headers.insert(STATUS, status.value());
+    if let Ok(message) = HeaderValue::from_str(&encoded(message)) {
+        headers.insert(MESSAGE, message);
+    }
+    answer
+}
+
+/// Percent-encoded but for what ASCII can show.
+fn encoded(message: &str) -> String {
+    let mut text = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => text.push(char::from(byte)),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// How long the client waits for the end of its call; `None` where it does not say so, or not clearly.
+pub(super) fn patience(headers: &HeaderMap, seen: Seen) -> Option<Duration> {
+    if !seen.has(Seen::GRPC_TIMEOUT) {
+        return None;
+    }
+    let (unit, digits) = headers.get(TIMEOUT)?.as_bytes().split_last()?;
+    let fits = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
+    let number: u64 = std::str::from_utf8(digits).ok().filter(|_| fits)?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(number * 3600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// Whether a field says how long a call may take.
+pub(super) fn is_timeout(name: &HeaderName) -> bool {
+    *name == TIMEOUT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_says_how_long_it_waits() {
+        let second = Some(Duration::from_secs(1));
+        for (value, patience) in [
+            ("1S", second),
+            ("1000m", second),
+            ("1000000u", second),
+            ("99999999n", Some(Duration::from_nanos(99_999_999))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("1H", Some(Duration::from_secs(3600))),
+            ("0S", Some(Duration::ZERO)),
+            ("", None),
+            ("S", None),
+            ("1", None),
+            ("1s", None),
+            ("-1S", None),
+            ("+1S", None),
+            ("123456789S", None),
+            ("1.5S", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(TIMEOUT, HeaderValue::from_static(value));
+            assert_eq!(super::patience(&headers, Seen::of(&headers)), patience, "{value:?}");
+        }
+        assert_eq!(super::patience(&HeaderMap::new(), Seen::default()), None);
+    }
+
+    #[test]
+    fn a_message_is_plain_ascii() {
+        assert_eq!(encoded("50% of \"é\"\n"), "50%25 of \"%C3%A9\"%0A");
+    }
+}
