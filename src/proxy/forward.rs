@@ -134,6 +134,7 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
 /// Passes the answer to an upgrade on, with the server's side of what follows behind it.
 fn switch(answered: Answered, plan: &Plan) -> Answer {
     let Answered { mut response, lease, .. } = answered;
+    lease.switch();
     let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
     let protocol = head.headers.get(UPGRADE).cloned();

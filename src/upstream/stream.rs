@@ -25,6 +25,8 @@ pub(super) struct ServerStream {
 pub(super) struct Watched {
     /// The server does not take anything more.
     deaf: AtomicBool,
+    /// What is read and written is another protocol.
+    switched: AtomicBool,
     /// Nobody knows what its server makes of the next request.
     spoilt: AtomicBool,
     /// Bytes that were read since a head was last awaited.
@@ -48,6 +50,11 @@ impl Watched {
     /// Whether anything was read since a head was last awaited.
     pub(super) fn has_heard(&self) -> bool {
         self.read.load(Ordering::Relaxed) > 0
+    }
+
+    /// It has changed to another protocol: that something could not be written is its end.
+    pub(super) fn switch(&self) {
+        self.switched.store(true, Ordering::Relaxed);
     }
 
     /// The connection is not to be used again.
@@ -78,7 +85,7 @@ impl ServerStream {
     /// not take is thrown away, and the connection ends with what can be read.
     fn forgive(&self, written: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
         match written {
-            Poll::Ready(Err(_)) => {
+            Poll::Ready(Err(_)) if !self.watched.switched.load(Ordering::Relaxed) => {
                 self.watched.deaf.store(true, Ordering::Relaxed);
                 Poll::Ready(Ok(length))
             }
