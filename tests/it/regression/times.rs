@@ -49,22 +49,24 @@ fn many_requests_at_once_do_not_cost_a_connection_its_timer() {
             assert_eq!(client.reply("GET").status, 200);
         }
     }
-    let mut idle = Vec::new();
-    for (at, (mut client, count)) in clients.into_iter().enumerate() {
-        match at % 3 {
-            0 => {
-                client.send("GET /here HT");
-                assert!(client.is_closed(), "{count} requests, half a head");
-            }
-            1 => {
-                client.send("GET /file HTTP/1.1\r\nhost: a\r\n\r\n");
-                left.recv_timeout(PATIENCE).expect("a download that nobody takes ends");
-            }
-            _ => idle.push(client),
-        }
+    let (mut half, mut taking, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, (client, count)) in clients.into_iter().enumerate() {
+        [&mut half, &mut taking, &mut idle][at % 3].push((client, count));
+    }
+    for (client, _) in &mut half {
+        client.send("GET /here HT");
+    }
+    for (client, _) in &mut taking {
+        client.send("GET /file HTTP/1.1\r\nhost: a\r\n\r\n");
+    }
+    for (client, count) in &mut half {
+        assert!(client.is_closed(), "{count} requests, then half a head");
+    }
+    for _ in &taking {
+        left.recv_timeout(PATIENCE).expect("a download that nobody takes ends");
     }
     proxy.signal("TERM");
-    assert!(idle.iter_mut().all(Connection::is_closed));
+    assert!(idle.iter_mut().all(|(client, _)| client.is_closed()));
     assert_eq!(proxy.wait().code(), Some(0));
 }
 
