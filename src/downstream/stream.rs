@@ -13,6 +13,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::Sleep;
 
 use crate::proxy::client::Client;
+use crate::upstream::budget::spend_on;
 
 /// How long a connection that is closed with unread input goes on reading, so that the client
 /// gets to read the answer before a reset destroys it.
@@ -62,6 +63,7 @@ impl ClientStream {
         let read = buffer.filled().len() - before;
         if read > 0 {
             self.client.phase.bytes_came();
+            spend_on(read, cx);
         }
         Poll::Ready(Ok(read))
     }

@@ -93,6 +93,10 @@ pub(super) async fn send(
     }
     let Answered { response, mut lease, .. } = answered;
     let (mut head, incoming) = response.into_parts();
+    // A body that comes after all must not be taken for the next answer.
+    if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
+        lease.end_soon();
+    }
     match answer::remove_hop_by_hop(&mut head.headers) {
         Ok(Framing::Clear) => {}
         Ok(Framing::Doubtful) => lease.end_soon(),

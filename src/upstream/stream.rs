@@ -9,6 +9,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::budget::spend_on;
+
 /// The most bytes of a connection that are read before a response's head is whole. Interim responses
 /// (RFC 9110, 15.2) count too: there is no end to them otherwise.
 const MOST_BEFORE_HEAD: usize = 1024 * 1024;
@@ -102,9 +104,11 @@ impl AsyncRead for ServerStream {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.transport).poll_read(cx, buffer))?;
+        let came = buffer.filled().len() - before;
+        spend_on(came, cx);
         let watched = &self.watched;
         if !watched.answered.load(Ordering::Relaxed) {
-            let read = watched.read.load(Ordering::Relaxed) + buffer.filled().len() - before;
+            let read = watched.read.load(Ordering::Relaxed) + came;
             watched.read.store(read, Ordering::Relaxed);
             if read > MOST_BEFORE_HEAD {
                 let error = "too much was sent before an answer's head";
