@@ -55,6 +55,7 @@ pub(super) async fn serve(
                 return Box::pin(http2::serve(stream.after(early), client, proxy, draining)).await;
             }
             Served::Switched(ours, switched) => {
+                client.phase.switch();
                 Box::pin(tunnel::join(ours, *switched)).await;
                 return Ok(());
             }

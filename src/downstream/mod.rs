@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::net::TcpStream;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
@@ -82,10 +83,22 @@ async fn serve(
         true => http2::serve(stream, client.clone(), proxy, draining).await,
         false => http1::serve(stream, client.clone(), proxy, draining).await,
     };
-    if let Err(error) = served
-        && let Some(reason) = malformed(&error, &client)
-    {
+    let Err(error) = served else { return };
+    if let Some(reason) = malformed(&error, &client) {
         refuse(reason);
+    }
+    if error.is_parse() {
+        worker.proxy.malformed(&client, status(&error));
+    }
+}
+
+/// What hyper answers to a head that is none.
+fn status(error: &hyper::Error) -> StatusCode {
+    match error.is_parse_too_large() {
+        // hyper has no other way of asking for it.
+        true if error.to_string() == "URI too long" => StatusCode::URI_TOO_LONG,
+        true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        false => StatusCode::BAD_REQUEST,
     }
 }
 

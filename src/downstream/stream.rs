@@ -2,17 +2,19 @@
 
 use std::io;
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop::unconstrained;
 use tokio::time::Sleep;
 
 use super::tls::Transport;
 use crate::proxy::client::Client;
+use crate::upstream::budget::spend_on;
 
 /// How long a connection that is closed with unread input goes on reading, so that the client
 /// gets to read the answer before a reset destroys it.
@@ -64,6 +66,7 @@ impl ClientStream {
         let read = buffer.filled().len() - before;
         if read > 0 {
             self.client.phase.bytes_came();
+            spend_on(read, cx);
         }
         Poll::Ready(Ok(read))
     }
@@ -153,12 +156,17 @@ impl AsyncWrite for ClientStream {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.transport).poll_shutdown(cx))?;
         }
+        if self.client.phase.has_switched() {
+            return Poll::Ready(Ok(()));
+        }
         // Of what was sent behind the last request more may lie unread in the socket.
         if self.poll_discard(cx).is_ready() || !self.client.phase.must_linger() {
             return Poll::Ready(Ok(()));
         }
         let timer = self.lingering.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
-        timer.as_mut().poll(cx).map(Ok)
+        // A client that sends faster than is read here spends the runtime's budget, without which no timer
+        // is looked at.
+        pin!(unconstrained(timer.as_mut())).poll(cx).map(Ok)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -171,3 +171,78 @@ impl<'c> Watch<'c> {
 fn deadline(client: &Client) -> Instant {
     client.phase.due().map_or_else(|| Instant::now() + FAR, |(at, _)| at)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::coop;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::proxy::Peer;
+    use crate::proxy::client::{Phase, Socket, Times};
+
+    const TIMES: Times = Times {
+        header: Duration::from_secs(10),
+        idle: Duration::from_secs(75),
+        body: Duration::from_secs(30),
+    };
+
+    /// A connection that spends the runtime's budget once, and then waits to be ended.
+    #[derive(Default)]
+    struct Greedy {
+        spent: bool,
+        ending: bool,
+    }
+
+    impl Serving for Greedy {
+        type End = ();
+
+        fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+            while !self.spent {
+                match coop::poll_proceed(cx) {
+                    Poll::Ready(part) => part.made_progress(),
+                    Poll::Pending => self.spent = true,
+                }
+            }
+            if self.ending { Poll::Ready(()) } else { Poll::Pending }
+        }
+
+        fn end_soon(&mut self) {
+            self.ending = true;
+        }
+    }
+
+    async fn client() -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let peer = Peer::new(stream.peer_addr().unwrap().ip());
+        Client::new(peer, Phase::new(TIMES), Socket::new(stream))
+    }
+
+    /// A timer that is polled with the budget spent registers nothing, and is not to be taken for one
+    /// that wakes somebody.
+    #[tokio::test(start_paused = true)]
+    async fn a_spent_budget_costs_no_timer() {
+        let (_drain, draining) = tokio::sync::watch::channel(false);
+        let client = client().await;
+        let mut watch = Watch::new(&client, draining);
+        let ended = tokio::time::timeout(TIMES.idle, watch.during(&mut Greedy::default())).await;
+        assert!(matches!(ended, Ok(Watched::Left)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_spent_budget_does_not_hide_a_drain() {
+        let (drain, draining) = tokio::sync::watch::channel(false);
+        let client = client().await;
+        let draining_soon = tokio::spawn(async move {
+            sleep(LAST_CALL).await;
+            drain.send(true).unwrap();
+            std::future::pending::<()>().await;
+        });
+        let mut watch = Watch::new(&client, draining);
+        let ended = watch.during(&mut Greedy::default()).await;
+        assert!(matches!(ended, Watched::Ended(())));
+        draining_soon.abort();
+    }
+}

@@ -3,14 +3,15 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, StatusCode, Version};
 use tokio::time::Instant;
 
-use super::Active;
 use super::client::Client;
+use super::{Active, Proxy};
 use crate::observe::events::{self, AccessLine};
-use crate::observe::metrics::{NO_ROUTE, WorkerMetrics};
+use crate::observe::metrics::{NO_ROUTE, RouteCounter, WorkerMetrics};
 use crate::throttle::Permit;
 use crate::upstream::body::BodyEnd;
 
@@ -45,6 +46,26 @@ impl Ended {
     pub(super) fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
             self.client.phase.reset();
+        }
+    }
+}
+
+impl Proxy {
+    /// Counts and logs what a client said that is no request, and was answered with `status` before
+    /// anybody here saw it.
+    pub fn malformed(&self, client: &Client, status: StatusCode) {
+        let duration = Duration::ZERO;
+        self.metrics.request(RouteCounter::NO_ROUTE, status, duration);
+        if self.active().plan.log.access {
+            events::access(&AccessLine {
+                method: "-",
+                path: "-",
+                status: status.as_u16(),
+                duration,
+                route: NO_ROUTE,
+                client: client.peer.address,
+                upstream: None,
+            });
         }
     }
 }

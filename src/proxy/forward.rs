@@ -94,6 +94,10 @@ pub(super) async fn send(
     }
     let Answered { response, mut lease, .. } = answered;
     let (mut head, incoming) = response.into_parts();
+    // A body that comes after all must not be taken for the next answer.
+    if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
+        lease.end_soon();
+    }
     match answer::remove_hop_by_hop(&mut head.headers) {
         Ok(Framing::Clear) => {}
         Ok(Framing::Doubtful) => lease.end_soon(),
@@ -136,6 +140,7 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
 /// Passes the answer to an upgrade on, with the server's side of what follows behind it.
 fn switch(answered: Answered, plan: &Plan) -> Answer {
     let Answered { mut response, lease, .. } = answered;
+    lease.switch();
     let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
     let protocol = head.headers.get(UPGRADE).cloned();

@@ -238,6 +238,13 @@ impl Lease {
         }
     }
 
+    /// The connection carries another protocol from now on.
+    pub fn switch(&self) {
+        if let Connection::Http1(connection) = &self.connection {
+            connection.watched.switch();
+        }
+    }
+
     /// The response's body has ended: the connection is free for the next request, unless the
     /// request's body is still on its way.
     pub fn release(self) {

@@ -3,6 +3,7 @@
 
 pub mod balance;
 pub mod body;
+pub mod budget;
 mod connect;
 mod connection;
 mod deadline;

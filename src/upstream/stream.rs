@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
+use super::budget::spend_on;
+
 /// The most bytes of a connection that are read before a response's head is whole. Interim responses
 /// (RFC 9110, 15.2) count too: there is no end to them otherwise.
 const MOST_BEFORE_HEAD: usize = 1024 * 1024;
@@ -85,6 +87,8 @@ pub(super) struct ServerStream {
 pub(super) struct Watched {
     /// The server does not take anything more.
     deaf: AtomicBool,
+    /// What is read and written is another protocol.
+    switched: AtomicBool,
     /// Nobody knows what its server makes of the next request.
     spoilt: AtomicBool,
     /// Bytes that were read since a head was last awaited.
@@ -108,6 +112,11 @@ impl Watched {
     /// Whether anything was read since a head was last awaited.
     pub(super) fn has_heard(&self) -> bool {
         self.read.load(Ordering::Relaxed) > 0
+    }
+
+    /// It has changed to another protocol: that something could not be written is its end.
+    pub(super) fn switch(&self) {
+        self.switched.store(true, Ordering::Relaxed);
     }
 
     /// The connection is not to be used again.
@@ -138,7 +147,7 @@ impl ServerStream {
     /// not take is thrown away, and the connection ends with what can be read.
     fn forgive(&self, written: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
         match written {
-            Poll::Ready(Err(_)) => {
+            Poll::Ready(Err(_)) if !self.watched.switched.load(Ordering::Relaxed) => {
                 self.watched.deaf.store(true, Ordering::Relaxed);
                 Poll::Ready(Ok(length))
             }
@@ -155,9 +164,11 @@ impl AsyncRead for ServerStream {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.transport).poll_read(cx, buffer))?;
+        let came = buffer.filled().len() - before;
+        spend_on(came, cx);
         let watched = &self.watched;
         if !watched.answered.load(Ordering::Relaxed) {
-            let read = watched.read.load(Ordering::Relaxed) + buffer.filled().len() - before;
+            let read = watched.read.load(Ordering::Relaxed) + came;
             watched.read.store(read, Ordering::Relaxed);
             if read > MOST_BEFORE_HEAD {
                 let error = "too much was sent before an answer's head";

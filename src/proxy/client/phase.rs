@@ -40,6 +40,8 @@ pub struct Phase {
     /// Whether the protocol carries many requests at once.
     multiplexed: AtomicBool,
     lingers: AtomicBool,
+    /// What is read and written is another protocol.
+    switched: AtomicBool,
     resets: AtomicBool,
     /// A request's body is read to its end though it is answered, and thrown away.
     discards: AtomicBool,
@@ -81,6 +83,7 @@ impl Phase {
             requests: AtomicU32::new(0),
             multiplexed: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
+            switched: AtomicBool::new(false),
             resets: AtomicBool::new(false),
             discards: AtomicBool::new(false),
             unsettled: AtomicBool::new(true),
@@ -210,6 +213,16 @@ impl Phase {
     pub fn must_linger(&self) -> bool {
         let reading = matches!(self.doing.load(Ordering::Relaxed), READING_HEAD | DISCARDING);
         self.lingers.load(Ordering::Relaxed) || reading
+    }
+
+    /// It has changed to another protocol.
+    pub fn switch(&self) {
+        self.switched.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Phase::switch`] was called: either side may have said all and still listen.
+    pub fn has_switched(&self) -> bool {
+        self.switched.load(Ordering::Relaxed)
     }
 
     /// The connection's end must not look like the end of the message.

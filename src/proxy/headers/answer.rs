@@ -1,7 +1,7 @@
 //! What changes in an answer's headers on their way to the client.
 
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use smallvec::SmallVec;
 
 use super::{Seen, hop, listed};
@@ -40,6 +40,12 @@ pub(in crate::proxy) fn remove_hop_by_hop(
         unite_lengths(headers);
     }
     Ok(framing)
+}
+
+/// Whether a body is to be expected, be one allowed or not.
+pub(in crate::proxy) fn announces_body(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING)
+        || headers.get_all(CONTENT_LENGTH).iter().any(|length| length.as_bytes() != b"0")
 }
 
 /// Says a length once, as a number.

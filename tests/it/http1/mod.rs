@@ -1,6 +1,7 @@
 //! What passes through, and what changes on its way.
 
 mod bodies;
+mod odd;
 
 use std::sync::{Arc, Barrier};
 
