@@ -2,13 +2,14 @@
 
 use std::io;
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop::unconstrained;
 use tokio::time::Sleep;
 
 use crate::proxy::client::Client;
@@ -154,7 +155,8 @@ impl AsyncWrite for ClientStream {
             return Poll::Ready(Ok(()));
         }
         let timer = self.lingering.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
-        timer.as_mut().poll(cx).map(Ok)
+        // Outside of the runtime's budget, which a client that goes on sending has spent above.
+        pin!(unconstrained(timer.as_mut())).poll(cx).map(Ok)
     }
 
     fn is_write_vectored(&self) -> bool {
