@@ -170,6 +170,7 @@ impl Proxy {
             }
         };
         drop(quotas);
+        answer::withhold_body(&mut answer, &exchange.head.method);
         // Over HTTP/2 a body that nobody reads ends with its stream.
         if !client.phase.is_multiplexed() {
             if let Some(body) = exchange.body.take() {
