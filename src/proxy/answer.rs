@@ -91,6 +91,7 @@ fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
         Refusal::Host(error) => bad(error),
         Refusal::Path(error) => bad(error),
         Refusal::TransferCoding => bad(&"the only transfer coding taken here is chunked"),
+        Refusal::Length => bad(&"content-length must be a whole number"),
         Refusal::MethodCase => bad(&MethodCase),
         Refusal::Limits(Refused::Key(error)) => bad(error),
         Refusal::Limits(Refused::Cost { header, max }) => {

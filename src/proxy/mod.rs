@@ -225,6 +225,9 @@ impl Proxy {
         if hop::has_unknown_coding(&head.headers, seen) {
             return Err(Refusal::TransferCoding);
         }
+        if hop::has_malformed_length(&head.headers, seen) {
+            return Err(Refusal::Length);
+        }
         method::check(&head.method).map_err(|MethodCase| Refusal::MethodCase)?;
         if is_never_served(&head.method) {
             return Err(Refusal::Method(Vec::new()));
