@@ -28,13 +28,18 @@ use crate::proxy::{Proxy, ResponseBody, Uptake};
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
 
-/// Streams that a client may reset before anybody has looked at them (CVE-2023-44487), and streams that
-/// are reset here for the client's errors (CVE-2025-8671): past either the connection is closed.
+/// Streams that a client may reset before anybody has looked at them (CVE-2023-44487): past it the
+/// connection is closed.
 const MOST_RESETS: usize = 64;
 
-/// What a client may send of one upload, and of all of them, before it is read here.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Streams that are reset here for the client's errors (CVE-2025-8671): past it the connection is closed.
+/// All of its life counts, and a gateway's is that of many clients.
+const MOST_ERRORS: usize = 1024;
+
+/// What a client may send of one upload before it is read here, and of all of them: uploads that their
+/// API does not take must not hold back the others.
+const STREAM_WINDOW: u32 = 128 * 1024;
+const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
 /// What of one response is kept that the client does not take.
 const MOST_UNSENT: usize = 128 * 1024;
@@ -88,7 +93,7 @@ fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
         .max_concurrent_streams(MOST_STREAMS)
         .max_header_list_size(u32::try_from(server.max_header_size).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(MOST_RESETS)
-        .max_local_error_reset_streams(MOST_RESETS)
+        .max_local_error_reset_streams(MOST_ERRORS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(MOST_UNSENT);

@@ -128,7 +128,10 @@ impl AsyncRead for ClientStream {
             let length = self.early.len().min(buffer.remaining());
             buffer.put_slice(&self.early[..length]);
             self.early.advance(length);
-            self.client.phase.bytes_came();
+            // Of what HTTP/2 begins with this was told when it came.
+            if !self.client.phase.is_multiplexed() {
+                self.client.phase.bytes_came();
+            }
             return Poll::Ready(Ok(()));
         }
         ready!(self.poll_transport(cx, buffer))?;

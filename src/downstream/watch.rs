@@ -216,8 +216,8 @@ mod tests {
     async fn client() -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let peer = Peer::new(stream.peer_addr().unwrap().ip());
-        Client::new(peer, Phase::new(TIMES), Socket::new(stream))
+        let peer = Peer::new(stream.peer_addr().unwrap().ip(), false);
+        Client::new(peer, Phase::new(TIMES), Socket::new(stream), None)
     }
 
     /// A timer that is polled with the budget spent registers nothing, and is not to be taken for one

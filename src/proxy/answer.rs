@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 use super::body::ResponseBody;
@@ -38,6 +38,19 @@ pub(super) fn own(status: StatusCode, kind: Option<HeaderValue>, body: impl Into
 /// Ends an HTTP/1.1 connection with this answer.
 pub(super) fn close(answer: &mut Answer) {
     answer.headers_mut().insert(CONNECTION, CLOSE);
+}
+
+/// Takes the body out of an answer that has none, which hyper does over HTTP/1.1 alone; an answer to HEAD
+/// still says how long it would be.
+pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
+    let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&answer.status());
+    if !bodiless && *method != Method::HEAD {
+        return;
+    }
+    let length = answer.body_mut().withhold();
+    if let (Some(length @ 1..), false) = (length, bodiless) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
 }
 
 /// What is known of a request that was refused.
@@ -82,6 +95,7 @@ fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
         Refusal::Host(error) => bad(error),
         Refusal::Path(error) => bad(error),
         Refusal::TransferCoding => bad(&"the only transfer coding taken here is chunked"),
+        Refusal::Length => bad(&"content-length must be a whole number"),
         Refusal::MethodCase => bad(&MethodCase),
         Refusal::Limits(Refused::Key(error)) => bad(error),
         Refusal::Limits(Refused::Cost { header, max }) => {

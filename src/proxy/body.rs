@@ -67,6 +67,13 @@ impl ResponseBody {
         Self { source: Source::Whole(bytes), switched: None, uptake: None, ended: None }
     }
 
+    /// Leaves only its end, and tells how long it would have been where that is known.
+    pub(super) fn withhold(&mut self) -> Option<u64> {
+        let length = self.size_hint().exact();
+        self.source = Source::Whole(None);
+        length
+    }
+
     /// Nothing of HTTP: what follows is another protocol.
     pub(super) fn switched(switched: Switched) -> Self {
         Self { switched: Some(Box::new(switched)), ..Self::whole(Bytes::new()) }

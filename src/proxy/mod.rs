@@ -177,6 +177,7 @@ impl Proxy {
             }
         };
         drop(quotas);
+        answer::withhold_body(&mut answer, &exchange.head.method);
         // Over HTTP/2 a body that nobody reads ends with its stream.
         if !client.phase.is_multiplexed() {
             if let Some(body) = exchange.body.take() {
@@ -230,6 +231,9 @@ impl Proxy {
         let host = Host::of(&head.uri, &head.headers, head.version).map_err(Refusal::Host)?;
         if hop::has_unknown_coding(&head.headers, seen) {
             return Err(Refusal::TransferCoding);
+        }
+        if hop::has_malformed_length(&head.headers, seen) {
+            return Err(Refusal::Length);
         }
         method::check(&head.method).map_err(|MethodCase| Refusal::MethodCase)?;
         if is_never_served(&head.method) {

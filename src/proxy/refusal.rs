@@ -17,6 +17,8 @@ pub enum Refusal<'p> {
     Path(AmbiguousPath),
     /// Its body is coded in a way that this proxy would pass on wrongly.
     TransferCoding,
+    /// The length of its body is no number.
+    Length,
     /// Its method has letters in lower case, which many APIs read as the one in upper case.
     MethodCase,
     /// No route.
@@ -45,7 +47,11 @@ impl Refusal<'_> {
     /// need not wait for its answer (draft-ietf-httpbis-optimistic-upgrade).
     pub(super) fn closes(&self, target: Target) -> bool {
         match self {
-            Self::Host(_) | Self::TransferCoding | Self::Body(_) | Self::ClientLeft => true,
+            Self::Host(_)
+            | Self::TransferCoding
+            | Self::Length
+            | Self::Body(_)
+            | Self::ClientLeft => true,
             Self::Path(_) | Self::Method(_) | Self::MethodCase => target == Target::Authority,
             Self::NotFound
             | Self::TargetTooLong

@@ -137,13 +137,10 @@ impl Phase {
         matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
     }
 
-    /// It carries many requests at once. Once something of it has come, a first one need not follow at
-    /// once.
+    /// It carries many requests at once. A first one need not follow at once when its client has said
+    /// something more than what the connection begins with.
     pub fn multiplex(&self) {
         self.multiplexed.store(true, Ordering::Relaxed);
-        if self.doing.load(Ordering::Relaxed) == READING_HEAD {
-            self.idle();
-        }
     }
 
     fn idle(&self) {
@@ -239,11 +236,10 @@ impl Phase {
     /// begins.
     pub fn bytes_came(&self) {
         match self.doing.load(Ordering::Relaxed) {
-            FRESH if self.is_multiplexed() => self.idle(),
-            _ if self.is_multiplexed() => {}
-            // A first head's time runs from the accept.
+            READING_HEAD if self.is_multiplexed() => self.idle(),
+            // A first head's time runs from the accept, and so does that of what comes before it.
             FRESH => self.doing.store(READING_HEAD, Ordering::Relaxed),
-            IDLE => {
+            IDLE if !self.is_multiplexed() => {
                 self.doing.store(READING_HEAD, Ordering::Relaxed);
                 self.since.store(NOW, Ordering::Relaxed);
             }
@@ -357,6 +353,8 @@ mod tests {
         let phase = Phase::new(TIMES);
         phase.multiplex();
         assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)), "a hello");
+        phase.bytes_came();
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)), "half of it");
         tokio::time::advance(TIMES.header / 2).await;
         phase.bytes_came();
         assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, Due::Close)));

@@ -59,6 +59,16 @@ pub(in crate::proxy) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> b
     }
 }
 
+/// Whether a length is no number. Over HTTP/1.1 hyper refuses these; over HTTP/2, where a length is not
+/// needed, it passes an empty one.
+pub(in crate::proxy) fn has_malformed_length(headers: &HeaderMap, seen: Seen) -> bool {
+    seen.has(Seen::LENGTH)
+        && headers
+            .get_all(CONTENT_LENGTH)
+            .iter()
+            .any(|length| length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
+}
+
 /// Takes out the fields that `connection` names.
 pub(super) fn remove_named(headers: &mut HeaderMap, seen: Seen) {
     let lines = || headers.get_all(CONNECTION).into_iter().map(HeaderValue::as_bytes);

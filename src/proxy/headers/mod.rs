@@ -99,6 +99,7 @@ pub(super) fn strip_unforwarded(
     }
     if head.version == Version::HTTP_2 {
         join_cookies(headers);
+        say_length_once(headers, seen);
     }
 }
 
@@ -113,6 +114,15 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
     if let Ok(whole) = HeaderValue::from_bytes(&whole) {
         headers.insert(COOKIE, whole);
+    }
+}
+
+/// Leaves one of the lengths that a client may say over HTTP/2; those that differ were refused.
+fn say_length_once(headers: &mut HeaderMap, seen: Seen) {
+    if seen.has(Seen::LENGTH)
+        && let Some(length) = headers.get(CONTENT_LENGTH).cloned()
+    {
+        headers.insert(CONTENT_LENGTH, length);
     }
 }
 
