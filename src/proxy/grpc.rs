@@ -58,6 +58,7 @@ impl Status {
             Refusal::Host(_)
             | Refusal::Path(_)
             | Refusal::TransferCoding
+            | Refusal::Length
             | Refusal::MethodCase
             | Refusal::TargetTooLong
             | Refusal::Body(BodyFault::Broken)
