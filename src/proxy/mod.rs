@@ -156,8 +156,18 @@ impl Proxy {
         let mut exchange = Exchange { head, body: Some(body), body_end, server: None };
         let mut quotas = Quotas::new();
         let way = (&*ended.active, &**client, seen);
-        let passing = self.pass(way, &mut exchange, (began, &mut ended.noted), &mut quotas);
-        let passed = in_time(passing, patience).await.unwrap_or(Err(Refusal::Deadline));
+        let passed = {
+            let noted = (began, &mut ended.noted);
+            let mut passing = pin!(self.pass(way, &mut exchange, noted, &mut quotas));
+            let passed = match patience {
+                None => passing.await,
+                Some(patience) => {
+                    let passed = timeout(patience, passing.as_mut()).await;
+                    passed.unwrap_or(Err(Refusal::Deadline))
+                }
+            };
+            passed
+        };
         let mut closes = false;
         let mut answer = match passed {
             Ok(answer) => answer,
@@ -180,9 +190,9 @@ impl Proxy {
         answer::withhold_body(&mut answer, &exchange.head.method);
         // Over HTTP/2 a body that nobody reads ends with its stream.
         if !client.phase.is_multiplexed() {
-            if let Some(body) = exchange.body.take() {
+            if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
                 let patience = ended.active.plan.server.body_timeout;
-                closes |= !discard(body, awaited, client, patience).await;
+                closes |= !Box::pin(discard(body, awaited, client, patience)).await;
             }
             if closes {
                 answer::close(&mut answer);
@@ -294,15 +304,6 @@ impl Proxy {
     }
 }
 
-/// What comes of it within this time, where there is a limit.
-async fn in_time<F: Future>(passing: F, patience: Option<Duration>) -> Option<F::Output> {
-    let passing = pin!(passing);
-    match patience {
-        None => Some(passing.await),
-        Some(patience) => timeout(patience, passing).await.ok(),
-    }
-}
-
 /// Whether requests of this method are refused, whatever the routes say.
 pub fn is_never_served(method: &Method) -> bool {
     matches!(*method, Method::TRACE | Method::CONNECT)
@@ -338,9 +339,6 @@ fn finish(headers: &mut HeaderMap, plan: &Plan, route: &RouteSpec, quotas: &[Quo
 /// Reads a body that nobody wants, or leaves it where it is long or not asked for yet (`awaited`). Says
 /// whether the connection can be used again.
 async fn discard(body: Incoming, awaited: bool, client: &Arc<Client>, patience: Duration) -> bool {
-    if body.is_end_stream() {
-        return true;
-    }
     let phase = &client.phase;
     match body.size_hint().exact() {
         _ if awaited => phase.unsettle(),
@@ -377,5 +375,55 @@ async fn drain(mut body: Incoming, patience: Duration) -> bool {
             }
             Ok(Some(Err(_))) | Err(_) => return false,
         }
+    }
+}
+
+#[cfg(test)]
+mod sizes {
+    #[test]
+    fn sizes() {
+        fn ret<A, B, C, F: Future>(_: impl Fn(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        async fn h(
+            p: &'static super::Proxy,
+            r: super::Request<super::Incoming>,
+            c: &'static std::sync::Arc<super::Client>,
+        ) -> http::Response<super::ResponseBody> {
+            p.handle(r, c).await
+        }
+        println!("handle {}", ret(h));
+        async fn s(
+            u: &'static super::Upstream,
+            r: super::Request<crate::upstream::body::RequestBody>,
+            _c: (),
+        ) {
+            let _ = u.send(r).await;
+        }
+        println!("send {}", ret(s));
+        println!(
+            "quotas {} permit {} body {} ended {} refusal {} parts {} exchange {}",
+            size_of::<super::Quotas<'static>>(),
+            size_of::<crate::throttle::Permit>(),
+            size_of::<super::ResponseBody>(),
+            size_of::<super::Ended>(),
+            size_of::<super::Refusal<'static>>(),
+            size_of::<http::request::Parts>(),
+            size_of::<super::Exchange>()
+        );
+        async fn a(
+            t: &'static super::Throttle,
+            v: &'static super::View<'static>,
+            x: (
+                &'static super::Plan,
+                &'static super::RouteSpec,
+                &'static mut super::Quotas<'static>,
+            ),
+        ) {
+            let _ = t
+                .admit((x.0, x.1), v, crate::limit::time::Timestamp::from_micros(1).unwrap(), x.2)
+                .await;
+        }
+        println!("admit {}", ret(a));
     }
 }

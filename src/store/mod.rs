@@ -213,7 +213,8 @@ impl Store {
     ) -> Result<Answer, Unavailable> {
         match &self.redis {
             None => Ok(self.shared.decide(asks, now)),
-            Some(redis) => fallback::decide(redis, &self.shared, asks, now).await,
+            // Boxed, so that requests that need no Redis are not moved about with room for it.
+            Some(redis) => Box::pin(fallback::decide(redis, &self.shared, asks, now)).await,
         }
     }
 

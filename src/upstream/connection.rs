@@ -1,7 +1,7 @@
 //! A connection to a server, and who may use it: one request at a time over HTTP/1.1, many over HTTP/2.
 
 use std::mem;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,15 +148,16 @@ impl Connection {
                 if request.body().size_hint().exact().is_none() {
                     request.headers_mut().insert(TRANSFER_ENCODING, CHUNKED);
                 }
-                let exchange = connection.sender.try_send_request(request);
+                let exchange = pin!(connection.sender.try_send_request(request));
                 let head = in_time(exchange, &mut connection.deadline, limit, &end).await;
                 connection.watched.answered();
                 head
             }
             Self::Http2(connection) => {
                 into_http2(&mut request, server);
-                let exchange = connection.sender.try_send_request(request);
-                in_time(exchange, &mut Deadline::default(), limit, &end).await
+                // Boxed, so that requests over HTTP/1.1 are not moved about with room for it.
+                let exchange = Box::pin(connection.sender.try_send_request(request));
+                in_time(Pin::new(&mut { exchange }), &mut Deadline::default(), limit, &end).await
             }
         };
         sent.ok_or(NoHead::TooLate)?.map_err(|mut failure| {
@@ -207,12 +208,12 @@ fn into_http1(request: &mut Request<RequestBody>) {
 
 /// The outcome of an exchange, unless it comes too late.
 async fn in_time<F: Future>(
-    exchange: F,
+    mut exchange: Pin<&mut F>,
     deadline: &mut Deadline,
     limit: Duration,
     end: &BodyEnd,
 ) -> Option<F::Output> {
-    let (mut exchange, sent) = (pin!(exchange), Instant::now());
+    let sent = Instant::now();
     std::future::poll_fn(|cx| match exchange.as_mut().poll(cx) {
         std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
         std::task::Poll::Pending => deadline.poll(cx, sent, limit, || end.turn()).map(|()| None),

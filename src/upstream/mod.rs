@@ -140,7 +140,9 @@ impl Upstream {
             };
             let found = match pooled {
                 Some(connection) => Ok((&self.servers[place], connection)),
-                None => self.connect(place, (source, wanted)).await,
+                // Boxed: most requests find a connection, and are not to be moved about with room for
+                // making one.
+                None => Box::pin(self.connect(place, (source, wanted))).await,
             };
             let (server, mut connection) = match found {
                 Ok(found) => found,
