@@ -75,7 +75,7 @@ fn a_reload_keeps_what_was_counted() {
 #[test]
 fn a_scrape_before_the_first_request_has_every_family() {
     let page = Metrics::new(1).render(&Snapshot { servers: Vec::new(), ..snapshot() });
-    assert_eq!(page.matches("# TYPE ").count(), 17);
+    assert_eq!(page.matches("# TYPE ").count(), 18);
     assert!(page.contains("tidegate_request_seconds_count 0\n"));
 }
 

@@ -137,6 +137,11 @@ impl Phase {
         matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
     }
 
+    /// Whether a request is served.
+    pub fn is_busy(&self) -> bool {
+        self.doing.load(Ordering::Relaxed) == BUSY
+    }
+
     /// It carries many requests at once. Once something of it has come, a first one need not follow at
     /// once.
     pub fn multiplex(&self) {
