@@ -80,6 +80,10 @@ impl<'c> Watch<'c> {
         let mut listens = false;
         poll_fn(|cx| {
             loop {
+                // The answer that the drain itself brings about is to say that it is the last.
+                if self.client.phase.is_busy() && self.is_last_now() {
+                    serving.end_soon();
+                }
                 if let Poll::Ready(end) = serving.poll(cx) {
                     return Poll::Ready(Watched::Ended(end));
                 }
@@ -244,5 +248,32 @@ mod tests {
         let ended = watch.during(&mut Greedy::default()).await;
         assert!(matches!(ended, Watched::Ended(())));
         draining_soon.abort();
+    }
+
+    /// Answers as soon as it is polled, and tells whether it was to end by then.
+    struct Prompt(bool);
+
+    impl Serving for Prompt {
+        type End = bool;
+
+        fn poll(&mut self, _: &mut Context<'_>) -> Poll<bool> {
+            Poll::Ready(self.0)
+        }
+
+        fn end_soon(&mut self) {
+            self.0 = true;
+        }
+    }
+
+    /// Whoever was held when a drain began was rejected without a word that the connection ends.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_a_drain_brings_about_knows_of_it() {
+        let (drain, draining) = tokio::sync::watch::channel(false);
+        let client = client().await;
+        let mut watch = Watch::new(&client, draining);
+        client.phase.begin(Instant::now());
+        drain.send(true).unwrap();
+        let ended = watch.during(&mut Prompt(false)).await;
+        assert!(matches!(ended, Watched::Ended(true)));
     }
 }

@@ -137,6 +137,11 @@ impl Phase {
         matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
     }
 
+    /// Whether a request is served.
+    pub fn is_busy(&self) -> bool {
+        self.doing.load(Ordering::Relaxed) == BUSY
+    }
+
     /// It carries many requests at once. A first one need not follow at once when its client has said
     /// something more than what the connection begins with.
     pub fn multiplex(&self) {
