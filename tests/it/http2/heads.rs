@@ -124,6 +124,19 @@ fn connect_is_refused_and_the_connection_kept() {
     assert_eq!(api.requests().len(), 1);
 }
 
+/// hyper ends the connection for it: known, and in `docs/decisions.md`.
+#[test]
+fn a_connect_with_a_length_harms_nobody_elses_connection() {
+    let api = Upstream::echoing();
+    let proxy = Tidegate::before(&[&api], "", "");
+    let mut client = Frames::open(proxy.address, &[]);
+    let connect = [(":method", &b"CONNECT"[..]), (":authority", b"a:1"), ("content-length", b"5")];
+    client.send(request(1, 0, &connect));
+    client.end();
+    let mut other = Frames::open(proxy.address, &[]);
+    assert_eq!(other.ask(1, &asking("GET", "/")), Outcome::Status(200));
+}
+
 #[test]
 fn a_body_that_is_announced_as_too_large_is_a_413() {
     let api = Upstream::echoing();
