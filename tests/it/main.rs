@@ -18,6 +18,7 @@ mod drain;
 mod expiry;
 mod faults_of_others;
 mod http1;
+mod http2;
 mod keys;
 mod layers;
 mod leaving;

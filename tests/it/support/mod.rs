@@ -5,6 +5,7 @@
 pub(crate) mod algorithms;
 pub(crate) mod bench;
 pub(crate) mod client;
+pub(crate) mod http2;
 pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod port;

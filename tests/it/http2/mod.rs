@@ -1,0 +1,64 @@
+//! HTTP/2 with clients, in clear text with prior knowledge.
+
+mod bodies;
+mod breaks;
+mod floods;
+mod heads;
+mod lifetimes;
+mod limited;
+mod slots;
+mod smuggling;
+mod streams;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Got, Upstream, ok, section};
+
+/// A proxy of one worker with these limits on its one route, and more of its file.
+fn limited(api: &Upstream, limits: &str, more: &str) -> Tidegate {
+    let names = crate::support::limits::names(limits);
+    Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{more}\n[log]\naccess = true\n\
+         throttle = \"each\"\n{}response_timeout = \"1h\"\n{limits}\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = {names:?}\n",
+        section(&[api])
+    ))
+}
+
+/// An API that answers requests to `/slow…` when it is told to, and tells of each that it got.
+struct Gate {
+    api: Upstream,
+    came: Receiver<String>,
+    open: Arc<(Mutex<Vec<String>>, Condvar)>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let (tell, came): (Sender<String>, _) = channel();
+        let open: Arc<(Mutex<Vec<String>>, Condvar)> = Arc::default();
+        let gate = open.clone();
+        let api = Upstream::answering(move |got: &Got| {
+            let path = got.path().to_owned();
+            if path.starts_with("/slow") {
+                let _ = tell.send(path.clone());
+                let open = gate.0.lock().unwrap();
+                drop(gate.1.wait_while(open, |open| !open.contains(&path)).unwrap());
+            }
+            ok(&path)
+        });
+        Self { api, came, open }
+    }
+
+    /// Waits until the API has a slow request.
+    fn has(&self) -> String {
+        self.came.recv_timeout(crate::support::PATIENCE).expect("a slow request comes")
+    }
+
+    /// Lets the API answer requests with this path.
+    fn open(&self, path: &str) {
+        self.open.0.lock().unwrap().push(path.to_owned());
+        self.open.1.notify_all();
+    }
+}
