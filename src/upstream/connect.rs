@@ -127,14 +127,12 @@ impl Connector {
 
 /// What the system said in the end, which is what an operator looks for.
 fn root_of(error: &(dyn Error + 'static)) -> io::Error {
-    let mut last = error;
+    let (mut last, mut kind) = (error, io::ErrorKind::Other);
     while let Some(source) = last.source() {
         last = source;
+        kind = last.downcast_ref::<io::Error>().map_or(kind, io::Error::kind);
     }
-    match last.downcast_ref::<io::Error>() {
-        Some(found) => io::Error::new(found.kind(), last.to_string()),
-        None => io::Error::other(last.to_string()),
-    }
+    io::Error::new(kind, last.to_string())
 }
 
 async fn http1(transport: Transport) -> io::Result<Connection> {

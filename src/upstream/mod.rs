@@ -236,8 +236,10 @@ impl Upstream {
                     self.reached(server);
                     return Ok((server, connection));
                 }
-                Ok(Err(source)) => UpstreamError::Connect { server: name, source },
-                Err(_) => UpstreamError::ConnectTimeout { server: name },
+                Ok(Err(source)) if source.kind() != io::ErrorKind::TimedOut => {
+                    UpstreamError::Connect { server: name, source }
+                }
+                Ok(Err(_)) | Err(_) => UpstreamError::ConnectTimeout { server: name },
             };
             if server.state.failed() {
                 events::server_down(server.state.url(), &error);
