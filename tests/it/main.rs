@@ -17,6 +17,7 @@ mod costs;
 mod drain;
 mod expiry;
 mod faults_of_others;
+mod grpc;
 mod http1;
 mod http2;
 mod keys;
