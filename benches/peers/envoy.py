@@ -8,6 +8,7 @@ from words import OWN_ANSWER, REJECTED, REJECTED_HEADERS, REJECTED_TYPE
 
 FILTERS = "type.googleapis.com/envoy.extensions.filters"
 PROTOCOLS = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+TLS = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
 MANY = 1_000_000
 
 
@@ -46,7 +47,7 @@ def _listener(setup, port):
         "stat_prefix": "clients",
         "use_remote_address": True,
         "generate_request_id": False,
-        "codec_type": "HTTP2" if setup.protocol == "h2" else "HTTP1",
+        "codec_type": _codec(setup),
         "stream_idle_timeout": "60s",
         "common_http_protocol_options": {"idle_timeout": "75s"},
         "route_config": {"virtual_hosts": [
@@ -61,10 +62,33 @@ def _listener(setup, port):
             }},
         ],
     }
+    chain = {"filters": [{"name": "http", "typed_config": manager}]}
+    if setup.tls is not None:
+        chain["transport_socket"] = {"name": "tls", "typed_config": _tls(setup.tls)}
+        # Clients that make a connection for each request speak HTTP/1.0 and wait for its end.
+        manager["http_protocol_options"] = {
+            "accept_http_10": True, "default_host_for_http_10": "bench",
+        }
+        manager["delayed_close_timeout"] = "0s"
+    return {"address": _address(port), "tcp_backlog_size": 4096, "filter_chains": [chain]}
+
+
+def _codec(setup):
+    if setup.tls is not None:
+        return "AUTO"
+    return "HTTP2" if setup.protocol == "h2" else "HTTP1"
+
+
+def _tls(certificate):
     return {
-        "address": _address(port),
-        "tcp_backlog_size": 4096,
-        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+        "@type": f"{TLS}.DownstreamTlsContext",
+        "common_tls_context": {
+            "alpn_protocols": ["h2", "http/1.1"],
+            "tls_certificates": [{
+                "certificate_chain": {"filename": str(certificate.cert)},
+                "private_key": {"filename": str(certificate.key)},
+            }],
+        },
     }
 
 

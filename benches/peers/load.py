@@ -3,9 +3,19 @@
 import json
 import re
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from process import Failed
+
+# What TLS clients ask for, so that all peers do the same sums.
+CIPHER = "TLS_AES_128_GCM_SHA256"
+GROUP = "X25519"
+# Enough for all of h2load's connections and their handshakes.
+WARM_UP = "500ms"
+# How many of `openssl s_time` run at once.
+S_TIMES = 4
 
 
 @dataclass(frozen=True)
@@ -64,29 +74,114 @@ class Saturate:
 
 @dataclass(frozen=True)
 class Multiplex:
-    """The same over HTTP/2: 8 connections with 16 requests under way on each."""
+    """The same by h2load. Over HTTP/2: 8 connections with 16 requests under way on each. Over
+    HTTP/1.1: 64 connections, as wrk has."""
 
     seconds: int
+    # "h1" or "h2".
+    protocol: str = "h2"
+    # Over TLS 1.3; HTTP/2 is then chosen by ALPN, and with prior knowledge otherwise.
+    tls: bool = False
 
     def run(self, bench, proxy):
-        before = proxy.cpu()
-        said = self.ask(bench, proxy, "-c8", "-m16", "--duration", self.seconds)
-        cpu = proxy.cpu() - before
-        requests = _number(r"(\d+) 2xx", said)
-        return Sample(cpu / requests, requests / self.seconds, cpu / self.seconds / 1e6)
-
-    def speaks(self, bench, proxy):
-        """Whether it answers at all."""
-        self.ask(bench, proxy, "-c1", "-m2", "-n10")
-
-    def ask(self, bench, proxy, *arguments):
-        command = ["h2load", "-t1", *arguments, f"http://127.0.0.1:{proxy.port}/"]
-        said = bench.run(command, "load", self.seconds + 30)
+        cpu, said = self._h2load(bench, proxy)
         done = _number(r"(\d+) 2xx", said)
-        other = _number(r"(\d+) failed", said) + _number(r"(\d+) 4xx", said)
+        others = ("failed", "errored", "timeout", "3xx", "4xx", "5xx")
+        other = sum(_number(rf"(\d+) {word}", said) for word in others)
         if done == 0 or other > 0:
-            raise Failed(f"{proxy.name} answers {done} requests over HTTP/2 and fails {other}")
-        return said
+            raise Failed(f"{proxy.name} was to answer 200: {said[-1000:]}")
+        for line in self._agreed():
+            if line not in said:
+                raise Failed(f"{proxy.name} agreed on something else than `{line}`: {said[-2000:]}")
+        return Sample(cpu / done, done / self.seconds, cpu / self.seconds / 1e6)
+
+    def _h2load(self, bench, proxy):
+        clients = ["-c8", "-m16", "--npn-list=h2"] if self.protocol == "h2" else ["--h1", "-c64"]
+        scheme = "https" if self.tls else "http"
+        command = [
+            "h2load", "-t1", *clients, "--duration", self.seconds, "--warm-up-time", WARM_UP,
+            f"--tls13-ciphers={CIPHER}", f"--groups={GROUP}", f"{scheme}://127.0.0.1:{proxy.port}/",
+        ]
+        at = {}
+
+        def look(line):
+            # What comes before, with connections and handshakes, is not counted by h2load either.
+            for moment in ("started", "over"):
+                if line.startswith(f"Main benchmark duration is {moment}"):
+                    at[moment] = proxy.cpu()
+
+        said = bench.follow(command, "load", self.seconds + 30, look)
+        if len(at) != 2:
+            raise Failed(f"h2load does not say when it began and ended: {said[-500:]}")
+        return at["over"] - at["started"], said
+
+    def _agreed(self):
+        """What h2load says of the connection."""
+        if not self.tls:
+            return ["Application protocol: " + {"h1": "http/1.1", "h2": "h2c"}[self.protocol]]
+        return [
+            "TLS Protocol: TLSv1.3",
+            f"Cipher: {CIPHER}",
+            f"Server Temp Key: {GROUP}",
+            "Application protocol: " + {"h1": "http/1.1", "h2": "h2"}[self.protocol],
+        ]
+
+
+@dataclass(frozen=True)
+class Handshakes:
+    """As many connections over TLS 1.3 as go, each for one request, by `openssl s_time`.
+
+    Several of it, since each makes one connection after the other. It sends a request of HTTP/1.0
+    and reads up to the end of the connection. Without a request it would not read the tickets, and
+    then it cannot resume under TLS 1.3: so the request is in both figures.
+    """
+
+    seconds: int
+    resumed: bool
+
+    def run(self, bench, proxy):
+        conf = _openssl_conf(bench)
+        before, start = proxy.cpu(), time.monotonic()
+        with ThreadPoolExecutor(S_TIMES) as several:
+            runs = [several.submit(self._s_time, bench, proxy, conf) for _ in range(S_TIMES)]
+            said = [run.result() for run in runs]
+        cpu, seconds = proxy.cpu() - before, time.monotonic() - start
+        done = sum(self._count(proxy, words) for words in said)
+        return Sample(cpu / done, done / seconds, cpu / seconds / 1e6)
+
+    def _s_time(self, bench, proxy, conf):
+        # `-time 2` ends when the third second of the clock begins.
+        command = [
+            "openssl", "s_time", "-reuse" if self.resumed else "-new", "-tls1_3",
+            "-ciphersuites", CIPHER, "-connect", f"127.0.0.1:{proxy.port}", "-www", "/",
+            "-time", self.seconds,
+        ]
+        return bench.run(command, "load", self.seconds + 30, {"OPENSSL_CONF": str(conf)})
+
+    def _count(self, proxy, said):
+        """It writes a letter for each connection: r for a resumed session, * for a new one."""
+        lines = [line for line in said.splitlines() if re.fullmatch(r"[*r]+", line)]
+        letters = "".join(lines)
+        unwanted = letters.count("*" if self.resumed else "r")
+        if not letters or unwanted:
+            kind = "resumed" if self.resumed else "new"
+            raise Failed(f"{proxy.name}: {unwanted} of {len(letters)} sessions were not {kind}")
+        return len(letters)
+
+
+def _openssl_conf(bench):
+    """s_time has no option for the key exchange: newer ones would ask for another than h2load."""
+    path = bench.workspace.path / "openssl.cnf"
+    path.write_text(f"""
+openssl_conf = all
+[all]
+ssl_conf = ssl
+[ssl]
+system_default = default
+[default]
+Groups = {GROUP}
+""")
+    return path
 
 
 def _number(pattern, text):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 from load import Load
 from nginx import prepare_upstream
@@ -37,8 +38,8 @@ class Bench:
         self.say(f"  {name} is left out: {why}")
         self.left_out[name] = str(why)
 
-    def run(self, command, core, timeout):
-        """What a command says that ends by itself."""
+    def run(self, command, core, timeout, env=None):
+        """What a command says that ends by itself. `env` is added to the environment."""
         cores = self.workspace.cores[core]
         try:
             done = subprocess.run(
@@ -46,6 +47,7 @@ class Bench:
                 capture_output=True,
                 text=True,
                 timeout=timeout,
+                env={**os.environ, **(env or {})},
                 preexec_fn=lambda: os.sched_setaffinity(0, cores),
             )
         except subprocess.TimeoutExpired as late:
@@ -53,6 +55,32 @@ class Bench:
         if done.returncode != 0:
             raise Failed(f"{command[0]}: {done.stderr.strip()[-500:] or done.returncode}")
         return done.stdout
+
+    def follow(self, command, core, timeout, at):
+        """The same, with each line handed to `at` when it comes."""
+        cores = self.workspace.cores[core]
+        child = subprocess.Popen(
+            list(map(str, command)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+        late = threading.Timer(timeout, child.kill)
+        late.start()
+        try:
+            said = []
+            for line in child.stdout:
+                at(line)
+                said.append(line)
+            child.wait()
+        finally:
+            late.cancel()
+            child.kill()
+        if child.returncode != 0:
+            raise Failed(f"{command[0]}: {''.join(said)[-500:] or child.returncode}")
+        return "".join(said)
 
     def upstream(self, core="load", body=BODY):
         """The API behind the proxies: an nginx of one worker that answers 1 KiB from memory."""

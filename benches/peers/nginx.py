@@ -59,6 +59,8 @@ def prepare(binary, directory, setup, port):
     proxy_max_temp_file_size 0;
     """
     listen = "http2" if setup.protocol == "h2" else ""
+    if setup.tls is not None:
+        listen = "ssl http2"
     listen += " reuseport" if setup.workers > 1 else ""
     return _write(
         binary,
@@ -76,6 +78,7 @@ def prepare(binary, directory, setup, port):
     {large if setup.bodies == "large" else ""}
     server {{
         listen 127.0.0.1:{port} backlog=4096 {listen};
+        {_tls(setup) if setup.tls is not None else ""}
         error_page 429 @rejected;
         location @rejected {{
             default_type {REJECTED_TYPE};
@@ -86,6 +89,15 @@ def prepare(binary, directory, setup, port):
     }}
     """,
     )
+
+
+def _tls(setup):
+    # 1.22 has no TLS 1.3 unless it is named.
+    return f"""
+        ssl_certificate {setup.tls.cert};
+        ssl_certificate_key {setup.tls.key};
+        ssl_protocols TLSv1.2 TLSv1.3;
+    """
 
 
 def prepare_upstream(binary, directory, port, body):

@@ -11,6 +11,7 @@ import envoy
 import haproxy
 import nginx
 import tidegate
+from certificate import Certificate
 from process import free_port
 
 
@@ -29,8 +30,10 @@ class Setup:
     routes: int = 1
     # Limits, each for an equal part of the routes.
     limits: int = 1
-    # What the clients speak: "h1", or "h2" with prior knowledge.
+    # What the clients speak: "h1", or "h2" with prior knowledge. Over TLS they choose by ALPN.
     protocol: str = "h1"
+    # The certificate, where clients come over TLS.
+    tls: Certificate | None = None
     # "small" answers, or bodies of a gigabyte.
     bodies: str = "small"
     # The port of Redis on 127.0.0.1; None: buckets in the process. tidegate alone knows it.

@@ -3,13 +3,14 @@
 Each is a function of a `Bench` that answers Markdown.
 """
 
-from . import body, memory, redis, saturated, scale, steady
+from . import body, memory, redis, saturated, scale, steady, tls
 
 ALL = {
     "forward": saturated.forward,
     "reject": saturated.reject,
     "header": saturated.header,
     "http2": saturated.http2,
+    "tls": tls.tls,
     "memory": memory.keys,
     "idle": memory.idle,
     "redis": redis.redis,

@@ -44,9 +44,9 @@ def http2(bench):
     """As `forward`, with clients that speak HTTP/2 with prior knowledge; HTTP/1.1 upstream."""
     upstream = bench.upstream()
     proxies = bench.start(Setup(upstream=upstream.port, protocol="h2"))
-    load = Multiplex(bench.seconds)
-    verify(bench, proxies, lambda proxy: load.speaks(bench, proxy))
-    return _measure(bench, proxies, load, upstream)
+    http2 = check.Http2(bench, upstream)
+    verify(bench, proxies, http2.forwards, http2.keeps_upstream)
+    return _measure(bench, proxies, Multiplex(bench.seconds), upstream)
 
 
 def verify(bench, proxies, *checks):
@@ -58,6 +58,8 @@ def verify(bench, proxies, *checks):
         except (Failed, OSError) as failed:
             bench.leave_out(name, failed)
             bench.workspace.stop(proxies.pop(name))
+    if not proxies:
+        raise Failed("no peer is left")
 
 
 def _measure(bench, proxies, load, upstream):
