@@ -114,8 +114,9 @@ impl Upstream {
     /// Sends a request (in origin form) and waits for the response's head.
     ///
     /// A server that cannot be connected to makes way for the next one, and a pooled connection that
-    /// turns out to be closed for another. What was sent and failed is sent again only where the
-    /// method is idempotent and the body empty, since nobody knows what the server did with it.
+    /// turns out to be closed for another. What was sent and failed is sent again only where the body is
+    /// empty and the method idempotent, since nobody knows what the server did with it, or the server has
+    /// said that it has done nothing.
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
@@ -124,7 +125,8 @@ impl Upstream {
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Answered, Box<Unanswered>> {
-        let repeatable = request.body().is_empty() && is_idempotent(request.method());
+        let whole = request.body().is_empty();
+        let repeatable = whole && is_idempotent(request.method());
         let wanted = match request.headers().contains_key(UPGRADE) {
             true => Wanted::Http1,
             false => Wanted::Any,
@@ -147,7 +149,7 @@ impl Upstream {
             };
             let in_flight = server.state.enter();
             let body_end = request.body().end();
-            let copy = (repeatable && retries > 0).then(|| copy_of(&request));
+            let copy = (whole && retries > 0).then(|| copy_of(&request));
             let (error, unsent) =
                 match connection.send(request, &server.address, self.spec.response_timeout).await {
                     Ok(response) => {
@@ -176,7 +178,7 @@ impl Upstream {
             if retries == 0 || !error.may_pass() {
                 return Err(Box::new(Unanswered { error, unsent }));
             }
-            match unsent.or(copy) {
+            match unsent.or(copy.filter(|_| repeatable || error.is_unprocessed())) {
                 Some(again) => request = again,
                 None => return Err(Unanswered::sent(error)),
             }
