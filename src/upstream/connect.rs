@@ -88,7 +88,14 @@ impl Connector {
             Scheme::Http => http1(Transport::Tcp(stream)).await,
             Scheme::H2c => http2(Transport::Tcp(stream)).await,
             Scheme::Https => {
-                let stream = self.shake_hands(stream, host, wanted).await?;
+                let stream = match self.shake_hands(stream, host, wanted).await {
+                    // It speaks HTTP/2 alone. A client's offer is no reason not to be served.
+                    Err(error) if wanted == Wanted::Http1 && is_other_protocol(&error) => {
+                        let stream = self.connect(host, port).await?;
+                        self.shake_hands(stream, host, Wanted::Any).await?
+                    }
+                    shaken => shaken?,
+                };
                 let (_, session) = stream.get_ref();
                 match session.alpn_protocol() {
                     Some(H2) => http2(Transport::Tls(Box::new(stream))).await,
@@ -123,6 +130,13 @@ impl Connector {
         };
         connector.connect(name, stream).await
     }
+}
+
+/// Whether a server understands none of the protocols that it was offered (RFC 7301, 3.2).
+fn is_other_protocol(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    let alert = rustls::AlertDescription::NoApplicationProtocol;
+    error == Some(&rustls::Error::AlertReceived(alert))
 }
 
 /// What the system said in the end, which is what an operator looks for.

@@ -82,6 +82,20 @@ impl Unanswered {
     }
 }
 
+impl Server {
+    /// What a connection to it may carry: where it speaks HTTP/2 alone, there is nothing to choose.
+    fn wanted(&self, wanted: Wanted) -> Wanted {
+        match self.address.scheme {
+            Scheme::H2c => Wanted::Any,
+            Scheme::Http | Scheme::Https => wanted,
+        }
+    }
+
+    fn take(&self, wanted: Wanted) -> Option<Connection> {
+        self.pool.take(self.wanted(wanted))
+    }
+}
+
 impl Upstream {
     /// An upstream without connections. `states` are its servers' in the spec's order.
     pub fn new(spec: UpstreamSpec, states: &[Arc<ServerState>]) -> Self {
@@ -136,7 +150,7 @@ impl Upstream {
         loop {
             let place = self.chooser.choose(&self.servers, &[]);
             let pooled = match source {
-                Source::Pool => self.servers[place].pool.take(wanted),
+                Source::Pool => self.servers[place].take(wanted),
                 Source::New => None,
             };
             let found = match pooled {
@@ -194,18 +208,22 @@ impl Upstream {
         server: &Server,
         (source, wanted): (Source, Wanted),
     ) -> io::Result<Connection> {
+        let wanted = server.wanted(wanted);
         let shares = server.address.scheme == Scheme::H2c || server.pool.has_shared();
         let _turn = match shares && wanted == Wanted::Any {
             true => Some(server.pool.connecting.lock().await),
             false => None,
         };
         if source == Source::Pool
-            && let Some(connection) = server.pool.take(wanted)
+            && let Some(connection) = server.take(wanted)
         {
             return Ok(connection);
         }
         let connection = self.connector.open(&server.address, wanted).await?;
-        if let Connection::Http2(shared) = &connection {
+        // Of those that were to be HTTP/1.1 each has its own, however many they are.
+        if wanted == Wanted::Any
+            && let Connection::Http2(shared) = &connection
+        {
             server.pool.share(shared.clone());
         }
         Ok(connection)
