@@ -151,7 +151,7 @@ fn root_of(error: &(dyn Error + 'static)) -> io::Error {
     }
 }
 
-async fn http1(transport: Transport) -> io::Result<Connection> {
+pub(super) async fn http1(transport: Transport) -> io::Result<Connection> {
     let stream = ServerStream::new(transport);
     let watched = stream.watched();
     let (sender, connection) = http1::Builder::new()

@@ -49,6 +49,8 @@ pub(super) struct Exclusive {
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     sender: http2::SendRequest<RequestBody>,
+    /// Whether it comes from the pool: the server may have closed it meanwhile.
+    pooled: bool,
     driver: Arc<Driver>,
 }
 
@@ -84,7 +86,7 @@ impl Exclusive {
         driver: Driver,
     ) -> Self {
         let deadline = Deadline::default();
-        Self { sender, pooled: None, watched, deadline, _driver: driver }
+        Self { sender, pooled: None, watched, deadline, driver }
     }
 
     /// Whether it can be used no more.
@@ -101,7 +103,12 @@ impl Exclusive {
 
 impl Shared {
     pub(super) fn new(sender: http2::SendRequest<RequestBody>, driver: Driver) -> Self {
-        Self { sender, driver: Arc::new(driver) }
+        Self { sender, pooled: false, driver: Arc::new(driver) }
+    }
+
+    /// For another request.
+    pub(super) fn again(&self) -> Self {
+        Self { pooled: true, ..self.clone() }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -120,7 +127,7 @@ impl Connection {
     pub(super) fn is_pooled(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.pooled.is_some(),
-            Self::Http2(_) => true,
+            Self::Http2(connection) => connection.pooled,
         }
     }
 
