@@ -161,15 +161,11 @@ pub(super) async fn http1(transport: Transport) -> io::Result<Connection> {
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    let driver = Driver::start(async move {
-        // How an exchange ended is told to the one who waits for it; an idle connection may just
-        // close.
-        let _ = connection.with_upgrades().await;
-    });
+    let driver = Driver::start(connection.with_upgrades());
     Ok(Connection::Http1(Box::new(Exclusive::new(sender, watched, driver))))
 }
 
-async fn http2(transport: Transport) -> io::Result<Connection> {
+pub(super) async fn http2(transport: Transport) -> io::Result<Connection> {
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
@@ -179,8 +175,6 @@ async fn http2(transport: Transport) -> io::Result<Connection> {
         .handshake(TokioIo::new(transport))
         .await
         .map_err(io::Error::other)?;
-    let driver = Driver::start(async move {
-        let _ = connection.await;
-    });
+    let driver = Driver::start(connection);
     Ok(Connection::Http2(Shared::new(sender, driver)))
 }

@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
@@ -42,7 +42,7 @@ pub(super) struct Exclusive {
     pub(super) pooled: Option<Instant>,
     watched: Arc<Watched>,
     deadline: Deadline,
-    _driver: Driver,
+    driver: Driver,
 }
 
 /// An HTTP/2 connection. It is closed when the last of its users and the pool have dropped it.
@@ -56,7 +56,11 @@ pub(super) struct Shared {
 
 /// The task that reads and writes a connection. It ends with the connection's last owner.
 #[derive(Debug)]
-pub(super) struct Driver(AbortHandle);
+pub(super) struct Driver {
+    task: AbortHandle,
+    /// What ended it, where nobody was told: between two requests, or before the first.
+    fault: Arc<Mutex<Option<hyper::Error>>>,
+}
 
 /// Why there is no response's head.
 pub(super) enum NoHead {
@@ -68,14 +72,31 @@ pub(super) enum NoHead {
 
 impl Driver {
     /// Drives a connection in a task of its own.
-    pub(super) fn start(connection: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(connection).abort_handle())
+    pub(super) fn start(
+        connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
+    ) -> Self {
+        let fault = Arc::<Mutex<Option<hyper::Error>>>::default();
+        let told = fault.clone();
+        let task = tokio::spawn(async move {
+            let ended = connection.await;
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = ended.err();
+        });
+        Self { task: task.abort_handle(), fault }
+    }
+
+    /// Why a request failed, of which is known that it was not taken any more.
+    fn explain(&self, error: hyper::Error) -> hyper::Error {
+        match error.is_canceled() {
+            true => self.fault.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            false => None,
+        }
+        .unwrap_or(error)
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -171,7 +192,11 @@ impl Connection {
                 into_http1(&mut request);
                 request
             });
-            NoHead::Failed { error: failure.into_error(), unsent: unsent.map(Box::new) }
+            let error = match self {
+                Self::Http1(connection) => connection.driver.explain(failure.into_error()),
+                Self::Http2(connection) => connection.driver.explain(failure.into_error()),
+            };
+            NoHead::Failed { error, unsent: unsent.map(Box::new) }
         })
     }
 }
