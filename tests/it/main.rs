@@ -37,6 +37,7 @@ mod smuggling;
 mod spellings;
 mod support;
 mod timeouts;
+mod tls;
 mod together;
 mod trouble;
 mod twin;
