@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -12,8 +13,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::stream::ClientStream;
 use super::watch::{Serving, Watch, Watched};
@@ -24,6 +26,9 @@ use crate::proxy::{Proxy, ResponseBody, Switched};
 
 /// The most that is read of a long body at once.
 const MOST_READ: usize = 256 * 1024;
+
+/// How long a connection that nobody needs any more has to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What became of a connection that was served.
 enum Served {
@@ -61,6 +66,8 @@ pub(super) async fn serve(
             }
             Served::Idle { stream: parked, early } => {
                 if early.is_empty() && !is_awaited(&client, &mut draining).await {
+                    // By TLS a client that is not told cannot tell the end from a cut.
+                    let _ = timeout(GOODBYE, Box::pin(parked).shutdown()).await;
                     return Ok(());
                 }
                 stream = parked.after(early);

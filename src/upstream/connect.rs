@@ -88,7 +88,14 @@ impl Connector {
             Scheme::Http => http1(Transport::Tcp(stream)).await,
             Scheme::H2c => http2(Transport::Tcp(stream)).await,
             Scheme::Https => {
-                let stream = self.shake_hands(stream, host, wanted).await?;
+                let stream = match self.shake_hands(stream, host, wanted).await {
+                    // It speaks HTTP/2 alone. A client's offer is no reason not to be served.
+                    Err(error) if wanted == Wanted::Http1 && is_other_protocol(&error) => {
+                        let stream = self.connect(host, port).await?;
+                        self.shake_hands(stream, host, Wanted::Any).await?
+                    }
+                    shaken => shaken?,
+                };
                 let (_, session) = stream.get_ref();
                 match session.alpn_protocol() {
                     Some(H2) => http2(Transport::Tls(Box::new(stream))).await,
@@ -125,6 +132,13 @@ impl Connector {
     }
 }
 
+/// Whether a server understands none of the protocols that it was offered (RFC 7301, 3.2).
+fn is_other_protocol(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    let alert = rustls::AlertDescription::NoApplicationProtocol;
+    error == Some(&rustls::Error::AlertReceived(alert))
+}
+
 /// What the system said in the end, which is what an operator looks for.
 fn root_of(error: &(dyn Error + 'static)) -> io::Error {
     let (mut last, mut kind) = (error, io::ErrorKind::Other);
@@ -135,7 +149,7 @@ fn root_of(error: &(dyn Error + 'static)) -> io::Error {
     io::Error::new(kind, last.to_string())
 }
 
-async fn http1(transport: Transport) -> io::Result<Connection> {
+pub(super) async fn http1(transport: Transport) -> io::Result<Connection> {
     let stream = ServerStream::new(transport);
     let watched = stream.watched();
     let (sender, connection) = http1::Builder::new()
@@ -145,15 +159,11 @@ async fn http1(transport: Transport) -> io::Result<Connection> {
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    let driver = Driver::start(async move {
-        // How an exchange ended is told to the one who waits for it; an idle connection may just
-        // close.
-        let _ = connection.with_upgrades().await;
-    });
+    let driver = Driver::start(connection.with_upgrades());
     Ok(Connection::Http1(Box::new(Exclusive::new(sender, watched, driver))))
 }
 
-async fn http2(transport: Transport) -> io::Result<Connection> {
+pub(super) async fn http2(transport: Transport) -> io::Result<Connection> {
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
@@ -163,8 +173,6 @@ async fn http2(transport: Transport) -> io::Result<Connection> {
         .handshake(TokioIo::new(transport))
         .await
         .map_err(io::Error::other)?;
-    let driver = Driver::start(async move {
-        let _ = connection.await;
-    });
+    let driver = Driver::start(connection);
     Ok(Connection::Http2(Shared::new(sender, driver)))
 }

@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
@@ -42,19 +42,25 @@ pub(super) struct Exclusive {
     pub(super) pooled: Option<Instant>,
     watched: Arc<Watched>,
     deadline: Deadline,
-    _driver: Driver,
+    driver: Driver,
 }
 
 /// An HTTP/2 connection. It is closed when the last of its users and the pool have dropped it.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     sender: http2::SendRequest<RequestBody>,
+    /// Whether it comes from the pool: the server may have closed it meanwhile.
+    pooled: bool,
     driver: Arc<Driver>,
 }
 
 /// The task that reads and writes a connection. It ends with the connection's last owner.
 #[derive(Debug)]
-pub(super) struct Driver(AbortHandle);
+pub(super) struct Driver {
+    task: AbortHandle,
+    /// What ended it, where nobody was told: between two requests, or before the first.
+    fault: Arc<Mutex<Option<hyper::Error>>>,
+}
 
 /// Why there is no response's head.
 pub(super) enum NoHead {
@@ -66,14 +72,31 @@ pub(super) enum NoHead {
 
 impl Driver {
     /// Drives a connection in a task of its own.
-    pub(super) fn start(connection: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(connection).abort_handle())
+    pub(super) fn start(
+        connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
+    ) -> Self {
+        let fault = Arc::<Mutex<Option<hyper::Error>>>::default();
+        let told = fault.clone();
+        let task = tokio::spawn(async move {
+            let ended = connection.await;
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = ended.err();
+        });
+        Self { task: task.abort_handle(), fault }
+    }
+
+    /// Why a request failed, of which is known that it was not taken any more.
+    fn explain(&self, error: hyper::Error) -> hyper::Error {
+        match error.is_canceled() {
+            true => self.fault.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            false => None,
+        }
+        .unwrap_or(error)
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -84,7 +107,7 @@ impl Exclusive {
         driver: Driver,
     ) -> Self {
         let deadline = Deadline::default();
-        Self { sender, pooled: None, watched, deadline, _driver: driver }
+        Self { sender, pooled: None, watched, deadline, driver }
     }
 
     /// Whether it can be used no more.
@@ -101,7 +124,12 @@ impl Exclusive {
 
 impl Shared {
     pub(super) fn new(sender: http2::SendRequest<RequestBody>, driver: Driver) -> Self {
-        Self { sender, driver: Arc::new(driver) }
+        Self { sender, pooled: false, driver: Arc::new(driver) }
+    }
+
+    /// For another request.
+    pub(super) fn again(&self) -> Self {
+        Self { pooled: true, ..self.clone() }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -120,7 +148,7 @@ impl Connection {
     pub(super) fn is_pooled(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.pooled.is_some(),
-            Self::Http2(_) => true,
+            Self::Http2(connection) => connection.pooled,
         }
     }
 
@@ -165,7 +193,11 @@ impl Connection {
                 into_http1(&mut request);
                 request
             });
-            NoHead::Failed { error: failure.into_error(), unsent: unsent.map(Box::new) }
+            let error = match self {
+                Self::Http1(connection) => connection.driver.explain(failure.into_error()),
+                Self::Http2(connection) => connection.driver.explain(failure.into_error()),
+            };
+            NoHead::Failed { error, unsent: unsent.map(Box::new) }
         })
     }
 }

@@ -51,6 +51,19 @@ impl UpstreamError {
     pub(super) fn may_pass(&self) -> bool {
         matches!(self, Self::Exchange { source, .. } if !source.is_user())
     }
+
+    /// Whether the server has said that it has not looked at the request (RFC 9113, 8.7): it refused the
+    /// stream, or said goodbye and meant an earlier one to be its last.
+    pub(super) fn is_unprocessed(&self) -> bool {
+        let Self::Exchange { source, .. } = self else { return false };
+        let Some(error) = source.source().and_then(|error| error.downcast_ref::<h2::Error>())
+        else {
+            return false;
+        };
+        let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        let behind = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+        error.is_remote() && (refused || behind)
+    }
 }
 
 impl fmt::Display for UpstreamError {

@@ -83,6 +83,20 @@ impl Unanswered {
     }
 }
 
+impl Server {
+    /// What a connection to it may carry: where it speaks HTTP/2 alone, there is nothing to choose.
+    fn wanted(&self, wanted: Wanted) -> Wanted {
+        match self.address.scheme {
+            Scheme::H2c => Wanted::Any,
+            Scheme::Http | Scheme::Https => wanted,
+        }
+    }
+
+    fn take(&self, wanted: Wanted) -> Option<Connection> {
+        self.pool.take(self.wanted(wanted))
+    }
+}
+
 impl Upstream {
     /// An upstream without connections. `states` are its servers' in the spec's order.
     pub fn new(spec: UpstreamSpec, states: &[Arc<ServerState>]) -> Self {
@@ -115,8 +129,9 @@ impl Upstream {
     /// Sends a request (in origin form) and waits for the response's head.
     ///
     /// A server that cannot be connected to makes way for the next one, and a pooled connection that
-    /// turns out to be closed for another. What was sent and failed is sent again only where the
-    /// method is idempotent and the body empty, since nobody knows what the server did with it.
+    /// turns out to be closed for another. What was sent and failed is sent again only where the body is
+    /// empty and the method idempotent, since nobody knows what the server did with it, or the server has
+    /// said that it has done nothing.
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
@@ -125,7 +140,8 @@ impl Upstream {
         &self,
         mut request: Request<RequestBody>,
     ) -> Result<Answered, Box<Unanswered>> {
-        let repeatable = request.body().is_empty() && is_idempotent(request.method());
+        let whole = request.body().is_empty();
+        let repeatable = whole && is_idempotent(request.method());
         let wanted = match request.headers().contains_key(UPGRADE) {
             true => Wanted::Http1,
             false => Wanted::Any,
@@ -135,7 +151,7 @@ impl Upstream {
         loop {
             let place = self.chooser.choose(&self.servers, &[]);
             let pooled = match source {
-                Source::Pool => self.servers[place].pool.take(wanted),
+                Source::Pool => self.servers[place].take(wanted),
                 Source::New => None,
             };
             let found = match pooled {
@@ -150,7 +166,7 @@ impl Upstream {
             };
             let in_flight = server.state.enter();
             let body_end = request.body().end();
-            let copy = (repeatable && retries > 0).then(|| copy_of(&request));
+            let copy = (whole && retries > 0).then(|| copy_of(&request));
             let (error, unsent) =
                 match connection.send(request, &server.address, self.spec.response_timeout).await {
                     Ok(response) => {
@@ -179,7 +195,7 @@ impl Upstream {
             if retries == 0 || !error.may_pass() {
                 return Err(Box::new(Unanswered { error, unsent }));
             }
-            match unsent.or(copy) {
+            match unsent.or(copy.filter(|_| repeatable || error.is_unprocessed())) {
                 Some(again) => request = again,
                 None => return Err(Unanswered::sent(error)),
             }
@@ -195,18 +211,22 @@ impl Upstream {
         server: &Server,
         (source, wanted): (Source, Wanted),
     ) -> io::Result<Connection> {
+        let wanted = server.wanted(wanted);
         let shares = server.address.scheme == Scheme::H2c || server.pool.has_shared();
         let _turn = match shares && wanted == Wanted::Any {
             true => Some(server.pool.connecting.lock().await),
             false => None,
         };
         if source == Source::Pool
-            && let Some(connection) = server.pool.take(wanted)
+            && let Some(connection) = server.take(wanted)
         {
             return Ok(connection);
         }
         let connection = self.connector.open(&server.address, wanted).await?;
-        if let Connection::Http2(shared) = &connection {
+        // Of those that were to be HTTP/1.1 each has its own, however many they are.
+        if wanted == Wanted::Any
+            && let Connection::Http2(shared) = &connection
+        {
             server.pool.share(shared.clone());
         }
         Ok(connection)

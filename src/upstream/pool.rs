@@ -57,7 +57,7 @@ impl Pool {
             kept.shared.retain(|(_, connection)| !connection.is_closed());
             let mut shared = kept.shared.iter().map(|(_, connection)| connection);
             if let Some(connection) = shared.find(|connection| connection.has_room()) {
-                return Some(Connection::Http2(connection.clone()));
+                return Some(Connection::Http2(connection.again()));
             }
         }
         let mut place = kept.idle.len();
@@ -115,5 +115,90 @@ impl Pool {
 
     fn locked(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::upstream::connect;
+    use crate::upstream::stream::Transport;
+
+    /// How often the pool is looked through.
+    const SWEEP: Duration = Duration::from_secs(5);
+
+    fn transport() -> (Transport, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Transport::Unix(ours), theirs)
+    }
+
+    /// Lets time pass, with a sweep now and then.
+    async fn pass(pool: &Pool, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            tokio::time::advance(SWEEP).await;
+            pool.prune(Instant::now());
+        }
+    }
+
+    /// Takes a connection, and gives it back after it was used.
+    fn is_used(pool: &Pool) -> bool {
+        match pool.take(Wanted::Any) {
+            Some(Connection::Http1(connection)) => {
+                pool.put(connection);
+                true
+            }
+            Some(Connection::Http2(_)) => true,
+            None => false,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_busy_all_the_time_is_not_used_for_ever() {
+        let pool = Pool::default();
+        let (transport, _server) = transport();
+        let Connection::Http1(connection) = connect::http1(transport).await.unwrap() else {
+            panic!("another protocol");
+        };
+        tokio::task::yield_now().await;
+        pool.put(connection);
+        let began = Instant::now();
+        while is_used(&pool) {
+            assert!(began.elapsed() <= LONGEST_LIFE + SWEEP, "still used");
+            pass(&pool, SWEEP).await;
+        }
+        assert!(began.elapsed() >= LONGEST_LIFE, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shared_connection_is_not_used_for_ever() {
+        let pool = Pool::default();
+        let (transport, _server) = transport();
+        let Connection::Http2(connection) = connect::http2(transport).await.unwrap() else {
+            panic!("another protocol");
+        };
+        pool.share(connection.clone());
+        pass(&pool, LONGEST_LIFE - SWEEP).await;
+        assert!(is_used(&pool));
+        pass(&pool, SWEEP).await;
+        assert!(!is_used(&pool));
+        assert!(!connection.is_closed(), "a request that is under way is finished");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_nobody_needs_is_closed() {
+        let pool = Pool::default();
+        let (transport, _server) = transport();
+        let Connection::Http1(connection) = connect::http1(transport).await.unwrap() else {
+            panic!("another protocol");
+        };
+        tokio::task::yield_now().await;
+        pool.put(connection);
+        pass(&pool, LONGEST_IDLE - SWEEP).await;
+        assert_eq!(pool.locked().idle.len(), 1);
+        pass(&pool, SWEEP).await;
+        assert_eq!(pool.locked().idle.len(), 0);
     }
 }

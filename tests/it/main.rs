@@ -39,6 +39,7 @@ mod smuggling;
 mod spellings;
 mod support;
 mod timeouts;
+mod tls;
 mod together;
 mod trouble;
 mod twin;

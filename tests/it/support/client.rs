@@ -1,11 +1,13 @@
 //! A client that says exactly what a test wants it to say.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
+use rustls::ClientConfig;
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::{PATIENCE, tls};
 
 /// A response, as it came.
 #[derive(Clone, Debug)]
@@ -44,9 +46,9 @@ impl Reply {
     }
 }
 
-/// One connection to a server.
-pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
+/// One connection to a server, in clear text unless said otherwise.
+pub(crate) struct Connection<S = TcpStream> {
+    pub(crate) stream: S,
     /// Read and not yet used.
     buffer: Vec<u8>,
 }
@@ -59,7 +61,16 @@ impl Connection {
         stream.set_nodelay(true).unwrap();
         Self { stream, buffer: Vec::new() }
     }
+}
 
+impl Connection<tls::Stream> {
+    /// By TLS, with a server of this name.
+    pub(crate) fn open_tls(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> Self {
+        Self { stream: tls::shake_hands(address, config, name).unwrap(), buffer: Vec::new() }
+    }
+}
+
+impl<S: Read + Write> Connection<S> {
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every test module needs every tool")]
 
 pub(crate) mod algorithms;
+pub(crate) mod api;
 pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod http2;

@@ -1,6 +1,8 @@
 //! An authority, and certificates that it has signed, in a folder of their own.
 
 use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,9 +10,35 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair,
 };
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 use tempfile::TempDir;
+use tidegate::tls::server::{Certificates, ClientAuth, Files};
 use tidegate::tls::{Identity, IdentityFiles, authorities, client};
+
+use super::PATIENCE;
+
+/// A client's end of a TLS connection.
+pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Connects to a server of this name. A server may refuse a client after what is a whole handshake to
+/// that (RFC 8446, 4.4.2.4): an error comes with the first read then.
+pub(crate) fn shake_hands(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+    name: &str,
+) -> io::Result<Stream> {
+    let socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_nodelay(true)?;
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let mut stream = StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), socket);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
 
 /// A folder with `ca.pem`, whose authority signs what a test asks for.
 pub(crate) struct Folder {
@@ -92,5 +120,24 @@ impl Folder {
             .with_protocol_versions(&[&rustls::version::TLS12])
             .unwrap();
         Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+
+    /// A server that shows this certificate, chooses of these protocols, the preferred one first, and
+    /// demands a certificate of the authority's.
+    pub(crate) fn server(
+        &self,
+        files: &IdentityFiles,
+        alpn: &[&[u8]],
+        clients: Option<ClientAuth>,
+    ) -> Arc<ServerConfig> {
+        let files = Files {
+            certificates: vec![files.clone()],
+            client_ca: clients.map(|auth| (self.ca(), auth)),
+        };
+        let material = files.read().unwrap();
+        let config = Certificates::new(files, material).unwrap().config();
+        let mut config = Arc::unwrap_or_clone(config);
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        Arc::new(config)
     }
 }

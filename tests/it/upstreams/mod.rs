@@ -1,6 +1,10 @@
 //! Servers that refuse, break, or have closed what was kept.
 
 mod answers;
+mod h2c;
+mod h2c_breaks;
+mod https;
+mod places;
 
 use std::io::{BufReader, Write as _};
 use std::net::TcpListener;

@@ -4,12 +4,16 @@ pub(crate) mod frames;
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
 use super::PATIENCE;
@@ -25,6 +29,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 /// A connection of a client that keeps to the rules. Dropped, it is cut.
 pub(crate) struct Client {
     sender: SendRequest<Bytes>,
+    scheme: &'static str,
     ended: Receiver<Result<(), h2::Error>>,
     _cut: oneshot::Sender<()>,
 }
@@ -38,12 +43,34 @@ impl Client {
     pub(crate) fn open_with(address: SocketAddr, change: impl FnOnce(&mut Builder)) -> Self {
         let mut builder = Builder::new();
         change(&mut builder);
+        Self::over("http", builder, async move {
+            tokio::net::TcpStream::connect(address).await.unwrap()
+        })
+    }
+
+    /// By TLS, with a server of this name, which must agree to HTTP/2.
+    pub(crate) fn open_tls(address: SocketAddr, config: Arc<ClientConfig>, name: &str) -> Self {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        Self::over("https", Builder::new(), async move {
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let connecting = tokio_rustls::TlsConnector::from(config).connect(name, stream);
+            let stream = connecting.await.unwrap();
+            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+            stream
+        })
+    }
+
+    fn over<S: AsyncRead + AsyncWrite + Unpin>(
+        scheme: &'static str,
+        builder: Builder,
+        connecting: impl Future<Output = S> + Send + 'static,
+    ) -> Self {
         let ((begun, begin), (end, ended)) = (channel(), channel());
         let (cut, is_cut) = oneshot::channel::<()>();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async move {
-                let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                let stream = connecting.await;
                 let (sender, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
                 begun.send(sender).unwrap();
                 tokio::select! {
@@ -53,7 +80,7 @@ impl Client {
             });
         });
         let sender = begin.recv_timeout(PATIENCE).expect("a connection");
-        Self { sender, ended, _cut: cut }
+        Self { sender, scheme, ended, _cut: cut }
     }
 
     pub(crate) fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Reply {
@@ -90,7 +117,7 @@ impl Client {
         headers: &[(&str, &str)],
         whole: bool,
     ) -> Exchange {
-        let uri = format!("http://api.test{path}");
+        let uri = format!("{}://api.test{path}", self.scheme);
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
