@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop::unconstrained;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::tls::Transport;
 use crate::proxy::client::Client;
@@ -19,6 +19,9 @@ use crate::upstream::budget::spend_on;
 /// How long a connection that is closed with unread input goes on reading, so that the client
 /// gets to read the answer before a reset destroys it.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// The same of an HTTP/2 connection whose client shows in each of these times that it goes on reading.
+const LONGEST_LINGER: Duration = Duration::from_secs(30);
 
 /// What a connection begins with that speaks HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,7 +35,27 @@ pub(super) struct ClientStream {
     early: Bytes,
     /// Nothing was handed on yet.
     opening: bool,
-    lingering: Option<Pin<Box<Sleep>>>,
+    lingering: Option<Lingering>,
+}
+
+/// A connection that is closed, and whose client may not have read all of it.
+#[derive(Debug)]
+struct Lingering {
+    timer: Pin<Box<Sleep>>,
+    /// The latest end.
+    until: Instant,
+}
+
+impl Lingering {
+    fn begin() -> Self {
+        let until = Instant::now() + LONGEST_LINGER;
+        Self { timer: Box::pin(sleep(LINGER)), until }
+    }
+
+    /// The client shows that it goes on reading.
+    fn renew(&mut self) {
+        self.timer.as_mut().reset((Instant::now() + LINGER).min(self.until));
+    }
 }
 
 impl ClientStream {
@@ -102,14 +125,19 @@ impl ClientStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads and throws away what came until now. Ready at the client's end.
-    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut space = [0; 16 * 1024];
+    /// Reads and throws away what came until now. Says whether that was the client's end, and whether
+    /// anything came before.
+    fn discard(&mut self, cx: &mut Context<'_>) -> (bool, bool) {
+        let (mut space, mut came) = ([0; 16 * 1024], false);
         loop {
             let mut buffer = ReadBuf::new(&mut space);
-            match ready!(Pin::new(&mut self.client.socket.clone()).poll_read(cx, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => self.client.phase.linger(),
-                _ => return Poll::Ready(()),
+            match Pin::new(&mut self.client.socket.clone()).poll_read(cx, &mut buffer) {
+                Poll::Pending => return (false, came),
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    self.client.phase.linger();
+                    came = true;
+                }
+                Poll::Ready(_) => return (true, came),
             }
         }
     }
@@ -163,13 +191,23 @@ impl AsyncWrite for ClientStream {
             return Poll::Ready(Ok(()));
         }
         // Of what was sent behind the last request more may lie unread in the socket.
-        if self.poll_discard(cx).is_ready() || !self.client.phase.must_linger() {
+        let (end, came) = self.discard(cx);
+        if end {
             return Poll::Ready(Ok(()));
         }
-        let timer = self.lingering.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        // While a client of HTTP/2 reads, it says how far it has come: to be closed to that would be a
+        // reset, which destroys what it has not read.
+        let multiplexed = self.client.phase.is_multiplexed();
+        if !multiplexed && !self.client.phase.must_linger() {
+            return Poll::Ready(Ok(()));
+        }
+        let lingering = self.lingering.get_or_insert_with(Lingering::begin);
+        if multiplexed && came {
+            lingering.renew();
+        }
         // A client that sends faster than is read here spends the runtime's budget, without which no timer
         // is looked at.
-        pin!(unconstrained(timer.as_mut())).poll(cx).map(Ok)
+        pin!(unconstrained(lingering.timer.as_mut())).poll(cx).map(Ok)
     }
 
     fn is_write_vectored(&self) -> bool {

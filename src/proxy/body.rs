@@ -14,9 +14,11 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
+use super::answer::Protocol;
 use super::ended::Ended;
+use super::grpc;
 use crate::throttle::Slots;
-use crate::upstream::body::Patience;
+use crate::upstream::body::{BodyFault, Patience};
 use crate::upstream::{Cause, Lease};
 
 /// What a client is sent after the head, and what is done when it has been sent.
@@ -114,9 +116,28 @@ impl ResponseBody {
         self.ended = Some(ended);
     }
 
-    /// Puts a fault off to the next poll: whoever hears of one throws away what it has not written yet,
+    /// Ends it before its end.
+    ///
+    /// A gRPC client is told by a status, since it takes a reset for a fault of its own. To all others the
+    /// fault is put off to the next poll: whoever hears of one throws away what it has not written yet,
     /// and the client is to see as much of the answer as there was.
-    fn break_off<T>(&mut self, error: io::Error, cx: &Context<'_>) -> Poll<T> {
+    fn break_off(
+        &mut self,
+        error: io::Error,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let told = self.ended.as_ref().filter(|ended| {
+            ended.protocol == Protocol::Grpc && ended.client.phase.is_multiplexed()
+        });
+        if let Some(ended) = told {
+            let stalled = ended.body_end.fault() == Some(BodyFault::Stalled);
+            let (status, message) = match stalled || error.kind() == io::ErrorKind::TimedOut {
+                true => (grpc::Status::DeadlineExceeded, "nothing came for too long"),
+                false => (grpc::Status::Unavailable, "the API broke off"),
+            };
+            self.source = Source::Whole(None);
+            return Poll::Ready(Some(Ok(Frame::trailers(grpc::trailers(status, message)))));
+        }
         self.source = Source::Broken(Some(error));
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{Method, StatusCode, Version};
 use tokio::time::Instant;
 
+use super::answer::Protocol;
 use super::client::Client;
 use super::{Active, Proxy};
 use crate::observe::events::{self, AccessLine};
@@ -28,6 +29,7 @@ pub(super) struct Ended {
     pub(super) version: Version,
     /// How far the request's body has come.
     pub(super) body_end: BodyEnd,
+    pub(super) protocol: Protocol,
 }
 
 impl Ended {

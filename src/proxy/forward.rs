@@ -32,13 +32,12 @@ pub(super) struct Way<'r> {
     pub(super) seen: Seen,
 }
 
-/// Sends the request upstream and takes what comes back.
-///
-/// `target` is the path and query to ask for, where they are not the client's.
+/// Sends the request upstream, with `target` as the path and query to ask for, and takes what comes
+/// back.
 pub(super) async fn send(
     exchange: &mut Exchange,
     client: &Client,
-    target: Option<Uri>,
+    target: Uri,
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
     let Way { plan, upstream, route, address, seen } = way;
@@ -57,7 +56,7 @@ pub(super) async fn send(
     let mut request = Request::new(body_of(exchange, plan, trailers));
     exchange.body_end = request.body().end();
     *request.method_mut() = exchange.head.method.clone();
-    *request.uri_mut() = target.unwrap_or_else(|| std::mem::take(&mut exchange.head.uri));
+    *request.uri_mut() = target;
     *request.headers_mut() = std::mem::take(&mut exchange.head.headers);
     let sent = request.headers_mut();
     let host = write_host(sent, upstream);

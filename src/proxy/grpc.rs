@@ -72,12 +72,19 @@ pub(super) fn trailers_only(status: Status, message: &str) -> Answer {
     let mut answer = Response::new(ResponseBody::whole(""));
     *answer.status_mut() = StatusCode::OK;
     let headers = answer.headers_mut();
+    headers.extend(trailers(status, message));
     headers.insert(http::header::CONTENT_TYPE, TYPE);
-    headers.insert(STATUS, status.value());
-    if let Ok(message) = HeaderValue::from_str(&encoded(message)) {
-        headers.insert(MESSAGE, message);
-    }
     answer
+}
+
+/// What stands behind the messages of a call.
+pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    trailers.insert(STATUS, status.value());
+    if let Ok(message) = HeaderValue::from_str(&encoded(message)) {
+        trailers.insert(MESSAGE, message);
+    }
+    trailers
 }
 
 /// Percent-encoded but for what ASCII can show.

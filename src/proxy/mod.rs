@@ -10,6 +10,7 @@ mod headers;
 pub mod refusal;
 mod rejection;
 
+use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -201,6 +202,7 @@ impl Proxy {
         }
         ended.status = answer.status();
         ended.body_end = exchange.body_end;
+        ended.protocol = protocol;
         answer.body_mut().until(ended);
         answer
     }
@@ -223,6 +225,7 @@ impl Proxy {
             active,
             version: head.version,
             body_end: BodyEnd::default(),
+            protocol: Protocol::Http,
             status: client_gone(),
             noted: Noted { access, ..Noted::default() },
         }
@@ -249,7 +252,7 @@ impl Proxy {
         if is_never_served(&head.method) {
             return Err(Refusal::Method(Vec::new()));
         }
-        let uri = head.uri.clone();
+        let uri = mem::take(&mut head.uri);
         let path =
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let trust = &plan.server.trust;
@@ -257,7 +260,12 @@ impl Proxy {
         if let Some(access) = &mut noted.access {
             access.client = address.address;
         }
-        headers::strip_unforwarded(head, seen, &address, trust);
+        headers::strip_unforwarded(
+            (&uri, head.version),
+            &mut head.headers,
+            seen,
+            (&address, trust),
+        );
         let found =
             plan.table.find(&path, &head.method, host.as_str(), &head.headers).map_err(|none| {
                 match none {
@@ -289,7 +297,7 @@ impl Proxy {
                 answer::own(*status, kind, Bytes::clone(body))
             }
             Action::Forward { upstream, rewrite } => {
-                let target = forward::target(&uri, &path, rewrite.as_deref())?;
+                let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
                 let way = Way { plan, upstream, route, address: &address, seen };
                 forward::send(exchange, client, target, way).await?
@@ -313,7 +321,8 @@ pub fn is_never_served(method: &Method) -> bool {
 /// at it.
 pub fn strip_unforwarded(head: &mut request::Parts, address: &ClientAddress, trust: &Trust) {
     let seen = Seen::of(&head.headers);
-    headers::strip_unforwarded(head, seen, address, trust);
+    let headers = &mut head.headers;
+    headers::strip_unforwarded((&head.uri, head.version), headers, seen, (address, trust));
 }
 
 /// The status for a client that left before its answer: for logs and metrics, nobody is sent it.

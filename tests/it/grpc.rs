@@ -75,7 +75,10 @@ fn a_throttled_call_is_told_when_to_come_back() {
 
 #[test]
 fn a_call_is_answered_by_its_deadline() {
-    let api = Api::answering_h2c(|_request, _respond| std::future::pending());
+    let api = Api::answering_h2c(|request, respond| async move {
+        std::future::pending::<()>().await;
+        drop((request, respond));
+    });
     let proxy = before(&api);
     let mut client = Client::open(proxy.address);
     let deadline = [CALL[0], CALL[1], ("grpc-timeout", "50m")];
@@ -137,5 +140,36 @@ fn messages_go_to_and_fro_while_the_call_lasts() {
         assert_eq!(call.piece().unwrap().unwrap(), message);
     }
     call.end();
-    assert!(call.piece().is_none());
+    assert_eq!(call.piece().and_then(Result::ok).unwrap_or_default(), "", "the end");
+}
+
+/// Begins an answer and breaks it off.
+async fn break_off(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+    let head = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+    let Ok(mut body) = respond.send_response(head, false) else { return };
+    let _ = body.send_data(Bytes::from_static(b"half"), false);
+    if request.uri().path().ends_with("/Break") {
+        body.send_reset(h2::Reason::INTERNAL_ERROR);
+    } else {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[test]
+fn a_call_that_breaks_off_ends_with_a_status() {
+    let api = Api::answering_h2c(break_off);
+    let proxy = Tidegate::start(&format!(
+        "[server]\nlisten = \"LISTEN\"\n[upstreams.api]\nservers = [\"{}\"]\n\
+         idle_timeout = \"50ms\"\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
+        api.url
+    ));
+    let mut client = Client::open(proxy.address);
+    for (path, expected) in [("/Break", "14"), ("/Stall", "4")] {
+        let reply = client.post(path, &CALL, b"x");
+        // A reset may overtake the head of the answer.
+        let mut fields = reply.trailers.iter().chain(&reply.headers);
+        let status = fields.find(|(name, _)| name == "grpc-status");
+        assert_eq!(status.map(|(_, value)| value.as_str()), Some(expected), "{path}: {reply:?}");
+        assert!(path == "/Break" || !reply.trailers.is_empty(), "behind what came");
+    }
 }

@@ -9,7 +9,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, HeaderMap, HeaderName,
     HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{Version, request};
+use http::{Uri, Version};
 
 use super::grpc;
 use crate::plan::HeaderChanges;
@@ -81,23 +81,22 @@ impl Seen {
 /// Takes out of a request what its API will not be sent, before anything is read off it: nobody may
 /// be routed or counted by what the API does not see.
 pub(super) fn strip_unforwarded(
-    head: &mut request::Parts,
+    (uri, version): (&Uri, Version),
+    headers: &mut HeaderMap,
     seen: Seen,
-    client: &Client,
-    trust: &Trust,
+    (client, trust): (&Client, &Trust),
 ) {
-    let headers = &mut head.headers;
     hop::remove_named(headers, seen);
     match client.peer_trusted {
         true => forwarded::remove_twins(headers, seen, trust),
         false => forwarded::remove_claims(headers, seen, trust),
     }
-    if let Some(authority) = head.uri.authority()
+    if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         headers.insert(HOST, host);
     }
-    if head.version == Version::HTTP_2 {
+    if version == Version::HTTP_2 {
         join_cookies(headers);
         say_length_once(headers, seen);
     }

@@ -1,17 +1,19 @@
 //! How long a connection and its streams may take. The time-outs are short; only that they come is tested.
 
-use std::io::Read as _;
+use std::io::{BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
 use super::{Gate, limited};
 use crate::support::client::get;
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
-    CONTINUATION, END_STREAM, Frames, GOAWAY, HEADERS, Outcome, PING, PREFACE, SETTINGS, asking,
-    block, frame, request,
+    CONTINUATION, DATA, END_STREAM, Frame, Frames, GOAWAY, HEADERS, Outcome, PING, PREFACE,
+    SETTINGS, WINDOW_UPDATE, asking, block, frame, request,
 };
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Upstream, read_head};
 use crate::support::{PATIENCE, wait_until};
 
 const NO_ERROR: Option<u32> = Some(0);
@@ -240,4 +242,42 @@ fn a_stream_that_takes_longer_than_the_drain_is_cut_off() {
     proxy.signal("TERM");
     assert!(slow.outcome().is_err());
     assert_eq!(proxy.wait().code(), Some(0));
+}
+
+/// A connection that had said all was closed while its client still read: what the client then said of
+/// how far it had come was answered by a reset, which destroyed what it had not read.
+#[test]
+fn a_drain_waits_until_a_slow_reader_has_all_of_its_answer() {
+    const HALF: usize = 500_000;
+    let (more, rest) = channel();
+    let rest = Mutex::new(rest);
+    let api = Upstream::raw(move |mut stream| {
+        let _ = read_head(&mut BufReader::new(&stream));
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 2 * HALF);
+        let _ = stream.write_all(head.as_bytes());
+        let _ = stream.write_all(&[b'x'; HALF]);
+        let _ = rest.lock().unwrap().recv();
+        let _ = stream.write_all(&[b'y'; HALF]);
+    });
+    let mut proxy = Tidegate::before(&[&api], "", "[log]\naccess = true");
+    // A window that holds all of it: what is left to read is left in the kernel.
+    let mut client = Frames::open(proxy.address, &[(4, 1 << 24)]);
+    client.send(frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 24).to_be_bytes()));
+    client.send(request(1, END_STREAM, &asking("GET", "/file")));
+    let mut left = 2 * HALF;
+    let data = |frame: Frame| if frame.kind == DATA { frame.payload.len() } else { 0 };
+    while left > HALF {
+        left -= client.next().map(data).unwrap();
+    }
+    proxy.signal("TERM");
+    // Told to go, it answers, and is sent the rest, of which it reads nothing yet.
+    client.find(|frame| frame.kind == PING).unwrap();
+    more.send(()).unwrap();
+    proxy.log.wait("request", |_| true);
+    while left > 0 {
+        client.send(frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()));
+        left -= client.next().map(data).expect("the rest comes");
+    }
+    drop(client);
+    assert!(proxy.wait().success());
 }
