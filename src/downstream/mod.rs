@@ -67,10 +67,13 @@ async fn serve(
     let transport = match &port {
         Port::Plain => Transport::Plain(socket.clone()),
         Port::Tls(certificates) => {
-            let (socket, draining) = (socket.clone(), draining.clone());
-            match Box::pin(tls::shake_hands(socket, certificates, times.header, draining)).await {
+            let (ours, draining) = (socket.clone(), draining.clone());
+            match Box::pin(tls::shake_hands(ours, certificates, times.header, draining)).await {
                 Handshake::Done(stream) => Transport::Tls(stream),
-                Handshake::Refused(reason) => return refuse(reason),
+                Handshake::Refused(reason) => {
+                    refuse(reason);
+                    return tls::say_goodbye(socket).await;
+                }
                 Handshake::Left => return,
             }
         }

@@ -18,7 +18,7 @@ use crate::upstream::budget::spend_on;
 
 /// How long a connection that is closed with unread input goes on reading, so that the client
 /// gets to read the answer before a reset destroys it.
-const LINGER: Duration = Duration::from_secs(2);
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 
 /// The same of an HTTP/2 connection whose client shows in each of these times that it goes on reading.
 const LONGEST_LINGER: Duration = Duration::from_secs(30);

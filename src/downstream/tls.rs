@@ -7,12 +7,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::InvalidMessage;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::watch::Receiver;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::stream::LINGER;
 use super::watch::LAST_CALL;
 use crate::proxy::client::Socket;
 use crate::tls::H2;
@@ -56,6 +57,18 @@ pub(super) async fn shake_hands(
         Ok(Err(error)) => refusal(&error).map_or(Handshake::Left, Handshake::Refused),
         Err(_) => Handshake::Left,
     }
+}
+
+/// Closes a connection so that its client gets to read why: one that speaks HTTP/2 has said more already,
+/// and to be closed on that would be a reset, which destroys the alert.
+pub(super) async fn say_goodbye(mut socket: Socket) {
+    let reading = async {
+        let mut space = [0; 1024];
+        let _ = socket.shutdown().await;
+        while matches!(socket.read(&mut space).await, Ok(1..)) {}
+    };
+    // That it has not left by then is its own affair.
+    let _ = timeout(LINGER, reading).await;
 }
 
 /// Why a handshake was refused; `None` where the connection was lost.
