@@ -160,14 +160,13 @@ impl Proxy {
         let passed = {
             let noted = (began, &mut ended.noted);
             let mut passing = pin!(self.pass(way, &mut exchange, noted, &mut quotas));
-            let passed = match patience {
+            match patience {
                 None => passing.await,
                 Some(patience) => {
                     let passed = timeout(patience, passing.as_mut()).await;
                     passed.unwrap_or(Err(Refusal::Deadline))
                 }
-            };
-            passed
+            }
         };
         let mut closes = false;
         let mut answer = match passed {
