@@ -74,7 +74,7 @@ pub(super) async fn serve(
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let streams = Streams { spawned, running: FuturesUnordered::new(), known: Vec::new() };
+    let streams = Streams { spawned, running: FuturesUnordered::new() };
     let mut serving = Connection { connection, streams, tolerance };
     match Watch::new(&client, draining).during(&mut serving).await {
         Watched::Ended(ended) => ended,
@@ -138,8 +138,22 @@ where
 /// The streams of a connection.
 struct Streams {
     spawned: Spawner,
-    running: FuturesUnordered<Abortable<Work>>,
-    known: Vec<(AbortHandle, Arc<Uptake>)>,
+    running: FuturesUnordered<RunningStream>,
+}
+
+/// A stream that is polled to its end, or until it is aborted.
+struct RunningStream {
+    work: Abortable<Work>,
+    handle: AbortHandle,
+    uptake: Option<Arc<Uptake>>,
+}
+
+impl Future for RunningStream {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.work).poll(cx).map(drop)
+    }
 }
 
 impl Streams {
@@ -147,8 +161,8 @@ impl Streams {
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         for Spawn { work, uptake } in mem::take(&mut self.spawned.locked().waiting) {
             let (handle, registration) = AbortHandle::new_pair();
-            self.running.push(Abortable::new(work, registration));
-            self.known.extend(uptake.map(|uptake| (handle, uptake)));
+            let work = Abortable::new(work, registration);
+            self.running.push(RunningStream { work, handle, uptake });
         }
         let mut ended = false;
         while let Poll::Ready(Some(_)) = Pin::new(&mut self.running).poll_next(cx) {
@@ -159,14 +173,12 @@ impl Streams {
 
     /// Ends those whose client has taken nothing for too long, with a reset.
     fn end_stalled(&mut self, now: Instant, tolerance: Duration) {
-        self.known.retain(|(stream, uptake)| {
-            let stalled = uptake.waits_since().is_some_and(|since| since + tolerance <= now);
-            if stalled {
-                stream.abort();
+        for stream in &self.running {
+            let since = stream.uptake.as_ref().and_then(|uptake| uptake.waits_since());
+            if since.is_some_and(|since| since + tolerance <= now) {
+                stream.handle.abort();
             }
-            // The other share is the stream's.
-            !stalled && Arc::strong_count(uptake) > 1
-        });
+        }
     }
 }
 

@@ -161,8 +161,12 @@ impl Phase {
 
     /// A request's head is complete at `now`.
     pub fn begin(&self, now: Instant) {
-        self.requests.store(self.requests.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.since.store(self.micros(now), Ordering::Relaxed);
+        let others = self.requests.load(Ordering::Relaxed);
+        self.requests.store(others + 1, Ordering::Relaxed);
+        // While others are under way, the next look at them must not be put off.
+        if others == 0 {
+            self.since.store(self.micros(now), Ordering::Relaxed);
+        }
         self.doing.store(BUSY, Ordering::Relaxed);
         self.discards.store(false, Ordering::Relaxed);
         self.unsettled.store(false, Ordering::Relaxed);
@@ -365,9 +369,9 @@ mod tests {
         assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, Due::Close)));
         let began = Instant::now();
         phase.begin(began);
-        phase.begin(began);
-        phase.end(began);
-        assert_eq!(phase.due(), Some((began + LOOK, Due::Look)));
+        phase.begin(began + LOOK / 2);
+        phase.end(began + LOOK / 2);
+        assert_eq!(phase.due(), Some((began + LOOK, Due::Look)), "not put off by the second");
         phase.end(began);
         phase.bytes_came();
         assert_eq!(phase.due(), Some((began + TIMES.idle, Due::Close)), "a ping is no head");
