@@ -10,6 +10,7 @@
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
+//! - [`file_stamp`]: whether a file may have changed.
 //! - [`observe`]: log lines, throttle summaries, metrics; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
@@ -26,6 +27,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod downstream;
+pub mod file_stamp;
 pub mod limit;
 pub mod observe;
 pub mod plan;

@@ -6,13 +6,12 @@
 //! of it has changed, and else at one look of four: a file of ten thousand routes sweeps everything else
 //! out of a core's cache each time, and there are file systems that do not say.
 
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{self, Loaded, Problems};
+use crate::file_stamp::FileStamp;
 
 /// How often the file is looked at. A change is in force after the second look that finds it the
 /// same: a file that is being written is not read in halves.
@@ -32,31 +31,8 @@ pub struct Reload {
     /// What the last look found, where that was something new.
     news: Option<Seen>,
     /// What the file system said at the last look, and how many looks have not read the file since.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     unread: u32,
-}
-
-/// What a file system changes when a file is written, or another one takes its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let of = |file: Metadata| Self {
-            device: file.dev(),
-            inode: file.ino(),
-            length: file.len(),
-            modified: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
-        };
-        std::fs::metadata(path).ok().map(of)
-    }
 }
 
 /// A file's content, or why there is none.
@@ -92,7 +68,7 @@ impl Reload {
     }
 
     fn is_to_be_read(&mut self) -> bool {
-        let stamp = Stamp::of(&self.path);
+        let stamp = FileStamp::of(&self.path);
         let known = stamp.is_some() && stamp == self.stamp && self.news.is_none();
         self.stamp = stamp;
         self.unread += 1;

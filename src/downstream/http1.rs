@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -18,17 +17,14 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::stream::ClientStream;
-use super::watch::{Serving, Watch, Watched};
-use super::{FAR, http2, tunnel};
+use super::watch::{ConnectionWatch, Serving, WatchEnd};
+use super::{FAR, GOODBYE, http2, tunnel};
 use crate::plan::ServerSpec;
-use crate::proxy::client::Client;
+use crate::proxy::client::ClientConnection;
 use crate::proxy::{Proxy, ResponseBody, Switched};
 
 /// The most that is read of a long body at once.
 const MOST_READ: usize = 256 * 1024;
-
-/// How long a connection that nobody needs any more has to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What became of a connection that was served.
 enum Served {
@@ -47,7 +43,7 @@ enum Served {
 /// Serves a connection to its end, and tells how it ended where that was by an error.
 pub(super) async fn serve(
     mut stream: ClientStream,
-    client: Arc<Client>,
+    client: Arc<ClientConnection>,
     proxy: Arc<Proxy>,
     mut draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
@@ -78,7 +74,7 @@ pub(super) async fn serve(
 
 /// Waits for a parked client to say something. False where it has had its time, or the process
 /// drains.
-async fn is_awaited(client: &Client, draining: &mut Receiver<bool>) -> bool {
+async fn is_awaited(client: &ClientConnection, draining: &mut Receiver<bool>) -> bool {
     let until = client.phase.idle_until().unwrap_or_else(|| Instant::now() + FAR);
     tokio::select! {
         biased;
@@ -92,7 +88,7 @@ async fn is_awaited(client: &Client, draining: &mut Receiver<bool>) -> bool {
 /// moment.
 async fn exchange(
     stream: ClientStream,
-    client: &Arc<Client>,
+    client: &Arc<ClientConnection>,
     proxy: &Proxy,
     draining: Receiver<bool>,
 ) -> Served {
@@ -111,16 +107,16 @@ async fn exchange(
     let builder = builder(&proxy.active().plan.server);
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = Connection(connection);
-    let ended = Watch::new(client, draining).during(&mut connection).await;
+    let ended = ConnectionWatch::new(client, draining).during(&mut connection).await;
     match ended {
-        Watched::Ended(Ok(())) => {
+        WatchEnd::Ended(Ok(())) => {
             let switched = switching.lock().unwrap_or_else(PoisonError::into_inner).take();
             match switched {
                 Some((ours, switched)) => Served::Switched(ours, switched),
                 None => Served::Ended,
             }
         }
-        Watched::Ended(Err(error)) if error.is_parse_version_h2() => {
+        WatchEnd::Ended(Err(error)) if error.is_parse_version_h2() => {
             match connection.0.into_parts() {
                 Some(parts) => {
                     Served::Http2 { stream: parts.io.into_inner(), early: parts.read_buf }
@@ -128,22 +124,22 @@ async fn exchange(
                 None => Served::Ended,
             }
         }
-        Watched::Ended(Err(error)) => {
+        WatchEnd::Ended(Err(error)) => {
             // A client that would take the connection's end for that of the body.
             if client.phase.resets() {
                 client.socket.reset_at_close();
             }
             Served::Failed(error)
         }
-        Watched::Left => Served::Ended,
-        Watched::Idle => match connection.0.into_parts() {
+        WatchEnd::Left => Served::Ended,
+        WatchEnd::Idle => match connection.0.into_parts() {
             Some(parts) => Served::Idle { stream: parts.io.into_inner(), early: parts.read_buf },
             None => Served::Ended,
         },
     }
 }
 
-/// hyper's connection, as a [`Watch`] polls it.
+/// hyper's connection, as a [`ConnectionWatch`] polls it.
 struct Connection<S: hyper::service::HttpService<Incoming>>(
     http1::UpgradeableConnection<TokioIo<ClientStream>, S>,
 );

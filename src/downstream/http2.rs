@@ -19,10 +19,11 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, timeout};
 
+use super::GOODBYE;
 use super::stream::ClientStream;
-use super::watch::{Serving, Watch, Watched};
+use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use crate::plan::ServerSpec;
-use crate::proxy::client::Client;
+use crate::proxy::client::ClientConnection;
 use crate::proxy::{Proxy, ResponseBody, Uptake};
 
 /// The most requests at once on a connection.
@@ -44,15 +45,12 @@ const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 /// What of one response is kept that the client does not take.
 const MOST_UNSENT: usize = 128 * 1024;
 
-/// How long a connection has to say goodbye once it is left.
-const GOODBYE: Duration = Duration::from_secs(1);
-
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Serves a connection to its end, and tells how it ended where that was by an error.
 pub(super) async fn serve(
     stream: ClientStream,
-    client: Arc<Client>,
+    client: Arc<ClientConnection>,
     proxy: Arc<Proxy>,
     draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
@@ -76,9 +74,9 @@ pub(super) async fn serve(
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let streams = Streams { spawned, running: FuturesUnordered::new() };
     let mut serving = Connection { connection, streams, tolerance };
-    match Watch::new(&client, draining).during(&mut serving).await {
-        Watched::Ended(ended) => ended,
-        Watched::Left | Watched::Idle => {
+    match ConnectionWatch::new(&client, draining).during(&mut serving).await {
+        WatchEnd::Ended(ended) => ended,
+        WatchEnd::Left | WatchEnd::Idle => {
             serving.end_soon();
             // A client that is there is told that nothing was lost.
             let _ = timeout(GOODBYE, std::future::poll_fn(|cx| serving.poll(cx))).await;
@@ -182,7 +180,7 @@ impl Streams {
     }
 }
 
-/// hyper's connection and its streams, as a [`Watch`] polls them.
+/// hyper's connection and its streams, as a [`ConnectionWatch`] polls them.
 struct Connection<S: HttpService<Incoming>> {
     connection: http2::Connection<TokioIo<ClientStream>, S, Spawner>,
     streams: Streams,

@@ -20,15 +20,18 @@ use tokio::time::Instant;
 
 use self::accept::Slot;
 use self::stream::ClientStream;
-use self::tls::{Handshake, Transport};
+use self::tls::{ClientTransport, Handshake};
 use crate::observe::malformed::Malformed;
 use crate::plan::ServerSpec;
-use crate::proxy::client::{Client, Phase, Socket, Times};
+use crate::proxy::client::{ClientConnection, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
 use crate::tls::server::Certificates;
 
 /// How far away a timer is set that is not meant to fire.
 const FAR: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a connection that is closed has to tell its client so, by HTTP/2 or TLS.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What a listener's clients begin with.
 #[derive(Clone)]
@@ -65,11 +68,11 @@ async fn serve(
     let times = times(&worker.proxy.active().plan.server);
     let (phase, socket) = (Phase::new(times), Socket::new(stream));
     let transport = match &port {
-        Port::Plain => Transport::Plain(socket.clone()),
+        Port::Plain => ClientTransport::Plain(socket.clone()),
         Port::Tls(certificates) => {
             let (ours, draining) = (socket.clone(), draining.clone());
             match Box::pin(tls::shake_hands(ours, certificates, times.header, draining)).await {
-                Handshake::Done(stream) => Transport::Tls(stream),
+                Handshake::Done(stream) => ClientTransport::Tls(stream),
                 Handshake::Refused(reason) => {
                     refuse(reason);
                     return tls::say_goodbye(socket).await;
@@ -79,7 +82,7 @@ async fn serve(
         }
     };
     let peer = Peer::new(address, matches!(port, Port::Tls(_)));
-    let client = Arc::new(Client::new(peer, phase, socket, transport.subject()));
+    let client = Arc::new(ClientConnection::new(peer, phase, socket, transport.subject()));
     let (speaks_http2, proxy) = (transport.is_http2(), worker.proxy.clone());
     let stream = ClientStream::new(client.clone(), transport);
     let served = match speaks_http2 {
@@ -106,7 +109,7 @@ fn status(error: &hyper::Error) -> StatusCode {
 }
 
 /// What was wrong with what a client said, where its connection ended for that.
-fn malformed(error: &hyper::Error, client: &Client) -> Option<String> {
+fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> {
     if error.is_parse() {
         return Some(match client.said_hello() {
             true => "a TLS handshake on a port for plain HTTP".to_owned(),

@@ -1,4 +1,4 @@
-//! A client's connection as bytes: its [`Client`] is told what moves.
+//! A client's connection as bytes: its [`ClientConnection`] is told what moves.
 
 use std::io;
 use std::mem;
@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::tls::Transport;
-use crate::proxy::client::Client;
+use super::tls::ClientTransport;
+use crate::proxy::client::ClientConnection;
 use crate::upstream::budget::spend_on;
 
 /// How long a connection that is closed with unread input goes on reading, so that the client
@@ -29,8 +29,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A client's connection as bytes.
 #[derive(Debug)]
 pub(super) struct ClientStream {
-    client: Arc<Client>,
-    transport: Transport,
+    client: Arc<ClientConnection>,
+    transport: ClientTransport,
     /// Read before, and not used yet.
     early: Bytes,
     /// Nothing was handed on yet.
@@ -59,7 +59,7 @@ impl Lingering {
 }
 
 impl ClientStream {
-    pub(super) fn new(client: Arc<Client>, transport: Transport) -> Self {
+    pub(super) fn new(client: Arc<ClientConnection>, transport: ClientTransport) -> Self {
         // ALPN says what comes, or nobody does.
         Self { client, transport, early: Bytes::new(), opening: true, lingering: None }
     }
@@ -162,8 +162,7 @@ impl AsyncRead for ClientStream {
             }
             return Poll::Ready(Ok(()));
         }
-        ready!(self.poll_transport(cx, buffer))?;
-        Poll::Ready(Ok(()))
+        self.poll_transport(cx, buffer).map_ok(|_| ())
     }
 }
 

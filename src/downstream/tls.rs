@@ -22,7 +22,7 @@ use crate::tls::subject::subject;
 
 /// What bytes go to and fro on.
 #[derive(Debug)]
-pub(super) enum Transport {
+pub(super) enum ClientTransport {
     Plain(Socket),
     Tls(Box<TlsStream<Socket>>),
 }
@@ -86,7 +86,7 @@ fn refusal(error: &io::Error) -> Option<String> {
     })
 }
 
-impl Transport {
+impl ClientTransport {
     /// Whether the handshake agreed on HTTP/2. Without TLS a client shows it by how it begins.
     pub(super) fn is_http2(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(H2))
@@ -100,7 +100,7 @@ impl Transport {
     }
 }
 
-impl AsyncRead for Transport {
+impl AsyncRead for ClientTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -113,7 +113,7 @@ impl AsyncRead for Transport {
     }
 }
 
-impl AsyncWrite for Transport {
+impl AsyncWrite for ClientTransport {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

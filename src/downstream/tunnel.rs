@@ -21,8 +21,8 @@ pub(super) async fn join(client: OnUpgrade, switched: Switched) {
     // Either side may go away instead of changing its protocol.
     let Ok((client, server)) = tokio::try_join!(client, server) else { return };
     let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
-    let mut client = Watched { inner: TokioIo::new(client), moved: moved.clone() };
-    let mut server = Watched { inner: TokioIo::new(server), moved: moved.clone() };
+    let mut client = ActivityStream { inner: TokioIo::new(client), moved: moved.clone() };
+    let mut server = ActivityStream { inner: TokioIo::new(server), moved: moved.clone() };
     let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
     loop {
         let Some(deadline) = moved.last().checked_add(patience) else {
@@ -59,12 +59,12 @@ impl Moved {
 }
 
 /// A connection that notes when something moves on it.
-struct Watched<T> {
+struct ActivityStream<T> {
     inner: T,
     moved: Arc<Moved>,
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for ActivityStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -76,7 +76,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for ActivityStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -10,7 +10,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::FAR;
-use crate::proxy::client::{Client, Due};
+use crate::proxy::client::{ClientConnection, Due};
 
 /// How long a connection that has said nothing yet may take to say it once the process drains.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(super) trait Serving {
 }
 
 /// What became of a connection that was watched.
-pub(super) enum Watched<E> {
+pub(super) enum WatchEnd<E> {
     /// It ended by itself.
     Ended(E),
     /// Its client has left or had its time.
@@ -40,8 +40,8 @@ pub(super) enum Watched<E> {
 }
 
 /// A connection's one timer, and its ear for the drain.
-pub(super) struct Watch<'c> {
-    client: &'c Client,
+pub(super) struct ConnectionWatch<'c> {
+    client: &'c ClientConnection,
     timer: Pin<Box<Sleep>>,
     /// When the timer fires.
     set: Instant,
@@ -63,15 +63,15 @@ enum Ending {
     Told,
 }
 
-impl<'c> Watch<'c> {
-    pub(super) fn new(client: &'c Client, draining: Receiver<bool>) -> Self {
+impl<'c> ConnectionWatch<'c> {
+    pub(super) fn new(client: &'c ClientConnection, draining: Receiver<bool>) -> Self {
         let set = deadline(client);
         let timer = Box::pin(sleep_until(set));
         Self { client, timer, set, registered: false, draining, ending: Ending::No }
     }
 
     /// Serves a connection to its end, or until it has to be left.
-    pub(super) async fn during<S: Serving>(&mut self, serving: &mut S) -> Watched<S::End> {
+    pub(super) async fn during<S: Serving>(&mut self, serving: &mut S) -> WatchEnd<S::End> {
         // Polled once: it then wakes this task when the process drains.
         let mut told = self.draining.clone();
         let mut told = pin!(async move {
@@ -85,7 +85,7 @@ impl<'c> Watch<'c> {
                     serving.end_soon();
                 }
                 if let Poll::Ready(end) = serving.poll(cx) {
-                    return Poll::Ready(Watched::Ended(end));
+                    return Poll::Ready(WatchEnd::Ended(end));
                 }
                 if !std::mem::replace(&mut listens, true) {
                     let _ = pin!(unconstrained(told.as_mut())).poll(cx);
@@ -121,7 +121,7 @@ impl<'c> Watch<'c> {
         &mut self,
         serving: &mut S,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Watched<S::End>>> {
+    ) -> Poll<Option<WatchEnd<S::End>>> {
         // Only ever sooner than it is set: a later one is looked at when it fires.
         let due = self.deadline();
         if due < self.set {
@@ -136,16 +136,16 @@ impl<'c> Watch<'c> {
         }
         let now = Instant::now();
         match self.client.phase.due() {
-            Some((at, Due::Close)) if at <= now => return Poll::Ready(Some(Watched::Left)),
+            Some((at, Due::Close)) if at <= now => return Poll::Ready(Some(WatchEnd::Left)),
             Some((at, Due::Park)) if at <= now => {
                 return Poll::Ready(Some(match self.ending {
-                    Ending::No => Watched::Idle,
-                    Ending::Announced(_) | Ending::Told => Watched::Left,
+                    Ending::No => WatchEnd::Idle,
+                    Ending::Announced(_) | Ending::Told => WatchEnd::Left,
                 }));
             }
             Some((at, Due::Look)) if at <= now => {
                 if self.client.socket.has_left() {
-                    return Poll::Ready(Some(Watched::Left));
+                    return Poll::Ready(Some(WatchEnd::Left));
                 }
                 serving.look(now);
                 self.client.phase.looked(now);
@@ -172,7 +172,7 @@ impl<'c> Watch<'c> {
 }
 
 /// When a connection's timer must fire.
-fn deadline(client: &Client) -> Instant {
+fn deadline(client: &ClientConnection) -> Instant {
     client.phase.due().map_or_else(|| Instant::now() + FAR, |(at, _)| at)
 }
 
@@ -217,11 +217,11 @@ mod tests {
         }
     }
 
-    async fn client() -> Client {
+    async fn client() -> ClientConnection {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let peer = Peer::new(stream.peer_addr().unwrap().ip(), false);
-        Client::new(peer, Phase::new(TIMES), Socket::new(stream), None)
+        ClientConnection::new(peer, Phase::new(TIMES), Socket::new(stream), None)
     }
 
     /// A timer that is polled with the budget spent registers nothing, and is not to be taken for one
@@ -230,9 +230,9 @@ mod tests {
     async fn a_spent_budget_costs_no_timer() {
         let (_drain, draining) = tokio::sync::watch::channel(false);
         let client = client().await;
-        let mut watch = Watch::new(&client, draining);
+        let mut watch = ConnectionWatch::new(&client, draining);
         let ended = tokio::time::timeout(TIMES.idle, watch.during(&mut Greedy::default())).await;
-        assert!(matches!(ended, Ok(Watched::Left)));
+        assert!(matches!(ended, Ok(WatchEnd::Left)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -244,9 +244,9 @@ mod tests {
             drain.send(true).unwrap();
             std::future::pending::<()>().await;
         });
-        let mut watch = Watch::new(&client, draining);
+        let mut watch = ConnectionWatch::new(&client, draining);
         let ended = watch.during(&mut Greedy::default()).await;
-        assert!(matches!(ended, Watched::Ended(())));
+        assert!(matches!(ended, WatchEnd::Ended(())));
         draining_soon.abort();
     }
 
@@ -270,10 +270,10 @@ mod tests {
     async fn an_answer_that_a_drain_brings_about_knows_of_it() {
         let (drain, draining) = tokio::sync::watch::channel(false);
         let client = client().await;
-        let mut watch = Watch::new(&client, draining);
+        let mut watch = ConnectionWatch::new(&client, draining);
         client.phase.begin(Instant::now());
         drain.send(true).unwrap();
         let ended = watch.during(&mut Prompt(false)).await;
-        assert!(matches!(ended, Watched::Ended(true)));
+        assert!(matches!(ended, WatchEnd::Ended(true)));
     }
 }

@@ -35,13 +35,13 @@ pub struct ResponseBody {
 #[derive(Debug)]
 enum Source {
     Whole(Option<Bytes>),
-    Streamed(Streamed),
+    UpstreamAnswer(UpstreamAnswer),
     /// It has broken off, which is to be told when what came before is on its way.
     Broken(Option<io::Error>),
 }
 
 #[derive(Debug)]
-struct Streamed {
+struct UpstreamAnswer {
     incoming: Incoming,
     /// Until the end.
     lease: Option<Lease>,
@@ -98,8 +98,8 @@ impl ResponseBody {
             return Self::whole(Bytes::new());
         }
         let (lease, patience) = (Some(lease), Patience::new(patience));
-        let streamed = Streamed { incoming, lease, patience, server };
-        Self { source: Source::Streamed(streamed), switched: None, uptake: None, ended: None }
+        let streamed = UpstreamAnswer { incoming, lease, patience, server };
+        Self { source: Source::UpstreamAnswer(streamed), switched: None, uptake: None, ended: None }
     }
 
     /// Tells when the client's side waits to be taken from.
@@ -151,7 +151,7 @@ impl ResponseBody {
         let streamed = match &mut this.source {
             Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Source::Broken(error) => return Poll::Ready(error.take().map(Err)),
-            Source::Streamed(streamed) => streamed,
+            Source::UpstreamAnswer(streamed) => streamed,
         };
         let Poll::Ready(frame) = Pin::new(&mut streamed.incoming).poll_frame(cx) else {
             ready!(streamed.patience.poll_over(cx));
@@ -247,7 +247,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Whole(bytes) => bytes.is_none(),
-            Source::Streamed(streamed) => streamed.incoming.is_end_stream(),
+            Source::UpstreamAnswer(streamed) => streamed.incoming.is_end_stream(),
             Source::Broken(_) => false,
         }
     }
@@ -257,7 +257,7 @@ impl Body for ResponseBody {
             Source::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Source::Streamed(streamed) => streamed.incoming.size_hint(),
+            Source::UpstreamAnswer(streamed) => streamed.incoming.size_hint(),
             Source::Broken(_) => SizeHint::default(),
         }
     }

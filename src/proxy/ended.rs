@@ -9,7 +9,7 @@ use http::{Method, StatusCode, Version};
 use tokio::time::Instant;
 
 use super::answer::Protocol;
-use super::client::Client;
+use super::client::ClientConnection;
 use super::{Active, Proxy};
 use crate::observe::events::{self, AccessLine};
 use crate::observe::metrics::{NO_ROUTE, RouteCounter, WorkerMetrics};
@@ -19,7 +19,7 @@ use crate::upstream::body::BodyEnd;
 /// The end of a request: dropped with its response's body, it counts and logs the request.
 #[derive(Debug)]
 pub(super) struct Ended {
-    pub(super) client: Arc<Client>,
+    pub(super) client: Arc<ClientConnection>,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) began: Instant,
     pub(super) active: Arc<Active>,
@@ -55,7 +55,7 @@ impl Ended {
 impl Proxy {
     /// Counts and logs what a client said that is no request, and was answered with `status` before
     /// anybody here saw it.
-    pub fn malformed(&self, client: &Client, status: StatusCode) {
+    pub fn malformed(&self, client: &ClientConnection, status: StatusCode) {
         let duration = Duration::ZERO;
         self.metrics.request(RouteCounter::NO_ROUTE, status, duration);
         if self.active().plan.log.access {

@@ -9,13 +9,13 @@ use hyper::ext::ReasonPhrase;
 use super::Exchange;
 use super::answer::Answer;
 use super::body::{ResponseBody, Switched};
-use super::client::Client;
+use super::client::ClientConnection;
 use super::headers::answer::{Framing, UnknownCoding};
 use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
 use crate::plan::{Plan, RouteSpec};
-use crate::request::client::Client as ClientAddress;
+use crate::request::client::Client;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Slots;
@@ -27,7 +27,7 @@ pub(super) struct Way<'r> {
     pub(super) plan: &'r Plan,
     pub(super) upstream: &'r Upstream,
     pub(super) route: &'r RouteSpec,
-    pub(super) address: &'r ClientAddress,
+    pub(super) address: &'r Client,
     /// Which fields the request has.
     pub(super) seen: Seen,
 }
@@ -36,7 +36,7 @@ pub(super) struct Way<'r> {
 /// back.
 pub(super) async fn send(
     exchange: &mut Exchange,
-    client: &Client,
+    client: &ClientConnection,
     target: Uri,
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {

@@ -25,19 +25,19 @@ use tokio::time::{Instant, timeout};
 
 use self::answer::{Answer, Asked, Protocol};
 pub use self::body::{ResponseBody, Switched, Uptake};
-use self::client::Client;
+use self::client::ClientConnection;
 use self::ended::{Access, Ended, Noted};
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
 use self::headers::quotas::write_quotas;
 use self::headers::{Seen, hop};
-use self::refusal::{Refusal, Target};
+use self::refusal::{Refusal, TargetForm};
 use self::rejection::Rejections;
 use crate::clock::Clock;
 use crate::observe::failed::Failed;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::plan::{Action, Plan, RouteSpec};
-use crate::request::client::{Client as ClientAddress, Trust};
+use crate::request::client::{Client, Trust};
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
@@ -140,19 +140,19 @@ impl Proxy {
     pub async fn handle(
         &self,
         request: Request<Incoming>,
-        client: &Arc<Client>,
+        client: &Arc<ClientConnection>,
     ) -> http::Response<ResponseBody> {
         let began = Instant::now();
         client.phase.begin(began);
         let (head, body) = request.into_parts();
-        let mut ended = self.begin(client, began, &head);
         let seen = Seen::of(&head.headers);
         let (protocol, awaited) = (answer::protocol(&head.headers, seen), seen.has(Seen::EXPECT));
+        let mut ended = self.begin(client, began, &head, protocol);
         let patience = match protocol {
             Protocol::Http => None,
             Protocol::Grpc => grpc::patience(&head.headers, seen),
         };
-        let target = Target::of(&head);
+        let target = TargetForm::of(&head);
         let body_end = BodyEnd::default();
         let mut exchange = Exchange { head, body: Some(body), body_end, server: None };
         let mut quotas = Quotas::new();
@@ -201,13 +201,18 @@ impl Proxy {
         }
         ended.status = answer.status();
         ended.body_end = exchange.body_end;
-        ended.protocol = protocol;
         answer.body_mut().until(ended);
         answer
     }
 
     /// What is counted even if the client leaves now.
-    fn begin(&self, client: &Arc<Client>, began: Instant, head: &request::Parts) -> Ended {
+    fn begin(
+        &self,
+        client: &Arc<ClientConnection>,
+        began: Instant,
+        head: &request::Parts,
+        protocol: Protocol,
+    ) -> Ended {
         let active = self.active();
         let access = active.plan.log.access.then(|| {
             Box::new(Access {
@@ -224,7 +229,7 @@ impl Proxy {
             active,
             version: head.version,
             body_end: BodyEnd::default(),
-            protocol: Protocol::Http,
+            protocol,
             status: client_gone(),
             noted: Noted { access, ..Noted::default() },
         }
@@ -233,7 +238,7 @@ impl Proxy {
     /// The straight line: host, path, route, client, limits, upstream.
     async fn pass<'p>(
         &self,
-        (active, client, seen): (&'p Active, &Client, Seen),
+        (active, client, seen): (&'p Active, &ClientConnection, Seen),
         exchange: &mut Exchange,
         (began, noted): (Instant, &mut Noted),
         quotas: &mut Quotas<'p>,
@@ -318,7 +323,7 @@ pub fn is_never_served(method: &Method) -> bool {
 
 /// Takes out of a request what its API will not be sent, as it is done before routes and limits look
 /// at it.
-pub fn strip_unforwarded(head: &mut request::Parts, address: &ClientAddress, trust: &Trust) {
+pub fn strip_unforwarded(head: &mut request::Parts, address: &Client, trust: &Trust) {
     let seen = Seen::of(&head.headers);
     let headers = &mut head.headers;
     headers::strip_unforwarded((&head.uri, head.version), headers, seen, (address, trust));
@@ -346,7 +351,12 @@ fn finish(headers: &mut HeaderMap, plan: &Plan, route: &RouteSpec, quotas: &[Quo
 
 /// Reads a body that nobody wants, or leaves it where it is long or not asked for yet (`awaited`). Says
 /// whether the connection can be used again.
-async fn discard(body: Incoming, awaited: bool, client: &Arc<Client>, patience: Duration) -> bool {
+async fn discard(
+    body: Incoming,
+    awaited: bool,
+    client: &Arc<ClientConnection>,
+    patience: Duration,
+) -> bool {
     let phase = &client.phase;
     match body.size_hint().exact() {
         _ if awaited => phase.unsettle(),

@@ -45,14 +45,14 @@ impl Refusal<'_> {
     /// Whether what follows on an HTTP/1.1 connection cannot be told from the rest of this request, so
     /// that it must close. Behind a target that only CONNECT has, another protocol may follow: a client
     /// need not wait for its answer (draft-ietf-httpbis-optimistic-upgrade).
-    pub(super) fn closes(&self, target: Target) -> bool {
+    pub(super) fn closes(&self, target: TargetForm) -> bool {
         match self {
             Self::Host(_)
             | Self::TransferCoding
             | Self::Length
             | Self::Body(_)
             | Self::ClientLeft => true,
-            Self::Path(_) | Self::Method(_) | Self::MethodCase => target == Target::Authority,
+            Self::Path(_) | Self::Method(_) | Self::MethodCase => target == TargetForm::Authority,
             Self::NotFound
             | Self::TargetTooLong
             | Self::TooLarge
@@ -65,14 +65,14 @@ impl Refusal<'_> {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum TargetForm {
     /// A host and a port, as only CONNECT does (RFC 9112, 3.2.3).
     Authority,
     /// Anything else.
     Resource,
 }
 
-impl Target {
+impl TargetForm {
     pub(super) fn of(head: &request::Parts) -> Self {
         let named = head.uri.authority().is_some() && head.uri.scheme().is_none();
         match named || head.method == Method::CONNECT {

@@ -6,7 +6,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::error::TlsError;
-use super::identity::Identity;
+use super::identity::TlsIdentity;
 use super::provider;
 
 /// How the servers of an API are verified, and what they are shown. Two that are equal lead to
@@ -18,7 +18,7 @@ pub struct Spec {
     /// The name in the servers' certificates, where it is not the host they are reached at.
     pub server_name: Option<ServerName<'static>>,
     /// The certificate that they are shown if they ask for one.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
 }
 
 impl Spec {
@@ -121,7 +121,7 @@ mod tests {
         let server = server(&authority, &["api.test"], Some(ClientAuth::Require)).config();
         let folder = tempfile::tempdir().unwrap();
         let files = authority.client("tidegate").write(folder.path(), "client");
-        let spec = Spec { identity: Some(Identity::read(&files).unwrap()), ..spec(&authority) };
+        let spec = Spec { identity: Some(TlsIdentity::read(&files).unwrap()), ..spec(&authority) };
         let client = config(&spec, &[HTTP_1_1]).unwrap();
         let handshake = shake(&client, &server, "api.test").unwrap();
         let shown = handshake.server.peer_certificates().unwrap();

@@ -20,12 +20,12 @@ pub struct IdentityFiles {
 
 /// A certificate, those that lead to its authority, and its private key. They belong together.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct TlsIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// What the files hold.
     ///
     /// # Errors
@@ -96,10 +96,10 @@ mod tests {
         let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
         let pair = authority.issue(&["a.test"]);
         let files = pair.write(folder.path(), "a");
-        let identity = Identity::read(&files).unwrap();
-        assert_eq!(identity, Identity::read(&pair.write(folder.path(), "b")).unwrap());
+        let identity = TlsIdentity::read(&files).unwrap();
+        assert_eq!(identity, TlsIdentity::read(&pair.write(folder.path(), "b")).unwrap());
         let renewed = authority.issue(&["a.test"]).write(folder.path(), "a");
-        assert_ne!(identity, Identity::read(&renewed).unwrap());
+        assert_ne!(identity, TlsIdentity::read(&renewed).unwrap());
         let shown = format!("{identity:?}");
         assert!(shown.contains("secret key elided"), "{shown}");
     }
@@ -109,7 +109,7 @@ mod tests {
         let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
         let mut files = authority.issue(&["a.test"]).write(folder.path(), "a");
         files.key = authority.issue(&["a.test"]).write(folder.path(), "b").key;
-        let error = Identity::read(&files).unwrap_err();
+        let error = TlsIdentity::read(&files).unwrap_err();
         assert_eq!(error.file(), Some(&*files.key));
         assert!(error.to_string().contains("b.key is not the private key of"), "{error}");
     }
@@ -121,7 +121,7 @@ mod tests {
         let files = pair.write(folder.path(), "a");
         let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         std::fs::write(&files.cert, format!("{}{junk}", pair.cert)).unwrap();
-        for error in [Identity::read(&files).err(), authorities(&files.cert).err()] {
+        for error in [TlsIdentity::read(&files).err(), authorities(&files.cert).err()] {
             let said = error.unwrap().to_string();
             assert!(
                 said.contains("a.pem cannot be used: ") && said.contains("certificate 2"),
@@ -131,7 +131,7 @@ mod tests {
         std::fs::write(&files.cert, &pair.cert).unwrap();
         let junk = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
         std::fs::write(&files.key, junk).unwrap();
-        let said = Identity::read(&files).unwrap_err().to_string();
+        let said = TlsIdentity::read(&files).unwrap_err().to_string();
         assert!(said.contains("a.key has a key that cannot be used"), "{said}");
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Authority {
 }
 
 /// A certificate and its key, in PEM.
-pub(crate) struct Pair {
+pub(crate) struct IssuedPair {
     pub(crate) cert: String,
     pub(crate) key: String,
 }
@@ -36,18 +36,18 @@ impl Authority {
     }
 
     /// A server's certificate for these names.
-    pub(crate) fn issue(&self, names: &[&str]) -> Pair {
+    pub(crate) fn issue(&self, names: &[&str]) -> IssuedPair {
         self.issue_by(names, &rcgen::PKCS_ECDSA_P256_SHA256)
     }
 
     /// The same with a key of another kind.
-    pub(crate) fn issue_by(&self, names: &[&str], kind: &'static SignatureAlgorithm) -> Pair {
+    pub(crate) fn issue_by(&self, names: &[&str], kind: &'static SignatureAlgorithm) -> IssuedPair {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         self.sign(CertificateParams::new(names).unwrap(), &KeyPair::generate_for(kind).unwrap())
     }
 
     /// A client's certificate with this common name.
-    pub(crate) fn client(&self, name: &str) -> Pair {
+    pub(crate) fn client(&self, name: &str) -> IssuedPair {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -55,9 +55,9 @@ impl Authority {
         self.sign(params, &KeyPair::generate().unwrap())
     }
 
-    fn sign(&self, params: CertificateParams, key: &KeyPair) -> Pair {
+    fn sign(&self, params: CertificateParams, key: &KeyPair) -> IssuedPair {
         let cert = params.signed_by(key, &self.issuer).unwrap().pem();
-        Pair { cert, key: key.serialize_pem() }
+        IssuedPair { cert, key: key.serialize_pem() }
     }
 
     pub(crate) fn write(&self, folder: &Path, name: &str) -> std::path::PathBuf {
@@ -67,7 +67,7 @@ impl Authority {
     }
 }
 
-impl Pair {
+impl IssuedPair {
     /// Writes `NAME.pem` and `NAME.key`.
     pub(crate) fn write(&self, folder: &Path, name: &str) -> IdentityFiles {
         let files = IdentityFiles {
@@ -81,12 +81,12 @@ impl Pair {
 }
 
 /// What the two sides of a handshake agreed on.
-pub(crate) struct Handshake {
+pub(crate) struct TestHandshake {
     pub(crate) client: ClientConnection,
     pub(crate) server: ServerConnection,
 }
 
-impl Handshake {
+impl TestHandshake {
     /// Whether the client took up an earlier session again.
     pub(crate) fn resumed(&self) -> bool {
         self.client.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
@@ -103,7 +103,7 @@ pub(crate) fn shake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
     name: &str,
-) -> Result<Handshake, rustls::Error> {
+) -> Result<TestHandshake, rustls::Error> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = Connection::from(ClientConnection::new(client.clone(), name)?);
     let mut server = Connection::from(ServerConnection::new(server.clone())?);
@@ -116,7 +116,7 @@ pub(crate) fn shake(
     match (client, server) {
         (Connection::Client(client), Connection::Server(server)) => {
             assert!(!client.is_handshaking() && !server.is_handshaking());
-            Ok(Handshake { client, server })
+            Ok(TestHandshake { client, server })
         }
         _ => unreachable!("a client and a server were made"),
     }

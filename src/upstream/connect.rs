@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
@@ -13,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service as _;
 
 use super::connection::{Connection, Driver, Exclusive, Shared};
-use super::stream::{ServerStream, Transport};
+use super::stream::{ServerStream, ServerTransport};
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 
@@ -51,7 +52,7 @@ pub(super) struct Connector {
 struct Tls {
     any: TlsConnector,
     http1: TlsConnector,
-    spec: std::sync::Arc<tls::client::Spec>,
+    spec: Arc<tls::client::Spec>,
 }
 
 impl Connector {
@@ -79,14 +80,14 @@ impl Connector {
     ) -> io::Result<Connection> {
         let (host, port) = match &server.endpoint {
             Endpoint::Unix(path) => {
-                return http1(Transport::Unix(UnixStream::connect(path).await?)).await;
+                return http1(ServerTransport::Unix(UnixStream::connect(path).await?)).await;
             }
             Endpoint::Tcp { host, port } => (host, *port),
         };
         let stream = self.connect(host, port).await?;
         match server.scheme {
-            Scheme::Http => http1(Transport::Tcp(stream)).await,
-            Scheme::H2c => http2(Transport::Tcp(stream)).await,
+            Scheme::Http => http1(ServerTransport::Tcp(stream)).await,
+            Scheme::H2c => http2(ServerTransport::Tcp(stream)).await,
             Scheme::Https => {
                 let stream = match self.shake_hands(stream, host, wanted).await {
                     // It speaks HTTP/2 alone. A client's offer is no reason not to be served.
@@ -98,8 +99,8 @@ impl Connector {
                 };
                 let (_, session) = stream.get_ref();
                 match session.alpn_protocol() {
-                    Some(H2) => http2(Transport::Tls(Box::new(stream))).await,
-                    _ => http1(Transport::Tls(Box::new(stream))).await,
+                    Some(H2) => http2(ServerTransport::Tls(Box::new(stream))).await,
+                    _ => http1(ServerTransport::Tls(Box::new(stream))).await,
                 }
             }
         }
@@ -149,7 +150,7 @@ fn root_of(error: &(dyn Error + 'static)) -> io::Error {
     io::Error::new(kind, last.to_string())
 }
 
-pub(super) async fn http1(transport: Transport) -> io::Result<Connection> {
+pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> {
     let stream = ServerStream::new(transport);
     let watched = stream.watched();
     let (sender, connection) = http1::Builder::new()
@@ -163,7 +164,7 @@ pub(super) async fn http1(transport: Transport) -> io::Result<Connection> {
     Ok(Connection::Http1(Box::new(Exclusive::new(sender, watched, driver))))
 }
 
-pub(super) async fn http2(transport: Transport) -> io::Result<Connection> {
+pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)

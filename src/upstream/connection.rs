@@ -18,7 +18,7 @@ use super::balance::InFlight;
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
 use super::pool::Pool;
-use super::stream::Watched;
+use super::stream::SocketState;
 use crate::plan::{Scheme, ServerAddress};
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2).
@@ -40,7 +40,7 @@ pub(super) struct Exclusive {
     sender: http1::SendRequest<RequestBody>,
     /// Since when it has been in the pool, on and off: the server may have closed it meanwhile.
     pub(super) pooled: Option<Instant>,
-    watched: Arc<Watched>,
+    watched: Arc<SocketState>,
     deadline: Deadline,
     driver: Driver,
 }
@@ -103,7 +103,7 @@ impl Drop for Driver {
 impl Exclusive {
     pub(super) fn new(
         sender: http1::SendRequest<RequestBody>,
-        watched: Arc<Watched>,
+        watched: Arc<SocketState>,
         driver: Driver,
     ) -> Self {
         let deadline = Deadline::default();

@@ -124,14 +124,14 @@ mod tests {
 
     use super::*;
     use crate::upstream::connect;
-    use crate::upstream::stream::Transport;
+    use crate::upstream::stream::ServerTransport;
 
     /// How often the pool is looked through.
     const SWEEP: Duration = Duration::from_secs(5);
 
-    fn transport() -> (Transport, UnixStream) {
+    fn transport() -> (ServerTransport, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Transport::Unix(ours), theirs)
+        (ServerTransport::Unix(ours), theirs)
     }
 
     /// Lets time pass, with a sweep now and then.

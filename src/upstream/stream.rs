@@ -18,7 +18,7 @@ const MOST_BEFORE_HEAD: usize = 1024 * 1024;
 
 /// What bytes go to and fro on.
 #[derive(Debug)]
-pub(super) enum Transport {
+pub(super) enum ServerTransport {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
@@ -28,14 +28,14 @@ pub(super) enum Transport {
 macro_rules! each {
     ($transport:expr, $stream:ident => $call:expr) => {
         match $transport {
-            Transport::Tcp($stream) => $call,
-            Transport::Unix($stream) => $call,
-            Transport::Tls($stream) => $call,
+            ServerTransport::Tcp($stream) => $call,
+            ServerTransport::Unix($stream) => $call,
+            ServerTransport::Tls($stream) => $call,
         }
     };
 }
 
-impl AsyncRead for Transport {
+impl AsyncRead for ServerTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -45,7 +45,7 @@ impl AsyncRead for Transport {
     }
 }
 
-impl AsyncWrite for Transport {
+impl AsyncWrite for ServerTransport {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -78,13 +78,13 @@ impl AsyncWrite for Transport {
 /// A socket, read and written by the task that drives its connection.
 #[derive(Debug)]
 pub(super) struct ServerStream {
-    transport: Transport,
-    watched: Arc<Watched>,
+    transport: ServerTransport,
+    watched: Arc<SocketState>,
 }
 
 /// What a request's side of a connection wants to know of the socket.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct SocketState {
     /// The server does not take anything more.
     deaf: AtomicBool,
     /// What is read and written is another protocol.
@@ -97,7 +97,7 @@ pub(super) struct Watched {
     answered: AtomicBool,
 }
 
-impl Watched {
+impl SocketState {
     /// A request is sent: its answer's head is awaited.
     pub(super) fn await_head(&self) {
         self.read.store(0, Ordering::Relaxed);
@@ -135,11 +135,11 @@ impl Watched {
 }
 
 impl ServerStream {
-    pub(super) fn new(transport: Transport) -> Self {
+    pub(super) fn new(transport: ServerTransport) -> Self {
         Self { transport, watched: Arc::default() }
     }
 
-    pub(super) fn watched(&self) -> Arc<Watched> {
+    pub(super) fn watched(&self) -> Arc<SocketState> {
         self.watched.clone()
     }
 

@@ -13,7 +13,7 @@ use crate::config::file::{Item, Section};
 use crate::config::problem::{Problem, Span};
 use crate::plan::{Endpoint, Scheme, ServerAddress, ServerTls};
 use crate::tls::server::{ClientAuth, Files, Material};
-use crate::tls::{Identity, IdentityFiles, TlsError, authorities, client};
+use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 
 const FILE: &str = "expected the name of a PEM file";
 
@@ -69,7 +69,7 @@ pub(super) fn server(section: &mut Section<'_>, clear: &[(std::net::SocketAddr, 
 }
 
 /// `certificates`; `None` where something was wrong with one.
-fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<Identity>)>> {
+fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<TlsIdentity>)>> {
     const EXAMPLE: &str = "[{ cert = \"cert.pem\", key = \"key.pem\" }]";
     let item = section.require("certificates", EXAMPLE)?;
     let items = item.list()?;
@@ -138,7 +138,7 @@ pub(super) fn upstream(
 struct Fields {
     ca: Option<Option<Vec<CertificateDer<'static>>>>,
     server_name: Option<Option<ServerName<'static>>>,
-    identity: Option<Option<Identity>>,
+    identity: Option<Option<TlsIdentity>>,
 }
 
 impl Fields {
@@ -147,7 +147,7 @@ impl Fields {
     fn read(mut section: Section<'_>) -> Self {
         let ca = match section.take("ca") {
             Some(item) => {
-                let read = |file: Named<'_, '_>| reported(authorities(&file.path), &[&file]);
+                let read = |file: NamedFile<'_, '_>| reported(authorities(&file.path), &[&file]);
                 file(&item).and_then(read).map(Some)
             }
             None => Some(None),
@@ -194,33 +194,33 @@ fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'sta
 }
 
 /// A file that a field names.
-struct Named<'c, 'i> {
+struct NamedFile<'c, 'i> {
     item: &'i Item<'c>,
     path: PathBuf,
     /// Whether its name may stand in a message.
     shown: bool,
 }
 
-fn file<'c, 'i>(item: &'i Item<'c>) -> Option<Named<'c, 'i>> {
+fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
     let text = item.text_as(FILE)?;
     if text.text.is_empty() {
         text.refuse_here(FILE);
         return None;
     }
     let path = item.cx.folder.join(&text.text);
-    Some(Named { item, path, shown: text.shown().is_some() })
+    Some(NamedFile { item, path, shown: text.shown().is_some() })
 }
 
-fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, Identity)> {
+fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdentity)> {
     let (cert, key) = (file(cert), file(key));
     let (cert, key) = (cert?, key?);
     let files = IdentityFiles { cert: cert.path.clone(), key: key.path.clone() };
-    let identity = reported(Identity::read(&files), &[&key, &cert])?;
+    let identity = reported(TlsIdentity::read(&files), &[&key, &cert])?;
     Some((files, identity))
 }
 
 /// What was read, or a note at the one of `files` that is at fault.
-fn reported<T>(read: Result<T, TlsError>, files: &[&Named<'_, '_>]) -> Option<T> {
+fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
     let error = match read {
         Ok(read) => return Some(read),
         Err(error) => error,

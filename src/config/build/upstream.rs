@@ -44,7 +44,7 @@ pub(super) fn build(root: &mut Section<'_>, overrides: &Overrides) -> Vec<Named<
             }
         }
     });
-    let replaced = Replaced { wanted: overrides.upstream.is_some(), server: replaced };
+    let replaced = ServerOverride { wanted: overrides.upstream.is_some(), server: replaced };
     let system = tls::SystemRoots::new();
     let built = sections.into_iter().map(|(text, span, section)| {
         let name = name(cx, &text, span.clone());
@@ -55,7 +55,7 @@ pub(super) fn build(root: &mut Section<'_>, overrides: &Overrides) -> Vec<Named<
 }
 
 /// What the command line has in place of a file's servers.
-struct Replaced {
+struct ServerOverride {
     wanted: bool,
     /// `None` also where that is none.
     server: Option<ServerAddress>,
@@ -63,7 +63,7 @@ struct Replaced {
 
 fn one(
     mut section: Section<'_>,
-    replaced: &Replaced,
+    replaced: &ServerOverride,
     system: &tls::SystemRoots,
     name: Name,
 ) -> UpstreamSpec {

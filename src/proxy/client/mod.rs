@@ -11,7 +11,7 @@ use super::headers::forwarded::Peer;
 
 /// A client's connection, as its requests see it.
 #[derive(Debug)]
-pub struct Client {
+pub struct ClientConnection {
     /// Who is at its other end.
     pub peer: Peer,
     /// What it is doing and since when.
@@ -23,7 +23,7 @@ pub struct Client {
     hello: AtomicBool,
 }
 
-impl Client {
+impl ClientConnection {
     /// A connection of which nothing was read yet.
     pub fn new(peer: Peer, phase: Phase, socket: Socket, cert: Option<String>) -> Self {
         let cert = cert.map(String::into_boxed_str);

@@ -2,7 +2,6 @@
 //! clients show one of their own.
 
 mod names;
-mod stamp;
 #[cfg(test)]
 mod tests;
 
@@ -16,10 +15,10 @@ use rustls::server::{
 use rustls::{RootCertStore, ServerConfig};
 
 use self::names::ByName;
-use self::stamp::Stamp;
 use super::error::TlsError;
-use super::identity::{Identity, IdentityFiles, authorities};
+use super::identity::{IdentityFiles, TlsIdentity, authorities};
 use super::{H2, HTTP_1_1, provider};
+use crate::file_stamp::FileStamp;
 
 /// Sessions of TLS 1.2 clients that know no tickets. Each is a few hundred bytes.
 const SESSIONS: usize = 10_000;
@@ -52,7 +51,7 @@ pub enum ClientAuth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Material {
     /// In the order of [`Files::certificates`]; at least one.
-    pub identities: Vec<Arc<Identity>>,
+    pub identities: Vec<Arc<TlsIdentity>>,
     /// Who signs clients' certificates, and whether clients must show one.
     pub clients: Option<(Vec<CertificateDer<'static>>, ClientAuth)>,
 }
@@ -63,7 +62,7 @@ impl Files {
     /// # Errors
     /// What is wrong with the first file that cannot be used.
     pub fn read(&self) -> Result<Material, TlsError> {
-        let identity = |files| Identity::read(files).map(Arc::new);
+        let identity = |files| TlsIdentity::read(files).map(Arc::new);
         Ok(Material {
             identities: self.certificates.iter().map(identity).collect::<Result<_, _>>()?,
             clients: match &self.client_ca {
@@ -73,10 +72,10 @@ impl Files {
         })
     }
 
-    fn stamps(&self) -> Vec<Option<Stamp>> {
+    fn stamps(&self) -> Vec<Option<FileStamp>> {
         let pairs = self.certificates.iter().flat_map(|files| [&files.cert, &files.key]);
         let all = pairs.chain(self.client_ca.iter().map(|(file, _)| file));
-        all.map(|file| Stamp::of(file)).collect()
+        all.map(|file| FileStamp::of(file)).collect()
     }
 }
 
@@ -85,7 +84,7 @@ impl Files {
 #[derive(Debug)]
 pub struct Certificates {
     config: RwLock<Arc<ServerConfig>>,
-    watch: Mutex<Watch>,
+    watch: Mutex<FileWatch>,
 }
 
 /// What a look found.
@@ -100,11 +99,11 @@ pub enum Look {
 }
 
 #[derive(Debug)]
-struct Watch {
+struct FileWatch {
     files: Files,
     material: Material,
     resumption: Resumption,
-    stamps: Vec<Option<Stamp>>,
+    stamps: Vec<Option<FileStamp>>,
     /// Looks since the files were last read.
     unread: u32,
     /// What the last look read, where that was something new.
@@ -139,7 +138,7 @@ impl Certificates {
     pub fn new(files: Files, material: Material) -> Result<Self, TlsError> {
         let resumption = Resumption::new()?;
         let config = configuration(&material, &resumption)?;
-        let watch = Watch {
+        let watch = FileWatch {
             files,
             material,
             resumption,
@@ -201,7 +200,7 @@ impl Certificates {
     }
 
     /// Puts `material` in force; the names that it is for.
-    fn take_over(&self, watch: &mut Watch, material: Material) -> Result<String, TlsError> {
+    fn take_over(&self, watch: &mut FileWatch, material: Material) -> Result<String, TlsError> {
         // A session remembers the client's certificate and is not verified again. Where others sign
         // clients' certificates now, or clients must show one, it has to be.
         let resumption = match watch.material.clients == material.clients {
@@ -216,7 +215,7 @@ impl Certificates {
     }
 }
 
-impl Watch {
+impl FileWatch {
     fn is_to_be_read(&mut self) -> bool {
         let stamps = self.files.stamps();
         let same = stamps == self.stamps && self.news.is_none();

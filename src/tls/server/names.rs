@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::tls::identity::Identity;
+use crate::tls::identity::TlsIdentity;
 
 /// Certificates by the names in them (subject alternative names; a common name is no name of a server,
 /// RFC 9525).
@@ -21,7 +21,7 @@ pub(super) struct ByName {
 }
 
 impl ByName {
-    pub(super) fn new(identities: &[Arc<Identity>]) -> Result<Self, rustls::Error> {
+    pub(super) fn new(identities: &[Arc<TlsIdentity>]) -> Result<Self, rustls::Error> {
         let (mut exact, mut wildcards) = (HashMap::new(), HashMap::new());
         let mut first = None;
         for identity in identities {
@@ -65,7 +65,7 @@ impl ResolvesServerCert for ByName {
 }
 
 /// The names of all, joined; past `most` they are counted.
-pub(super) fn told(identities: &[Arc<Identity>], most: usize) -> String {
+pub(super) fn told(identities: &[Arc<TlsIdentity>], most: usize) -> String {
     let mut all: Vec<String> = identities.iter().flat_map(|identity| names(identity)).collect();
     let more = all.len().saturating_sub(most);
     all.truncate(most);
@@ -76,7 +76,7 @@ pub(super) fn told(identities: &[Arc<Identity>], most: usize) -> String {
 }
 
 /// The names that a certificate is for, in lower case.
-fn names(identity: &Identity) -> Vec<String> {
+fn names(identity: &TlsIdentity) -> Vec<String> {
     let certificate = identity.chain().first().map(webpki::EndEntityCert::try_from);
     // It was read by the same parser before: nothing is passed over.
     let Some(Ok(certificate)) = certificate else { return Vec::new() };
@@ -88,10 +88,10 @@ mod tests {
     use super::*;
     use crate::tls::testing::Authority;
 
-    fn identity(names: &[&str]) -> Arc<Identity> {
+    fn identity(names: &[&str]) -> Arc<TlsIdentity> {
         let folder = tempfile::tempdir().unwrap();
         let files = Authority::new().issue(names).write(folder.path(), "a");
-        Arc::new(Identity::read(&files).unwrap())
+        Arc::new(TlsIdentity::read(&files).unwrap())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 use super::*;
 use crate::tls::client::{self, Spec};
 use crate::tls::subject::subject;
-use crate::tls::testing::{Authority, Pair, shake};
+use crate::tls::testing::{Authority, IssuedPair, shake};
 
 /// A folder with an authority and a server's certificate `a.pem`.
 struct Place {
@@ -38,11 +38,11 @@ impl Place {
         self.client_as(None)
     }
 
-    fn client_as(&self, pair: Option<&Pair>) -> Arc<ClientConfig> {
+    fn client_as(&self, pair: Option<&IssuedPair>) -> Arc<ClientConfig> {
         let spec = Spec {
             roots: authorities(&self.path().join("ca.pem")).unwrap().into(),
             server_name: None,
-            identity: pair.map(|pair| Identity::read(&pair.write(self.path(), "me")).unwrap()),
+            identity: pair.map(|pair| TlsIdentity::read(&pair.write(self.path(), "me")).unwrap()),
         };
         client::config(&spec, &[H2, HTTP_1_1]).unwrap()
     }
@@ -282,7 +282,7 @@ fn a_session_of_a_client_that_is_not_trusted_any_more_is_not_resumed() {
 fn resuming(
     place: &Place,
     version: &'static rustls::SupportedProtocolVersion,
-    pair: Option<&Pair>,
+    pair: Option<&IssuedPair>,
 ) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(authorities(&place.path().join("ca.pem")).unwrap().remove(0)).unwrap();
@@ -290,7 +290,7 @@ fn resuming(
         .with_protocol_versions(&[version])
         .unwrap()
         .with_root_certificates(roots);
-    let identity = pair.map(|pair| Identity::read(&pair.write(place.path(), "me")).unwrap());
+    let identity = pair.map(|pair| TlsIdentity::read(&pair.write(place.path(), "me")).unwrap());
     Arc::new(match identity {
         Some(identity) => {
             builder.with_client_auth_cert(identity.chain().to_vec(), identity.key()).unwrap()

@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 use tempfile::TempDir;
 use tidegate::tls::server::{Certificates, ClientAuth, Files};
-use tidegate::tls::{Identity, IdentityFiles, authorities, client};
+use tidegate::tls::{IdentityFiles, TlsIdentity, authorities, client};
 
 use super::PATIENCE;
 
@@ -106,7 +106,7 @@ impl Folder {
         let spec = client::Spec {
             roots: authorities(&self.ca()).unwrap().into(),
             server_name: None,
-            identity: shown.map(|files| Identity::read(files).unwrap()),
+            identity: shown.map(|files| TlsIdentity::read(files).unwrap()),
         };
         client::config(&spec, alpn).unwrap()
     }

@@ -1,13 +1,13 @@
-//! What a file system says of a file.
+//! What a file system says of a file: a cheap way to see that the file may have changed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Differs once a file was written, or another took its place, also by a symlink swapped somewhere above
-/// it, as Kubernetes does.
+/// Identifies one state of a file. It differs after the file was written, and after another file took
+/// its place. Symlinks are followed, so it also differs after a symlink was swapped, as Kubernetes does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub struct FileStamp {
     device: u64,
     inode: u64,
     length: u64,
@@ -15,9 +15,9 @@ pub(super) struct Stamp {
     changed: (i64, i64),
 }
 
-impl Stamp {
-    /// `None` where there is no such file.
-    pub(super) fn of(file: &Path) -> Option<Self> {
+impl FileStamp {
+    /// The stamp of this file; `None` where there is no such file.
+    pub fn of(file: &Path) -> Option<Self> {
         let file = fs::metadata(file).ok()?;
         Some(Self {
             device: file.dev(),
