@@ -48,7 +48,7 @@ pub(super) async fn serve(
     mut draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     loop {
-        // Boxed, because all that it holds is given back while the connection is parked.
+        // Boxed, so that a parked connection does not hold the memory for this.
         match Box::pin(exchange(stream, &client, &proxy, draining.clone())).await {
             Served::Ended => return Ok(()),
             Served::Failed(error) => return Err(error),
@@ -62,7 +62,7 @@ pub(super) async fn serve(
             }
             Served::Idle { stream: parked, early } => {
                 if early.is_empty() && !is_awaited(&client, &mut draining).await {
-                    // By TLS a client that is not told cannot tell the end from a cut.
+                    // Over TLS the client must be told, or the end looks like a cut connection.
                     let _ = timeout(GOODBYE, Box::pin(parked).shutdown()).await;
                     return Ok(());
                 }
@@ -125,7 +125,7 @@ async fn exchange(
             }
         }
         WatchEnd::Ended(Err(error)) => {
-            // A client that would take the connection's end for that of the body.
+            // An HTTP/1.0 client would take the connection's end for the end of the body.
             if client.phase.resets() {
                 client.socket.reset_at_close();
             }

@@ -1,5 +1,5 @@
-//! HTTP/2 with a client: many requests at once, each a future of its own that the connection's task
-//! polls.
+//! HTTP/2 with a client. A connection carries many requests at once. Each request is a future of its own,
+//! and the connection's task polls all of them.
 
 use std::convert::Infallible;
 use std::mem;
@@ -29,20 +29,22 @@ use crate::proxy::{Proxy, ResponseBody, Uptake};
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
 
-/// Streams that a client may reset before anybody has looked at them (CVE-2023-44487): past it the
+/// The most streams that a client has reset before they were accepted here (CVE-2023-44487). With more the
 /// connection is closed.
 const MOST_RESETS: usize = 64;
 
-/// Streams that are reset here for the client's errors (CVE-2025-8671): past it the connection is closed.
-/// All of its life counts, and a gateway's is that of many clients.
+/// The most streams that are reset here because of the client's errors (CVE-2025-8671). With more the
+/// connection is closed. h2 counts over the connection's whole life, and one connection of a gateway may
+/// carry the requests of many clients, so the number is not small.
 const MOST_ERRORS: usize = 1024;
 
-/// What a client may send of one upload before it is read here, and of all of them: uploads that their
-/// API does not take must not hold back the others.
+/// Flow-control windows in bytes: what a client may send of one upload, and of all uploads, before it is
+/// read here. The second is the sum for all streams, so that an upload whose API does not read never holds
+/// back another upload.
 const STREAM_WINDOW: u32 = 128 * 1024;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
-/// What of one response is kept that the client does not take.
+/// The most bytes of one response that are kept while the client does not read.
 const MOST_UNSENT: usize = 128 * 1024;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -63,7 +65,7 @@ pub(super) async fn serve(
     let (of_client, uptakes) = (client.clone(), spawned.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), Arc::<Uptake>::default());
-        // The stream's future is handed to the spawner next, before another request is.
+        // hyper hands this stream's future to the spawner before it takes the next request.
         uptakes.locked().uptake = Some(uptake.clone());
         async move {
             let mut answer = proxy.handle(request, &client).await;
@@ -78,7 +80,7 @@ pub(super) async fn serve(
         WatchEnd::Ended(ended) => ended,
         WatchEnd::Left | WatchEnd::Idle => {
             serving.end_soon();
-            // A client that is there is told that nothing was lost.
+            // GOAWAY tells the client that no request was lost.
             let _ = timeout(GOODBYE, std::future::poll_fn(|cx| serving.poll(cx))).await;
             Ok(())
         }
@@ -98,15 +100,15 @@ fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
     builder
 }
 
-/// Takes what hyper would have spawned, until the connection's task polls it: dropped with the
-/// connection, every stream gives back what it holds.
+/// Collects the futures that hyper asks to spawn, for the connection's task to poll. So they are dropped
+/// together with the connection, and each stream gives back what it holds.
 #[derive(Clone, Default)]
 struct Spawner(Arc<Mutex<Spawned>>);
 
 #[derive(Default)]
 struct Spawned {
     waiting: Vec<Spawn>,
-    /// Of the stream that is spawned next.
+    /// Belongs to the stream that is spawned next.
     uptake: Option<Arc<Uptake>>,
 }
 
@@ -155,7 +157,7 @@ impl Future for RunningStream {
 }
 
 impl Streams {
-    /// Polls those that can go on. Says whether any has ended.
+    /// Polls the streams that were woken. Returns whether any has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         for Spawn { work, uptake } in mem::take(&mut self.spawned.locked().waiting) {
             let (handle, registration) = AbortHandle::new_pair();
@@ -169,7 +171,7 @@ impl Streams {
         ended
     }
 
-    /// Ends those whose client has taken nothing for too long, with a reset.
+    /// Resets the streams whose client has read nothing for too long.
     fn end_stalled(&mut self, now: Instant, tolerance: Duration) {
         for stream in &self.running {
             let since = stream.uptake.as_ref().and_then(|uptake| uptake.waits_since());
@@ -202,7 +204,7 @@ where
             if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx) {
                 return Poll::Ready(ended);
             }
-            // What an ended stream has left to be written is written by the connection.
+            // A stream that has ended left data for the connection to write.
             if !self.streams.poll(cx) {
                 return Poll::Pending;
             }

@@ -1,4 +1,4 @@
-//! A client's connection from accept to close: what it speaks, how long it may take, and how it ends.
+//! A client's connection from accept to close: its protocol, its time-outs, its end.
 
 pub mod accept;
 mod http1;
@@ -33,7 +33,7 @@ const FAR: Duration = Duration::from_secs(24 * 3600);
 /// How long a connection that is closed has to tell its client so, by HTTP/2 or TLS.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What a listener's clients begin with.
+/// What clients of a listener send first.
 #[derive(Clone)]
 pub enum Port {
     /// HTTP.
@@ -98,17 +98,17 @@ async fn serve(
     }
 }
 
-/// What hyper answers to a head that is none.
+/// The status that hyper answers a malformed head with.
 fn status(error: &hyper::Error) -> StatusCode {
     match error.is_parse_too_large() {
-        // hyper has no other way of asking for it.
+        // hyper's error has no method that tells this case.
         true if error.to_string() == "URI too long" => StatusCode::URI_TOO_LONG,
         true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         false => StatusCode::BAD_REQUEST,
     }
 }
 
-/// What was wrong with what a client said, where its connection ended for that.
+/// Why a connection was ended because of what its client sent; `None` where it ended for another reason.
 fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> {
     if error.is_parse() {
         return Some(match client.said_hello() {
@@ -117,7 +117,7 @@ fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> 
         });
     }
     let protocol = error.source()?.downcast_ref::<h2::Error>()?;
-    // What the client's side ends by itself, or loses, is not malformed.
+    // A connection that the client closed, or that was lost, is not malformed.
     let ours = protocol.is_library() || (protocol.is_go_away() && !protocol.is_remote());
     (ours && protocol.reason() != Some(h2::Reason::NO_ERROR)).then(|| protocol.to_string())
 }

@@ -1,4 +1,4 @@
-//! A client's connection as bytes: its [`ClientConnection`] is told what moves.
+//! The bytes of a client's connection. Reads and writes are noted in its [`ClientConnection`].
 
 use std::io;
 use std::mem;
@@ -16,11 +16,12 @@ use super::tls::ClientTransport;
 use crate::proxy::client::ClientConnection;
 use crate::upstream::budget::spend_on;
 
-/// How long a connection that is closed with unread input goes on reading, so that the client
-/// gets to read the answer before a reset destroys it.
+/// How long a closed connection goes on reading. Without this, data from the client would be answered by a
+/// reset, and a reset destroys what the client has not read yet.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 
-/// The same of an HTTP/2 connection whose client shows in each of these times that it goes on reading.
+/// The most time of this kind for an HTTP/2 connection. Each time its client sends something, the
+/// connection lingers for [`LINGER`] more.
 const LONGEST_LINGER: Duration = Duration::from_secs(30);
 
 /// What a connection begins with that speaks HTTP/2 (RFC 9113, 3.4).
@@ -38,7 +39,7 @@ pub(super) struct ClientStream {
     lingering: Option<Lingering>,
 }
 
-/// A connection that is closed, and whose client may not have read all of it.
+/// The time for which a closed connection still reads.
 #[derive(Debug)]
 struct Lingering {
     timer: Pin<Box<Sleep>>,
@@ -52,7 +53,7 @@ impl Lingering {
         Self { timer: Box::pin(sleep(LINGER)), until }
     }
 
-    /// The client shows that it goes on reading.
+    /// The client has sent something, so it still reads.
     fn renew(&mut self) {
         self.timer.as_mut().reset((Instant::now() + LINGER).min(self.until));
     }
@@ -60,11 +61,10 @@ impl Lingering {
 
 impl ClientStream {
     pub(super) fn new(client: Arc<ClientConnection>, transport: ClientTransport) -> Self {
-        // ALPN says what comes, or nobody does.
         Self { client, transport, early: Bytes::new(), opening: true, lingering: None }
     }
 
-    /// The same, of which `early` is to be read first.
+    /// The same stream, with bytes that were read before. They are returned by the next reads.
     pub(super) fn after(mut self, early: Bytes) -> Self {
         (self.early, self.opening) = (early, false);
         self
@@ -94,8 +94,8 @@ impl ClientStream {
         Poll::Ready(Ok(read))
     }
 
-    /// Reads what a connection begins with: HTTP/2's preface only as a whole, since its beginning alone
-    /// would be taken for a request of HTTP/1.1 that is malformed.
+    /// Reads the first bytes of a connection. A part of HTTP/2's preface is held back until the rest has
+    /// come: hyper would take the part for a malformed HTTP/1.1 request.
     fn poll_opening(
         &mut self,
         cx: &mut Context<'_>,
@@ -125,8 +125,8 @@ impl ClientStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads and throws away what came until now. Says whether that was the client's end, and whether
-    /// anything came before.
+    /// Reads everything that has come and throws it away. Returns whether the client has closed, and
+    /// whether there was any data.
     fn discard(&mut self, cx: &mut Context<'_>) -> (bool, bool) {
         let (mut space, mut came) = ([0; 16 * 1024], false);
         loop {
@@ -156,7 +156,7 @@ impl AsyncRead for ClientStream {
             let length = self.early.len().min(buffer.remaining());
             buffer.put_slice(&self.early[..length]);
             self.early.advance(length);
-            // Of what HTTP/2 begins with this was told when it came.
+            // Over HTTP/2 these bytes were noted when they were read first.
             if !self.client.phase.is_multiplexed() {
                 self.client.phase.bytes_came();
             }
@@ -189,13 +189,13 @@ impl AsyncWrite for ClientStream {
         if self.client.phase.has_switched() {
             return Poll::Ready(Ok(()));
         }
-        // Of what was sent behind the last request more may lie unread in the socket.
+        // More requests, sent behind the last one, may lie unread in the socket.
         let (end, came) = self.discard(cx);
         if end {
             return Poll::Ready(Ok(()));
         }
-        // While a client of HTTP/2 reads, it says how far it has come: to be closed to that would be a
-        // reset, which destroys what it has not read.
+        // An HTTP/2 client sends WINDOW_UPDATE frames while it reads. On a closed socket these would cause
+        // a reset.
         let multiplexed = self.client.phase.is_multiplexed();
         if !multiplexed && !self.client.phase.must_linger() {
             return Poll::Ready(Ok(()));
@@ -204,8 +204,8 @@ impl AsyncWrite for ClientStream {
         if multiplexed && came {
             lingering.renew();
         }
-        // A client that sends faster than is read here spends the runtime's budget, without which no timer
-        // is looked at.
+        // Polled without tokio's budget: a client that sends all the time uses the budget up, and the timer
+        // would never fire.
         pin!(unconstrained(lingering.timer.as_mut())).poll(cx).map(Ok)
     }
 

@@ -1,4 +1,4 @@
-//! A client's connection up to the point where HTTP begins: plain, or behind a TLS handshake.
+//! The stream below HTTP: plain TCP, or TLS after its handshake.
 
 use std::error::Error as _;
 use std::io;
@@ -20,7 +20,7 @@ use crate::tls::H2;
 use crate::tls::server::Certificates;
 use crate::tls::subject::subject;
 
-/// What bytes go to and fro on.
+/// The stream below HTTP.
 #[derive(Debug)]
 pub(super) enum ClientTransport {
     Plain(Socket),
@@ -30,7 +30,7 @@ pub(super) enum ClientTransport {
 /// How a handshake went.
 pub(super) enum Handshake {
     Done(Box<TlsStream<Socket>>),
-    /// What the client said is no handshake, or none that can be agreed to.
+    /// The client sent no handshake, or the two sides could not agree; with the reason.
     Refused(String),
     /// The client has left or had its time.
     Left,
@@ -59,15 +59,15 @@ pub(super) async fn shake_hands(
     }
 }
 
-/// Closes a connection so that its client gets to read why: one that speaks HTTP/2 has said more already,
-/// and to be closed on that would be a reset, which destroys the alert.
+/// Closes a connection so that its client can read the TLS alert. An HTTP/2 client has sent its preface by
+/// then; to close while that is unread would cause a reset, which destroys the alert.
 pub(super) async fn say_goodbye(mut socket: Socket) {
     let reading = async {
         let mut space = [0; 1024];
         let _ = socket.shutdown().await;
         while matches!(socket.read(&mut space).await, Ok(1..)) {}
     };
-    // That it has not left by then is its own affair.
+    // A client that stays longer is cut off.
     let _ = timeout(LINGER, reading).await;
 }
 

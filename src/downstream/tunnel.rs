@@ -1,4 +1,4 @@
-//! What flows through without being looked at: connections that have changed to another protocol.
+//! Connections that have changed to another protocol. Their bytes are copied both ways, unread.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -18,7 +18,7 @@ use crate::proxy::Switched;
 /// long.
 pub(super) async fn join(client: OnUpgrade, switched: Switched) {
     let Switched { server, patience, slots: _slots, lease: _lease } = switched;
-    // Either side may go away instead of changing its protocol.
+    // Either side may close instead of changing the protocol.
     let Ok((client, server)) = tokio::try_join!(client, server) else { return };
     let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });
     let mut client = ActivityStream { inner: TokioIo::new(client), moved: moved.clone() };

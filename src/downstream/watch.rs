@@ -1,4 +1,4 @@
-//! What happens beside a connection while it is served: its time runs out, or the process drains.
+//! Watches a connection while it is served: for its time-outs, and for the drain of the process.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -39,14 +39,14 @@ pub(super) enum WatchEnd<E> {
     Idle,
 }
 
-/// A connection's one timer, and its ear for the drain.
+/// The one timer of a connection, and its link to the drain.
 pub(super) struct ConnectionWatch<'c> {
     client: &'c ClientConnection,
     timer: Pin<Box<Sleep>>,
     /// When the timer fires.
     set: Instant,
-    /// Whether the timer, as it is set, wakes this task. It was polled outside of the runtime's budget
-    /// then: a timer that finds it spent registers nothing.
+    /// Whether the timer, as it is set now, will wake this task. It must have been polled without tokio's
+    /// budget: a timer that is polled after the budget was used up registers nothing.
     registered: bool,
     draining: Receiver<bool>,
     ending: Ending,
@@ -56,8 +56,8 @@ pub(super) struct ConnectionWatch<'c> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     No,
-    /// The process drains; a request that has begun to come may come until then. Told to end before,
-    /// the connection would close without a look at it.
+    /// The process drains. Until then a request may still come, whose first bytes may be on their way:
+    /// hyper would close at once and drop it.
     Announced(Instant),
     /// The connection ends with what is under way.
     Told,
@@ -72,7 +72,7 @@ impl<'c> ConnectionWatch<'c> {
 
     /// Serves a connection to its end, or until it has to be left.
     pub(super) async fn during<S: Serving>(&mut self, serving: &mut S) -> WatchEnd<S::End> {
-        // Polled once: it then wakes this task when the process drains.
+        // It is polled once, which is enough to be woken when the process drains.
         let mut told = self.draining.clone();
         let mut told = pin!(async move {
             let _ = told.wait_for(|draining| *draining).await;
@@ -80,7 +80,7 @@ impl<'c> ConnectionWatch<'c> {
         let mut listens = false;
         poll_fn(|cx| {
             loop {
-                // The answer that the drain itself brings about is to say that it is the last.
+                // The drain may itself cause the answer, which must then say `connection: close`.
                 if self.client.phase.is_busy() && self.is_last_now() {
                     serving.end_soon();
                 }
@@ -122,7 +122,7 @@ impl<'c> ConnectionWatch<'c> {
         serving: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<Option<WatchEnd<S::End>>> {
-        // Only ever sooner than it is set: a later one is looked at when it fires.
+        // The timer is only moved to an earlier time here. A later deadline is noticed when it fires.
         let due = self.deadline();
         if due < self.set {
             self.set_timer(due);

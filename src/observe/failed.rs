@@ -1,4 +1,5 @@
-//! Failed exchanges with upstreams. An API that is away must not fill the log.
+//! Counts exchanges with upstreams that failed, and logs them in summaries: an API that is down must not
+//! fill the log.
 
 use std::fmt::Display;
 

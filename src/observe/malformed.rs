@@ -1,4 +1,4 @@
-//! Connections that say what is no request. A client that keeps on must not fill the log.
+//! Counts malformed requests, and logs them in summaries: a hostile client must not fill the log.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::events;
 use super::repeated::Repeated;
 
-/// What was told of malformed requests, for the whole process.
+/// The malformed requests of the whole process.
 #[derive(Debug)]
 pub struct Malformed {
     told: Repeated<IpAddr>,
@@ -26,7 +26,7 @@ impl Default for Malformed {
 }
 
 impl Malformed {
-    /// What a client said at `now` is no request, for this reason.
+    /// A client sent a malformed request at `now`, for this reason.
     pub fn request(&self, reason: &dyn Display, client: IpAddr, now: Instant) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.told.count(reason.to_string(), client, now);

@@ -1,5 +1,5 @@
-//! What may happen thousands of times a second and is to be told all the same: the first of a kind at
-//! once, and a line ten seconds later that says how many more they were. The counts add up.
+//! Log lines for what may happen thousands of times a second. The first event of a kind is logged at once.
+//! The others are counted, and a line every ten seconds says how many they were. The counts add up.
 
 use std::collections::HashMap;
 use std::mem;
@@ -11,23 +11,25 @@ use tokio::time::Instant;
 /// Between two lines of the same kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// So many kinds are told apart; past it all are told and begin anew.
+/// The most kinds that are counted apart. With one more, all counts are logged and begin anew.
 const MOST: usize = 1_000;
 
-/// Counts by kind, each with what was special about the last one.
+/// Counts by kind. Of each kind the details of its last event are kept.
 #[derive(Debug)]
 pub(super) struct Repeated<S> {
     kinds: Mutex<HashMap<String, Kind<S>>>,
-    /// Writes a line: the kind, what was special, and how many.
+    /// Writes a line: the kind, the last event's details, and the count.
     say: fn(&str, &S, u64),
 }
 
 #[derive(Debug)]
 struct Kind<S> {
+    /// When its last line was written.
     told: Instant,
-    /// Since then.
+    /// Events since that line.
     untold: u64,
-    special: S,
+    /// The last event's.
+    details: S,
 }
 
 impl<S: Clone> Repeated<S> {
@@ -36,34 +38,34 @@ impl<S: Clone> Repeated<S> {
         Self { kinds: Mutex::default(), say }
     }
 
-    /// It happened at `now`.
-    pub(super) fn count(&self, kind: String, special: S, now: Instant) {
+    /// Counts an event of this kind at `now`.
+    pub(super) fn count(&self, kind: String, details: S, now: Instant) {
         let mut kinds = self.kinds();
         if let Some(known) = kinds.get_mut(&kind) {
             known.untold += 1;
-            known.special = special;
+            known.details = details;
             return;
         }
         let over = match kinds.len() < MOST {
             true => HashMap::new(),
             false => mem::take(&mut *kinds),
         };
-        let new = Kind { told: now, untold: 0, special: special.clone() };
+        let new = Kind { told: now, untold: 0, details: details.clone() };
         kinds.insert(kind.clone(), new);
         drop(kinds);
-        for (kind, Kind { untold, special, .. }) in over.iter().filter(|(_, kind)| kind.untold > 0)
+        for (kind, Kind { untold, details, .. }) in over.iter().filter(|(_, kind)| kind.untold > 0)
         {
-            (self.say)(kind, special, *untold);
+            (self.say)(kind, details, *untold);
         }
-        (self.say)(&kind, &special, 1);
+        (self.say)(&kind, &details, 1);
     }
 
-    /// Says how many there were besides, where ten seconds are over. To be called now and then.
+    /// Writes the counts of kinds whose last line is ten seconds old. To be called every second or so.
     pub(super) fn tick(&self, now: Instant) {
         self.tell(|kind| now.saturating_duration_since(kind.told) >= PAUSE, now);
     }
 
-    /// Says all that is counted and not yet said, as at the end of the process.
+    /// Writes all counts that no line has told yet, as at the end of the process.
     pub(super) fn flush(&self, now: Instant) {
         self.tell(|_| true, now);
     }
@@ -78,11 +80,11 @@ impl<S: Clone> Repeated<S> {
             let count = mem::take(&mut kind.untold);
             kind.told = now;
             if count > 0 {
-                lines.push((name.clone(), kind.special.clone(), count));
+                lines.push((name.clone(), kind.details.clone(), count));
             }
             count > 0
         });
-        lines.iter().for_each(|(kind, special, count)| (self.say)(kind, special, *count));
+        lines.iter().for_each(|(kind, details, count)| (self.say)(kind, details, *count));
     }
 
     fn kinds(&self) -> MutexGuard<'_, HashMap<String, Kind<S>>> {

@@ -1,4 +1,4 @@
-//! A response's body on its way to the client: watched, never collected.
+//! A response's body on its way to the client. It is passed on piece by piece and never held as a whole.
 
 use std::fmt::Display;
 use std::io;
@@ -25,10 +25,11 @@ use crate::upstream::{Cause, Lease};
 #[derive(Debug)]
 pub struct ResponseBody {
     source: Source,
-    /// Behind an answer that changes the protocol.
+    /// Set where the answer changes the connection to another protocol (status 101).
     switched: Option<Box<Switched>>,
     uptake: Option<Arc<Uptake>>,
-    /// Dropped when the body has ended or nobody wants it any more.
+    /// Counts and logs the request. It is dropped together with the body: at the body's end, or when the
+    /// client has left.
     ended: Option<Ended>,
 }
 
@@ -36,14 +37,14 @@ pub struct ResponseBody {
 enum Source {
     Whole(Option<Bytes>),
     UpstreamAnswer(UpstreamAnswer),
-    /// It has broken off, which is to be told when what came before is on its way.
+    /// The server broke off. The error is returned at the next poll, after the data before it was sent.
     Broken(Option<io::Error>),
 }
 
 #[derive(Debug)]
 struct UpstreamAnswer {
     incoming: Incoming,
-    /// Until the end.
+    /// The connection that the body comes on; `None` after the body's end.
     lease: Option<Lease>,
     patience: Patience,
     server: Arc<str>,
@@ -69,14 +70,14 @@ impl ResponseBody {
         Self { source: Source::Whole(bytes), switched: None, uptake: None, ended: None }
     }
 
-    /// Leaves only its end, and tells how long it would have been where that is known.
+    /// Removes the body. Returns its length, where that is known.
     pub(super) fn withhold(&mut self) -> Option<u64> {
         let length = self.size_hint().exact();
         self.source = Source::Whole(None);
         length
     }
 
-    /// Nothing of HTTP: what follows is another protocol.
+    /// An empty body, behind which another protocol follows.
     pub(super) fn switched(switched: Switched) -> Self {
         Self { switched: Some(Box::new(switched)), ..Self::whole(Bytes::new()) }
     }
@@ -102,25 +103,25 @@ impl ResponseBody {
         Self { source: Source::UpstreamAnswer(streamed), switched: None, uptake: None, ended: None }
     }
 
-    /// Tells when the client's side waits to be taken from.
+    /// Notes in `uptake` since when a piece waits for the client.
     pub fn watched_by(&mut self, uptake: Arc<Uptake>) {
         self.uptake = Some(uptake);
     }
 
     /// Says what is to be done at its end.
     pub(super) fn until(&mut self, mut ended: Ended) {
-        // What follows goes on when the response is long over.
+        // The tunnel outlives the response, so it takes the concurrency slots over.
         if let Some(switched) = &mut self.switched {
             switched.slots = ended.noted.permit.take_slots();
         }
         self.ended = Some(ended);
     }
 
-    /// Ends it before its end.
+    /// Ends the body early, because of `error`.
     ///
-    /// A gRPC client is told by a status, since it takes a reset for a fault of its own. To all others the
-    /// fault is put off to the next poll: whoever hears of one throws away what it has not written yet,
-    /// and the client is to see as much of the answer as there was.
+    /// A gRPC client gets a status in trailers: without one it would report an internal error. All other
+    /// clients get the error at the next poll and not now. hyper drops its write buffer when it sees an
+    /// error, and the client must get all data that came before.
     fn break_off(
         &mut self,
         error: io::Error,
@@ -168,7 +169,7 @@ impl ResponseBody {
                 this.break_off(io::Error::other(error), cx)
             }
             Some(Ok(frame)) => {
-                // Nobody asks for more after the trailers.
+                // After trailers, or a piece that is known to be the last, hyper does not poll again.
                 if (frame.is_trailers() || streamed.incoming.is_end_stream())
                     && let Some(lease) = streamed.lease.take()
                 {
@@ -191,7 +192,7 @@ impl ResponseBody {
     fn failed(&self, error: &dyn Display) {
         if let Some(ended) = &self.ended {
             ended.broke_off();
-            // That its client did not send all of the request is not the server's fault.
+            // Where the client did not send its whole request, the server is not to blame.
             if ended.body_end.fault().is_none() {
                 ended.failed(error);
             }
@@ -199,8 +200,8 @@ impl ResponseBody {
     }
 }
 
-/// Since when a piece of a response waits for its client to take it. Nobody else can tell: a body is not
-/// asked for more meanwhile.
+/// Since when a piece of a response waits for its client to read. An HTTP/2 stream does not poll its body
+/// while it waits for the client's window, so the body cannot time this itself.
 #[derive(Debug)]
 pub struct Uptake {
     began: Instant,

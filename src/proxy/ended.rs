@@ -25,7 +25,7 @@ pub(super) struct Ended {
     pub(super) active: Arc<Active>,
     pub(super) status: StatusCode,
     pub(super) noted: Noted,
-    /// The client's version: one of HTTP/1.0 may be told a body's end by the connection's end.
+    /// The client's HTTP version. In HTTP/1.0 the end of the connection may mark the end of a body.
     pub(super) version: Version,
     /// How far the request's body has come.
     pub(super) body_end: BodyEnd,
@@ -53,8 +53,7 @@ impl Ended {
 }
 
 impl Proxy {
-    /// Counts and logs what a client said that is no request, and was answered with `status` before
-    /// anybody here saw it.
+    /// Counts and logs a malformed request, which hyper has answered with `status` by itself.
     pub fn malformed(&self, client: &ClientConnection, status: StatusCode) {
         let duration = Duration::ZERO;
         self.metrics.request(RouteCounter::NO_ROUTE, status, duration);

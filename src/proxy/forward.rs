@@ -41,8 +41,8 @@ pub(super) async fn send(
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
     let Way { plan, upstream, route, address, seen } = way;
-    // With unread input behind its request a client's end goes unnoticed: look before anything is
-    // done in its name.
+    // While unread input lies behind the request, nobody notices that the client has closed. So look
+    // once more before the API is asked.
     if client.socket.has_left() {
         return Err(Refusal::ClientLeft);
     }
@@ -70,7 +70,7 @@ pub(super) async fn send(
         Ok(answered) => answered,
         Err(unanswered) => {
             let Unanswered { error, unsent } = *unanswered;
-            // What nobody has read can still be read and thrown away.
+            // Nobody has read the body, so it can be read and thrown away as that of a rejected request.
             if let Some(body) = unsent.and_then(|unsent| unsent.into_body().into_incoming()) {
                 exchange.body = Some(body);
                 exchange.body_end = Default::default();
@@ -84,7 +84,7 @@ pub(super) async fn send(
     let server = answered.server.clone();
     exchange.server = Some(server.clone());
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // A server that did not wait for the request's end is not one to be joined with.
+        // A server must not change the protocol before it has the whole request.
         let taken = switching.is_some() && exchange.body_end.is_reached();
         return match taken {
             true => Ok(switch(answered, plan)),
@@ -143,7 +143,7 @@ fn switch(answered: Answered, plan: &Plan) -> Answer {
     let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
     let protocol = head.headers.get(UPGRADE).cloned();
-    // Nothing of HTTP follows, however it would be coded.
+    // No HTTP body follows, so its coding does not matter.
     let _ = answer::remove_hop_by_hop(&mut head.headers);
     head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {

@@ -14,8 +14,8 @@ pub enum Content {
     PrivateKey,
 }
 
-/// Why certificates or keys cannot be used. No message has anything of a file's content in it: a key
-/// may stand where a certificate was meant to.
+/// Why a certificate or a key cannot be used. The messages never quote a file: by mistake it may hold a
+/// private key.
 #[derive(Debug)]
 pub enum TlsError {
     /// The file is not there, or may not be read.

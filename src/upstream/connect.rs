@@ -18,15 +18,16 @@ use super::stream::{ServerStream, ServerTransport};
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 
-/// The most that is read of a long body at once, and the longest head.
+/// The largest read, in bytes. A response's head must fit into it.
 const MOST_READ: usize = 256 * 1024;
 
-/// What a server may send of one response, and of all of them, before it is read here.
+/// HTTP/2 flow-control windows in bytes: what a server may send of one response, and of all responses of
+/// a connection, before it is read here.
 const STREAM_WINDOW: u32 = 512 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
-/// How often a server that has requests to answer on an HTTP/2 connection, and says nothing, is asked
-/// whether it is there; and for how long its answer is awaited.
+/// After this time without a sign of life from an HTTP/2 server that has requests to answer, a ping is
+/// sent. Without an answer within `PING_PATIENCE` the connection ends.
 const PING_PAUSE: Duration = Duration::from_secs(20);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -61,7 +62,7 @@ impl Connector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(spec.connect_timeout));
-        // What could be wrong with it was found when the file was read.
+        // The same material was tried when proxy.toml was read, so this does not fail.
         let tls = spec.tls.as_ref().and_then(|spec| {
             let connector = |protocols: &[&[u8]]| {
                 Some(TlsConnector::from(tls::client::config(spec, protocols).ok()?))
@@ -90,7 +91,7 @@ impl Connector {
             Scheme::H2c => http2(ServerTransport::Tcp(stream)).await,
             Scheme::Https => {
                 let stream = match self.shake_hands(stream, host, wanted).await {
-                    // It speaks HTTP/2 alone. A client's offer is no reason not to be served.
+                    // The server speaks HTTP/2 alone. The request is served without the upgrade.
                     Err(error) if wanted == Wanted::Http1 && is_other_protocol(&error) => {
                         let stream = self.connect(host, port).await?;
                         self.shake_hands(stream, host, Wanted::Any).await?
@@ -140,7 +141,7 @@ fn is_other_protocol(error: &io::Error) -> bool {
     error == Some(&rustls::Error::AlertReceived(alert))
 }
 
-/// What the system said in the end, which is what an operator looks for.
+/// The innermost cause of an error: what the system said, such as "Connection refused".
 fn root_of(error: &(dyn Error + 'static)) -> io::Error {
     let (mut last, mut kind) = (error, io::ErrorKind::Other);
     while let Some(source) = last.source() {
@@ -154,7 +155,7 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
     let stream = ServerStream::new(transport);
     let watched = stream.watched();
     let (sender, connection) = http1::Builder::new()
-        // One copy of a short head and its body costs less than the call for several pieces.
+        // To copy head and body into one buffer costs less than a write of several pieces.
         .writev(false)
         .max_buf_size(MOST_READ)
         .handshake(TokioIo::new(stream))

@@ -33,12 +33,13 @@ pub(super) enum Connection {
     Http2(Shared),
 }
 
-/// An HTTP/1.1 connection, which one request uses at a time. Dropped, it is closed, whatever is under
-/// way.
+/// An HTTP/1.1 connection, which one request uses at a time. Dropping it closes it, also in the middle of
+/// an exchange.
 #[derive(Debug)]
 pub(super) struct Exclusive {
     sender: http1::SendRequest<RequestBody>,
-    /// Since when it has been in the pool, on and off: the server may have closed it meanwhile.
+    /// When it first came into the pool; `None` for a new connection. The server may have closed a pooled
+    /// connection meanwhile.
     pub(super) pooled: Option<Instant>,
     watched: Arc<SocketState>,
     deadline: Deadline,
@@ -49,7 +50,7 @@ pub(super) struct Exclusive {
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     sender: http2::SendRequest<RequestBody>,
-    /// Whether it comes from the pool: the server may have closed it meanwhile.
+    /// Whether it comes from the pool. The server may have closed a pooled connection meanwhile.
     pooled: bool,
     driver: Arc<Driver>,
 }
@@ -58,13 +59,13 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Driver {
     task: AbortHandle,
-    /// What ended it, where nobody was told: between two requests, or before the first.
+    /// The error that ended the connection, where no request was told of it.
     fault: Arc<Mutex<Option<hyper::Error>>>,
 }
 
 /// Why there is no response's head.
 pub(super) enum NoHead {
-    /// The exchange failed; the request is there again where nothing of it was sent.
+    /// The exchange failed. The request is returned where nothing of it was sent.
     Failed { error: hyper::Error, unsent: Option<Box<Request<RequestBody>>> },
     /// There is no time left to wait for one.
     TooLate,
@@ -84,7 +85,8 @@ impl Driver {
         Self { task: task.abort_handle(), fault }
     }
 
-    /// Why a request failed, of which is known that it was not taken any more.
+    /// The reason for a failed request. For a request that was not sent, hyper only says that it was
+    /// cancelled; what ended the connection is the better answer.
     fn explain(&self, error: hyper::Error) -> hyper::Error {
         match error.is_canceled() {
             true => self.fault.lock().unwrap_or_else(PoisonError::into_inner).take(),
@@ -115,8 +117,8 @@ impl Exclusive {
         self.sender.is_closed() || self.watched.is_spoilt()
     }
 
-    /// Whether it waits for a request. One that does not still has something of its last request to
-    /// write, and nobody knows how long its server takes to read that.
+    /// Whether it can take a request now. A connection that cannot is still writing its last request, and
+    /// nobody knows how long its server takes to read that.
     pub(super) fn is_ready(&self) -> bool {
         self.sender.is_ready()
     }
@@ -136,8 +138,8 @@ impl Shared {
         self.sender.is_closed()
     }
 
-    /// Whether it may carry another request beside those under way: each of them, and the pool, has a
-    /// share of it.
+    /// Whether it may carry one more request. The shares of `driver` are counted: one for each request
+    /// under way, and one for the pool.
     pub(super) fn has_room(&self) -> bool {
         self.sender.is_ready() && Arc::strong_count(&self.driver) <= MOST_STREAMS
     }
@@ -202,7 +204,8 @@ impl Connection {
     }
 }
 
-/// Says in HTTP/2's words where a request goes (RFC 9113, 8.3.1), and leaves out what it has no words for.
+/// Turns a request into the form of HTTP/2: host and scheme stand in the URI (RFC 9113, 8.3.1), and fields
+/// that HTTP/2 forbids are removed.
 fn into_http2(request: &mut Request<RequestBody>, server: &ServerAddress) {
     let scheme = match server.scheme {
         Scheme::Https => http::uri::Scheme::HTTPS,
@@ -220,12 +223,12 @@ fn into_http2(request: &mut Request<RequestBody>, server: &ServerAddress) {
     if target.path_and_query.is_none() {
         target.path_and_query = Some(PathAndQuery::from_static("/"));
     }
-    // What has all three parts is a URI.
+    // With scheme, authority and path it is always a URI.
     *request.uri_mut() = Uri::from_parts(target).unwrap_or_default();
     *request.version_mut() = Version::HTTP_2;
 }
 
-/// The same in HTTP/1.1's words.
+/// Turns a request back into the form of HTTP/1.1.
 fn into_http1(request: &mut Request<RequestBody>) {
     if request.version() != Version::HTTP_2 {
         return;
@@ -238,7 +241,7 @@ fn into_http1(request: &mut Request<RequestBody>) {
     *request.version_mut() = Version::HTTP_11;
 }
 
-/// The outcome of an exchange, unless it comes too late.
+/// The result of an exchange; `None` where it did not come in time.
 async fn in_time<F: Future>(
     mut exchange: Pin<&mut F>,
     deadline: &mut Deadline,
@@ -253,8 +256,8 @@ async fn in_time<F: Future>(
     .await
 }
 
-/// The connection on which a response's body is coming. Dropped, it ends the exchange, which tells the
-/// server that nobody listens any more.
+/// The connection on which a response's body is coming. Dropping it ends the exchange, so the server
+/// learns that nobody reads any more.
 #[derive(Debug)]
 pub struct Lease {
     pub(super) connection: Connection,

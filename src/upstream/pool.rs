@@ -1,5 +1,8 @@
-//! One worker's connections to one server: the idle ones, of which the last used comes first so that
-//! the others can grow old, and those that many requests share.
+//! One worker's connections to one server.
+//!
+//! HTTP/1.1 connections are kept while they are idle. The one that was used last is used next, so that
+//! connections that are not needed stay idle and are closed. HTTP/2 connections are shared by many
+//! requests.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,16 +25,17 @@ const LONGEST_LIFE: Duration = Duration::from_secs(300);
 pub(super) struct Pool {
     // Touched by one worker's thread alone, so the lock is never waited for.
     kept: Mutex<Kept>,
-    /// Held by who connects to a server of which one connection is enough.
+    /// Held while a connection to an HTTP/2 server is made: other requests wait for it and share it.
     pub(super) connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// Oldest first, with the last sweep before each came: exact enough, and no look at the clock.
+    /// Oldest first, each with the time of the last [`Pool::prune`] before it came. That is exact enough
+    /// and needs no look at the clock.
     idle: VecDeque<(Instant, Box<Exclusive>)>,
     swept: Instant,
-    /// With the last sweep before each was made.
+    /// Each with the time of the last [`Pool::prune`] before it was made.
     shared: Vec<(Instant, Shared)>,
     has_shared: bool,
 }
@@ -101,7 +105,8 @@ impl Pool {
         self.locked().has_shared
     }
 
-    /// Closes what its server has closed or spoken on, and what has been idle for too long.
+    /// Drops connections that their server has closed, and those that were idle for too long or are too
+    /// old.
     pub(super) fn prune(&self, now: Instant) {
         let mut kept = self.locked();
         kept.swept = now;

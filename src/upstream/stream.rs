@@ -1,4 +1,4 @@
-//! A server's end of a connection, as bytes.
+//! The bytes of a connection to a server.
 
 use std::io;
 use std::pin::Pin;
@@ -12,11 +12,11 @@ use tokio_rustls::client::TlsStream;
 
 use super::budget::spend_on;
 
-/// The most bytes of a connection that are read before a response's head is whole. Interim responses
-/// (RFC 9110, 15.2) count too: there is no end to them otherwise.
+/// The most bytes that are read before a response's head is complete. Interim responses (RFC 9110, 15.2)
+/// count too, since a server could send them without end.
 const MOST_BEFORE_HEAD: usize = 1024 * 1024;
 
-/// What bytes go to and fro on.
+/// The stream below HTTP.
 #[derive(Debug)]
 pub(super) enum ServerTransport {
     Tcp(TcpStream),
@@ -82,18 +82,18 @@ pub(super) struct ServerStream {
     watched: Arc<SocketState>,
 }
 
-/// What a request's side of a connection wants to know of the socket.
+/// What the request's task knows of a socket that the connection's own task reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct SocketState {
-    /// The server does not take anything more.
+    /// A write has failed: the server takes no more data.
     deaf: AtomicBool,
-    /// What is read and written is another protocol.
+    /// The connection carries another protocol than HTTP.
     switched: AtomicBool,
-    /// Nobody knows what its server makes of the next request.
+    /// The connection must not be used for another request.
     spoilt: AtomicBool,
-    /// Bytes that were read since a head was last awaited.
+    /// Bytes that were read since the last request was sent.
     read: AtomicUsize,
-    /// No head is awaited.
+    /// The head of the response has come.
     answered: AtomicBool,
 }
 
@@ -114,7 +114,7 @@ impl SocketState {
         self.read.load(Ordering::Relaxed) > 0
     }
 
-    /// It has changed to another protocol: that something could not be written is its end.
+    /// The connection carries another protocol from now on. A failed write then ends it.
     pub(super) fn switch(&self) {
         self.switched.store(true, Ordering::Relaxed);
     }
@@ -143,8 +143,9 @@ impl ServerStream {
         self.watched.clone()
     }
 
-    /// A server that closes while a request is still coming may have answered before: what it does
-    /// not take is thrown away, and the connection ends with what can be read.
+    /// Hides a failed write. A server may answer and close while the request's body is still being sent.
+    /// hyper would drop that answer because of the failed write. So the rest of the request is thrown away,
+    /// and the connection ends when everything was read.
     fn forgive(&self, written: Poll<io::Result<usize>>, length: usize) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Err(_)) if !self.watched.switched.load(Ordering::Relaxed) => {

@@ -16,12 +16,12 @@ pub struct Times {
     pub body: Duration,
 }
 
-/// How often somebody looks whether the client of a request is still there. While it is served
-/// its socket is read only as far as its body is wanted, so that its end may go unnoticed.
+/// How often a connection is looked at while a request is served. The socket is then read only as far as
+/// the request's body is wanted, so nobody else would notice that the client has left.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// After this time without a request an HTTP/1.1 connection is served no longer, only watched: it then
-/// holds no buffers.
+/// After this time without a request an HTTP/1.1 connection is parked: it gives up its buffers, and only
+/// its socket is watched.
 const PARK: Duration = Duration::from_millis(50);
 
 /// What a connection is doing and since when; shared by its socket, its requests and its timer, which
@@ -43,7 +43,7 @@ pub struct Phase {
     /// What is read and written is another protocol.
     switched: AtomicBool,
     resets: AtomicBool,
-    /// A request's body is read to its end though it is answered, and thrown away.
+    /// The request is answered, and the rest of its body is read and thrown away.
     discards: AtomicBool,
     /// Something of the last exchange may still be under way.
     unsettled: AtomicBool,
@@ -54,7 +54,7 @@ const FRESH: u8 = 0;
 const IDLE: u8 = 1;
 const READING_HEAD: u8 = 2;
 const BUSY: u8 = 3;
-/// The rest of a request comes that is answered.
+/// The request is answered, and the rest of its body still comes.
 const DISCARDING: u8 = 4;
 
 /// The time at which somebody asks for the first time. A head that came whole is read before that.
@@ -142,8 +142,8 @@ impl Phase {
         self.doing.load(Ordering::Relaxed) == BUSY
     }
 
-    /// It carries many requests at once. A first one need not follow at once when its client has said
-    /// something more than what the connection begins with.
+    /// The connection speaks HTTP/2 and carries many requests at once. Once the client has sent more than
+    /// the preface, `idle_timeout` counts instead of `header_timeout`.
     pub fn multiplex(&self) {
         self.multiplexed.store(true, Ordering::Relaxed);
     }
@@ -153,8 +153,8 @@ impl Phase {
         self.doing.store(IDLE, Ordering::Relaxed);
     }
 
-    /// Whether it carries many requests at once: what is said of one of them does not concern the
-    /// connection then.
+    /// Whether the connection carries many requests at once. What happens to one request then says
+    /// nothing about the connection.
     pub fn is_multiplexed(&self) -> bool {
         self.multiplexed.load(Ordering::Relaxed)
     }
@@ -246,7 +246,7 @@ impl Phase {
     pub fn bytes_came(&self) {
         match self.doing.load(Ordering::Relaxed) {
             READING_HEAD if self.is_multiplexed() => self.idle(),
-            // A first head's time runs from the accept, and so does that of what comes before it.
+            // For the first head, and for a TLS handshake before it, the time runs from the accept.
             FRESH => self.doing.store(READING_HEAD, Ordering::Relaxed),
             IDLE if !self.is_multiplexed() => {
                 self.doing.store(READING_HEAD, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A client's socket as those see it who do not read from it.
+//! A client's socket. One task reads and writes it; others look at its state or set options.
 
 use std::future::poll_fn;
 use std::io;
