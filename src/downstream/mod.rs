@@ -17,10 +17,11 @@ use http::StatusCode;
 use tokio::net::TcpStream;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
+use tokio_util::either::Either::{Left, Right};
 
 use self::accept::Slot;
 use self::stream::ClientStream;
-use self::tls::{ClientTransport, Handshake};
+use self::tls::Handshake;
 use crate::observe::malformed::Malformed;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Phase, Socket, Times};
@@ -68,11 +69,11 @@ async fn serve(
     let times = times(&worker.proxy.active().plan.server);
     let (phase, socket) = (Phase::new(times), Socket::new(stream));
     let transport = match &port {
-        Port::Plain => ClientTransport::Plain(socket.clone()),
+        Port::Plain => Left(socket.clone()),
         Port::Tls(certificates) => {
             let (ours, draining) = (socket.clone(), draining.clone());
             match Box::pin(tls::shake_hands(ours, certificates, times.header, draining)).await {
-                Handshake::Done(stream) => ClientTransport::Tls(stream),
+                Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
                     refuse(reason);
                     return tls::say_goodbye(socket).await;
@@ -82,8 +83,9 @@ async fn serve(
         }
     };
     let peer = Peer::new(address, matches!(port, Port::Tls(_)));
-    let client = Arc::new(ClientConnection::new(peer, phase, socket, transport.subject()));
-    let (speaks_http2, proxy) = (transport.is_http2(), worker.proxy.clone());
+    let subject = tls::client_subject(&transport);
+    let client = Arc::new(ClientConnection::new(peer, phase, socket, subject));
+    let (speaks_http2, proxy) = (tls::is_http2(&transport), worker.proxy.clone());
     let stream = ClientStream::new(client.clone(), transport);
     let served = match speaks_http2 {
         true => http2::serve(stream, client.clone(), proxy, draining).await,

@@ -2,16 +2,15 @@
 
 use std::error::Error as _;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::InvalidMessage;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch::Receiver;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either::{self, Right};
 
 use super::stream::LINGER;
 use super::watch::LAST_CALL;
@@ -21,11 +20,7 @@ use crate::tls::server::Certificates;
 use crate::tls::subject::subject;
 
 /// The stream below HTTP.
-#[derive(Debug)]
-pub(super) enum ClientTransport {
-    Plain(Socket),
-    Tls(Box<TlsStream<Socket>>),
-}
+pub(super) type ClientTransport = Either<Socket, Box<TlsStream<Socket>>>;
 
 /// How a handshake went.
 pub(super) enum Handshake {
@@ -86,74 +81,14 @@ fn refusal(error: &io::Error) -> Option<String> {
     })
 }
 
-impl ClientTransport {
-    /// Whether the handshake agreed on HTTP/2. Without TLS a client shows it by how it begins.
-    pub(super) fn is_http2(&self) -> bool {
-        matches!(self, Self::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(H2))
-    }
-
-    /// The subject of the client's certificate, which the handshake has verified.
-    pub(super) fn subject(&self) -> Option<String> {
-        let Self::Tls(stream) = self else { return None };
-        let (_, session) = stream.get_ref();
-        subject(session.peer_certificates()?.first()?)
-    }
+/// Whether the handshake agreed on HTTP/2. Without TLS a client shows it by how it begins.
+pub(super) fn is_http2(transport: &ClientTransport) -> bool {
+    matches!(transport, Right(stream) if stream.get_ref().1.alpn_protocol() == Some(H2))
 }
 
-impl AsyncRead for ClientTransport {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for ClientTransport {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
-    }
+/// The subject of the client's certificate, which the handshake has verified.
+pub(super) fn client_subject(transport: &ClientTransport) -> Option<String> {
+    let Right(stream) = transport else { return None };
+    let (_, session) = stream.get_ref();
+    subject(session.peer_certificates()?.first()?)
 }

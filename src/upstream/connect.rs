@@ -11,6 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
+use tokio_util::either::Either::{Left, Right};
 use tower_service::Service as _;
 
 use super::connection::{Connection, Driver, Exclusive, Shared};
@@ -81,14 +82,14 @@ impl Connector {
     ) -> io::Result<Connection> {
         let (host, port) = match &server.endpoint {
             Endpoint::Unix(path) => {
-                return http1(ServerTransport::Unix(UnixStream::connect(path).await?)).await;
+                return http1(Left(Right(UnixStream::connect(path).await?))).await;
             }
             Endpoint::Tcp { host, port } => (host, *port),
         };
         let stream = self.connect(host, port).await?;
         match server.scheme {
-            Scheme::Http => http1(ServerTransport::Tcp(stream)).await,
-            Scheme::H2c => http2(ServerTransport::Tcp(stream)).await,
+            Scheme::Http => http1(Left(Left(stream))).await,
+            Scheme::H2c => http2(Left(Left(stream))).await,
             Scheme::Https => {
                 let stream = match self.shake_hands(stream, host, wanted).await {
                     // The server speaks HTTP/2 alone. The request is served without the upgrade.
@@ -100,8 +101,8 @@ impl Connector {
                 };
                 let (_, session) = stream.get_ref();
                 match session.alpn_protocol() {
-                    Some(H2) => http2(ServerTransport::Tls(Box::new(stream))).await,
-                    _ => http1(ServerTransport::Tls(Box::new(stream))).await,
+                    Some(H2) => http2(Right(Box::new(stream))).await,
+                    _ => http1(Right(Box::new(stream))).await,
                 }
             }
         }

@@ -126,6 +126,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use tokio::net::UnixStream;
+    use tokio_util::either::Either::{Left, Right};
 
     use super::*;
     use crate::upstream::connect;
@@ -136,7 +137,7 @@ mod tests {
 
     fn transport() -> (ServerTransport, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (ServerTransport::Unix(ours), theirs)
+        (Left(Right(ours)), theirs)
     }
 
     /// Lets time pass, with a sweep now and then.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use super::budget::spend_on;
 
@@ -17,63 +18,7 @@ use super::budget::spend_on;
 const MOST_BEFORE_HEAD: usize = 1024 * 1024;
 
 /// The stream below HTTP.
-#[derive(Debug)]
-pub(super) enum ServerTransport {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-/// Calls a method of whatever stream it is.
-macro_rules! each {
-    ($transport:expr, $stream:ident => $call:expr) => {
-        match $transport {
-            ServerTransport::Tcp($stream) => $call,
-            ServerTransport::Unix($stream) => $call,
-            ServerTransport::Tls($stream) => $call,
-        }
-    };
-}
-
-impl AsyncRead for ServerTransport {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for ServerTransport {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, bytes))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        each!(self, stream => stream.is_write_vectored())
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, slices))
-    }
-}
+pub(super) type ServerTransport = Either<Either<TcpStream, UnixStream>, Box<TlsStream<TcpStream>>>;
 
 /// A socket, read and written by the task that drives its connection.
 #[derive(Debug)]
