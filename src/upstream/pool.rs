@@ -140,6 +140,16 @@ mod tests {
         (Left(Right(ours)), theirs)
     }
 
+    /// A connection that waits for its first request, and its server's end.
+    async fn http1() -> (Box<Exclusive>, UnixStream) {
+        let (transport, server) = transport();
+        let Connection::Http1(connection) = connect::http1(transport).await.unwrap() else {
+            panic!("another protocol");
+        };
+        tokio::task::yield_now().await;
+        (connection, server)
+    }
+
     /// Lets time pass, with a sweep now and then.
     async fn pass(pool: &Pool, time: Duration) {
         let until = Instant::now() + time;
@@ -164,11 +174,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_is_busy_all_the_time_is_not_used_for_ever() {
         let pool = Pool::default();
-        let (transport, _server) = transport();
-        let Connection::Http1(connection) = connect::http1(transport).await.unwrap() else {
-            panic!("another protocol");
-        };
-        tokio::task::yield_now().await;
+        let (connection, _server) = http1().await;
         pool.put(connection);
         let began = Instant::now();
         while is_used(&pool) {
@@ -196,11 +202,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_nobody_needs_is_closed() {
         let pool = Pool::default();
-        let (transport, _server) = transport();
-        let Connection::Http1(connection) = connect::http1(transport).await.unwrap() else {
-            panic!("another protocol");
-        };
-        tokio::task::yield_now().await;
+        let (connection, _server) = http1().await;
         pool.put(connection);
         pass(&pool, LONGEST_IDLE - SWEEP).await;
         assert_eq!(pool.locked().idle.len(), 1);

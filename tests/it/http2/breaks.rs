@@ -87,24 +87,14 @@ fn a_stream_that_is_reset_ends_its_request_upstream() {
 
 #[test]
 fn a_stream_that_is_reset_in_mid_response_ends_its_request_upstream() {
-    let (api, told) = half(FRAMINGS[1]);
-    let proxy = Tidegate::before(&[&api], "", "idle_timeout = \"1h\"");
-    let mut client = Client::open(proxy.address);
-    let mut exchange = client.begin("GET", "/", &[]);
-    assert_eq!(exchange.head().unwrap().status(), 200);
-    exchange.reset();
-    told.recv_timeout(PATIENCE).expect("the API's connection is closed");
-}
-
-#[test]
-fn a_download_that_nobody_takes_ends_upstream_with_its_stream() {
-    let (api, told) = Upstream::endless();
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"1h\"", "");
-    let mut client = Client::open(proxy.address);
-    let mut exchange = client.begin("GET", "/", &[]);
-    assert_eq!(exchange.head().unwrap().status(), 200);
-    exchange.reset();
-    told.recv_timeout(PATIENCE).expect("the API's connection is closed");
+    for (api, told) in [half(FRAMINGS[1]), Upstream::endless()] {
+        let proxy = Tidegate::before(&[&api], "body_timeout = \"1h\"", "idle_timeout = \"1h\"");
+        let mut client = Client::open(proxy.address);
+        let mut exchange = client.begin("GET", "/", &[]);
+        assert_eq!(exchange.head().unwrap().status(), 200);
+        exchange.reset();
+        told.recv_timeout(PATIENCE).expect("the API's connection is closed");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
 use tidegate::tls::subject::subject;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 /// A request's head as the API got it.
@@ -76,43 +76,42 @@ impl Api {
     ) -> Self {
         let state =
             State::new(Arc::new(move |request, respond| Box::pin(answer(request, respond))));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let shared = state.clone();
-        run(async move {
-            let listener = from_std(listener);
-            while let Ok((stream, _)) = listener.accept().await {
-                let caller = shared.caller();
-                tokio::spawn(http2(stream, shared.clone(), caller));
-            }
-        });
-        Self { url: format!("h2c://{address}"), address: Some(address), state }
+        Self::on(loopback(), "h2c", state, http2)
     }
 
     /// HTTP/1.1 in clear text on this socket. As all that speak HTTP/1.1, it says every body again (the
     /// path where there is none), and takes every offer to change the protocol: everything is said again
     /// then, too.
     pub(crate) fn http1_on(listener: std::net::TcpListener) -> Self {
-        let state = State::new(Arc::new(|request, respond| Box::pin(echo(request, respond))));
+        Self::on(listener, "http", State::echoing(), http1)
+    }
+
+    /// Serves each connection to this socket by `serve`.
+    fn on<S: Future<Output = ()> + Send + 'static>(
+        listener: std::net::TcpListener,
+        scheme: &str,
+        state: Arc<State>,
+        serve: impl Fn(TcpStream, Arc<State>, Caller) -> S + Send + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = state.clone();
         run(async move {
             let listener = from_std(listener);
             while let Ok((stream, _)) = listener.accept().await {
                 let caller = shared.caller();
-                tokio::spawn(http1(stream, shared.clone(), caller));
+                tokio::spawn(serve(stream, shared.clone(), caller));
             }
         });
-        Self { url: format!("http://{address}"), address: Some(address), state }
+        Self { url: format!("{scheme}://{address}"), address: Some(address), state }
     }
 
     pub(crate) fn http1() -> Self {
-        Self::http1_on(std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+        Self::http1_on(loopback())
     }
 
     /// HTTP/1.1 on a Unix socket.
     pub(crate) fn unix(path: &Path) -> Self {
-        let state = State::new(Arc::new(|request, respond| Box::pin(echo(request, respond))));
+        let state = State::echoing();
         let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
         listener.set_nonblocking(true).unwrap();
         let shared = state.clone();
@@ -128,29 +127,19 @@ impl Api {
 
     /// By TLS, what ALPN agrees on.
     pub(crate) fn tls(config: Arc<ServerConfig>) -> Self {
-        let state = State::new(Arc::new(|request, respond| Box::pin(echo(request, respond))));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let shared = state.clone();
-        run(async move {
-            let listener = from_std(listener);
-            while let Ok((stream, _)) = listener.accept().await {
-                let (shared, acceptor) = (shared.clone(), TlsAcceptor::from(config.clone()));
-                let mut caller = shared.caller();
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let (_, session) = stream.get_ref();
-                    caller.server_name = session.server_name().map(str::to_owned);
-                    caller.cert =
-                        session.peer_certificates().and_then(|chain| subject(chain.first()?));
-                    match session.alpn_protocol() {
-                        Some(b"h2") => http2(stream, shared, caller).await,
-                        _ => http1(stream, shared, caller).await,
-                    }
-                });
+        Self::on(loopback(), "https", State::echoing(), move |stream, state, mut caller| {
+            let accepting = TlsAcceptor::from(config.clone()).accept(stream);
+            async move {
+                let Ok(stream) = accepting.await else { return };
+                let (_, session) = stream.get_ref();
+                caller.server_name = session.server_name().map(str::to_owned);
+                caller.cert = session.peer_certificates().and_then(|chain| subject(chain.first()?));
+                match session.alpn_protocol() {
+                    Some(b"h2") => http2(stream, state, caller).await,
+                    _ => http1(stream, state, caller).await,
+                }
             }
-        });
-        Self { url: format!("https://{address}"), address: Some(address), state }
+        })
     }
 
     /// The same by a name, which must be one of loopback.
@@ -175,10 +164,18 @@ impl Api {
     }
 }
 
+fn loopback() -> std::net::TcpListener {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
 impl State {
     fn new(handler: Handler) -> Arc<Self> {
         let (calls, connections) = (Mutex::default(), AtomicUsize::new(0));
         Arc::new(Self { calls, connections, handler })
+    }
+
+    fn echoing() -> Arc<Self> {
+        Self::new(Arc::new(|request, respond| Box::pin(echo(request, respond))))
     }
 
     fn caller(&self) -> Caller {

@@ -216,16 +216,21 @@ fn dying(ending: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> (Upstream, 
 
 type Go = std::sync::mpsc::Sender<()>;
 
-#[test]
-fn an_answer_whose_api_dies_breaks_off() {
-    let (api, go) = dying(|_| Vec::new());
-    let proxy = proxy(&api, "");
+/// Half of the answer comes to a client of HTTP/1.1, and then the API ends it.
+fn breaks_off((api, go): &(Upstream, Go)) -> Tidegate {
+    let proxy = proxy(api, "");
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     client.until(b"half.");
     go.send(()).unwrap();
     let (rest, _) = client.rest_with_end();
     assert!(!rest.ends_with(b"0\r\n\r\n"), "it looks whole");
+    proxy
+}
+
+#[test]
+fn an_answer_whose_api_dies_breaks_off() {
+    let proxy = breaks_off(&dying(|_| Vec::new()));
     proxy.log.wait("upstream failed", |line| {
         line["error"].as_str().is_some_and(|error| error.contains("broke off"))
     });
@@ -233,14 +238,7 @@ fn an_answer_whose_api_dies_breaks_off() {
 
 #[test]
 fn an_answer_that_is_reset_breaks_off() {
-    let (api, go) = dying(|stream| reset(stream, INTERNAL_ERROR));
-    let proxy = proxy(&api, "");
-    let mut client = Connection::open(proxy.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    client.until(b"half.");
-    go.send(()).unwrap();
-    let (rest, _) = client.rest_with_end();
-    assert!(!rest.ends_with(b"0\r\n\r\n"), "it looks whole");
+    breaks_off(&dying(|stream| reset(stream, INTERNAL_ERROR)));
 }
 
 #[test]
