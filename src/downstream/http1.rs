@@ -146,7 +146,7 @@ struct Connection<S: hyper::service::HttpService<Incoming>>(
 
 impl<S> Serving for Connection<S>
 where
-    S: hyper::service::HttpService<Incoming, ResBody = ResponseBody>,
+    S: hyper::service::HttpService<Incoming, ResBody = Box<ResponseBody>>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     http1::UpgradeableConnection<TokioIo<ClientStream>, S>:
         Future<Output = hyper::Result<()>> + Unpin,

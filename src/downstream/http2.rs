@@ -191,7 +191,7 @@ struct Connection<S: HttpService<Incoming>> {
 
 impl<S> Serving for Connection<S>
 where
-    S: HttpService<Incoming, ResBody = ResponseBody>,
+    S: HttpService<Incoming, ResBody = Box<ResponseBody>>,
     http2::Connection<TokioIo<ClientStream>, S, Spawner>:
         Future<Output = hyper::Result<()>> + Unpin,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

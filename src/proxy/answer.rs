@@ -23,7 +23,7 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// What a client is answered.
-pub(super) type Answer = Response<ResponseBody>;
+pub(super) type Answer = Response<Box<ResponseBody>>;
 
 /// An answer of our own. `kind` is its body's media type.
 pub(super) fn own(status: StatusCode, kind: Option<HeaderValue>, body: impl Into<Bytes>) -> Answer {

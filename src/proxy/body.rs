@@ -65,9 +65,14 @@ pub struct Switched {
 
 impl ResponseBody {
     /// A body that is there already.
-    pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
+    pub(super) fn whole(bytes: impl Into<Bytes>) -> Box<Self> {
         let bytes = Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty());
-        Self { source: Source::Whole(bytes), switched: None, uptake: None, ended: None }
+        Self::of(Source::Whole(bytes))
+    }
+
+    /// Boxed, since a response is moved many times on its way to hyper and through it.
+    fn of(source: Source) -> Box<Self> {
+        Box::new(Self { source, switched: None, uptake: None, ended: None })
     }
 
     /// Removes the body. Returns its length, where that is known.
@@ -78,8 +83,10 @@ impl ResponseBody {
     }
 
     /// An empty body, behind which another protocol follows.
-    pub(super) fn switched(switched: Switched) -> Self {
-        Self { switched: Some(Box::new(switched)), ..Self::whole(Bytes::new()) }
+    pub(super) fn switched(switched: Switched) -> Box<Self> {
+        let mut body = Self::whole(Bytes::new());
+        body.switched = Some(Box::new(switched));
+        body
     }
 
     /// The server's side of the other protocol, where this response changes to one.
@@ -93,14 +100,14 @@ impl ResponseBody {
         lease: Lease,
         patience: Duration,
         server: Arc<str>,
-    ) -> Self {
+    ) -> Box<Self> {
         if incoming.is_end_stream() {
             lease.release();
             return Self::whole(Bytes::new());
         }
         let (lease, patience) = (Some(lease), Patience::new(patience));
         let streamed = UpstreamAnswer { incoming, lease, patience, server };
-        Self { source: Source::UpstreamAnswer(streamed), switched: None, uptake: None, ended: None }
+        Self::of(Source::UpstreamAnswer(streamed))
     }
 
     /// Notes in `uptake` since when a piece waits for the client.

@@ -29,7 +29,7 @@ use self::client::ClientConnection;
 use self::ended::{Access, Ended, Noted};
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
-use self::headers::quotas::write_quotas;
+use self::headers::quotas::Fields;
 use self::headers::{Seen, hop};
 use self::refusal::{Refusal, TargetForm};
 use self::rejection::Rejections;
@@ -75,6 +75,8 @@ pub struct Active {
     counters: RouteCounters,
     /// What throttled clients are told under it: they keep its limits, and end with it.
     rejections: Rejections,
+    /// What all others are told.
+    fields: Fields,
     /// The process's count of failed exchanges.
     failed: Arc<Failed>,
 }
@@ -83,7 +85,8 @@ impl Active {
     /// A plan with this worker's connections to its upstreams, with which nothing was done yet.
     pub fn new(plan: Arc<Plan>, upstreams: Vec<Arc<Upstream>>, failed: Arc<Failed>) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
-        Self { plan, upstreams, counters, rejections: Rejections::new(), failed }
+        let (rejections, fields) = (Rejections::new(), Fields::new());
+        Self { plan, upstreams, counters, rejections, fields, failed }
     }
 
     /// Where the requests of the route at this place are counted; `metrics` are the worker's.
@@ -107,6 +110,13 @@ struct Exchange {
     body_end: BodyEnd,
     /// The upstream's server that answered.
     server: Option<Arc<str>>,
+}
+
+impl Exchange {
+    fn of(request: Request<Incoming>) -> Self {
+        let (head, body) = request.into_parts();
+        Self { head, body: Some(body), body_end: BodyEnd::default(), server: None }
+    }
 }
 
 impl Proxy {
@@ -141,20 +151,19 @@ impl Proxy {
         &self,
         request: Request<Incoming>,
         client: &Arc<ClientConnection>,
-    ) -> http::Response<ResponseBody> {
+    ) -> Answer {
         let began = Instant::now();
         client.phase.begin(began);
-        let (head, body) = request.into_parts();
+        let mut exchange = Exchange::of(request);
+        let head = &exchange.head;
         let seen = Seen::of(&head.headers);
         let (protocol, awaited) = (answer::protocol(&head.headers, seen), seen.has(Seen::EXPECT));
-        let mut ended = self.begin(client, began, &head, protocol);
+        let mut ended = self.begin(client, began, head, protocol);
         let patience = match protocol {
             Protocol::Http => None,
             Protocol::Grpc => grpc::patience(&head.headers, seen),
         };
-        let target = TargetForm::of(&head);
-        let body_end = BodyEnd::default();
-        let mut exchange = Exchange { head, body: Some(body), body_end, server: None };
+        let target = TargetForm::of(head);
         let mut quotas = Quotas::new();
         let way = (&*ended.active, &**client, seen);
         let passed = {
@@ -270,13 +279,14 @@ impl Proxy {
             seen,
             (&address, trust),
         );
+        let host = host.as_str();
         let found =
-            plan.table.find(&path, &head.method, host.as_str(), &head.headers).map_err(|none| {
-                match none {
+            plan.table.find(&path, &head.method, host, &head.headers).map_err(
+                |none| match none {
                     NoRoute::NotFound => Refusal::NotFound,
                     NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
-                }
-            })?;
+                },
+            )?;
         let route = &plan.routes[found.route];
         noted.route = Some(found.route);
         if is_too_large(&head.headers, plan) {
@@ -286,7 +296,7 @@ impl Proxy {
             path: &path,
             query: uri.query(),
             method: &head.method,
-            host: host.as_str(),
+            host,
             route: &route.name,
             client: address.address,
             headers: &head.headers,
@@ -311,7 +321,7 @@ impl Proxy {
             access.upstream = exchange.server.take();
         }
         noted.permit.answered(answer.status(), answer.headers());
-        finish(answer.headers_mut(), plan, route, quotas);
+        finish(answer.headers_mut(), active, route, quotas);
         Ok(answer)
     }
 }
@@ -340,9 +350,9 @@ fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
 }
 
 /// What is the same for every answer that the limits let pass.
-fn finish(headers: &mut HeaderMap, plan: &Plan, route: &RouteSpec, quotas: &[Quota<'_>]) {
+fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &[Quota<'_>]) {
     if !quotas.is_empty() {
-        write_quotas(headers, quotas, &plan.reject, None);
+        active.fields.write(headers, quotas, &active.plan.reject);
     }
     if let Some(changes) = route.response_headers() {
         headers::change(headers, changes);

@@ -124,17 +124,29 @@ fn normal_name(text: &[u8]) -> Option<Text> {
     }
     let mut name = Text::from_slice(text);
     let mut before = b'.';
-    for byte in &mut name {
-        byte.make_ascii_lowercase();
-        match *byte {
-            b'.' if before == b'.' => return None,
-            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.' => {}
-            _ => return None,
+    for byte in &mut *name {
+        *byte = NORMAL[usize::from(*byte)];
+        if *byte == 0 || (*byte == b'.' && before == b'.') {
+            return None;
         }
         before = *byte;
     }
     (before != b'.').then_some(name)
 }
+
+/// Each byte of a name in its normal form; 0 where it stands in no name.
+const NORMAL: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        let lower = byte.to_ascii_lowercase();
+        if matches!(lower, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.') {
+            table[byte as usize] = lower;
+        }
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

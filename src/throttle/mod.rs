@@ -7,6 +7,7 @@ mod queue;
 mod usage;
 
 use std::fmt;
+use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,14 +122,16 @@ impl Throttle {
         self.tell_shadows(&applying, &decided.decisions, request, now);
         quotas.extend(said(&applying, &decided));
         match decided.verdict {
-            Verdict::Pass { wait } if wait.is_zero() => Ok(self.permit(applying, decided, now)),
+            Verdict::Pass { wait } if wait.is_zero() => {
+                Ok(self.permit(&applying, &mut decided, now))
+            }
             Verdict::Pass { wait } => {
                 let by = queue::slowest(&applying, &decided.decisions, wait);
                 self.tell(&applying[by], request, Shown::Delayed { delay: wait }, now);
                 // Few requests wait, and none of the others is to make room for it.
                 let held = Box::pin(self.hold(wait, &mut applying, &mut decided, now));
                 match held.await {
-                    Ok(()) => Ok(self.permit(applying, decided, now)),
+                    Ok(()) => Ok(self.permit(&applying, &mut decided, now)),
                     Err(NoTurn { left }) => {
                         let limit = &applying[by];
                         self.metrics.decision(&limit.spec.name, DecisionKind::Rejected);
@@ -159,14 +162,14 @@ impl Throttle {
     }
 
     /// What is to be settled or given back when the response has ended.
-    fn permit(&self, applying: PerAsk<Applying<'_>>, decided: Decided, now: Timestamp) -> Permit {
+    fn permit(&self, applying: &[Applying<'_>], decided: &mut Decided, now: Timestamp) -> Permit {
         let Decided { answer, began } = decided;
         // Most limits have nothing of the kind, and then nothing is made here.
         if answer.slots.is_empty() && !applying.iter().any(|limit| limit.spec.is_settled()) {
             return Permit::default();
         }
         let mut dues = Vec::new();
-        for (place, limit) in applying.into_iter().enumerate() {
+        for (place, limit) in applying.iter().enumerate() {
             let took = answer.decisions[place].is_some_and(|decision| decision.outcome.passes());
             if let Terms::Limited(algorithm) = limit.terms
                 && took
@@ -175,7 +178,8 @@ impl Throttle {
                 dues.push(Due::new(limit.taken(algorithm, answer.noted(place))));
             }
         }
-        Permit::holding(Held { store: self.store.clone(), now, began, dues, slots: answer.slots })
+        let (store, slots) = (self.store.clone(), mem::take(&mut answer.slots));
+        Permit::holding(Held { store, now, began: *began, dues, slots })
     }
 
     /// Asks the store about the limits that need one, and joins what needs none.

@@ -14,9 +14,10 @@ use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::{Instant, Sleep};
 
-/// A request's body as the client sends it.
+/// A request's body as the client sends it. Boxed, since a request is moved many times on its way through
+/// hyper, and most have no body.
 #[derive(Debug)]
-pub struct RequestBody(Option<Streamed>);
+pub struct RequestBody(Option<Box<Streamed>>);
 
 #[derive(Debug)]
 struct Streamed {
@@ -173,13 +174,13 @@ impl RequestBody {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        Self(Some(Streamed {
+        Self(Some(Box::new(Streamed {
             incoming,
             allowance: most.unwrap_or(u64::MAX),
             patience: Patience::new(patience),
             trailers,
             end: BodyEnd::begin(),
-        }))
+        })))
     }
 
     /// Whether there is none.

@@ -5,6 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::Either;
 use http::header::{CONNECTION, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, PathAndQuery};
 use http::{Request, Response, Uri, Version};
@@ -164,43 +165,51 @@ impl Connection {
 
     /// Sends a request and waits for the head of its answer, within `limit` of the request's end. The
     /// answer may come before all of the request is sent.
-    pub(super) async fn send(
+    // The request is handed over before the future is made, which would move it twice more.
+    pub(super) fn send(
         &mut self,
         mut request: Request<RequestBody>,
         server: &ServerAddress,
         limit: Duration,
-    ) -> Result<Response<Incoming>, NoHead> {
+    ) -> impl Future<Output = Result<Response<Incoming>, NoHead>> {
         let end = request.body().end();
-        let sent = match self {
+        let exchange = match self {
             Self::Http1(connection) => {
                 connection.watched.await_head();
                 // A GET of unknown length would otherwise be sent without its body.
                 if request.body().size_hint().exact().is_none() {
                     request.headers_mut().insert(TRANSFER_ENCODING, CHUNKED);
                 }
-                let exchange = pin!(connection.sender.try_send_request(request));
-                let head = in_time(exchange, &mut connection.deadline, limit, &end).await;
-                connection.watched.answered();
-                head
+                Either::Left(connection.sender.try_send_request(request))
             }
             Self::Http2(connection) => {
                 into_http2(&mut request, server);
                 // Boxed, so that requests over HTTP/1.1 are not moved about with room for it.
-                let exchange = Box::pin(connection.sender.try_send_request(request));
-                in_time(Pin::new(&mut { exchange }), &mut Deadline::default(), limit, &end).await
+                Either::Right(Box::pin(connection.sender.try_send_request(request)))
             }
         };
-        sent.ok_or(NoHead::TooLate)?.map_err(|mut failure| {
-            let unsent = failure.take_message().map(|mut request| {
-                into_http1(&mut request);
-                request
-            });
-            let error = match self {
-                Self::Http1(connection) => connection.driver.explain(failure.into_error()),
-                Self::Http2(connection) => connection.driver.explain(failure.into_error()),
+        async move {
+            let exchange = pin!(exchange);
+            let sent = match self {
+                Self::Http1(connection) => {
+                    let head = in_time(exchange, &mut connection.deadline, limit, &end).await;
+                    connection.watched.answered();
+                    head
+                }
+                Self::Http2(_) => in_time(exchange, &mut Deadline::default(), limit, &end).await,
             };
-            NoHead::Failed { error, unsent: unsent.map(Box::new) }
-        })
+            sent.ok_or(NoHead::TooLate)?.map_err(|mut failure| {
+                let unsent = failure.take_message().map(|mut request| {
+                    into_http1(&mut request);
+                    request
+                });
+                let error = match self {
+                    Self::Http1(connection) => connection.driver.explain(failure.into_error()),
+                    Self::Http2(connection) => connection.driver.explain(failure.into_error()),
+                };
+                NoHead::Failed { error, unsent: unsent.map(Box::new) }
+            })
+        }
     }
 }
 

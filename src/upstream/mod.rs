@@ -8,6 +8,7 @@ mod connect;
 mod connection;
 mod deadline;
 mod error;
+mod kept_head;
 mod pool;
 mod stream;
 
@@ -25,6 +26,7 @@ use self::balance::{Chooser, ServerState};
 use self::body::RequestBody;
 use self::connect::{Connector, Wanted};
 use self::connection::{Connection, NoHead};
+use self::kept_head::KeptHead;
 use self::pool::Pool;
 use crate::observe::events;
 use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
@@ -166,7 +168,7 @@ impl Upstream {
             };
             let in_flight = server.state.enter();
             let body_end = request.body().end();
-            let copy = (whole && retries > 0).then(|| copy_of(&request));
+            let kept = (whole && retries > 0).then(|| KeptHead::of(&request));
             let (error, unsent) =
                 match connection.send(request, &server.address, self.spec.response_timeout).await {
                     Ok(response) => {
@@ -195,7 +197,8 @@ impl Upstream {
             if retries == 0 || !error.may_pass() {
                 return Err(Box::new(Unanswered { error, unsent }));
             }
-            match unsent.or(copy.filter(|_| repeatable || error.is_unprocessed())) {
+            let kept = kept.filter(|_| repeatable || error.is_unprocessed());
+            match unsent.or_else(|| kept.map(KeptHead::into_request)) {
                 Some(again) => request = again,
                 None => return Err(Unanswered::sent(error)),
             }
@@ -288,13 +291,4 @@ fn is_idempotent(method: &Method) -> bool {
         *method,
         Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
     )
-}
-
-/// The head again, without a body.
-fn copy_of(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::empty());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    copy
 }

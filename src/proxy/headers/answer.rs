@@ -54,7 +54,10 @@ pub(in crate::proxy) fn announces_body(headers: &HeaderMap) -> bool {
 /// or are none, frame no body here, so they go.
 pub(super) fn unite_lengths(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
-    let plain = lines.next().is_some_and(|line| whole_number(line.as_bytes()).is_some());
+    let plain = lines.next().is_some_and(|line| {
+        // So many digits always fit.
+        (1..20).contains(&line.len()) && line.as_bytes().iter().all(u8::is_ascii_digit)
+    });
     if plain && lines.next().is_none() {
         return;
     }

@@ -1,5 +1,6 @@
 //! What the limits say to the client.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -7,7 +8,7 @@ use http::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use crate::limit::decision::Outcome;
-use crate::plan::AnswerSpec;
+use crate::plan::{AnswerSpec, LimitSpec};
 use crate::throttle::Quota;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -34,22 +35,15 @@ pub(in crate::proxy) fn write_quotas(
     if told().next().is_some() {
         let (mut policy, mut state) = (Text::new(), Text::new());
         for (place, quota) in told() {
-            write_member(&mut policy, place, quota);
-            write_parameter(&mut policy, b";q=", quota.burst);
-            if let Some(window) = quota.window {
-                write_parameter(&mut policy, b";w=", window);
-            }
-            if let Some(unit) = quota.unit {
-                write_unit(&mut policy, unit);
-            }
+            write_policy(&mut policy, place, quota);
             write_member(&mut state, place, quota);
             write_parameter(&mut state, b";r=", quota.remaining);
             if let Some(seconds) = reset(quota, retry_after) {
                 write_parameter(&mut state, b";t=", seconds);
             }
         }
-        insert(headers, RATELIMIT_POLICY, &policy);
-        insert(headers, RATELIMIT, &state);
+        headers.insert(RATELIMIT_POLICY, value(&policy));
+        headers.insert(RATELIMIT, value(&state));
     }
     let asks = |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).x_ratelimit;
     let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota<'_>>, quota| {
@@ -64,10 +58,99 @@ pub(in crate::proxy) fn write_quotas(
     }
 }
 
-/// Sets a field. Names of limits and numbers are always a value.
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) {
-    if let Ok(value) = HeaderValue::from_bytes(value) {
-        headers.insert(name, value);
+/// So many limits have their fields kept.
+const KEPT: usize = 64;
+
+/// What one worker's answers say of limits under one plan: of one limit that lets a request pass, all is
+/// the same each time but how many tokens are left.
+#[derive(Debug)]
+pub(in crate::proxy) struct Fields {
+    places: Mutex<[Option<Box<Kept>>; KEPT]>,
+}
+
+/// The fields of one limit.
+#[derive(Debug)]
+struct Kept {
+    limit: Arc<LimitSpec>,
+    burst: u64,
+    window: Option<u64>,
+    unit: Option<&'static str>,
+    policy: HeaderValue,
+    /// What stands in `ratelimit` before the tokens that are left, and behind them.
+    around: (Text, Text),
+}
+
+impl Fields {
+    pub(in crate::proxy) fn new() -> Self {
+        Self { places: Mutex::new(std::array::from_fn(|_| None)) }
+    }
+
+    /// Writes the fields for a request that its limits let pass.
+    pub(in crate::proxy) fn write(
+        &self,
+        headers: &mut HeaderMap,
+        quotas: &[Quota<'_>],
+        default: &AnswerSpec,
+    ) {
+        let [quota] = quotas else { return write_quotas(headers, quotas, default, None) };
+        let answer = quota.limit.reject.as_deref().unwrap_or(default);
+        if !answer.ratelimit || answer.x_ratelimit {
+            return write_quotas(headers, quotas, default, None);
+        }
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = quota.limit.name.fingerprint() % KEPT as u64;
+        let place = &mut places[usize::try_from(place).unwrap_or_default()];
+        let kept = match place {
+            Some(kept) if kept.is_of(quota) => kept,
+            other => other.insert(Box::new(Kept::of(quota))),
+        };
+        headers.insert(RATELIMIT_POLICY, kept.policy.clone());
+        let mut state = Text::from_slice(&kept.around.0);
+        state.extend_from_slice(itoa::Buffer::new().format(quota.remaining).as_bytes());
+        state.extend_from_slice(&kept.around.1);
+        headers.insert(RATELIMIT, value(&state));
+    }
+}
+
+impl Kept {
+    fn of(quota: &Quota<'_>) -> Self {
+        let (mut policy, mut before, mut after) = (Text::new(), Text::new(), Text::new());
+        write_policy(&mut policy, 0, quota);
+        write_member(&mut before, 0, quota);
+        before.extend_from_slice(b";r=");
+        if let Some(window) = quota.window {
+            write_parameter(&mut after, b";t=", window);
+        }
+        Self {
+            limit: Arc::clone(quota.limit),
+            burst: quota.burst,
+            window: quota.window,
+            unit: quota.unit,
+            policy: value(&policy),
+            around: (before, after),
+        }
+    }
+
+    fn is_of(&self, quota: &Quota<'_>) -> bool {
+        Arc::ptr_eq(&self.limit, quota.limit)
+            && self.burst == quota.burst
+            && (self.window, self.unit) == (quota.window, quota.unit)
+    }
+}
+
+/// Names of limits and numbers are always a value.
+fn value(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn write_policy(out: &mut Text, place: usize, quota: &Quota<'_>) {
+    write_member(out, place, quota);
+    write_parameter(out, b";q=", quota.burst);
+    if let Some(window) = quota.window {
+        write_parameter(out, b";w=", window);
+    }
+    if let Some(unit) = quota.unit {
+        write_unit(out, unit);
     }
 }
 
