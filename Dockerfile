@@ -2,6 +2,7 @@ FROM rust:1-slim-bookworm AS build
 # For the allocator, which is written in C, as is the cryptography.
 RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
+COPY .cargo ./.cargo
 COPY Cargo.toml Cargo.lock ./
 COPY src ./src
 # The tests and benchmarks that the manifest names are not built, and need not be there.

@@ -27,7 +27,7 @@ use crate::downstream::accept::{self, Connections, Slots};
 use crate::downstream::{self, Port};
 use crate::observe::failed::Failed;
 use crate::observe::malformed::Malformed;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::throttled::Throttled;
 use crate::plan::{KeyDisplay, Plan};
 use crate::proxy::{Active, Proxy};
@@ -161,8 +161,9 @@ pub async fn run(
         metrics: metrics.clone(),
         keys: process.keys,
     };
-    let first = Arc::new(activate(&published, None, &process));
-    let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone(), metrics));
+    let counts = (process.failed.clone(), metrics);
+    let first = Arc::new(activate(&published, None, counts.clone()));
+    let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone()));
     let serving =
         Arc::new(downstream::Worker { proxy: proxy.clone(), malformed: process.malformed.clone() });
     let connections = Arc::new(Connections::new(process.slots.clone()));
@@ -182,7 +183,8 @@ pub async fn run(
                 }
                 let published = orders.plan.borrow_and_update().clone();
                 let before = proxy.active();
-                proxy.activate(Arc::new(activate(&published, Some(&before), &process)));
+                let active = activate(&published, Some(&before), counts.clone());
+                proxy.activate(Arc::new(active));
             }
             _ = prune.tick() => {
                 for upstream in &proxy.active().upstreams {
@@ -201,7 +203,11 @@ pub async fn run(
 }
 
 /// The plan with this worker's connections: those to an upstream that did not change are kept.
-fn activate(published: &Published, before: Option<&Active>, process: &Process) -> Active {
+fn activate(
+    published: &Published,
+    before: Option<&Active>,
+    counts: (Arc<Failed>, Arc<WorkerMetrics>),
+) -> Active {
     let kept = |place: usize| {
         let spec = &published.plan.upstreams[place];
         before?.upstreams.iter().find(|upstream| upstream.spec() == spec).cloned()
@@ -217,5 +223,5 @@ fn activate(published: &Published, before: Option<&Active>, process: &Process) -
         })
         .collect();
     // A worker's own `Arc` around the shared plan: its count is touched by this core alone.
-    Active::new(published.plan.clone(), upstreams, process.failed.clone())
+    Active::new(published.plan.clone(), upstreams, counts)
 }

@@ -2,15 +2,15 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch::Receiver;
@@ -37,7 +37,7 @@ enum Served {
     /// It has failed.
     Failed(hyper::Error),
     /// It has changed to another protocol.
-    Switched(OnUpgrade, Box<Switched>),
+    Switched(Box<Switched>),
 }
 
 /// Serves a connection to its end, and tells how it ended where that was by an error.
@@ -55,9 +55,9 @@ pub(super) async fn serve(
             Served::Http2 { stream, early } => {
                 return Box::pin(http2::serve(stream.after(early), client, proxy, draining)).await;
             }
-            Served::Switched(ours, switched) => {
+            Served::Switched(switched) => {
                 client.phase.switch();
-                Box::pin(tunnel::join(ours, *switched)).await;
+                Box::pin(tunnel::join(*switched)).await;
                 return Ok(());
             }
             Served::Idle { stream: parked, early } => {
@@ -92,30 +92,15 @@ async fn exchange(
     proxy: &Proxy,
     draining: Receiver<bool>,
 ) -> Served {
-    let switching: Mutex<Option<(OnUpgrade, Box<Switched>)>> = Mutex::default();
-    let service = service_fn(|mut request: Request<Incoming>| {
-        let switching = &switching;
-        async move {
-            let ours = hyper::upgrade::on(&mut request);
-            let mut answer = proxy.handle(request, client).await;
-            if let Some(switched) = answer.body_mut().take_switched() {
-                *switching.lock().unwrap_or_else(PoisonError::into_inner) = Some((ours, switched));
-            }
-            Ok::<_, Infallible>(answer)
-        }
+    let service = service_fn(|request: Request<Incoming>| {
+        proxy.handle(request, client).map(Ok::<_, Infallible>)
     });
     let builder = builder(&proxy.active().plan.server);
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = Connection(connection);
     let ended = ConnectionWatch::new(client, draining).during(&mut connection).await;
     match ended {
-        WatchEnd::Ended(Ok(())) => {
-            let switched = switching.lock().unwrap_or_else(PoisonError::into_inner).take();
-            match switched {
-                Some((ours, switched)) => Served::Switched(ours, switched),
-                None => Served::Ended,
-            }
-        }
+        WatchEnd::Ended(Ok(())) => client.take_switched().map_or(Served::Ended, Served::Switched),
         WatchEnd::Ended(Err(error)) if error.is_parse_version_h2() => {
             match connection.0.into_parts() {
                 Some(parts) => {

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::time::{Instant, sleep_until};
@@ -16,8 +15,8 @@ use crate::proxy::Switched;
 
 /// Joins a client with a server until both have closed, either breaks, or nothing has moved for too
 /// long.
-pub(super) async fn join(client: OnUpgrade, switched: Switched) {
-    let Switched { server, patience, slots: _slots, lease: _lease } = switched;
+pub(super) async fn join(switched: Switched) {
+    let Switched { client, server, patience, slots: _slots, lease: _lease } = switched;
     // Either side may close instead of changing the protocol.
     let Ok((client, server)) = tokio::try_join!(client, server) else { return };
     let moved = Arc::new(Moved { epoch: Instant::now(), at: AtomicU64::new(0) });

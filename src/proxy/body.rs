@@ -47,12 +47,13 @@ struct UpstreamAnswer {
     /// The connection that the body comes on; `None` after the body's end.
     lease: Option<Lease>,
     patience: Patience,
-    server: Arc<str>,
 }
 
-/// A server's side of a connection that changes to another protocol, and what is held while it lives.
+/// The two sides of a connection that changes to another protocol, and what is held while it lives.
 #[derive(Debug)]
 pub struct Switched {
+    /// The client's side, once its connection has changed.
+    pub client: OnUpgrade,
     /// The server's side, once its connection has changed.
     pub server: OnUpgrade,
     /// How long nothing may move.
@@ -61,6 +62,13 @@ pub struct Switched {
     pub slots: Slots,
     /// The server's connection.
     pub lease: Lease,
+}
+
+impl UpstreamAnswer {
+    /// The server's URL.
+    fn server(&self) -> Arc<str> {
+        self.lease.as_ref().map_or_else(|| Arc::from("-"), |lease| lease.server().clone())
+    }
 }
 
 impl ResponseBody {
@@ -89,24 +97,19 @@ impl ResponseBody {
         body
     }
 
-    /// The server's side of the other protocol, where this response changes to one.
-    pub fn take_switched(&mut self) -> Option<Box<Switched>> {
+    /// Both sides of the other protocol, where this response changes to one.
+    pub(super) fn take_switched(&mut self) -> Option<Box<Switched>> {
         self.switched.take()
     }
 
-    /// What `server` sends, each read within `patience` of the one before.
-    pub(super) fn streamed(
-        incoming: Incoming,
-        lease: Lease,
-        patience: Duration,
-        server: Arc<str>,
-    ) -> Box<Self> {
+    /// What a server sends, each read within `patience` of the one before.
+    pub(super) fn streamed(incoming: Incoming, lease: Lease, patience: Duration) -> Box<Self> {
         if incoming.is_end_stream() {
             lease.release();
             return Self::whole(Bytes::new());
         }
         let (lease, patience) = (Some(lease), Patience::new(patience));
-        let streamed = UpstreamAnswer { incoming, lease, patience, server };
+        let streamed = UpstreamAnswer { incoming, lease, patience };
         Self::of(Source::UpstreamAnswer(streamed))
     }
 
@@ -163,14 +166,14 @@ impl ResponseBody {
         };
         let Poll::Ready(frame) = Pin::new(&mut streamed.incoming).poll_frame(cx) else {
             ready!(streamed.patience.poll_over(cx));
-            let server = streamed.server.clone();
+            let server = streamed.server();
             this.failed(&format_args!("no more of the answer from {server} in time"));
             return this.break_off(io::ErrorKind::TimedOut.into(), cx);
         };
         streamed.patience.renew();
         match frame {
             Some(Err(error)) => {
-                let server = streamed.server.clone();
+                let server = streamed.server();
                 let cause = Cause(&error);
                 this.failed(&format_args!("the answer from {server} broke off: {cause}"));
                 this.break_off(io::Error::other(error), cx)

@@ -12,7 +12,7 @@ use super::answer::Protocol;
 use super::client::ClientConnection;
 use super::{Active, Proxy};
 use crate::observe::events::{self, AccessLine};
-use crate::observe::metrics::{NO_ROUTE, RouteCounter, WorkerMetrics};
+use crate::observe::metrics::{NO_ROUTE, RouteCounter};
 use crate::throttle::Permit;
 use crate::upstream::body::BodyEnd;
 
@@ -20,7 +20,6 @@ use crate::upstream::body::BodyEnd;
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) client: Arc<ClientConnection>,
-    pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) began: Instant,
     pub(super) active: Arc<Active>,
     pub(super) status: StatusCode,
@@ -56,8 +55,9 @@ impl Proxy {
     /// Counts and logs a malformed request, which hyper has answered with `status` by itself.
     pub fn malformed(&self, client: &ClientConnection, status: StatusCode) {
         let duration = Duration::ZERO;
-        self.metrics.request(RouteCounter::NO_ROUTE, status, duration);
-        if self.active().plan.log.access {
+        let active = self.active();
+        active.metrics.request(RouteCounter::NO_ROUTE, status, duration);
+        if active.plan.log.access {
             events::access(&AccessLine {
                 method: "-",
                 path: "-",
@@ -100,8 +100,8 @@ impl Drop for Ended {
             phase.unsettle();
             phase.linger();
         }
-        let counter = self.active.counter(self.noted.route, &self.metrics);
-        self.metrics.request(counter, self.status, duration);
+        let counter = self.active.counter(self.noted.route);
+        self.active.metrics.request(counter, self.status, duration);
         if let Some(access) = &self.noted.access {
             events::access(&AccessLine {
                 method: access.method.as_str(),

@@ -5,6 +5,7 @@ use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::ext::ReasonPhrase;
+use hyper::upgrade::OnUpgrade;
 
 use super::Exchange;
 use super::answer::Answer;
@@ -20,7 +21,7 @@ use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Slots;
 use crate::upstream::body::{RequestBody, Trailers};
-use crate::upstream::{Answered, Unanswered, Upstream, UpstreamError};
+use crate::upstream::{Answered, Upstream, UpstreamError};
 
 /// Which way a request goes.
 pub(super) struct Way<'r> {
@@ -66,12 +67,11 @@ pub(super) async fn send(
     if let Some(changes) = route.request_headers() {
         headers::change(sent, changes);
     }
-    let answered = match upstream.send(request).await {
+    let answered = match upstream.send(&mut request).await {
         Ok(answered) => answered,
-        Err(unanswered) => {
-            let Unanswered { error, unsent } = *unanswered;
+        Err(error) => {
             // Nobody has read the body, so it can be read and thrown away as that of a rejected request.
-            if let Some(body) = unsent.and_then(|unsent| unsent.into_body().into_incoming()) {
+            if let Some(body) = request.into_body().into_incoming() {
                 exchange.body = Some(body);
                 exchange.body_end = Default::default();
             }
@@ -81,17 +81,19 @@ pub(super) async fn send(
             });
         }
     };
-    let server = answered.server.clone();
-    exchange.server = Some(server.clone());
+    let server = || answered.lease.server().clone();
+    if plan.log.access {
+        exchange.server = Some(server());
+    }
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // A server must not change the protocol before it has the whole request.
         let taken = switching.is_some() && exchange.body_end.is_reached();
-        return match taken {
-            true => Ok(switch(answered, plan)),
-            false => Err(Refusal::Upstream(UpstreamError::Switched { server })),
+        return match exchange.head.extensions.remove().filter(|_| taken) {
+            Some(client) => Ok(switch(client, answered, plan)),
+            None => Err(Refusal::Upstream(UpstreamError::Switched { server: server() })),
         };
     }
-    let Answered { response, mut lease, .. } = answered;
+    let Answered { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
     // A body that comes after all must not be taken for the next answer.
     if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
@@ -100,9 +102,12 @@ pub(super) async fn send(
     match answer::remove_hop_by_hop(&mut head.headers) {
         Ok(Framing::Clear) => {}
         Ok(Framing::Doubtful) => lease.end_soon(),
-        Err(UnknownCoding) => return Err(Refusal::Upstream(UpstreamError::Coding { server })),
+        Err(UnknownCoding) => {
+            let server = lease.server().clone();
+            return Err(Refusal::Upstream(UpstreamError::Coding { server }));
+        }
     }
-    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout, server);
+    let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
     let mut answer = Response::new(body);
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
@@ -136,9 +141,9 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     host
 }
 
-/// Passes the answer to an upgrade on, with the server's side of what follows behind it.
-fn switch(answered: Answered, plan: &Plan) -> Answer {
-    let Answered { mut response, lease, .. } = answered;
+/// Passes the answer to an upgrade on, with both sides of what follows behind it.
+fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> Answer {
+    let Answered { mut response, lease } = answered;
     lease.switch();
     let server = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
@@ -150,8 +155,8 @@ fn switch(answered: Answered, plan: &Plan) -> Answer {
         head.headers.insert(UPGRADE, protocol);
     }
     let (patience, slots) = (plan.server.tunnel_timeout, Slots::default());
-    let mut answer =
-        Response::new(ResponseBody::switched(Switched { server, patience, slots, lease }));
+    let switched = Switched { client, server, patience, slots, lease };
+    let mut answer = Response::new(ResponseBody::switched(switched));
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
     answer

@@ -43,7 +43,7 @@ use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::{Quota, Quotas, Throttle};
+use crate::throttle::{Permit, Quota, Quotas, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -61,7 +61,6 @@ pub struct Proxy {
     active: Mutex<Arc<Active>>,
     throttle: Throttle,
     clock: Clock,
-    metrics: Arc<WorkerMetrics>,
 }
 
 /// The plan in force, and this worker's connections to its upstreams, in the plan's order.
@@ -71,8 +70,9 @@ pub struct Active {
     pub plan: Arc<Plan>,
     /// Its upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// Where this worker counts its routes.
+    /// Where this worker counts its routes, among all it counts.
     counters: RouteCounters,
+    metrics: Arc<WorkerMetrics>,
     /// What throttled clients are told under it: they keep its limits, and end with it.
     rejections: Rejections,
     /// What all others are told.
@@ -83,16 +83,20 @@ pub struct Active {
 
 impl Active {
     /// A plan with this worker's connections to its upstreams, with which nothing was done yet.
-    pub fn new(plan: Arc<Plan>, upstreams: Vec<Arc<Upstream>>, failed: Arc<Failed>) -> Self {
+    pub fn new(
+        plan: Arc<Plan>,
+        upstreams: Vec<Arc<Upstream>>,
+        (failed, metrics): (Arc<Failed>, Arc<WorkerMetrics>),
+    ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
         let (rejections, fields) = (Rejections::new(), Fields::new());
-        Self { plan, upstreams, counters, rejections, fields, failed }
+        Self { plan, upstreams, counters, metrics, rejections, fields, failed }
     }
 
-    /// Where the requests of the route at this place are counted; `metrics` are the worker's.
-    fn counter(&self, route: Option<usize>, metrics: &WorkerMetrics) -> RouteCounter {
+    /// Where the requests of the route at this place are counted.
+    fn counter(&self, route: Option<usize>) -> RouteCounter {
         route.map_or(RouteCounter::NO_ROUTE, |route| {
-            self.counters.of(route, &self.plan.routes[route].name, metrics)
+            self.counters.of(route, &self.plan.routes[route].name, &self.metrics)
         })
     }
 
@@ -108,7 +112,7 @@ struct Exchange {
     body: Option<Incoming>,
     /// How far the body has come that is on its way upstream.
     body_end: BodyEnd,
-    /// The upstream's server that answered.
+    /// The upstream's server that answered, for the access line.
     server: Option<Arc<str>>,
 }
 
@@ -121,13 +125,8 @@ impl Exchange {
 
 impl Proxy {
     /// A proxy with a first plan.
-    pub fn new(
-        active: Arc<Active>,
-        throttle: Throttle,
-        clock: Clock,
-        metrics: Arc<WorkerMetrics>,
-    ) -> Self {
-        Self { active: Mutex::new(active), throttle, clock, metrics }
+    pub fn new(active: Arc<Active>, throttle: Throttle, clock: Clock) -> Self {
+        Self { active: Mutex::new(active), throttle, clock }
     }
 
     /// The plan in force.
@@ -147,71 +146,71 @@ impl Proxy {
     }
 
     /// Answers one request of a client's connection.
-    pub async fn handle(
+    // Taken apart here, since the future would hold the request beside its parts.
+    pub fn handle(
         &self,
         request: Request<Incoming>,
         client: &Arc<ClientConnection>,
-    ) -> Answer {
-        let began = Instant::now();
-        client.phase.begin(began);
+    ) -> impl Future<Output = Answer> + Send {
         let mut exchange = Exchange::of(request);
-        let head = &exchange.head;
-        let seen = Seen::of(&head.headers);
-        let (protocol, awaited) = (answer::protocol(&head.headers, seen), seen.has(Seen::EXPECT));
-        let mut ended = self.begin(client, began, head, protocol);
-        let patience = match protocol {
-            Protocol::Http => None,
-            Protocol::Grpc => grpc::patience(&head.headers, seen),
-        };
-        let target = TargetForm::of(head);
-        let mut quotas = Quotas::new();
-        let way = (&*ended.active, &**client, seen);
-        let passed = {
-            let noted = (began, &mut ended.noted);
-            let mut passing = pin!(self.pass(way, &mut exchange, noted, &mut quotas));
-            match patience {
-                None => passing.await,
-                Some(patience) => {
-                    let passed = timeout(patience, passing.as_mut()).await;
-                    passed.unwrap_or(Err(Refusal::Deadline))
+        async move {
+            let began = Instant::now();
+            client.phase.begin(began);
+            let head = &exchange.head;
+            let seen = Seen::of(&head.headers);
+            let protocol = answer::protocol(&head.headers, seen);
+            let mut ended = self.begin(client, began, head, protocol);
+            let patience = match protocol {
+                Protocol::Http => None,
+                Protocol::Grpc => grpc::patience(&head.headers, seen),
+            };
+            let target = TargetForm::of(head);
+            let mut quotas = Quotas::new();
+            let way = (&*ended.active, &**client, seen);
+            let passed = {
+                let noted = (began, &mut ended.noted);
+                let mut passing = pin!(self.pass(way, &mut exchange, noted, &mut quotas));
+                match patience {
+                    None => passing.await,
+                    Some(patience) => {
+                        let passed = timeout(patience, passing.as_mut()).await;
+                        passed.unwrap_or(Err(Refusal::Deadline))
+                    }
+                }
+            };
+            let (mut answer, mut closes) = match passed {
+                Ok(answer) => (answer, false),
+                Err(refusal) => {
+                    if let Refusal::Upstream(error) = &refusal {
+                        ended.failed(error);
+                    }
+                    let by = (&*ended.active, protocol);
+                    let answer = refused(&refusal, &quotas, by, &mut ended.noted.permit);
+                    (answer, refusal.closes(target) || !exchange.body_end.is_reached())
+                }
+            };
+            drop(quotas);
+            answer::withhold_body(&mut answer, &exchange.head.method);
+            // Over HTTP/2 a body that nobody reads ends with its stream.
+            if !client.phase.is_multiplexed() {
+                if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
+                    let awaited = seen.has(Seen::EXPECT);
+                    let patience = ended.active.plan.server.body_timeout;
+                    closes |= !Box::pin(discard(body, awaited, client, patience)).await;
+                }
+                if closes {
+                    answer::close(&mut answer);
+                    client.phase.linger();
                 }
             }
-        };
-        let mut closes = false;
-        let mut answer = match passed {
-            Ok(answer) => answer,
-            Err(refusal) => {
-                if let Refusal::Upstream(error) = &refusal {
-                    ended.failed(error);
-                }
-                let default = &ended.active.plan.reject;
-                let rejections = &ended.active.rejections;
-                let asked = Asked { protocol, quotas: &quotas, default, rejections };
-                let answer = answer::respond(&refusal, &asked);
-                if !matches!(refusal, Refusal::ClientLeft) {
-                    ended.noted.permit.refused(answer.status());
-                }
-                closes = refusal.closes(target) || !exchange.body_end.is_reached();
-                answer
+            ended.status = answer.status();
+            ended.body_end = exchange.body_end;
+            answer.body_mut().until(ended);
+            if let Some(switched) = answer.body_mut().take_switched() {
+                client.switch(switched);
             }
-        };
-        drop(quotas);
-        answer::withhold_body(&mut answer, &exchange.head.method);
-        // Over HTTP/2 a body that nobody reads ends with its stream.
-        if !client.phase.is_multiplexed() {
-            if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
-                let patience = ended.active.plan.server.body_timeout;
-                closes |= !Box::pin(discard(body, awaited, client, patience)).await;
-            }
-            if closes {
-                answer::close(&mut answer);
-                client.phase.linger();
-            }
+            answer
         }
-        ended.status = answer.status();
-        ended.body_end = exchange.body_end;
-        answer.body_mut().until(ended);
-        answer
     }
 
     /// What is counted even if the client leaves now.
@@ -233,7 +232,6 @@ impl Proxy {
         });
         Ended {
             client: client.clone(),
-            metrics: self.metrics.clone(),
             began,
             active,
             version: head.version,
@@ -324,6 +322,22 @@ impl Proxy {
         finish(answer.headers_mut(), active, route, quotas);
         Ok(answer)
     }
+}
+
+/// The answer to a request that was not let through, or could not be.
+fn refused(
+    refusal: &Refusal<'_>,
+    quotas: &[Quota<'_>],
+    (active, protocol): (&Active, Protocol),
+    permit: &mut Permit,
+) -> Answer {
+    let Active { plan, rejections, .. } = active;
+    let asked = Asked { protocol, quotas, default: &plan.reject, rejections };
+    let answer = answer::respond(refusal, &asked);
+    if !matches!(refusal, Refusal::ClientLeft) {
+        permit.refused(answer.status());
+    }
+    answer
 }
 
 /// Whether requests of this method are refused, whatever the routes say.

@@ -47,12 +47,6 @@ impl ServerState {
         self.failures.load(Ordering::Relaxed) == 0
     }
 
-    /// Counts a request until the guard is dropped.
-    pub(super) fn enter(self: &Arc<Self>) -> InFlight {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(self.clone())
-    }
-
     /// The server took a connection. Says whether that is news.
     pub(super) fn reached(&self) -> bool {
         self.failures.load(Ordering::Relaxed) != 0 && self.failures.swap(0, Ordering::Relaxed) != 0
@@ -79,13 +73,24 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// One request under way at a server.
+/// One request under way at a server, counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct InFlight(Arc<ServerState>);
+pub(super) struct InFlight(Arc<Server>);
+
+impl InFlight {
+    pub(super) fn at(server: &Arc<Server>) -> Self {
+        server.state.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(server.clone())
+    }
+
+    pub(super) fn server(&self) -> &Server {
+        &self.0
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.state.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -103,7 +108,7 @@ impl Chooser {
 
     /// The place of a server that is not among `tried`: of those that are not set aside, or of all
     /// where every one is.
-    pub(super) fn choose(&self, servers: &[Server], tried: &[usize]) -> usize {
+    pub(super) fn choose(&self, servers: &[Arc<Server>], tried: &[usize]) -> usize {
         if servers.len() < 2 {
             return 0;
         }
@@ -138,14 +143,16 @@ fn spread(turn: usize) -> usize {
 mod tests {
     use super::*;
     use crate::plan::{Endpoint, Scheme, ServerAddress};
+    use crate::upstream::pool::Pool;
 
-    fn servers(count: u16) -> Vec<Server> {
+    fn servers(count: u16) -> Vec<Arc<Server>> {
         (0..count)
             .map(|port| {
                 let url = format!("http://127.0.0.1:{port}");
                 let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port };
                 let address = ServerAddress { url: url.clone(), endpoint, scheme: Scheme::Http };
-                Server { address, state: Arc::new(ServerState::new(&url)), pool: Arc::default() }
+                let (state, pool) = (Arc::new(ServerState::new(&url)), Pool::default());
+                Arc::new(Server { address, state, pool })
             })
             .collect()
     }
@@ -161,7 +168,7 @@ mod tests {
     #[test]
     fn the_busier_of_two_is_spared() {
         let servers = servers(2);
-        let _busy: Vec<_> = (0..5).map(|_| servers[0].state.enter()).collect();
+        let _busy: Vec<_> = (0..5).map(|_| InFlight::at(&servers[0])).collect();
         let chooser = Chooser::new(Balance::LeastRequests);
         assert!((0..10).all(|_| chooser.choose(&servers, &[]) == 1));
     }
@@ -182,10 +189,10 @@ mod tests {
 
     #[test]
     fn a_guard_counts_while_it_lives() {
-        let state = Arc::new(ServerState::new("http://a"));
-        let guard = state.enter();
-        assert_eq!(state.load(), 1);
+        let server = &servers(1)[0];
+        let guard = InFlight::at(server);
+        assert_eq!(server.state.load(), 1);
         drop(guard);
-        assert_eq!(state.load(), 0);
+        assert_eq!(server.state.load(), 0);
     }
 }

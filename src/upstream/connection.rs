@@ -18,7 +18,6 @@ use tokio::time::Instant;
 use super::balance::InFlight;
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
-use super::pool::Pool;
 use super::stream::SocketState;
 use crate::plan::{Scheme, ServerAddress};
 
@@ -270,12 +269,16 @@ async fn in_time<F: Future>(
 #[derive(Debug)]
 pub struct Lease {
     pub(super) connection: Connection,
-    pub(super) pool: Arc<Pool>,
     pub(super) body_end: BodyEnd,
-    pub(super) _in_flight: InFlight,
+    pub(super) in_flight: InFlight,
 }
 
 impl Lease {
+    /// The server's URL, for the log.
+    pub fn server(&self) -> &Arc<str> {
+        self.in_flight.server().state.url()
+    }
+
     /// The connection is not to be used again.
     pub fn end_soon(&mut self) {
         if let Connection::Http1(connection) = &self.connection {
@@ -297,7 +300,7 @@ impl Lease {
             && self.body_end.is_reached()
             && !connection.is_spoilt()
         {
-            self.pool.put(connection);
+            self.in_flight.server().pool.put(connection);
         }
     }
 }

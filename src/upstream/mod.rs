@@ -14,6 +14,7 @@ mod stream;
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::sync::Arc;
 
 use http::header::UPGRADE;
@@ -22,7 +23,7 @@ use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
-use self::balance::{Chooser, ServerState};
+use self::balance::{Chooser, InFlight, ServerState};
 use self::body::RequestBody;
 use self::connect::{Connector, Wanted};
 use self::connection::{Connection, NoHead};
@@ -37,7 +38,7 @@ pub use self::error::{Cause, UpstreamError};
 /// One upstream as one worker sees it: its own pooled connections, the process's view of health.
 pub struct Upstream {
     spec: UpstreamSpec,
-    servers: Vec<Server>,
+    servers: Vec<Arc<Server>>,
     chooser: Chooser,
     connector: Connector,
 }
@@ -46,7 +47,7 @@ pub struct Upstream {
 struct Server {
     address: ServerAddress,
     state: Arc<ServerState>,
-    pool: Arc<Pool>,
+    pool: Pool,
 }
 
 /// A response whose body is still to come, and the connection that it comes on.
@@ -56,32 +57,11 @@ pub struct Answered {
     pub response: Response<Incoming>,
     /// To be kept until the body has ended.
     pub lease: Lease,
-    /// The server's URL, for the log.
-    pub server: Arc<str>,
-}
-
-/// There is no response.
-#[derive(Debug)]
-pub struct Unanswered {
-    /// Why.
-    pub error: UpstreamError,
-    /// The request, where nothing of it was sent.
-    pub unsent: Option<Request<RequestBody>>,
 }
 
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upstream").field("name", &self.spec.name).finish_non_exhaustive()
-    }
-}
-
-impl Unanswered {
-    fn unsent(error: UpstreamError, request: Request<RequestBody>) -> Box<Self> {
-        Box::new(Self { error, unsent: Some(request) })
-    }
-
-    fn sent(error: UpstreamError) -> Box<Self> {
-        Box::new(Self { error, unsent: None })
     }
 }
 
@@ -106,10 +86,9 @@ impl Upstream {
             .servers
             .iter()
             .zip(states)
-            .map(|(address, state)| Server {
-                address: address.clone(),
-                state: state.clone(),
-                pool: Arc::new(Pool::default()),
+            .map(|(address, state)| {
+                let (address, state, pool) = (address.clone(), state.clone(), Pool::default());
+                Arc::new(Server { address, state, pool })
             })
             .collect();
         let (chooser, connector) = (Chooser::new(spec.balance), Connector::new(&spec));
@@ -128,7 +107,8 @@ impl Upstream {
         }
     }
 
-    /// Sends a request (in origin form) and waits for the response's head.
+    /// Sends a request (in origin form) and waits for the response's head. An empty request stands in its
+    /// place afterwards, or itself where nothing of it was sent.
     ///
     /// A server that cannot be connected to makes way for the next one, and a pooled connection that
     /// turns out to be closed for another. What was sent and failed is sent again only where the body is
@@ -137,11 +117,12 @@ impl Upstream {
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
-    // One function, since what is handed from one to the next is large and is copied each time.
+    // One function, and the request in its caller's place, since what is handed from one to the next is
+    // large and is copied each time.
     pub async fn send(
         &self,
-        mut request: Request<RequestBody>,
-    ) -> Result<Answered, Box<Unanswered>> {
+        request: &mut Request<RequestBody>,
+    ) -> Result<Answered, UpstreamError> {
         let whole = request.body().is_empty();
         let repeatable = whole && is_idempotent(request.method());
         let wanted = match request.headers().contains_key(UPGRADE) {
@@ -156,51 +137,44 @@ impl Upstream {
                 Source::Pool => self.servers[place].take(wanted),
                 Source::New => None,
             };
-            let found = match pooled {
-                Some(connection) => Ok((&self.servers[place], connection)),
+            let (server, mut connection) = match pooled {
+                Some(connection) => (&self.servers[place], connection),
                 // Boxed: most requests find a connection, and are not to be moved about with room for
                 // making one.
-                None => Box::pin(self.connect(place, (source, wanted))).await,
+                None => Box::pin(self.connect(place, (source, wanted))).await?,
             };
-            let (server, mut connection) = match found {
-                Ok(found) => found,
-                Err(error) => return Err(Unanswered::unsent(error, request)),
-            };
-            let in_flight = server.state.enter();
+            let in_flight = InFlight::at(server);
             let body_end = request.body().end();
-            let kept = (whole && retries > 0).then(|| KeptHead::of(&request));
-            let (error, unsent) =
-                match connection.send(request, &server.address, self.spec.response_timeout).await {
+            let kept = (whole && retries > 0).then(|| KeptHead::of(request));
+            let sent = mem::replace(request, Request::new(RequestBody::empty()));
+            let failure =
+                match connection.send(sent, &server.address, self.spec.response_timeout).await {
                     Ok(response) => {
                         self.reached(server);
-                        let (pool, server) = (server.pool.clone(), server.state.url().clone());
-                        let lease = Lease { connection, pool, body_end, _in_flight: in_flight };
-                        return Ok(Answered { response, lease, server });
+                        let lease = Lease { connection, body_end, in_flight };
+                        return Ok(Answered { response, lease });
                     }
-                    Err(NoHead::TooLate) => {
-                        let server = server.state.url().clone();
-                        return Err(Unanswered::sent(UpstreamError::ResponseTimeout { server }));
-                    }
-                    Err(NoHead::Failed { error, unsent }) => match unsent {
-                        Some(again) if connection.is_pooled() => {
-                            request = *again;
-                            continue;
-                        }
-                        unsent => {
-                            let (server, heard) =
-                                (server.state.url().clone(), connection.has_heard());
-                            let error = UpstreamError::Exchange { server, source: error, heard };
-                            (error, unsent.map(|unsent| *unsent))
-                        }
-                    },
+                    Err(failure) => failure,
                 };
-            if retries == 0 || !error.may_pass() {
-                return Err(Box::new(Unanswered { error, unsent }));
+            let url = || server.state.url().clone();
+            let (error, is_unsent) = match failure {
+                NoHead::TooLate => return Err(UpstreamError::ResponseTimeout { server: url() }),
+                NoHead::Failed { error: source, unsent } => {
+                    let heard = connection.has_heard();
+                    let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
+                    (UpstreamError::Exchange { server: url(), source, heard }, is_unsent)
+                }
+            };
+            if is_unsent && connection.is_pooled() {
+                continue;
             }
-            let kept = kept.filter(|_| repeatable || error.is_unprocessed());
-            match unsent.or_else(|| kept.map(KeptHead::into_request)) {
-                Some(again) => request = again,
-                None => return Err(Unanswered::sent(error)),
+            if retries == 0 || !error.may_pass() {
+                return Err(error);
+            }
+            if !is_unsent {
+                let kept = kept.filter(|_| repeatable || error.is_unprocessed());
+                let Some(again) = kept.and_then(KeptHead::into_request) else { return Err(error) };
+                *request = again;
             }
             // A server that was started again has closed all of its pooled connections.
             source = Source::New;
@@ -247,7 +221,7 @@ impl Upstream {
         &self,
         mut place: usize,
         (source, wanted): (Source, Wanted),
-    ) -> Result<(&Server, Connection), UpstreamError> {
+    ) -> Result<(&Arc<Server>, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
             let server = &self.servers[place];

@@ -4,9 +4,11 @@ mod phase;
 mod socket;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 pub use self::phase::{Due, Phase, Times};
 pub use self::socket::Socket;
+use super::body::Switched;
 use super::headers::forwarded::Peer;
 
 /// A client's connection, as its requests see it.
@@ -20,6 +22,8 @@ pub struct ClientConnection {
     pub socket: Socket,
     /// The subject of its verified certificate.
     pub cert: Option<Box<str>>,
+    /// Set with the answer that changes it to another protocol.
+    switched: Mutex<Option<Box<Switched>>>,
     hello: AtomicBool,
 }
 
@@ -27,7 +31,18 @@ impl ClientConnection {
     /// A connection of which nothing was read yet.
     pub fn new(peer: Peer, phase: Phase, socket: Socket, cert: Option<String>) -> Self {
         let cert = cert.map(String::into_boxed_str);
-        Self { peer, phase, socket, cert, hello: AtomicBool::new(false) }
+        let (switched, hello) = (Mutex::default(), AtomicBool::new(false));
+        Self { peer, phase, socket, cert, switched, hello }
+    }
+
+    /// Changes it to another protocol behind the answer under way.
+    pub(super) fn switch(&self, switched: Box<Switched>) {
+        *self.switched.lock().unwrap_or_else(PoisonError::into_inner) = Some(switched);
+    }
+
+    /// What it changes to, where the last answer said so.
+    pub fn take_switched(&self) -> Option<Box<Switched>> {
+        self.switched.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Notes the first byte that came.
