@@ -198,6 +198,11 @@ impl Store {
         self.shared.wall.at(now)
     }
 
+    /// This process's buckets, where they are all there is.
+    pub fn alone(&self) -> Option<&Arc<Shared>> {
+        self.redis.is_none().then_some(&self.shared)
+    }
+
     /// Decides over all asks together: every limit that allows takes, or none does.
     ///
     /// Waits for Redis no longer than `store.timeout`, and not at all where buckets live in the

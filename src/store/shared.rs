@@ -112,8 +112,8 @@ impl Shared {
         }
     }
 
-    /// Decides in this process alone.
-    pub(super) fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
+    /// Decides in this process alone: every limit that allows takes, or none does.
+    pub fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
         let (noted, now) = (Noted::of(asks), self.wall.both(now));
         // What most requests ask, without the lists that more of them need.
         if let [ask] = asks

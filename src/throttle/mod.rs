@@ -33,7 +33,7 @@ use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
 use crate::request::key::{KeyError, View};
 pub use crate::store::Slots;
-use crate::store::{Answer, BucketAsk, By, Store, Told};
+use crate::store::{Answer, BucketAsk, By, Store, Told, Unavailable};
 
 /// One worker's way to the limits.
 pub struct Throttle {
@@ -118,7 +118,23 @@ impl Throttle {
         }
         // Before the store is asked, so that nobody has a turn there who may not wait for it.
         applying.iter_mut().for_each(|limit| limit.claim(&self.waiting));
-        let mut decided = self.decide(&applying, now).await?;
+        let asks = asks(&applying);
+        let began = Instant::now();
+        // In this process without an await, through which the answer would be copied time and again.
+        let answer = match self.store.alone() {
+            _ if asks.is_empty() => Answer::to_none(),
+            Some(shared) => shared.decide(&asks, now),
+            None => match self.store.decide(&asks, now).await {
+                Ok(answer) => answer,
+                Err(Unavailable { .. }) => {
+                    let failed = asks.iter().map(|ask| (&ask.spec.name, DecisionKind::Error));
+                    self.metrics.decided(Some(began.elapsed()), failed);
+                    return Err(Refused::StoreUnavailable);
+                }
+            },
+        };
+        drop(asks);
+        let mut decided = self.decided(&applying, answer, began);
         self.tell_shadows(&applying, &decided.decisions, request, now);
         quotas.extend(said(&applying, &decided));
         match decided.verdict {
@@ -182,30 +198,10 @@ impl Throttle {
         Permit::holding(Held { store, now, began: *began, dues, slots })
     }
 
-    /// Asks the store about the limits that need one, and joins what needs none.
-    async fn decide<'p>(
-        &self,
-        applying: &[Applying<'p>],
-        now: Timestamp,
-    ) -> Result<Decided, Refused<'p>> {
-        let mut asks: PerAsk<BucketAsk<'_>> = PerAsk::new();
-        for limit in applying {
-            if let Terms::Limited(algorithm) = limit.terms {
-                let ask = limit.ask(algorithm);
-                asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask });
-            }
-        }
-        let began = Instant::now();
-        let (answer, took) = match asks.is_empty() {
-            true => (Ok(Answer::to_none()), None),
-            false => (self.store.decide(&asks, now).await, Some(began.elapsed())),
-        };
-        let Ok(answer) = answer else {
-            let failed = asks.iter().map(|ask| (&ask.spec.name, DecisionKind::Error));
-            self.metrics.decided(took, failed);
-            return Err(Refused::StoreUnavailable);
-        };
-        let answer = match asks.len() == applying.len() {
+    /// What the store and the limits that need none say together, counted.
+    fn decided(&self, applying: &[Applying<'_>], answer: Answer, began: Instant) -> Decided {
+        let took = (!answer.decisions.is_empty()).then(|| began.elapsed());
+        let answer = match answer.decisions.len() == applying.len() {
             true => answer,
             false => with_closed(answer, applying),
         };
@@ -214,7 +210,7 @@ impl Throttle {
             .zip(&answer.decisions)
             .map(|(limit, decision)| (&limit.spec.name, kind(limit.mode, decision.as_ref())));
         self.metrics.decided(took, said);
-        Ok(Decided { answer, began })
+        Decided { answer, began }
     }
 
     fn tell_shadows(
@@ -269,6 +265,17 @@ impl Deref for Decided {
     fn deref(&self) -> &Answer {
         &self.answer
     }
+}
+
+/// The questions to the store, of the limits that need one.
+fn asks<'r>(applying: &'r [Applying<'_>]) -> PerAsk<BucketAsk<'r>> {
+    let mut asks = PerAsk::new();
+    for limit in applying {
+        if let Terms::Limited(algorithm) = limit.terms {
+            asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask: limit.ask(algorithm) });
+        }
+    }
+    asks
 }
 
 /// An answer to all but those that let nothing pass, with these among the others.
