@@ -151,8 +151,6 @@ fn builder(server: &ServerSpec) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .max_header_size(server.max_header_size)
-        .max_buf_size(server.max_header_size.max(MOST_READ))
-        // One copy of a short head and its body costs less than the call for several pieces.
-        .writev(false);
+        .max_buf_size(server.max_header_size.max(MOST_READ));
     builder
 }

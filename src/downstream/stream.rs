@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::tls::ClientTransport;
 use crate::proxy::client::ClientConnection;
 use crate::upstream::budget::spend_on;
+use crate::upstream::write::poll_write_pieces;
 
 /// How long a closed connection goes on reading. Without this, data from the client would be answered by a
 /// reset, and a reset destroys what the client has not read yet.
@@ -218,7 +219,7 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.transport).poll_write_vectored(cx, slices);
+        let written = poll_write_pieces(&mut self.transport, cx, slices);
         self.watch(written)
     }
 }

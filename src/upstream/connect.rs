@@ -156,8 +156,6 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
     let stream = ServerStream::new(transport);
     let watched = stream.watched();
     let (sender, connection) = http1::Builder::new()
-        // To copy head and body into one buffer costs less than a write of several pieces.
-        .writev(false)
         .max_buf_size(MOST_READ)
         .handshake(TokioIo::new(stream))
         .await

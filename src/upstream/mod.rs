@@ -11,6 +11,7 @@ mod error;
 mod kept_head;
 mod pool;
 mod stream;
+pub mod write;
 
 use std::fmt;
 use std::io;

@@ -12,6 +12,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::budget::spend_on;
+use super::write::poll_write_pieces;
 
 /// The most bytes that are read before a response's head is complete. Interim responses (RFC 9110, 15.2)
 /// count too, since a server could send them without end.
@@ -159,7 +160,7 @@ impl AsyncWrite for ServerStream {
         if self.watched.is_deaf() {
             return Poll::Ready(Ok(length));
         }
-        let written = Pin::new(&mut self.transport).poll_write_vectored(cx, slices);
+        let written = poll_write_pieces(&mut self.transport, cx, slices);
         self.forgive(written, length)
     }
 }
