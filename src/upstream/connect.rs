@@ -174,6 +174,5 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         .handshake(TokioIo::new(transport))
         .await
         .map_err(io::Error::other)?;
-    let driver = Driver::start(connection);
-    Ok(Connection::Http2(Shared::new(sender, driver)))
+    Ok(Connection::Http2(Shared::start(sender, connection)))
 }

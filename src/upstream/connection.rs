@@ -1,7 +1,9 @@
 //! A connection to a server, and who may use it: one request at a time over HTTP/1.1, many over HTTP/2.
 
+use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,19 +14,24 @@ use http::{Request, Response, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::balance::InFlight;
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
-use super::stream::SocketState;
+use super::stream::{ServerTransport, SocketState};
 use crate::plan::{Scheme, ServerAddress};
 
-/// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2).
+/// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). One
+/// that allows fewer says so right behind its handshake.
 const MOST_STREAMS: usize = 100;
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
+
+/// An HTTP/2 connection as hyper drives it.
+type Http2Connection = http2::Connection<TokioIo<ServerTransport>, RequestBody, TokioExecutor>;
 
 /// What a request is sent on.
 #[derive(Debug)]
@@ -52,6 +59,8 @@ pub(super) struct Shared {
     sender: http2::SendRequest<RequestBody>,
     /// Whether it comes from the pool. The server may have closed a pooled connection meanwhile.
     pooled: bool,
+    /// The most requests that its server takes at once.
+    most: Arc<AtomicUsize>,
     driver: Arc<Driver>,
 }
 
@@ -125,8 +134,19 @@ impl Exclusive {
 }
 
 impl Shared {
-    pub(super) fn new(sender: http2::SendRequest<RequestBody>, driver: Driver) -> Self {
-        Self { sender, pooled: false, driver: Arc::new(driver) }
+    /// Drives a connection. Its server may change at any time how many requests it takes at once.
+    pub(super) fn start(
+        sender: http2::SendRequest<RequestBody>,
+        mut connection: Http2Connection,
+    ) -> Self {
+        let most = Arc::new(AtomicUsize::new(MOST_STREAMS));
+        let told = most.clone();
+        let driver = Driver::start(poll_fn(move |cx| {
+            let ended = Pin::new(&mut connection).poll(cx);
+            told.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            ended
+        }));
+        Self { sender, pooled: false, most, driver: Arc::new(driver) }
     }
 
     /// For another request.
@@ -141,7 +161,9 @@ impl Shared {
     /// Whether it may carry one more request. The shares of `driver` are counted: one for each request
     /// under way, and one for the pool.
     pub(super) fn has_room(&self) -> bool {
-        self.sender.is_ready() && Arc::strong_count(&self.driver) <= MOST_STREAMS
+        // A server that takes none may change its mind. Each request would open a connection meanwhile.
+        let most = self.most.load(Ordering::Relaxed).clamp(1, MOST_STREAMS);
+        self.sender.is_ready() && Arc::strong_count(&self.driver) <= most
     }
 }
 
@@ -257,7 +279,7 @@ async fn in_time<F: Future>(
     end: &BodyEnd,
 ) -> Option<F::Output> {
     let sent = Instant::now();
-    std::future::poll_fn(|cx| match exchange.as_mut().poll(cx) {
+    poll_fn(|cx| match exchange.as_mut().poll(cx) {
         std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
         std::task::Poll::Pending => deadline.poll(cx, sent, limit, || end.turn()).map(|()| None),
     })

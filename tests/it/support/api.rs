@@ -56,6 +56,9 @@ struct State {
     handler: Handler,
 }
 
+/// More than the proxy ever uses.
+const MOST_STREAMS: u32 = 1000;
+
 /// What is known of one connection.
 #[derive(Clone, Default)]
 struct Caller {
@@ -74,9 +77,19 @@ impl Api {
     pub(crate) fn answering_h2c<A: Future<Output = ()> + Send + 'static>(
         answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
     ) -> Self {
+        Self::with_streams(MOST_STREAMS, answer)
+    }
+
+    /// The same with so many streams at once on a connection.
+    pub(crate) fn with_streams<A: Future<Output = ()> + Send + 'static>(
+        most: u32,
+        answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
+    ) -> Self {
         let state =
             State::new(Arc::new(move |request, respond| Box::pin(answer(request, respond))));
-        Self::on(loopback(), "h2c", state, http2)
+        Self::on(loopback(), "h2c", state, move |stream, state, caller| {
+            http2(stream, most, state, caller)
+        })
     }
 
     /// HTTP/1.1 in clear text on this socket. As all that speak HTTP/1.1, it says every body again (the
@@ -135,7 +148,7 @@ impl Api {
                 caller.server_name = session.server_name().map(str::to_owned);
                 caller.cert = session.peer_certificates().and_then(|chain| subject(chain.first()?));
                 match session.alpn_protocol() {
-                    Some(b"h2") => http2(stream, state, caller).await,
+                    Some(b"h2") => http2(stream, MOST_STREAMS, state, caller).await,
                     _ => http1(stream, state, caller).await,
                 }
             }
@@ -212,11 +225,15 @@ fn from_std(listener: std::net::TcpListener) -> TcpListener {
 
 async fn http2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    most: u32,
     state: Arc<State>,
     caller: Caller,
 ) {
     let mut builder = h2::server::Builder::new();
-    builder.initial_window_size(1 << 20).initial_connection_window_size(1 << 20);
+    builder
+        .max_concurrent_streams(most)
+        .initial_window_size(1 << 20)
+        .initial_connection_window_size(1 << 20);
     let Ok(mut connection) = builder.handshake(stream).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
         let (head, body) = request.into_parts();

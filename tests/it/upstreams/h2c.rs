@@ -102,6 +102,29 @@ fn more_than_a_hundred_requests_at_once_open_another_connection() {
 }
 
 #[test]
+fn an_api_that_takes_few_requests_at_once_gets_another_connection() {
+    let held: &'static Semaphore = Box::leak(Box::new(Semaphore::new(0)));
+    let api = Api::with_streams(2, move |request, respond| async move {
+        if request.uri().path() == "/held" {
+            let _ = held.acquire().await;
+        }
+        echo(request, respond).await;
+    });
+    let proxy = proxy(&api, "");
+    assert_eq!(get(proxy.address, "/first", &[]).status, 200, "its settings are known now");
+    let mut client = http2::Client::open(proxy.address);
+    let mut requests: Vec<_> = (0..2).map(|_| client.begin("GET", "/held", &[])).collect();
+    wait_until("both are there", || api.calls().len() == 3);
+    assert_eq!(api.connections(), 1);
+    assert_eq!(get(proxy.address, "/third", &[]).text(), "/third");
+    assert_eq!(api.connections(), 2);
+    held.add_permits(1000);
+    for request in &mut requests {
+        assert_eq!(request.reply().text(), "/held");
+    }
+}
+
+#[test]
 fn bodies_pass_both_ways() {
     let api = Api::h2c();
     let proxy = proxy(&api, "");
