@@ -1,4 +1,5 @@
-//! What a file system says of a file: a cheap way to see that the file may have changed.
+//! A file's stamp: metadata that changes when the file changes. To compare stamps costs less than to read
+//! the file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

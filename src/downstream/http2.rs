@@ -29,13 +29,13 @@ use crate::proxy::{Proxy, ResponseBody, Uptake};
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
 
-/// The most streams that a client has reset before they were accepted here (CVE-2023-44487). With more the
-/// connection is closed.
+/// A client may open streams and reset them at once (CVE-2023-44487). With more such streams than this, which
+/// were not accepted yet, the connection is closed.
 const MOST_RESETS: usize = 64;
 
-/// The most streams that are reset here because of the client's errors (CVE-2025-8671). With more the
-/// connection is closed. h2 counts over the connection's whole life, and one connection of a gateway may
-/// carry the requests of many clients, so the number is not small.
+/// A client may make errors for which its streams are reset here (CVE-2025-8671). With more such streams than
+/// this the connection is closed. h2 never starts this count again while the connection lives. A gateway sends
+/// the requests of many clients on one connection, so the number is large.
 const MOST_ERRORS: usize = 1024;
 
 /// Flow-control windows in bytes: what a client may send of one upload, and of all uploads, before it is

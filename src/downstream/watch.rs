@@ -45,8 +45,8 @@ pub(super) struct ConnectionWatch<'c> {
     timer: Pin<Box<Sleep>>,
     /// When the timer fires.
     set: Instant,
-    /// Whether the timer, as it is set now, will wake this task. It must have been polled without tokio's
-    /// budget: a timer that is polled after the budget was used up registers nothing.
+    /// Whether the timer will wake this task. It will after a poll without tokio's budget. A poll after the
+    /// budget was used up does not register the task.
     registered: bool,
     draining: Receiver<bool>,
     ending: Ending,

@@ -25,8 +25,6 @@ use crate::upstream::{Cause, Lease};
 #[derive(Debug)]
 pub struct ResponseBody {
     source: Source,
-    /// Set where the answer changes the connection to another protocol (status 101).
-    switched: Option<Box<Switched>>,
     uptake: Option<Arc<Uptake>>,
     /// Counts and logs the request. It is dropped together with the body: at the body's end, or when the
     /// client has left.
@@ -78,9 +76,9 @@ impl ResponseBody {
         Self::of(Source::Whole(bytes))
     }
 
-    /// Boxed, since a response is moved many times on its way to hyper and through it.
+    /// The body is boxed: hyper moves a response many times.
     fn of(source: Source) -> Box<Self> {
-        Box::new(Self { source, switched: None, uptake: None, ended: None })
+        Box::new(Self { source, uptake: None, ended: None })
     }
 
     /// Removes the body. Returns its length, where that is known.
@@ -88,18 +86,6 @@ impl ResponseBody {
         let length = self.size_hint().exact();
         self.source = Source::Whole(None);
         length
-    }
-
-    /// An empty body, behind which another protocol follows.
-    pub(super) fn switched(switched: Switched) -> Box<Self> {
-        let mut body = Self::whole(Bytes::new());
-        body.switched = Some(Box::new(switched));
-        body
-    }
-
-    /// Both sides of the other protocol, where this response changes to one.
-    pub(super) fn take_switched(&mut self) -> Option<Box<Switched>> {
-        self.switched.take()
     }
 
     /// What a server sends, each read within `patience` of the one before.
@@ -119,11 +105,7 @@ impl ResponseBody {
     }
 
     /// Says what is to be done at its end.
-    pub(super) fn until(&mut self, mut ended: Ended) {
-        // The tunnel outlives the response, so it takes the concurrency slots over.
-        if let Some(switched) = &mut self.switched {
-            switched.slots = ended.noted.permit.take_slots();
-        }
+    pub(super) fn until(&mut self, ended: Ended) {
         self.ended = Some(ended);
     }
 

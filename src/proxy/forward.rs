@@ -89,7 +89,11 @@ pub(super) async fn send(
         // A server must not change the protocol before it has the whole request.
         let taken = switching.is_some() && exchange.body_end.is_reached();
         return match exchange.head.extensions.remove().filter(|_| taken) {
-            Some(client) => Ok(switch(client, answered, plan)),
+            Some(client) => {
+                let (answer, switched) = switch(client, answered, plan);
+                exchange.switched = Some(Box::new(switched));
+                Ok(answer)
+            }
             None => Err(Refusal::Upstream(UpstreamError::Switched { server: server() })),
         };
     }
@@ -141,8 +145,8 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     host
 }
 
-/// Passes the answer to an upgrade on, with both sides of what follows behind it.
-fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> Answer {
+/// The answer to an upgrade, and the two sides of the connection behind it.
+fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switched) {
     let Answered { mut response, lease } = answered;
     lease.switch();
     let server = hyper::upgrade::on(&mut response);
@@ -155,11 +159,10 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> Answer {
         head.headers.insert(UPGRADE, protocol);
     }
     let (patience, slots) = (plan.server.tunnel_timeout, Slots::default());
-    let switched = Switched { client, server, patience, slots, lease };
-    let mut answer = Response::new(ResponseBody::switched(switched));
+    let mut answer = Response::new(ResponseBody::whole(Bytes::new()));
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
-    answer
+    (answer, Switched { client, server, patience, slots, lease })
 }
 
 /// The path and query that go upstream; `None` where they go as they came.

@@ -29,7 +29,7 @@ use self::client::ClientConnection;
 use self::ended::{Access, Ended, Noted};
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
-use self::headers::quotas::Fields;
+use self::headers::quotas::QuotaFields;
 use self::headers::{Seen, hop};
 use self::refusal::{Refusal, TargetForm};
 use self::rejection::Rejections;
@@ -70,13 +70,14 @@ pub struct Active {
     pub plan: Arc<Plan>,
     /// Its upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// Where this worker counts its routes, among all it counts.
+    /// Where this worker counts its routes.
     counters: RouteCounters,
+    /// All counts of this worker.
     metrics: Arc<WorkerMetrics>,
     /// What throttled clients are told under it: they keep its limits, and end with it.
     rejections: Rejections,
-    /// What all others are told.
-    fields: Fields,
+    /// The fields of answers to all other clients.
+    fields: QuotaFields,
     /// The process's count of failed exchanges.
     failed: Arc<Failed>,
 }
@@ -89,7 +90,7 @@ impl Active {
         (failed, metrics): (Arc<Failed>, Arc<WorkerMetrics>),
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
-        let (rejections, fields) = (Rejections::new(), Fields::new());
+        let (rejections, fields) = (Rejections::new(), QuotaFields::new());
         Self { plan, upstreams, counters, metrics, rejections, fields, failed }
     }
 
@@ -114,12 +115,15 @@ struct Exchange {
     body_end: BodyEnd,
     /// The upstream's server that answered, for the access line.
     server: Option<Arc<str>>,
+    /// Set where the answer changes the connection to another protocol (status 101).
+    switched: Option<Box<Switched>>,
 }
 
 impl Exchange {
     fn of(request: Request<Incoming>) -> Self {
         let (head, body) = request.into_parts();
-        Self { head, body: Some(body), body_end: BodyEnd::default(), server: None }
+        let (body, body_end) = (Some(body), BodyEnd::default());
+        Self { head, body, body_end, server: None, switched: None }
     }
 }
 
@@ -146,7 +150,7 @@ impl Proxy {
     }
 
     /// Answers one request of a client's connection.
-    // Taken apart here, since the future would hold the request beside its parts.
+    // The request is taken apart before the future is made. Inside, the future would hold the request twice.
     pub fn handle(
         &self,
         request: Request<Incoming>,
@@ -205,10 +209,12 @@ impl Proxy {
             }
             ended.status = answer.status();
             ended.body_end = exchange.body_end;
-            answer.body_mut().until(ended);
-            if let Some(switched) = answer.body_mut().take_switched() {
+            if let Some(mut switched) = exchange.switched {
+                // The tunnel lives longer than the response, so the tunnel holds the concurrency slots.
+                switched.slots = ended.noted.permit.take_slots();
                 client.switch(switched);
             }
+            answer.body_mut().until(ended);
             answer
         }
     }

@@ -198,7 +198,7 @@ impl Store {
         self.shared.wall.at(now)
     }
 
-    /// This process's buckets, where they are all there is.
+    /// The buckets of this process, where no Redis is configured.
     pub fn alone(&self) -> Option<&Arc<Shared>> {
         self.redis.is_none().then_some(&self.shared)
     }

@@ -120,7 +120,7 @@ impl Throttle {
         applying.iter_mut().for_each(|limit| limit.claim(&self.waiting));
         let asks = asks(&applying);
         let began = Instant::now();
-        // In this process without an await, through which the answer would be copied time and again.
+        // Buckets in this process are asked without an await: each await copies the answer.
         let answer = match self.store.alone() {
             _ if asks.is_empty() => Answer::to_none(),
             Some(shared) => shared.decide(&asks, now),
@@ -198,7 +198,7 @@ impl Throttle {
         Permit::holding(Held { store, now, began: *began, dues, slots })
     }
 
-    /// What the store and the limits that need none say together, counted.
+    /// Joins the store's answer with the limits that need no store, and counts the decisions.
     fn decided(&self, applying: &[Applying<'_>], answer: Answer, began: Instant) -> Decided {
         let took = (!answer.decisions.is_empty()).then(|| began.elapsed());
         let answer = match answer.decisions.len() == applying.len() {

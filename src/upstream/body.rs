@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::{Instant, Sleep};
 
-/// A request's body as the client sends it. Boxed, since a request is moved many times on its way through
-/// hyper, and most have no body.
+/// A request's body as the client sends it. The body is boxed: hyper moves a request many times, and most
+/// requests have no body.
 #[derive(Debug)]
 pub struct RequestBody(Option<Box<Streamed>>);
 

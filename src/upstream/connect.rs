@@ -142,7 +142,7 @@ fn is_other_protocol(error: &io::Error) -> bool {
     error == Some(&rustls::Error::AlertReceived(alert))
 }
 
-/// The innermost cause of an error: what the system said, such as "Connection refused".
+/// The innermost cause of an error. It has the words of the system, such as "Connection refused".
 fn root_of(error: &(dyn Error + 'static)) -> io::Error {
     let (mut last, mut kind) = (error, io::ErrorKind::Other);
     while let Some(source) = last.source() {

@@ -24,8 +24,8 @@ use super::deadline::Deadline;
 use super::stream::{ServerTransport, SocketState};
 use crate::plan::{Scheme, ServerAddress};
 
-/// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). One
-/// that allows fewer says so right behind its handshake.
+/// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A
+/// server that allows fewer says so after the handshake.
 const MOST_STREAMS: usize = 100;
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
@@ -59,7 +59,7 @@ pub(super) struct Shared {
     sender: http2::SendRequest<RequestBody>,
     /// Whether it comes from the pool. The server may have closed a pooled connection meanwhile.
     pooled: bool,
-    /// The most requests that its server takes at once.
+    /// The server's limit of concurrent requests.
     most: Arc<AtomicUsize>,
     driver: Arc<Driver>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Driver {
 
 /// Why there is no response's head.
 pub(super) enum NoHead {
-    /// The exchange failed. The request is returned where nothing of it was sent.
+    /// The exchange failed. `unsent` is the request, if no byte of the request was sent.
     Failed { error: hyper::Error, unsent: Option<Box<Request<RequestBody>>> },
     /// There is no time left to wait for one.
     TooLate,
@@ -134,7 +134,7 @@ impl Exclusive {
 }
 
 impl Shared {
-    /// Drives a connection. Its server may change at any time how many requests it takes at once.
+    /// Drives a connection. The server may change its limit of concurrent requests at any time.
     pub(super) fn start(
         sender: http2::SendRequest<RequestBody>,
         mut connection: Http2Connection,
@@ -161,7 +161,7 @@ impl Shared {
     /// Whether it may carry one more request. The shares of `driver` are counted: one for each request
     /// under way, and one for the pool.
     pub(super) fn has_room(&self) -> bool {
-        // A server that takes none may change its mind. Each request would open a connection meanwhile.
+        // At least 1: with a limit of 0, which may be temporary, each request would open a connection.
         let most = self.most.load(Ordering::Relaxed).clamp(1, MOST_STREAMS);
         self.sender.is_ready() && Arc::strong_count(&self.driver) <= most
     }
@@ -186,7 +186,7 @@ impl Connection {
 
     /// Sends a request and waits for the head of its answer, within `limit` of the request's end. The
     /// answer may come before all of the request is sent.
-    // The request is handed over before the future is made, which would move it twice more.
+    // The request is handed to hyper before the future is made. Inside, it would be moved twice more.
     pub(super) fn send(
         &mut self,
         mut request: Request<RequestBody>,

@@ -8,11 +8,11 @@ use super::body::RequestBody;
 /// More than most heads need.
 const ROOM: usize = 512;
 
-/// The head of a request without a body, as text in one piece of memory. It is seldom read, and a copy of
-/// the header map takes three times as long.
+/// The head of a request without a body, as text in one piece of memory. To copy the header map would take
+/// three times as long, and the copy is seldom used.
 ///
-/// The method, the target, and then name and value of each field, each with a line break behind it: none
-/// can hold one.
+/// The text has a line each for the method, the target, and then the name and the value of each field. None
+/// of these can contain a line break.
 pub(super) struct KeptHead(Vec<u8>);
 
 impl KeptHead {

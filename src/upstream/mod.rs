@@ -108,8 +108,8 @@ impl Upstream {
         }
     }
 
-    /// Sends a request (in origin form) and waits for the response's head. An empty request stands in its
-    /// place afterwards, or itself where nothing of it was sent.
+    /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty, or the
+    /// request again where nothing of it was sent.
     ///
     /// A server that cannot be connected to makes way for the next one, and a pooled connection that
     /// turns out to be closed for another. What was sent and failed is sent again only where the body is
@@ -118,8 +118,8 @@ impl Upstream {
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
-    // One function, and the request in its caller's place, since what is handed from one to the next is
-    // large and is copied each time.
+    // One function, and the request by reference: a request is large, and each call that takes it by value
+    // copies it.
     pub async fn send(
         &self,
         request: &mut Request<RequestBody>,

@@ -60,7 +60,7 @@ impl SocketState {
         self.read.load(Ordering::Relaxed) > 0
     }
 
-    /// The connection carries another protocol from now on. A failed write then ends it.
+    /// From now on the connection carries another protocol, and a failed write ends the connection.
     pub(super) fn switch(&self) {
         self.switched.store(true, Ordering::Relaxed);
     }

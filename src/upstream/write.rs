@@ -1,4 +1,4 @@
-//! Writes what hyper hands over in several pieces, on either side.
+//! Writes messages that hyper hands over in several pieces, to clients and to servers.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,13 +7,15 @@ use std::task::{Context, Poll};
 use smallvec::SmallVec;
 use tokio::io::AsyncWrite;
 
-/// Up to here one copy of all pieces costs less than the system's call for several.
+/// The longest message, in bytes, that is copied into one piece. Up to this length the copy costs less than
+/// a system call with several pieces.
 const SHORT: usize = 4096;
 
-/// Writes as much as goes at once: a short message as one piece, a long one without a copy.
+/// Writes the pieces in one system call, as far as the socket takes them. A short message is copied into one
+/// piece first. A long message is not copied.
 ///
-/// hyper would copy all of them (its `writev(false)`), each connection's into a buffer of its own. A buffer
-/// on the stack is in the processor's cache already.
+/// hyper can copy too (`writev(false)`). But it copies long messages as well, and each connection has its own
+/// buffer for that, which is mostly not in the processor's cache. The buffer here is on the stack.
 pub fn poll_write_pieces<W: AsyncWrite + Unpin>(
     out: &mut W,
     cx: &mut Context<'_>,

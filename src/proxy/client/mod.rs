@@ -22,7 +22,7 @@ pub struct ClientConnection {
     pub socket: Socket,
     /// The subject of its verified certificate.
     pub cert: Option<Box<str>>,
-    /// Set with the answer that changes it to another protocol.
+    /// Set when an answer with the status 101 is returned.
     switched: Mutex<Option<Box<Switched>>>,
     hello: AtomicBool,
 }
@@ -35,12 +35,12 @@ impl ClientConnection {
         Self { peer, phase, socket, cert, switched, hello }
     }
 
-    /// Changes it to another protocol behind the answer under way.
+    /// The connection changes to another protocol after the current answer.
     pub(super) fn switch(&self, switched: Box<Switched>) {
         *self.switched.lock().unwrap_or_else(PoisonError::into_inner) = Some(switched);
     }
 
-    /// What it changes to, where the last answer said so.
+    /// The two sides of the other protocol, where the last answer changed to one.
     pub fn take_switched(&self) -> Option<Box<Switched>> {
         self.switched.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

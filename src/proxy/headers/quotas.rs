@@ -58,34 +58,35 @@ pub(in crate::proxy) fn write_quotas(
     }
 }
 
-/// So many limits have their fields kept.
-const KEPT: usize = 64;
+/// The number of limits whose fields are cached. Two limits that share a place replace each other.
+const PLACES: usize = 64;
 
-/// What one worker's answers say of limits under one plan: of one limit that lets a request pass, all is
-/// the same each time but how many tokens are left.
+/// A cache of `ratelimit` fields: one worker's, under one plan. Where a single limit lets a request pass,
+/// only the number of remaining tokens differs between answers.
 #[derive(Debug)]
-pub(in crate::proxy) struct Fields {
-    places: Mutex<[Option<Box<Kept>>; KEPT]>,
+pub(in crate::proxy) struct QuotaFields {
+    places: Mutex<[Option<Box<LimitFields>>; PLACES]>,
 }
 
-/// The fields of one limit.
+/// The fields of one limit with these figures.
 #[derive(Debug)]
-struct Kept {
+struct LimitFields {
     limit: Arc<LimitSpec>,
     burst: u64,
     window: Option<u64>,
     unit: Option<&'static str>,
     policy: HeaderValue,
-    /// What stands in `ratelimit` before the tokens that are left, and behind them.
+    /// The text of `ratelimit` before and behind the number of remaining tokens.
     around: (Text, Text),
 }
 
-impl Fields {
+impl QuotaFields {
     pub(in crate::proxy) fn new() -> Self {
         Self { places: Mutex::new(std::array::from_fn(|_| None)) }
     }
 
-    /// Writes the fields for a request that its limits let pass.
+    /// Writes the fields into the answer to a request that its limits let pass: the same as
+    /// [`write_quotas`] does.
     pub(in crate::proxy) fn write(
         &self,
         headers: &mut HeaderMap,
@@ -98,11 +99,11 @@ impl Fields {
             return write_quotas(headers, quotas, default, None);
         }
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = quota.limit.name.fingerprint() % KEPT as u64;
+        let place = quota.limit.name.fingerprint() % PLACES as u64;
         let place = &mut places[usize::try_from(place).unwrap_or_default()];
         let kept = match place {
             Some(kept) if kept.is_of(quota) => kept,
-            other => other.insert(Box::new(Kept::of(quota))),
+            other => other.insert(Box::new(LimitFields::of(quota))),
         };
         headers.insert(RATELIMIT_POLICY, kept.policy.clone());
         let mut state = Text::from_slice(&kept.around.0);
@@ -112,7 +113,7 @@ impl Fields {
     }
 }
 
-impl Kept {
+impl LimitFields {
     fn of(quota: &Quota<'_>) -> Self {
         let (mut policy, mut before, mut after) = (Text::new(), Text::new(), Text::new());
         write_policy(&mut policy, 0, quota);
@@ -191,4 +192,51 @@ fn is_tighter(quota: &Quota<'_>, other: &Quota<'_>) -> bool {
     let refuses = |quota: &Quota<'_>| !quota.outcome.passes();
     (refuses(quota) && !refuses(other))
         || (refuses(quota) == refuses(other) && quota.remaining < other.remaining)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    /// What is cached of a limit must not be told of other figures, or of another limit.
+    #[test]
+    fn cached_fields_are_those_that_are_composed() {
+        // More limits than places, so that two of them share one.
+        let names: Vec<_> = (0..=PLACES).map(|n| format!("limit{n}")).collect();
+        let limits = names.iter().map(|name| format!("[limits.{name}]\nrate = \"10/h\"\n"));
+        let text = format!(
+            "[upstreams.api]\nservers = [\"http://a\"]\n{}\
+             [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = {names:?}\n",
+            limits.collect::<String>()
+        );
+        let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
+        let spoken = AnswerSpec { x_ratelimit: true, ..AnswerSpec::clone(&plan.reject) };
+        let silent = AnswerSpec { ratelimit: false, ..AnswerSpec::clone(&plan.reject) };
+        let fields = QuotaFields::new();
+        let mut seen = Vec::new();
+        for default in [&*plan.reject, &spoken, &silent] {
+            let figures = [
+                (0, 10, Some(3600), None, 10),
+                (0, 10, Some(3600), None, 9),
+                (0, 11, Some(3600), None, 9),
+                (0, 10, Some(60), None, 9),
+                (0, 10, None, None, 9),
+                (0, 10, None, Some("concurrent-requests"), 9),
+                (0, 10, Some(3600), None, 10),
+            ];
+            let others = (0..=PLACES).map(|limit| (limit, 10, Some(3600), None, 10));
+            for (limit, burst, window, unit, remaining) in figures.into_iter().chain(others) {
+                let (limit, outcome) = (&plan.limits[limit], Outcome::Allow);
+                let quota = Quota { limit, burst, window, unit, remaining, outcome };
+                let (mut cached, mut composed) = (HeaderMap::new(), HeaderMap::new());
+                fields.write(&mut cached, &[quota], default);
+                write_quotas(&mut composed, &[quota], default, None);
+                assert_eq!(cached, composed);
+                seen.push(cached);
+            }
+        }
+        assert_ne!(seen[0], seen[1]);
+        assert!(seen.last().unwrap().is_empty());
+    }
 }
