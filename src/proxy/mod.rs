@@ -157,13 +157,15 @@ impl Proxy {
         client: &Arc<ClientConnection>,
     ) -> impl Future<Output = Answer> + Send {
         let mut exchange = Exchange::of(request);
+        // Begun before the future is made, since hyper drops the future unpolled where the client has
+        // closed behind the request. The request is counted all the same.
+        let began = Instant::now();
+        client.phase.begin(began);
+        let seen = Seen::of(&exchange.head.headers);
+        let protocol = answer::protocol(&exchange.head.headers, seen);
+        let mut ended = self.begin(client, began, &exchange.head, protocol);
         async move {
-            let began = Instant::now();
-            client.phase.begin(began);
             let head = &exchange.head;
-            let seen = Seen::of(&head.headers);
-            let protocol = answer::protocol(&head.headers, seen);
-            let mut ended = self.begin(client, began, head, protocol);
             let patience = match protocol {
                 Protocol::Http => None,
                 Protocol::Grpc => grpc::patience(&head.headers, seen),

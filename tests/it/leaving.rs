@@ -41,6 +41,21 @@ fn a_client_that_leaves_ends_its_request() {
     proxy.log.wait("request", |line| line["path"] == "/c" && line["status"] == 499);
 }
 
+/// Where the end of a known connection came with its request, the request left no trace.
+#[test]
+fn a_client_that_has_left_already_is_in_the_access_log() {
+    let api = Upstream::echoing();
+    let proxy = logging(&api, "", "");
+    let mut client = Connection::open(proxy.address);
+    assert_eq!(client.get("/before", &[]).status, 200);
+    proxy.pause();
+    client.send("GET /gone HTTP/1.1\r\nhost: a\r\n\r\n");
+    drop(client);
+    proxy.signal("CONT");
+    proxy.log.wait("request", |line| line["path"] == "/gone" && line["status"] == 499);
+    assert_eq!(api.last().path(), "/before", "the API is not asked");
+}
+
 #[test]
 fn a_client_that_leaves_an_upload_that_nobody_reads_ends_it() {
     let (tell, accepted) = channel();
