@@ -8,6 +8,7 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use divan::{AllocProfiler, Bencher};
@@ -23,7 +24,8 @@ use tidegate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
 use tidegate::request::key::{Keyed, View};
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::Params;
-use tidegate::store::{BucketAsk, Shared, Store};
+use tidegate::store::{self, Claim, Moment, Shared, Store};
+use tokio::time::Instant;
 
 #[global_allocator]
 static ALLOCATOR: AllocProfiler = AllocProfiler::system();
@@ -153,16 +155,20 @@ mod decide {
             })
             .collect();
         // Every bucket is there before it counts, as in a proxy that has run for a while.
+        let began = Instant::now();
         let (mut place, mut now) = (0, Timestamp::from_micros(1_800_000_000_000_000).unwrap());
         let mut next = || {
             place = (place + 7919) % keys.len();
             now = now.plus_micros(1);
-            let asks: SmallVec<[BucketAsk<'_>; 4]> = specs
+            let mut claims: SmallVec<[Claim<'_>; 4]> = specs
                 .iter()
                 .zip(&keys[place])
-                .map(|(spec, key)| BucketAsk { spec, key, ask: ask(spec) })
+                .map(|(spec, key)| Claim::new(spec, key.clone(), ask(spec)))
                 .collect();
-            at_once(store.decide(&asks, now)).unwrap()
+            let mut all: SmallVec<[&mut Claim<'_>; 4]> = claims.iter_mut().collect();
+            at_once(store.take(&mut all, Moment { time: now, at: began })).unwrap();
+            drop(all);
+            store::verdict(&claims)
         };
         for _ in 0..keys.len() {
             next();
@@ -192,8 +198,8 @@ mod decide {
 }
 
 /// The limits of the plan's routes, of which each has the same.
-fn limits_of(plan: &Plan) -> Vec<&LimitSpec> {
-    plan.limits_of(&plan.routes[0]).map(|limit| &**limit).collect()
+fn limits_of(plan: &Plan) -> Vec<&Arc<LimitSpec>> {
+    plan.limits_of(&plan.routes[0]).collect()
 }
 
 fn headers() -> HeaderMap {

@@ -15,6 +15,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -25,7 +26,7 @@ use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
-use tidegate::store::{BucketAsk, Shared, Store};
+use tidegate::store::{Claim, Moment, Shared, Store};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -139,9 +140,9 @@ struct Plain {
 }
 
 struct Ours {
-    store: Store,
-    new: [LimitSpec; 3],
-    used: [LimitSpec; 3],
+    store: Arc<Store>,
+    new: [Arc<LimitSpec>; 3],
+    used: [Arc<LimitSpec>; 3],
     keys: Vec<Key>,
 }
 
@@ -163,7 +164,8 @@ impl Bench {
             .map(|n| Key::of([Some(format!("203.0.{}.{}", n / 250, n % 250).as_bytes())]))
             .collect();
         // A check that Redis did not answer must not pass for a quick one.
-        let limit = |name| LimitSpec { on_store_error: OnStoreError::Reject, ..limit(name) };
+        let limit =
+            |name| Arc::new(LimitSpec { on_store_error: OnStoreError::Reject, ..limit(name) });
         let new = ["per-client", "per-second", "per-day"].map(limit);
         let used = ["of-client", "of-second", "of-day"].map(limit);
         Self {
@@ -227,11 +229,11 @@ impl Ours {
             patience: Patience::NONE,
             mode: Mode::Enforce,
         };
-        let key = &self.keys[place];
-        let asks: Vec<_> =
-            specs.iter().take(limits).map(|spec| BucketAsk { spec, key, ask }).collect();
-        let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
-        self.store.decide(&asks, now).await.unwrap();
+        let claim = |spec| Claim::new(spec, self.keys[place].clone(), ask);
+        let mut claims: Vec<_> = specs.iter().take(limits).map(claim).collect();
+        let mut all: Vec<_> = claims.iter_mut().collect();
+        let now = Moment::now(Timestamp::from_micros(1_700_000_000_000_000).unwrap());
+        self.store.take(&mut all, now).await.unwrap();
     }
 }
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use self::filter::LogFilter;
-pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError, Terms};
+pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
 pub use self::route::{Action, HeaderChanges, RouteHeaders, RouteSpec};
 pub use self::tls::{Endpoint, Scheme, ServerAddress, ServerTls};
 use crate::limit::name::Name;

@@ -153,7 +153,7 @@ pub async fn run(
 ) -> io::Result<()> {
     let published = orders.plan.borrow_and_update().clone();
     let metrics = process.metrics.worker(index);
-    let store = Arc::new(Store::new(process.store.clone(), &published.plan.store, process.keys));
+    let store = Store::new(process.store.clone(), &published.plan.store, process.keys);
     let throttle = Throttle {
         store,
         waiting: process.waiting.clone(),

@@ -10,7 +10,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, ServerTls, StoreSpec, Terms,
+    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, ServerTls, StoreSpec,
     UpstreamSpec,
 };
 use crate::tls::server::ClientAuth;
@@ -300,7 +300,6 @@ fn figures(figures: &Figures) -> (Option<String>, Option<(&'static str, u64)>) {
         Figures::Limited(algorithm) => (Some(algorithm.to_string()), None),
         Figures::Calendar(quota) => (Some(quota.to_string()), None),
         Figures::Unlimited => (Some("unlimited".to_owned()), None),
-        Figures::Nothing => (Some("0/s".to_owned()), None),
     }
 }
 
@@ -321,10 +320,7 @@ fn candidate(limit: &LimitSpec) -> String {
 
 /// The algorithm's name, where there is one.
 fn algorithm(figures: &Figures) -> Option<&'static str> {
-    match figures.at(Timestamp::MIN) {
-        Terms::Limited(algorithm) => Some(algorithm.name()),
-        Terms::Unlimited | Terms::Nothing => None,
-    }
+    figures.at(Timestamp::MIN).filter(|it| *it != Algorithm::Closed).map(|it| it.name())
 }
 
 fn client_auth(auth: ClientAuth) -> &'static str {

@@ -42,10 +42,39 @@ impl Ask {
 pub struct Decided {
     /// One decision for each ask, in their order. `remaining` is what is left after the verdict.
     pub decisions: PerAsk<Decision>,
-    /// The state to write for each ask, `None` where the stored one stays.
-    pub writes: PerAsk<Option<State>>,
+    /// What becomes of each ask's bucket, in the same order.
+    pub changes: PerAsk<Change>,
     /// What the enforcing asks mean together.
     pub verdict: Verdict,
+}
+
+/// What a decision makes of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The stored state stays.
+    None,
+    /// The state follows a clock that stepped back. Nothing was taken.
+    Moved(State),
+    /// The request has taken.
+    Taken(State),
+}
+
+impl Change {
+    /// The state to write.
+    pub fn state(self) -> Option<State> {
+        match self {
+            Self::None => None,
+            Self::Moved(state) | Self::Taken(state) => Some(state),
+        }
+    }
+
+    /// Of an ask with this step, which takes, or does not.
+    fn of(step: &Step, takes: bool) -> Self {
+        match step.taken.filter(|_| takes) {
+            Some(state) => Self::Taken(state),
+            None => step.kept.map_or(Self::None, Self::Moved),
+        }
+    }
 }
 
 /// Who refuses of a request's enforcing limits: as much as decides on who takes.
@@ -111,27 +140,25 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
                 .map(|(place, (ask, step))| (place, ask.mode, step.decision.outcome)),
         ),
     };
-    let (mut decisions, mut writes) = (PerAsk::new(), PerAsk::new());
+    let (mut decisions, mut changes) = (PerAsk::new(), PerAsk::new());
     for (place, (ask, step)) in asks.iter().zip(&steps).enumerate() {
         let takes = refusers.let_take(place, ask.mode);
         let remaining = if takes { step.decision.remaining } else { step.untouched };
         decisions.push(Decision { remaining, ..step.decision });
-        writes.push(if takes { step.taken.or(step.kept) } else { step.kept });
+        changes.push(Change::of(step, takes));
     }
-    Decided { decisions, writes, verdict }
+    Decided { decisions, changes, verdict }
 }
 
-/// What [`decide`] says to one ask alone, as most requests are: its decision, the state to write and
-/// the verdict.
-pub fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Option<State>, Verdict) {
-    let time = ask.algorithm.time(now);
-    let Step { decision, untouched, taken, kept } = ask.algorithm.decide(state, ask.want(), time);
-    let enforcing = (ask.mode == Mode::Enforce).then_some((0, decision.outcome));
+/// What [`decide`] says to one ask alone, as most requests are: its decision, what becomes of its bucket,
+/// and the verdict.
+pub fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Change, Verdict) {
+    let step = ask.algorithm.decide(state, ask.want(), ask.algorithm.time(now));
+    let enforcing = (ask.mode == Mode::Enforce).then_some((0, step.decision.outcome));
     let verdict = Verdict::over(enforcing);
-    match verdict.passes() {
-        true => (decision, taken.or(kept), verdict),
-        false => (Decision { remaining: untouched, ..decision }, kept, verdict),
-    }
+    let takes = verdict.passes();
+    let remaining = if takes { step.decision.remaining } else { step.untouched };
+    (Decision { remaining, ..step.decision }, Change::of(&step, takes), verdict)
 }
 
 #[cfg(test)]
@@ -168,8 +195,8 @@ mod tests {
         let mut states: Vec<Option<State>> = vec![None; requests[0].len()];
         for asks in requests {
             let decided = decide(asks, &states, now.into());
-            for (state, write) in states.iter_mut().zip(decided.writes) {
-                *state = write.or(*state);
+            for (state, change) in states.iter_mut().zip(decided.changes) {
+                *state = change.state().or(*state);
             }
         }
         states.iter().map(|state| missing_of(*state)).collect()
@@ -210,10 +237,10 @@ mod tests {
             let asks = asks.as_flattened();
             let place = asks.iter().position(|ask| ask.mode == Candidate).unwrap();
             let decided = decide(asks, &[], at(HOUR).into());
-            assert_eq!(missing_of(decided.writes[place]), taken, "{name}");
+            assert_eq!(missing_of(decided.changes[place].state()), taken, "{name}");
             assert_eq!(decided.decisions[place].remaining, 9 - taken, "{name}");
-            let others = decided.writes.iter().enumerate().filter(|(at, _)| *at != place);
-            let took = others.filter(|(_, write)| write.is_some()).count();
+            let others = decided.changes.iter().enumerate().filter(|(at, _)| *at != place);
+            let took = others.filter(|(_, change)| **change != Change::None).count();
             assert_eq!(took > 0, decided.verdict.passes(), "{name}");
         }
     }
@@ -259,9 +286,9 @@ mod tests {
             for mode in [Mode::Enforce, Mode::Shadow, Mode::Candidate] {
                 let ask = Ask { mode, ..ask };
                 let all = decide(&[ask], &[state], now.into());
-                let (decision, write, verdict) = decide_one(&ask, state, now.into());
+                let (decision, change, verdict) = decide_one(&ask, state, now.into());
                 prop_assert_eq!(all.decisions.as_slice(), [decision]);
-                prop_assert_eq!(all.writes.as_slice(), [write]);
+                prop_assert_eq!(all.changes.as_slice(), [change]);
                 prop_assert_eq!(all.verdict, verdict);
             }
         }
@@ -274,8 +301,8 @@ mod tests {
             let (asks, mut states): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
             let now = at((10 * HOUR).saturating_add_signed(off));
             let decided = decide(&asks, &states, now.into());
-            for (state, write) in states.iter_mut().zip(&decided.writes) {
-                *state = write.or(*state);
+            for (state, change) in states.iter_mut().zip(&decided.changes) {
+                *state = change.state().or(*state);
             }
             let Verdict::Refuse { by, retry_after } = decided.verdict else { return Ok(()) };
             prop_assert_eq!(decided.decisions[by].outcome, Outcome::Reject { retry_after });
@@ -302,14 +329,14 @@ mod tests {
         ) {
             let (asks, states): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
             let decided = decide(&asks, &states, at(now).into());
-            for ((ask, state), (decision, write)) in
-                asks.iter().zip(&states).zip(decided.decisions.iter().zip(&decided.writes))
+            for ((ask, state), (decision, change)) in
+                asks.iter().zip(&states).zip(decided.decisions.iter().zip(&decided.changes))
             {
                 let allowed = decision.outcome == Outcome::Allow;
                 let before = missing_of(*state);
                 let takes = allowed && decided.verdict == Verdict::PASS;
-                prop_assert!(write.is_some() || !takes);
-                if let (Some(State::TokenBucket(write)), false) = (write, takes) {
+                prop_assert_eq!(matches!(change, Change::Taken(_)), takes);
+                if let (Some(State::TokenBucket(write)), false) = (change.state(), takes) {
                     prop_assert_eq!(write.missing, before, "{:?}", ask);
                 }
             }

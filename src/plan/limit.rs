@@ -19,7 +19,7 @@ use crate::request::key::KeySpec;
 use crate::request::overrides::Overrides;
 
 /// `[limits.NAME]`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSpec {
     /// Its name, by which it is known in keys, logs and metrics.
     pub name: Name,
@@ -72,8 +72,6 @@ pub enum Figures {
     Calendar(CalendarQuota),
     /// Everything: the store is not asked.
     Unlimited,
-    /// Nothing: the store is not asked.
-    Nothing,
 }
 
 /// So much in each day, week or month.
@@ -92,30 +90,18 @@ impl fmt::Display for CalendarQuota {
     }
 }
 
-/// How much passes, as of a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Terms {
-    /// As much as the algorithm lets pass.
-    Limited(Algorithm),
-    /// Everything: the store is not asked.
-    Unlimited,
-    /// Nothing: the store is not asked.
-    Nothing,
-}
-
 impl Figures {
     /// What they mean around this time: of a calendar only the windows next to it are known to an
-    /// algorithm.
-    pub fn at(&self, now: Timestamp) -> Terms {
+    /// algorithm. `None` where everything passes.
+    pub fn at(&self, now: Timestamp) -> Option<Algorithm> {
         match self {
-            Self::Limited(algorithm) => Terms::Limited(*algorithm),
+            Self::Limited(algorithm) => Some(*algorithm),
             Self::Calendar(CalendarQuota { count, schedule }) => {
                 let windows = schedule.around(now);
                 let params = fixed_window::Params { count: *count, windows };
-                Terms::Limited(Algorithm::FixedWindow(params))
+                Some(Algorithm::FixedWindow(params))
             }
-            Self::Unlimited => Terms::Unlimited,
-            Self::Nothing => Terms::Nothing,
+            Self::Unlimited => None,
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::answer::Protocol;
 use super::ended::Ended;
 use super::grpc;
-use crate::throttle::Slots;
+use crate::throttle::Permit;
 use crate::upstream::body::{BodyFault, Patience};
 use crate::upstream::{Cause, Lease};
 
@@ -57,7 +57,7 @@ pub struct Switched {
     /// How long nothing may move.
     pub patience: Duration,
     /// What the request holds for as long as the tunnel lives.
-    pub slots: Slots,
+    pub slots: Permit,
     /// The server's connection.
     pub lease: Lease,
 }

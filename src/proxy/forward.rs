@@ -19,7 +19,7 @@ use crate::plan::{Plan, RouteSpec};
 use crate::request::client::Client;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
-use crate::throttle::Slots;
+use crate::throttle::Permit;
 use crate::upstream::body::{RequestBody, Trailers};
 use crate::upstream::{Answered, Upstream, UpstreamError};
 
@@ -158,7 +158,7 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);
     }
-    let (patience, slots) = (plan.server.tunnel_timeout, Slots::default());
+    let (patience, slots) = (plan.server.tunnel_timeout, Permit::default());
     let mut answer = Response::new(ResponseBody::whole(Bytes::new()));
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;

@@ -10,7 +10,7 @@ use super::BucketAsk;
 use crate::limit::decide::Ask;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, Terms};
+use crate::plan::LimitSpec;
 
 /// The limits of the last reload by their names, and the candidates; nothing before the first one.
 #[derive(Default)]
@@ -34,10 +34,10 @@ impl InForce {
             return ask;
         }
         match spec.overrides.find(key).unwrap_or(&spec.figures).at(wall) {
-            Terms::Limited(algorithm) if algorithm.number() == ask.algorithm.number() => {
+            Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
                 Ask { algorithm, patience: spec.wait, ..ask }
             }
-            Terms::Limited(_) | Terms::Unlimited | Terms::Nothing => ask,
+            Some(_) | None => ask,
         }
     }
 }
@@ -61,8 +61,7 @@ mod tests {
     }
 
     fn algorithm(spec: &LimitSpec) -> Algorithm {
-        let Terms::Limited(algorithm) = spec.figures.at(Timestamp::MIN) else { panic!("none") };
-        algorithm
+        spec.figures.at(Timestamp::MIN).unwrap()
     }
 
     /// What is asked of this limit, by the figures that are in force.

@@ -1,113 +1,44 @@
-//! Applies `limit::decide` atomically somewhere: to this process's buckets, or in Redis.
+//! Where buckets live, and who decides on a request's claims.
 //!
-//! `memory` holds the buckets of this process; `redis` asks a server, by `shell.lua` and the Lua
-//! twins of the algorithms (`lists.lua` for those that are lists); `fallback` puts the two together:
-//! limits of one node, and what each limit does while Redis is away. `slots` are what a request holds
-//! of either until it ends, `noted` what it may give back, `in_force` by what figures. All workers of a
-//! process share one [`Shared`]; each has its own [`Store`], because a connection lives in the runtime
-//! that made it.
+//! `throttle` hands a [`Claim`] for each limit that applies to a request to [`Store::take`]. Three parties
+//! decide on claims: `memory` (the buckets of this process), `redis` (a server, by `shell.lua` and the Lua
+//! twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage` splits a
+//! request's claims by party, asks one party after the other, and decides who stands in for a Redis that is
+//! away. `claim` has what a limit gave, and how it goes back. `in_force` knows the figures of the last
+//! reload, by which a response is settled.
+//!
+//! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a connection
+//! lives in the runtime that made it.
 
-mod fallback;
+mod claim;
 mod in_force;
 mod memory;
-mod noted;
+mod outage;
 mod redis;
 mod shared;
-mod slots;
 
 use std::fmt;
 use std::sync::Arc;
 
 use ::redis::RedisError;
 
-pub use self::fallback::By;
-pub use self::noted::Taken;
+use self::claim::Taken;
+pub use self::claim::{BucketAsk, Claim, Grant, LimiterFigures, Moment, Party, verdict};
+use self::memory::Noting;
+use self::redis::Redis;
 pub use self::redis::{
-    BucketName, Entries, LimiterConfig, LimiterError, LimiterKeys, Limiters, Settling, limiter_name,
+    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
 };
-use self::redis::{Redis, UnderWay};
 pub use self::shared::{Counters, Shared};
-pub use self::slots::Slots;
+use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
-use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::{Decision, Verdict};
-use crate::limit::key::Key;
+use crate::limit::decision::Decision;
+use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
-use crate::limit::{Mode, Scope};
-use crate::plan::{KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use crate::plan::{KeyDisplay, StoreLocation, StoreSpec};
 
 /// So many calls of [`Shared::sweep`] go around all buckets of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
-
-/// One limit's question to a store.
-#[derive(Clone, Copy, Debug)]
-pub struct BucketAsk<'r> {
-    /// The limit. Its name, key sources, scope and `on_store_error` are looked at here.
-    pub spec: &'r LimitSpec,
-    /// The request's key, plain.
-    pub key: &'r Key,
-    /// The figures that apply to this key, what the request takes, and whether a refusal counts.
-    pub ask: Ask,
-}
-
-/// What a store says to all of a request's asks together.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// In the asks' order; `None` where a limit was not decided, because Redis is away and the
-    /// limit then lets everything pass.
-    pub decisions: PerAsk<Option<Decision>>,
-    /// Who decided, in the asks' order: what a request has to settle is settled there.
-    pub by: PerAsk<By>,
-    /// What the enforcing limits mean together; its `by` is a place among the asks.
-    pub verdict: Verdict,
-    /// The figures of those limits that have them in Redis.
-    pub told: Vec<Told>,
-    /// The slots that the request holds from now on.
-    pub slots: Slots,
-    /// What limiters of Redisson's took of a request that is to be held. Dropped, it goes back, and nothing
-    /// of that is to be given back otherwise.
-    pub entries: Entries,
-    /// What is noted of each ask that took, in the asks' order: to be shown when it is settled or given
-    /// back. Empty where no limit of the request can come to that.
-    pub receipts: Box<[Receipt]>,
-}
-
-/// The figures of a limit that only its store knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// The limit's place among the asks.
-    pub place: usize,
-    /// The most tokens that a request can ever take.
-    pub capacity: u64,
-    /// The whole seconds in which they come back, rounded up.
-    pub window_seconds: u64,
-}
-
-impl Answer {
-    /// To nobody's question.
-    pub fn to_none() -> Self {
-        Self::new(&[], PerAsk::new(), &[])
-    }
-
-    /// Who decided on the ask at this place, and what they noted.
-    pub fn noted(&self, place: usize) -> (By, Receipt) {
-        let receipt = self.receipts.get(place).copied();
-        (self.by[place], receipt.unwrap_or(Receipt::NONE))
-    }
-
-    fn new(asks: &[BucketAsk<'_>], decisions: PerAsk<Option<Decision>>, by: &[By]) -> Self {
-        let enforcing = asks
-            .iter()
-            .zip(&decisions)
-            .enumerate()
-            .filter(|(_, (ask, _))| ask.ask.mode == Mode::Enforce)
-            .filter_map(|(place, (_, decision))| Some((place, decision.as_ref()?.outcome)));
-        let verdict = Verdict::over(enforcing);
-        let (told, slots, receipts) = (Vec::new(), Slots::default(), Box::default());
-        let (by, entries) = (PerAsk::from_slice(by), Entries::default());
-        Self { decisions, by, verdict, told, slots, entries, receipts }
-    }
-}
 
 /// Redis is away, and a limit that enforces says that nothing passes then. Nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +106,6 @@ impl std::error::Error for StoreError {
 pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
-    settling: UnderWay,
 }
 
 impl Store {
@@ -183,14 +113,14 @@ impl Store {
     ///
     /// Must be called within the worker's runtime: its connection lives there, and ends when the
     /// store is dropped. A server that is away is no error: it is connected to when it comes.
-    pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Self {
+    pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
         let redis = match &spec.location {
             StoreLocation::Memory => None,
             StoreLocation::Redis(url) => {
                 Some(Redis::new(url, &spec.prefix, display, Arc::clone(&shared)))
             }
         };
-        Self { shared, redis, settling: UnderWay::default() }
+        Arc::new(Self { shared, redis })
     }
 
     /// The time of day at `now`, by which windows on the clock go in this process.
@@ -198,28 +128,42 @@ impl Store {
         self.shared.wall.at(now)
     }
 
-    /// The buckets of this process, where no Redis is configured.
-    pub fn alone(&self) -> Option<&Arc<Shared>> {
-        self.redis.is_none().then_some(&self.shared)
+    /// Whether all buckets live in this process.
+    pub fn is_local(&self) -> bool {
+        self.redis.is_none()
     }
 
-    /// Decides over all asks together: every limit that allows takes, or none does.
+    /// Decides over these claims together: every limit that allows takes, or none does. [`verdict`] says
+    /// what the claims mean together then.
     ///
     /// Waits for Redis no longer than `store.timeout`, and not at all where buckets live in the
-    /// process. A future that is dropped before its end leaves nothing taken in this process; in Redis
-    /// what was taken is given back once it has answered, and gone where it does not answer in time.
+    /// process. What a request took goes back where its claims are dropped. Where the future is dropped
+    /// before its end, what was taken in Redis is given back once Redis has answered, and gone where
+    /// Redis does not answer in time.
     ///
     /// # Errors
     /// Where Redis is away and an enforcing limit then rejects.
-    pub async fn decide(
-        &self,
-        asks: &[BucketAsk<'_>],
-        now: Timestamp,
-    ) -> Result<Answer, Unavailable> {
+    pub async fn take(
+        self: &Arc<Self>,
+        claims: &mut [&mut Claim<'_>],
+        moment: Moment,
+    ) -> Result<(), Unavailable> {
         match &self.redis {
-            None => Ok(self.shared.decide(asks, now)),
+            None => {
+                self.take_locally(claims, moment);
+                Ok(())
+            }
             // Boxed, so that requests that need no Redis are not moved about with room for it.
-            Some(redis) => Box::pin(fallback::decide(redis, &self.shared, asks, now)).await,
+            Some(redis) => Box::pin(outage::take(self, redis, claims, moment)).await,
+        }
+    }
+
+    /// The same by the buckets of this process alone.
+    pub fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
+        let noting = noting(claims);
+        let verdict = self.shared.memory.take(claims, noting, self.shared.wall.both(moment.time));
+        for claim in claims.iter_mut().filter(|claim| claim.may_come_back(verdict)) {
+            claim.hold(self, moment);
         }
     }
 
@@ -234,88 +178,31 @@ impl Store {
         }
     }
 
-    /// Tells the ask's bucket how much more or less than it had taken the request used, of which this was
-    /// noted, where this is the store that decides.
-    ///
-    /// # Errors
-    /// Where Redis does not answer.
-    pub async fn settle(
-        &self,
-        ask: &BucketAsk<'_>,
-        (used, receipt): (Difference, Receipt),
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
-        let by = self.redis_of(ask).map_or(By::Process, |_| By::Redis);
-        match self.begin((by, receipt), ask, used, now) {
-            None => Ok(()),
-            Some(settling) => settling.done().await,
+    /// Tells the ask's bucket how much more or less than it had taken a request used, of which this was
+    /// noted. A bucket of this process knows it when this returns. Redis is told together with what else
+    /// is begun before this worker's tasks run again, and before whatever is asked later;
+    /// [`Store::settled`] waits for it.
+    pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
+        match self.redis_of(ask) {
+            None => self.settle_here(ask, used, Taken { receipt, from_shared: false }, now),
+            Some(redis) => redis.settle(&self.in_force(ask, now), used, receipt),
         }
     }
 
-    /// Gives back what was taken for an ask, where the bucket is that decided on it. Where Redis does
-    /// not answer it is gone, as after any lost call.
-    pub async fn give_back(&self, taken: &Taken, now: Timestamp) {
-        if let Some(settling) = self.begin_giving_back(taken, now) {
-            let _ = settling.done().await;
-        }
+    /// The same where the process has decided.
+    fn settle_here(&self, ask: &BucketAsk<'_>, used: Difference, taken: Taken, now: Timestamp) {
+        let ask = self.in_force(ask, now);
+        let settled = Settlement { used, receipt: taken.receipt, patience: ask.ask.patience };
+        self.shared.memory.settle(&ask, &settled, taken.from_shared, self.shared.wall.both(now));
     }
 
-    /// The same for those who cannot wait: what this process keeps is back when this returns, and for
-    /// Redis a task is left behind.
-    pub fn give_back_soon(&self, taken: &Taken, now: Timestamp) {
-        // Without a runtime the worker has ended, and with it its connection.
-        if let Some(settling) = self.begin_giving_back(taken, now)
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(settling.done());
-        }
+    fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
+        BucketAsk { ask: self.shared.in_force.of(ask, self.wall(now)), ..*ask }
     }
 
-    fn begin_giving_back(&self, taken: &Taken, now: Timestamp) -> Option<Settling> {
-        self.begin_settling(taken, Difference::Less(taken.ask.cost.get()), now)
-    }
-
-    /// Settles in the store that decided on the ask: in this process at once, and in Redis by what is
-    /// returned, which must be kept until it is done. Whatever is begun before this worker's tasks run
-    /// again goes to Redis in one call, before whatever is asked later; what a limiter of Redisson's is
-    /// told has a call of its own.
-    pub fn begin_settling(
-        &self,
-        taken: &Taken,
-        used: Difference,
-        now: Timestamp,
-    ) -> Option<Settling> {
-        let ask = BucketAsk { spec: &taken.spec, key: &taken.key, ask: taken.ask };
-        self.begin((taken.by, taken.receipt), &ask, used, now)
-    }
-
-    fn begin(
-        &self,
-        (by, receipt): (By, Receipt),
-        ask: &BucketAsk<'_>,
-        used: Difference,
-        now: Timestamp,
-    ) -> Option<Settling> {
-        let ask = BucketAsk { ask: self.shared.in_force.of(ask, self.wall(now)), ..*ask };
-        match (by, &self.redis) {
-            (By::Redis, Some(redis)) => {
-                let said = redis.begin_settling(&ask, used, receipt);
-                Some(Settling::new(said, Arc::clone(&self.shared), &self.settling))
-            }
-            (By::Process | By::Redis, _) => {
-                let settled = Settlement { used, receipt, patience: ask.ask.patience };
-                self.shared.memory.settle(&ask, &settled, self.shared.wall.both(now));
-                None
-            }
-            (By::Nobody, _) => None,
-        }
-    }
-
-    /// Waits until Redis was told of every settlement that this worker has begun, and of every slot and
-    /// token that it gave back: no longer than `store.timeout`, and twice that where it is still asked what
-    /// was taken.
+    /// Waits until Redis was told of every settlement that this worker has begun, and of everything that
+    /// it gave back: no longer than `store.timeout`, and twice that where it is still asked what was taken.
     pub async fn settled(&self) {
-        self.settling.none().await;
         if let Some(redis) = &self.redis {
             redis.told().await;
         }
@@ -337,4 +224,12 @@ impl Store {
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
     }
+}
+
+/// It is noted what is taken where the request may leave while it is held, and where a limit is settled
+/// or holds a slot.
+fn noting(claims: &[&mut Claim<'_>]) -> Noting {
+    let comes_back =
+        |claim: &&mut Claim<'_>| claim.ask.patience > Patience::NONE || claim.is_held_to_the_end();
+    if claims.iter().any(comes_back) { Noting::On } else { Noting::Off }
 }

@@ -4,16 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use smallvec::smallvec;
-
 use super::in_force::InForce;
-use super::memory::{Memory, One};
-use super::noted::{Noted, receipts};
+use super::memory::Memory;
 use super::redis::{self, Health, Notices, Unsettled};
-use super::{Answer, BucketAsk, By, Entries, Slots};
 use crate::clock::Wall;
-use crate::limit::algorithm::Receipt;
-use crate::limit::decide::PerAsk;
 use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, StoreLocation, StoreSpec};
 
@@ -112,36 +106,6 @@ impl Shared {
         }
     }
 
-    /// Decides in this process alone: every limit that allows takes, or none does.
-    pub fn decide(self: &Arc<Self>, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
-        let (noted, now) = (Noted::of(asks), self.wall.both(now));
-        // What most requests ask, without the lists that more of them need.
-        if let [ask] = asks
-            && let Some(One { decision, verdict, receipt }) =
-                self.memory.decide_one(ask, noted, now)
-        {
-            let slots = Slots::of_one(self, ask, decision.outcome);
-            let (decisions, by) = (smallvec![Some(decision)], smallvec![By::Process]);
-            let receipts: Box<[Receipt]> = match noted {
-                Noted::Told => Box::new([receipt]),
-                Noted::Untold => Box::default(),
-            };
-            let (told, entries) = (Vec::new(), Entries::default());
-            return Answer { decisions, by, verdict, told, slots, entries, receipts };
-        }
-        let asks = all(asks);
-        let (decided, places) = self.memory.decide_in_place(&asks, now);
-        let slots = Slots::here(self, &asks, (&decided, &places));
-        let receipts = match noted {
-            Noted::Told => receipts(&asks, &decided, now).into_iter().collect(),
-            Noted::Untold => Box::default(),
-        };
-        let by = asks.iter().map(|_| By::Process).collect();
-        let decisions = decided.decisions.into_iter().map(Some).collect();
-        let (verdict, told, entries) = (decided.verdict, Vec::new(), Entries::default());
-        Answer { decisions, by, verdict, told, slots, entries, receipts }
-    }
-
     pub(super) fn redis_is_up(&self) -> bool {
         self.health.as_ref().is_some_and(Health::is_up)
     }
@@ -149,9 +113,4 @@ impl Shared {
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_micros(self.timeout.load(Ordering::Relaxed))
     }
-}
-
-/// The asks by reference, as the stores take them: often only some of them are meant.
-fn all<'a, 'r>(asks: &'a [BucketAsk<'r>]) -> PerAsk<&'a BucketAsk<'r>> {
-    asks.iter().collect()
 }

@@ -1,28 +1,25 @@
 //! Where a request meets its limits: keys, one question to the store, one verdict, and perhaps a wait.
 
-mod applying;
 mod candidate;
+mod gather;
 mod permit;
 mod queue;
 mod usage;
 
 use std::fmt;
-use std::mem;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::applying::Applying;
-pub use self::applying::cost;
-use self::permit::{Due, Held};
+use self::gather::RequestLimit;
+pub use self::gather::cost;
 pub use self::permit::{Permit, most_of};
 use self::queue::NoTurn;
 pub use self::queue::Waiting;
 use crate::limit::Mode;
-use crate::limit::algorithm::{Algorithm, Receipt};
-use crate::limit::decide::PerAsk;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
@@ -30,10 +27,9 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
-use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec, Terms};
+use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
-pub use crate::store::Slots;
-use crate::store::{Answer, BucketAsk, By, Store, Told, Unavailable};
+use crate::store::{self, Claim, Moment, Store, Unavailable};
 
 /// One worker's way to the limits.
 pub struct Throttle {
@@ -110,54 +106,56 @@ impl Throttle {
         now: Timestamp,
         quotas: &mut Quotas<'p>,
     ) -> Result<Permit, Refused<'p>> {
-        let mut applying = PerAsk::new();
-        applying::gather(plan, route, request, self.store.wall(now), &mut applying)?;
-        candidate::leave_closed(&mut applying);
-        if applying.is_empty() {
+        let mut limits = PerAsk::new();
+        gather::gather(plan, route, request, self.store.wall(now), &mut limits)?;
+        candidate::leave_closed(&mut limits);
+        if limits.is_empty() {
             return Ok(Permit::default());
         }
         // Before the store is asked, so that nobody has a turn there who may not wait for it.
-        applying.iter_mut().for_each(|limit| limit.claim(&self.waiting));
-        let asks = asks(&applying);
-        let began = Instant::now();
-        // Buckets in this process are asked without an await: each await copies the answer.
-        let answer = match self.store.alone() {
-            _ if asks.is_empty() => Answer::to_none(),
-            Some(shared) => shared.decide(&asks, now),
-            None => match self.store.decide(&asks, now).await {
-                Ok(answer) => answer,
-                Err(Unavailable { .. }) => {
-                    let failed = asks.iter().map(|ask| (&ask.spec.name, DecisionKind::Error));
-                    self.metrics.decided(Some(began.elapsed()), failed);
-                    return Err(Refused::StoreUnavailable);
-                }
-            },
-        };
-        drop(asks);
-        let mut decided = self.decided(&applying, answer, began);
-        self.tell_shadows(&applying, &decided.decisions, request, now);
-        quotas.extend(said(&applying, &decided));
-        match decided.verdict {
-            Verdict::Pass { wait } if wait.is_zero() => {
-                Ok(self.permit(&applying, &mut decided, now))
-            }
+        limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
+        let moment = Moment::now(now);
+        let mut open: PerAsk<&mut Claim<'_>> = limits
+            .iter_mut()
+            .filter(|limit| !limit.is_closed())
+            .map(|limit| &mut limit.claim)
+            .collect();
+        let is_asked = !open.is_empty();
+        // Buckets in this process are asked without an await: each await copies what is held over it.
+        if self.store.is_local() {
+            self.store.take_locally(&mut open, moment);
+        } else if is_asked && let Err(Unavailable { .. }) = self.store.take(&mut open, moment).await
+        {
+            let failed = open.iter().map(|claim| (&claim.spec.name, DecisionKind::Error));
+            self.metrics.decided(Some(moment.at.elapsed()), failed);
+            return Err(Refused::StoreUnavailable);
+        }
+        drop(open);
+        let took = is_asked.then(|| moment.at.elapsed());
+        self.metrics
+            .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
+        self.tell_shadows(&limits, request, now);
+        quotas.extend(limits.iter().filter_map(quota));
+        match store::verdict(limits.iter().map(|limit| &limit.claim)) {
+            Verdict::Pass { wait } if wait.is_zero() => Ok(permit(&mut limits)),
             Verdict::Pass { wait } => {
-                let by = queue::slowest(&applying, &decided.decisions, wait);
-                self.tell(&applying[by], request, Shown::Delayed { delay: wait }, now);
+                let by = queue::slowest(&limits, wait);
+                self.tell(&limits[by], request, Shown::Delayed { delay: wait }, now);
+                queue::leave_places(&mut limits);
                 // Few requests wait, and none of the others is to make room for it.
-                let held = Box::pin(self.hold(wait, &mut applying, &mut decided, now));
+                let held = Box::pin(self.waiting.hold(Instant::now() + wait));
                 match held.await {
-                    Ok(()) => Ok(self.permit(&applying, &mut decided, now)),
+                    Ok(()) => Ok(permit(&mut limits)),
                     Err(NoTurn { left }) => {
-                        let limit = &applying[by];
-                        self.metrics.decision(&limit.spec.name, DecisionKind::Rejected);
+                        let limit = &limits[by];
+                        self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
                         queue::without_turn(quotas, left);
                         Err(self.refuse(plan, limit, request, Some(left), now))
                     }
                 }
             }
             Verdict::Refuse { by, retry_after } => {
-                Err(self.refuse(plan, &applying[by], request, retry_after, now))
+                Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
     }
@@ -165,7 +163,7 @@ impl Throttle {
     fn refuse<'p>(
         &self,
         plan: &'p Plan,
-        limit: &Applying<'p>,
+        limit: &RequestLimit<'p>,
         request: &View<'_>,
         retry_after: Option<Duration>,
         now: Timestamp,
@@ -173,58 +171,13 @@ impl Throttle {
         self.tell(limit, request, Shown::Rejected { retry_after }, now);
         Refused::Throttled {
             retry_after,
-            answer: limit.spec.reject.as_ref().unwrap_or(&plan.reject),
+            answer: limit.claim.spec.reject.as_ref().unwrap_or(&plan.reject),
         }
     }
 
-    /// What is to be settled or given back when the response has ended.
-    fn permit(&self, applying: &[Applying<'_>], decided: &mut Decided, now: Timestamp) -> Permit {
-        let Decided { answer, began } = decided;
-        // Most limits have nothing of the kind, and then nothing is made here.
-        if answer.slots.is_empty() && !applying.iter().any(|limit| limit.spec.is_settled()) {
-            return Permit::default();
-        }
-        let mut dues = Vec::new();
-        for (place, limit) in applying.iter().enumerate() {
-            let took = answer.decisions[place].is_some_and(|decision| decision.outcome.passes());
-            if let Terms::Limited(algorithm) = limit.terms
-                && took
-                && limit.spec.is_settled()
-            {
-                dues.push(Due::new(limit.taken(algorithm, answer.noted(place))));
-            }
-        }
-        let (store, slots) = (self.store.clone(), mem::take(&mut answer.slots));
-        Permit::holding(Held { store, now, began: *began, dues, slots })
-    }
-
-    /// Joins the store's answer with the limits that need no store, and counts the decisions.
-    fn decided(&self, applying: &[Applying<'_>], answer: Answer, began: Instant) -> Decided {
-        let took = (!answer.decisions.is_empty()).then(|| began.elapsed());
-        let answer = match answer.decisions.len() == applying.len() {
-            true => answer,
-            false => with_closed(answer, applying),
-        };
-        let said = applying
-            .iter()
-            .zip(&answer.decisions)
-            .map(|(limit, decision)| (&limit.spec.name, kind(limit.mode, decision.as_ref())));
-        self.metrics.decided(took, said);
-        Decided { answer, began }
-    }
-
-    fn tell_shadows(
-        &self,
-        applying: &[Applying<'_>],
-        decisions: &[Option<Decision>],
-        request: &View<'_>,
-        now: Timestamp,
-    ) {
-        for (limit, decision) in applying.iter().zip(decisions) {
-            if limit.mode == Mode::Enforce {
-                continue;
-            }
-            match decision.map(|decision| decision.outcome) {
+    fn tell_shadows(&self, limits: &[RequestLimit<'_>], request: &View<'_>, now: Timestamp) {
+        for limit in limits.iter().filter(|limit| limit.mode() != Mode::Enforce) {
+            match limit.claim.decision.map(|decision| decision.outcome) {
                 Some(Outcome::Reject { retry_after }) => {
                     self.tell(limit, request, Shown::Shadow { retry_after }, now);
                 }
@@ -236,11 +189,12 @@ impl Throttle {
         }
     }
 
-    fn tell(&self, limit: &Applying<'_>, request: &View<'_>, decision: Shown, now: Timestamp) {
-        let shown = ShownKey { spec: limit.spec, key: &limit.key, display: self.keys };
+    fn tell(&self, limit: &RequestLimit<'_>, request: &View<'_>, decision: Shown, now: Timestamp) {
+        let Claim { spec, key, .. } = &limit.claim;
+        let shown = ShownKey { spec, key, display: self.keys };
         let event = ThrottleEvent {
-            limit: &limit.spec.name,
-            key: limit.key.as_bytes(),
+            limit: &spec.name,
+            key: key.as_bytes(),
             shown: &shown,
             route: request.route,
             client: request.client,
@@ -252,58 +206,9 @@ impl Throttle {
     }
 }
 
-struct Decided {
-    /// Its slots and entries are given back when this is dropped, be it while the request is held.
-    answer: Answer,
-    /// When the store was asked, which was told the request's time.
-    began: Instant,
-}
-
-impl Deref for Decided {
-    type Target = Answer;
-
-    fn deref(&self) -> &Answer {
-        &self.answer
-    }
-}
-
-/// The questions to the store, of the limits that need one.
-fn asks<'r>(applying: &'r [Applying<'_>]) -> PerAsk<BucketAsk<'r>> {
-    let mut asks = PerAsk::new();
-    for limit in applying {
-        if let Terms::Limited(algorithm) = limit.terms {
-            asks.push(BucketAsk { spec: limit.spec, key: &limit.key, ask: limit.ask(algorithm) });
-        }
-    }
-    asks
-}
-
-/// An answer to all but those that let nothing pass, with these among the others.
-fn with_closed(answer: Answer, applying: &[Applying<'_>]) -> Answer {
-    let places: PerAsk<usize> =
-        (0..applying.len()).filter(|place| !applying[*place].is_closed()).collect();
-    let told = answer.told.into_iter();
-    let told = told.map(|told| Told { place: places[told.place], ..told }).collect();
-    let mut decisions: PerAsk<_> =
-        applying.iter().map(|limit| limit.is_closed().then_some(Decision::NEVER)).collect();
-    let mut by: PerAsk<By> = decisions.iter().map(|_| By::Nobody).collect();
-    for (place, (decision, who)) in places.iter().zip(answer.decisions.into_iter().zip(answer.by)) {
-        (decisions[*place], by[*place]) = (decision, who);
-    }
-    let closed = |limit: &Applying<'_>| limit.is_closed() && limit.mode == Mode::Enforce;
-    let mut receipts: Box<[Receipt]> = by.iter().map(|_| Receipt::NONE).collect();
-    for (place, receipt) in places.iter().zip(answer.receipts) {
-        receipts[*place] = receipt;
-    }
-    let verdict = match (applying.iter().position(closed), answer.verdict) {
-        (Some(by), _) => Verdict::Refuse { by, retry_after: None },
-        (None, Verdict::Refuse { by, retry_after }) => {
-            Verdict::Refuse { by: places[by], retry_after }
-        }
-        (None, pass @ Verdict::Pass { .. }) => pass,
-    };
-    let Answer { slots, entries, .. } = answer;
-    Answer { decisions, by, verdict, told, slots, entries, receipts }
+/// What a request that goes on holds until its response has ended. Everything else that it took is spent.
+fn permit(limits: &mut [RequestLimit<'_>]) -> Permit {
+    limits.iter_mut().filter_map(|limit| limit.claim.take_held()).collect()
 }
 
 /// A key as the log may show it.
@@ -324,8 +229,8 @@ impl fmt::Display for ShownKey<'_> {
     }
 }
 
-fn kind(mode: Mode, decision: Option<&Decision>) -> DecisionKind {
-    match (decision.map(|decision| decision.outcome), mode) {
+fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
+    match (limit.claim.decision.map(|decision| decision.outcome), limit.mode()) {
         (None, _) => DecisionKind::Error,
         (Some(Outcome::Allow), _) => DecisionKind::Allowed,
         (Some(Outcome::Delay(_)), _) => DecisionKind::Delayed,
@@ -334,26 +239,15 @@ fn kind(mode: Mode, decision: Option<&Decision>) -> DecisionKind {
     }
 }
 
-/// What the limits that enforce say of what they decided.
-fn said<'p>(applying: &[Applying<'p>], decided: &Answer) -> impl Iterator<Item = Quota<'p>> {
-    applying
-        .iter()
-        .zip(&decided.decisions)
-        .enumerate()
-        .filter(|(_, (limit, _))| limit.mode == Mode::Enforce)
-        .filter_map(|(place, (limit, decision))| {
-            let decision = (*decision)?;
-            let told = decided.told.iter().find(|told| told.place == place);
-            let (burst, window, unit) = match (told, limit.terms) {
-                (Some(told), _) => (told.capacity, Some(told.window_seconds), None),
-                (None, Terms::Limited(algorithm)) => {
-                    (algorithm.capacity(), algorithm.window_seconds(), unit(&algorithm))
-                }
-                (None, Terms::Unlimited | Terms::Nothing) => (0, None, None),
-            };
-            let Decision { remaining, outcome } = decision;
-            Some(Quota { limit: limit.spec, burst, window, unit, remaining, outcome })
-        })
+/// What a limit that enforces says to the client. `None` where it did not decide.
+fn quota<'p>(limit: &RequestLimit<'p>) -> Option<Quota<'p>> {
+    let Claim { spec, ask: Ask { algorithm, mode, .. }, decision, figures, .. } = &limit.claim;
+    let Decision { remaining, outcome } = decision.filter(|_| *mode == Mode::Enforce)?;
+    let (burst, window) = match figures {
+        Some(figures) => (figures.capacity, Some(figures.window_seconds)),
+        None => (algorithm.capacity(), algorithm.window_seconds()),
+    };
+    Some(Quota { limit: spec, burst, window, unit: unit(algorithm), remaining, outcome })
 }
 
 /// The quota unit of draft-ietf-httpapi-ratelimit-headers, where it is not the default.

@@ -1,42 +1,28 @@
 //! What a request that passed holds until its response has ended, and what is done then.
 
 use std::fmt;
-use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
-use tokio::runtime::Handle;
-use tokio::time::Instant;
 
 use super::usage::{self, Reader};
 use crate::limit::algorithm::{Algorithm, Difference};
-use crate::limit::time::Timestamp;
 use crate::plan::CostSpec;
 use crate::plan::response::UsedSource;
-use crate::store::{Settling, Slots, Store, Taken};
+use crate::store::Grant;
 
 /// A response may take so many bursts at once where its limit does not say how much.
 const MOST_BURSTS: u64 = 100;
 
-/// What a request holds: nothing for most. It is told what comes of the request, and dropped with the
-/// end of the response, its error or the client's going away, it settles what the request took and
-/// gives its slots back.
-#[derive(Default)]
-pub struct Permit(Option<Box<Held>>);
+/// What a request holds: nothing for most. It is told what comes of the request. Dropped with the end of
+/// the response, its error or the client's going away, it settles what the request took and gives its slots
+/// back.
+#[derive(Debug, Default)]
+pub struct Permit(Vec<HeldGrant>);
 
-/// What is there to be done at a request's end.
-pub(super) struct Held {
-    pub(super) store: Arc<Store>,
-    /// The request's time, which was at `began`.
-    pub(super) now: Timestamp,
-    pub(super) began: Instant,
-    pub(super) dues: Vec<Due>,
-    /// They give themselves back.
-    pub(super) slots: Slots,
-}
-
-/// What one limit took before it was known what the request uses.
-pub(super) struct Due {
-    taken: Taken,
+/// What one limit gave, until it is known what the request uses. A slot is held for that time.
+struct HeldGrant {
+    /// `None` once it has ended.
+    grant: Option<Box<Grant>>,
     status: Option<StatusCode>,
     used: Used,
 }
@@ -52,89 +38,59 @@ enum Used {
 }
 
 impl Permit {
-    pub(super) fn holding(held: Held) -> Self {
-        let holds = !held.dues.is_empty() || !held.slots.is_empty();
-        Self(holds.then(|| Box::new(held)))
-    }
-
     /// The slots alone, for what goes on when the response has ended.
-    pub fn take_slots(&mut self) -> Slots {
-        self.0.as_mut().map(|held| std::mem::take(&mut held.slots)).unwrap_or_default()
+    pub fn take_slots(&mut self) -> Self {
+        Self(self.0.extract_if(.., |held| held.is_slot()).collect())
     }
 
     /// The upstream, or the file, has answered with this status and these headers, which are not
     /// changed for the client yet. A body will follow.
     pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
-        for due in self.dues() {
-            due.status = Some(status);
-            due.used = Used::of(&due.taken.spec.cost, headers);
+        for held in &mut self.0 {
+            held.status = Some(status);
+            if let Some(grant) = &held.grant {
+                held.used = Used::of(&grant.spec().cost, headers);
+            }
         }
     }
 
     /// The request is answered with this status in place of what an upstream might have said.
     pub fn refused(&mut self, status: StatusCode) {
-        self.dues().for_each(|due| due.status = Some(status));
+        self.0.iter_mut().for_each(|held| held.status = Some(status));
     }
 
     /// More of the body has come.
     pub fn read(&mut self, piece: &[u8]) {
-        for due in self.dues() {
-            if let Used::Body(reader) = &mut due.used {
+        for held in &mut self.0 {
+            if let Used::Body(reader) = &mut held.used {
                 reader.read(piece);
             }
         }
     }
+}
 
-    fn dues(&mut self) -> impl Iterator<Item = &mut Due> {
-        self.0.iter_mut().flat_map(|held| &mut held.dues)
+impl FromIterator<Box<Grant>> for Permit {
+    fn from_iter<I: IntoIterator<Item = Box<Grant>>>(grants: I) -> Self {
+        let held = |grant| HeldGrant { grant: Some(grant), status: None, used: Used::Unsaid };
+        Self(grants.into_iter().map(held).collect())
     }
 }
 
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dues = self.0.as_ref().map_or(0, |held| held.dues.len());
-        f.debug_struct("Permit").field("dues", &dues).finish()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let now = self.now.plus(self.began.elapsed());
-        let begin = |due: &Due| {
-            let used = due.difference()?;
-            self.store.begin_settling(&due.taken, used, now)
-        };
-        let settling: Vec<Settling> = self.dues.iter().filter_map(begin).collect();
-        if settling.is_empty() {
-            return;
-        }
-        // Nobody waits for it. Outside of a worker, which has ended then, it is lost.
-        if let Ok(worker) = Handle::try_current() {
-            worker.spawn(async {
-                for settling in settling {
-                    // One that is lost was counted and logged.
-                    let _ = settling.done().await;
-                }
-            });
-        }
-    }
-}
-
-impl Due {
-    pub(super) fn new(taken: Taken) -> Self {
-        Self { taken, status: None, used: Used::Unsaid }
+impl HeldGrant {
+    fn is_slot(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.is_slot())
     }
 
-    /// How much more or less than it had taken the request used; `None` where that is the same.
-    fn difference(&self) -> Option<Difference> {
+    /// How much more or less than the limit gave the request used; `None` where that is the same.
+    fn difference(&self, grant: &Grant) -> Option<Difference> {
         // A client that has left before its answer: nobody knows what that would have been.
         let status = self.status?;
-        let taken = self.taken.ask.cost.get();
-        let counts = self.taken.spec.count_when.as_ref().is_none_or(|when| when.contain(status));
+        let (spec, taken) = (grant.spec(), grant.ask().cost.get());
+        let counts = spec.count_when.as_ref().is_none_or(|when| when.contain(status));
         let used = match &self.used {
             _ if !counts => 0,
-            Used::Said(used) => (*used).min(self.most()),
-            Used::Body(reader) => reader.found().map_or(taken, |used| used.min(self.most())),
+            Used::Said(used) => (*used).min(most(grant)),
+            Used::Body(reader) => reader.found().map_or(taken, |used| used.min(most(grant))),
             Used::Unsaid => taken,
         };
         match used.checked_sub(taken) {
@@ -143,14 +99,29 @@ impl Due {
             None => Some(Difference::Less(taken - used)),
         }
     }
+}
 
-    /// The most that the request can take.
-    fn most(&self) -> u64 {
-        let Taken { spec, ask, .. } = &self.taken;
-        match &spec.cost {
-            CostSpec::Response { max, .. } => max.unwrap_or_else(|| most_of(&ask.algorithm)),
-            CostSpec::Fixed(_) | CostSpec::Header { .. } => ask.cost.get(),
+impl Drop for HeldGrant {
+    fn drop(&mut self) {
+        let Some(grant) = self.grant.take() else { return };
+        match self.difference(&grant) {
+            Some(used) => grant.settle(used),
+            None => grant.keep(),
         }
+    }
+}
+
+impl fmt::Debug for HeldGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HeldGrant").field(&self.grant).finish()
+    }
+}
+
+/// The most that the request can take.
+fn most(grant: &Grant) -> u64 {
+    match &grant.spec().cost {
+        CostSpec::Response { max, .. } => max.unwrap_or_else(|| most_of(&grant.ask().algorithm)),
+        CostSpec::Fixed(_) | CostSpec::Header { .. } => grant.ask().cost.get(),
     }
 }
 
@@ -178,27 +149,29 @@ mod tests {
     use super::*;
     use crate::config::{Overrides, parse};
     use crate::limit::Mode;
-    use crate::limit::algorithm::Receipt;
     use crate::limit::decide::Ask;
     use crate::limit::key::Key;
     use crate::limit::patience::Patience;
     use crate::limit::rate::Cost;
-    use crate::plan::Figures;
-    use crate::store::By;
+    use crate::limit::time::Timestamp;
+    use crate::plan::{Figures, KeyDisplay};
+    use crate::store::{Claim, Moment, Shared, Store};
 
-    /// A limit of burst 10 with these lines, which took 4 of a request.
-    fn due(lines: &str) -> Due {
+    /// A limit of burst 10 with these lines, which gave 4 to a request.
+    fn held(lines: &str) -> HeldGrant {
         let text = format!(
             "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nrate = \"10/h\"\n{lines}\n\
              [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
         );
         let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
-        let spec = plan.limits[0].clone();
+        let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
         let (cost, patience) = (Cost::new(4).unwrap(), Patience::NONE);
         let ask = Ask { algorithm, cost, patience, mode: Mode::Enforce };
-        let (key, by) = (Key::of([None]), By::Process);
-        Due::new(Taken { spec, key, ask, by, receipt: Receipt::NONE })
+        let store = Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain);
+        let mut claim = Claim::new(spec, Key::of([None]), ask);
+        store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
+        Permit::from_iter(claim.take_held()).0.pop().unwrap()
     }
 
     #[test]
@@ -225,15 +198,16 @@ mod tests {
             ("both", &both, Some(401), Some("5"), Some(More(1))),
             ("neither", &both, Some(200), Some("5"), Some(Less(4))),
         ] {
-            let mut due = due(lines);
+            let mut held = held(lines);
+            let grant = held.grant.take().unwrap();
             let mut headers = HeaderMap::new();
             if let Some(said) = said {
                 let name = HeaderName::from_static("x-used");
                 headers.append(name, HeaderValue::from_static(said));
             }
-            due.used = Used::of(&due.taken.spec.cost, &headers);
-            due.status = status.map(|status| StatusCode::from_u16(status).unwrap());
-            assert_eq!(due.difference(), difference, "{name}");
+            held.used = Used::of(&grant.spec().cost, &headers);
+            held.status = status.map(|status| StatusCode::from_u16(status).unwrap());
+            assert_eq!(held.difference(&grant), difference, "{name}");
         }
     }
 }

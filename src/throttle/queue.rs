@@ -5,7 +5,6 @@
 //! together. The counts go by the limits' names, so that a reload changes nothing about them.
 
 use std::collections::HashMap;
-use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,16 +12,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::applying::Applying;
-use super::{Decided, Quota, Throttle};
+use super::Quota;
+use super::gather::RequestLimit;
 use crate::limit::Mode;
-use crate::limit::algorithm::Algorithm;
-use crate::limit::decide::PerAsk;
-use crate::limit::decision::{Decision, Outcome};
+use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
-use crate::limit::time::Timestamp;
-use crate::plan::Terms;
-use crate::store::{By, Entries, Store, Taken};
 
 /// What all workers know of the requests that wait.
 #[derive(Debug, Default)]
@@ -109,108 +103,20 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// What a request took that has not gone on yet. Dropped before it does, because its client leaves or
-/// the process ends, it gives that back.
-pub(super) struct Reserved<'s> {
-    store: &'s Arc<Store>,
-    taken: PerAsk<Taken>,
-    /// What limiters of Redisson's took.
-    entries: Entries,
-    /// A time, and when it was.
-    known: (Timestamp, Instant),
-}
-
-impl<'s> Reserved<'s> {
-    /// `taken` of the store, which may have had to wait for Redis: `known` is a time, and when it was.
-    pub(super) fn new(
-        store: &'s Arc<Store>,
-        (taken, entries): (PerAsk<Taken>, Entries),
-        known: (Timestamp, Instant),
-    ) -> Self {
-        Self { store, taken, entries, known }
-    }
-
-    /// The request goes on.
-    pub(super) fn keep(mut self) {
-        self.taken.clear();
-        mem::take(&mut self.entries).keep();
-    }
-
-    /// It does not, and there is time to say so.
-    async fn give_back(mut self) {
-        while let Some(taken) = self.taken.pop() {
-            self.store.give_back(&taken, self.now()).await;
+/// The limits that do not delay a request give their places back at once.
+pub(super) fn leave_places(limits: &mut [RequestLimit<'_>]) {
+    for limit in limits {
+        if !limit.claim.decision.is_some_and(|it| matches!(it.outcome, Outcome::Delay(_))) {
+            limit.place = None;
         }
-        mem::take(&mut self.entries).give_back().await;
-    }
-
-    fn now(&self) -> Timestamp {
-        let (then, at) = self.known;
-        then.plus(at.elapsed())
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        let now = self.now();
-        for taken in self.taken.drain(..) {
-            self.store.give_back_soon(&taken, now);
-        }
-    }
-}
-
-impl Throttle {
-    /// Holds a request that passes after this wait. The limits that do not delay it give their places
-    /// back at once.
-    pub(super) async fn hold(
-        &self,
-        wait: Duration,
-        applying: &mut [Applying<'_>],
-        decided: &mut Decided,
-        now: Timestamp,
-    ) -> Result<(), NoTurn> {
-        let due = Instant::now() + wait;
-        let mut taken = PerAsk::new();
-        let decisions = &decided.answer.decisions;
-        for (at, (limit, decision)) in applying.iter_mut().zip(decisions).enumerate() {
-            let Some(Decision { outcome, .. }) = *decision else { continue };
-            if !matches!(outcome, Outcome::Delay(_)) {
-                limit.place = None;
-            }
-            // The verdict is to pass, so whoever let it pass has taken. Slots and entries give themselves
-            // back.
-            let noted = decided.answer.noted(at);
-            if let (true, Terms::Limited(algorithm)) = (outcome.passes(), limit.terms)
-                && !matches!(
-                    (algorithm, noted.0),
-                    (Algorithm::Concurrency(_), _) | (Algorithm::Redisson(_), By::Redis)
-                )
-            {
-                taken.push(limit.taken(algorithm, noted));
-            }
-        }
-        let entries = mem::take(&mut decided.answer.entries);
-        let reserved = Reserved::new(&self.store, (taken, entries), (now, decided.began));
-        let went = self.waiting.hold(due).await;
-        match went {
-            Ok(()) => reserved.keep(),
-            // The process is about to end, and must not do so before.
-            Err(_) => reserved.give_back().await,
-        }
-        went
     }
 }
 
 /// The place of the limit for which a request waits so long.
-pub(super) fn slowest(
-    applying: &[Applying<'_>],
-    decisions: &[Option<Decision>],
-    wait: Duration,
-) -> usize {
-    let mut limits = applying.iter().zip(decisions);
-    let slowest = limits.position(|(limit, decision)| {
-        limit.mode == Mode::Enforce
-            && decision.is_some_and(|decision| decision.outcome == Outcome::Delay(wait))
+pub(super) fn slowest(limits: &[RequestLimit<'_>], wait: Duration) -> usize {
+    let slowest = limits.iter().position(|limit| {
+        let outcome = limit.claim.decision.map(|decision| decision.outcome);
+        limit.mode() == Mode::Enforce && outcome == Some(Outcome::Delay(wait))
     });
     slowest.unwrap_or_default()
 }
@@ -236,8 +142,9 @@ mod tests {
     use crate::limit::decide::Ask;
     use crate::limit::key::Key;
     use crate::limit::rate::Cost;
+    use crate::limit::time::Timestamp;
     use crate::plan::{Figures, KeyDisplay};
-    use crate::store::{BucketAsk, Shared};
+    use crate::store::{BucketAsk, Claim, Moment, Shared, Store};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -272,24 +179,21 @@ mod tests {
                     wait = \"1m\"\n\
                     [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n";
         let plan = parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
-        let store = Arc::new(Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain));
-        let (spec, key) = (plan.limits[0].clone(), Key::of([None]));
+        let store = Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain);
+        let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
-        let (cost, patience) = (Cost::ONE, spec.wait);
-        let ask = Ask { algorithm, cost, patience, mode: Mode::Enforce };
-        let (came, waited) = (Timestamp::from_micros(1 << 50).unwrap(), Duration::from_secs(5));
-        let (began, decided) = (Instant::now(), came.plus(waited));
-        tokio::time::advance(waited).await;
-        let one = BucketAsk { spec: &spec, key: &key, ask };
-        let mut last = None;
-        for _ in 0..11 {
-            last = Some(store.decide(&[one], decided).await.unwrap());
+        let ask = Ask { algorithm, cost: Cost::ONE, patience: spec.wait, mode: Mode::Enforce };
+        let came = Moment::now(Timestamp::from_micros(1 << 50).unwrap());
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let decided = Moment::now(came.present());
+        let mut claims: Vec<_> = (0..11).map(|_| Claim::new(spec, Key::of([None]), ask)).collect();
+        for claim in &mut claims {
+            store.take(&mut [claim], decided).await.unwrap();
         }
-        let (by, receipt) = last.unwrap().noted(0);
-        let taken = Taken { spec: spec.clone(), key: key.clone(), ask, by, receipt };
-        let taken = (PerAsk::from_iter([taken]), Entries::default());
-        drop(Reserved::new(&store, taken, (came, began)));
-        assert_eq!(store.peek(&one, decided).await.unwrap().remaining, 0);
+        let held = claims.pop();
+        drop(held);
+        let one = BucketAsk { spec, key: &Key::of([None]), ask };
+        assert_eq!(store.peek(&one, came.present()).await.unwrap().remaining, 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,14 +10,15 @@ use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, OnStoreError, StoreLocation, StoreSpec};
 use tidegate::request::key::KeySource;
-use tidegate::store::{Answer, BucketAsk, Shared, Store, StoreError, Unavailable};
+use tidegate::store::{BucketAsk, Shared, Store, StoreError, Unavailable};
 
+use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::redis::RedisServer;
 
 struct Bench {
     server: RedisServer,
-    store: Store,
+    store: Arc<Store>,
     shared: Arc<Shared>,
 }
 
@@ -49,7 +50,7 @@ impl Bench {
 
     async fn try_decide(&self, asks: &[BucketAsk<'_>]) -> Result<Answer, Unavailable> {
         let now = Timestamp::from_micros(5_000_000_000).unwrap();
-        self.store.decide(asks, now).await
+        decide(&self.store, asks, now).await
     }
 
     /// How often the server has run a command.
@@ -173,7 +174,7 @@ async fn a_lost_script_is_loaded_again_within_the_request() {
     for left in (0..5).rev() {
         let () = bench.server.run(&["SCRIPT", "FLUSH"]);
         let answer = bench.decide(&[ask(&spec, &key, 5)]).await;
-        assert_eq!(answer.decisions[0].unwrap().remaining, left);
+        assert_eq!(answer.remaining(0), left);
     }
     assert_eq!(bench.shared.counters().keys, 0, "this process decided by itself");
 }
@@ -185,7 +186,7 @@ async fn an_unknown_value_reads_as_a_new_bucket() {
     for value in ["", "x", "\u{1}\u{1}\u{1}\u{1}", "a longer text of no meaning at all"] {
         let () = bench.server.run(&["SET", "tidegate:{203.0.113.7}:per-client", value]);
         let answer = bench.decide(&[ask(&spec, &key, 5)]).await;
-        assert_eq!(answer.decisions[0].unwrap().remaining, 4, "{value:?}");
+        assert_eq!(answer.remaining(0), 4, "{value:?}");
     }
 }
 
@@ -197,12 +198,12 @@ async fn a_key_of_another_type_is_its_limits_error_alone() {
 
     for (left_odd, left_good) in [(1, 9), (0, 8)] {
         let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
-        assert_eq!(answer.decisions[0].unwrap().remaining, left_odd, "decided in the process");
-        assert_eq!(answer.decisions[1].unwrap().remaining, left_good, "decided in Redis");
+        assert_eq!(answer.remaining(0), left_odd, "decided in the process");
+        assert_eq!(answer.remaining(1), left_good, "decided in Redis");
     }
     let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
     assert!(matches!(answer.verdict, Verdict::Refuse { by: 0, .. }));
-    assert_eq!(answer.decisions[1].unwrap().remaining, 8, "all or none over both");
+    assert_eq!(answer.remaining(1), 8, "all or none over both");
 
     odd.on_store_error = OnStoreError::Allow;
     let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
@@ -252,7 +253,7 @@ async fn many_requests_at_once_share_one_connection_and_few_calls() {
         |info: &str| info.lines().find(|l| l.starts_with("connected_")).map(str::to_owned);
     let after: String = bench.server.run(&["INFO", "clients"]);
     assert_eq!(clients(&after), clients(&before));
-    let left: Vec<_> = answers.iter().map(|a| a.decisions[0].unwrap().remaining).collect();
+    let left: Vec<_> = answers.iter().map(|a| a.remaining(0)).collect();
     assert_eq!(left, (99..299).rev().collect::<Vec<_>>(), "in their order");
 }
 
@@ -319,10 +320,10 @@ async fn a_key_of_another_type_hurts_no_other_request_of_the_call() {
     let one = vec![ask(&good, &ip, 10)];
     let requests = [one.clone(), vec![ask(&good, &ip, 10), ask(&odd, &ip, 2)], one];
     let answers = at_once(&bench, &requests).await;
-    let left = |place: usize| answers[place].decisions[0].unwrap().remaining;
+    let left = |place: usize| answers[place].remaining(0);
     // The second is asked again without the odd one, after the others.
     assert_eq!([left(0), left(2), left(1)], [8, 7, 6]);
-    assert_eq!(answers[1].decisions[1].unwrap().remaining, 1, "decided in the process");
+    assert_eq!(answers[1].remaining(1), 1, "decided in the process");
     assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");
 }
 
@@ -345,7 +346,7 @@ async fn a_bucket_from_the_future_follows_the_clock_also_where_it_refuses() {
         panic!("{answer:?}");
     };
     assert!(wait <= Duration::from_secs(3_600), "{wait:?}");
-    assert_eq!(answer.decisions[0].unwrap().remaining, 8);
+    assert_eq!(answer.remaining(0), 8);
     for (name, missing) in [("drained", 2), ("full", 1)] {
         let key = format!("tidegate:{{203.0.113.7}}:{name}");
         let kept: Vec<u8> = bench.server.run(&["GET", &key]);
@@ -370,7 +371,7 @@ async fn a_request_with_very_many_limits_is_one_call() {
     }
     let answer = bench.decide(&asks).await;
     assert!(matches!(answer.verdict, Verdict::Refuse { by: 0, .. }));
-    assert_eq!(answer.decisions[999].unwrap().remaining, 999, "nothing was taken");
+    assert_eq!(answer.remaining(999), 999, "nothing was taken");
     assert_eq!(bench.shared.counters().keys, 0, "this process decided by itself");
 }
 

@@ -26,6 +26,7 @@ use tidegate::store::{self, BucketAsk, Shared, Store};
 use tidegate::worker::{self, ConfigState, Orders, Process, Published};
 use tokio::sync::watch;
 
+use crate::support::bench::decide;
 use crate::support::client::get;
 use crate::support::limits::{ask, bucket, key, limit};
 
@@ -50,7 +51,7 @@ fn fixed(windows: Windows) -> Algorithm {
 
 /// A store of one process whose time of day a test sets. The steady clock stands.
 struct Scene {
-    store: Store,
+    store: Arc<Store>,
     shared: Arc<Shared>,
     wall: Wall,
     spec: LimitSpec,
@@ -89,7 +90,7 @@ impl Scene {
     }
 
     async fn decide(&self, ask: BucketAsk<'_>) -> Verdict {
-        self.store.decide(&[ask], at(Self::STEADY)).await.unwrap().verdict
+        decide(&self.store, &[ask], at(Self::STEADY)).await.unwrap().verdict
     }
 
     /// How many of ten requests pass.
@@ -124,10 +125,7 @@ impl Scene {
 fn on_the_clock() -> [Algorithm; 2] {
     let text = "[limits.a]\nrate = \"3/d\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"\n";
     let spec = &plan(text).limits[0];
-    let tidegate::plan::Terms::Limited(daily) = spec.figures.at(at(MIDNIGHT)) else {
-        panic!("no window");
-    };
-    [fixed(Windows::Clock(hours(1))), daily]
+    [fixed(Windows::Clock(hours(1))), spec.figures.at(at(MIDNIGHT)).unwrap()]
 }
 
 #[tokio::test]
@@ -256,11 +254,7 @@ async fn what_is_used_more_counts_where_the_clock_is_by_then() {
     assert_eq!(scene.passes(hourly).await, 3);
     scene.set(HOUR);
     let one = scene.ask(hourly);
-    scene
-        .store
-        .settle(&one, (Difference::More(2), Receipt::NONE), at(Scene::STEADY))
-        .await
-        .unwrap();
+    scene.store.settle(&one, Difference::More(2), Receipt::NONE, at(Scene::STEADY));
     assert_eq!(scene.passes(hourly).await, 1);
 }
 
@@ -274,19 +268,18 @@ async fn what_is_given_back_late_goes_to_no_later_window() {
         scene.set(-SECOND);
         let mut first = scene.ask(algorithm);
         first.ask.cost = Cost::new(2).unwrap();
-        let answer = scene.store.decide(&[first], at(Scene::STEADY)).await.unwrap();
-        let (_, receipt) = answer.noted(0);
+        let answer = decide(&scene.store, &[first], at(Scene::STEADY)).await.unwrap();
+        let receipt = answer.receipts[0].unwrap();
         assert_eq!(scene.passes(algorithm).await, 1);
-        let give_back = async || {
+        let give_back = || {
             let one = scene.ask(algorithm);
-            let less = (Difference::Less(1), receipt);
-            scene.store.settle(&one, less, at(Scene::STEADY)).await.unwrap();
+            scene.store.settle(&one, Difference::Less(1), receipt, at(Scene::STEADY));
         };
-        give_back().await;
+        give_back();
         assert_eq!(scene.passes(algorithm).await, 1, "its window runs still");
         scene.set(0);
         assert_eq!(scene.passes(algorithm).await, 3);
-        give_back().await;
+        give_back();
         assert_eq!(scene.passes(algorithm).await, 0, "it is over");
     }
 }

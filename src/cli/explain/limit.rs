@@ -9,7 +9,7 @@ use crate::limit::key::Key;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
-use crate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan, StoreLocation, Terms};
+use crate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan, StoreLocation};
 use crate::request::key::{Keyed, View};
 use crate::store::{BucketName, LimiterKeys, limiter_name};
 use crate::throttle::{self, Refused};
@@ -52,15 +52,15 @@ pub(super) fn describe_limit(
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
     let figures = overridden.unwrap_or(&spec.figures);
     let algorithm = match figures.at(now) {
-        Terms::Unlimited => {
+        None => {
             text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
             return describe_candidate(plan, spec, &key, (now, text));
         }
-        Terms::Nothing => {
+        Some(Algorithm::Closed) => {
             text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
             return describe_candidate(plan, spec, &key, (now, text));
         }
-        Terms::Limited(algorithm) => algorithm,
+        Some(algorithm) => algorithm,
     };
     match figures {
         Figures::Calendar(quota) => {
@@ -112,15 +112,15 @@ fn describe_candidate(
     let overridden = spec.overrides.find(key).is_some();
     let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };
     match candidate.figures.at(now) {
-        Terms::Limited(algorithm) => {
+        None => text.more("tries unlimited in shadow"),
+        Some(Algorithm::Closed) => text.more("tries in shadow to let nothing pass"),
+        Some(algorithm) => {
             match &candidate.figures {
                 Figures::Calendar(quota) => text.more(format_args!("tries {quota} in shadow")),
                 _ => text.more(format_args!("tries {algorithm} in shadow")),
             }
             describe_bucket(plan, candidate, key, &algorithm, text);
         }
-        Terms::Unlimited => text.more("tries unlimited in shadow"),
-        Terms::Nothing => text.more("tries in shadow to let nothing pass"),
     }
 }
 

@@ -207,10 +207,10 @@ fn count_of(item: &Item<'_>, count: u64) -> Option<Burst> {
 /// The most that a request can take, where there is a bound.
 pub(super) fn burst(figures: &Figures) -> Option<u64> {
     match figures {
+        Figures::Unlimited | Figures::Limited(Algorithm::Closed) => None,
         // What Redis has is not known here.
         Figures::Limited(Algorithm::Redisson(params)) => params.rate().map(Rate::count),
         Figures::Limited(algorithm) => Some(algorithm.capacity()),
         Figures::Calendar(quota) => Some(quota.count.get()),
-        Figures::Unlimited | Figures::Nothing => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::file::{Item, Text};
 use crate::config::problem::Problem;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::rate::{Interval, RateError, count_and_interval};
 use crate::plan::Figures;
 
@@ -27,7 +28,7 @@ pub(super) fn by_rate<R>(
                 "`rate` is zero",
                 "nothing passes, ever; no limit at all is \"unlimited\"",
             ));
-            return Some(Figures::Nothing);
+            return Some(Figures::Limited(Algorithm::Closed));
         }
         Err(error) => error,
     };

@@ -70,6 +70,8 @@ pub enum Algorithm {
     SlidingLog(sliding_log::Params),
     /// Holds a slot until the response ends.
     Concurrency(concurrency::Params),
+    /// Lets nothing pass, ever. It has no buckets.
+    Closed,
 }
 
 /// What a request wants of a bucket.
@@ -159,6 +161,9 @@ impl Algorithm {
                 concurrency::decide(params, Some(state))
             }
             (Self::Concurrency(params), _) => concurrency::decide(params, None),
+            (Self::Closed, _) => {
+                Step { decision: Decision::NEVER, untouched: 0, taken: None, kept: None }
+            }
         }
     }
 
@@ -232,6 +237,7 @@ impl Algorithm {
             (Self::Concurrency(_), _) => {
                 concurrency::settle(None, settled.used).map(State::Concurrency)
             }
+            (Self::Closed, _) => None,
         }
     }
 
@@ -298,8 +304,8 @@ impl Algorithm {
             Self::SlidingWindow(params) => {
                 smallvec![params.count.get(), params.interval.as_micros(), params.grain()]
             }
-            // It has no twin: its script is its own.
-            Self::Redisson(_) => SmallVec::new(),
+            // A Redisson limiter has a script of its own, and the closed one is never asked in Redis.
+            Self::Redisson(_) | Self::Closed => SmallVec::new(),
             Self::SlidingLog(params) => {
                 smallvec![params.rate().count(), params.rate().interval()]
             }
@@ -321,6 +327,7 @@ impl Algorithm {
             Self::Redisson(params) => params.rate().map_or(u64::MAX, Rate::count),
             Self::SlidingLog(params) => params.rate().count(),
             Self::Concurrency(params) => params.limit.get(),
+            Self::Closed => 0,
         }
     }
 
@@ -336,7 +343,7 @@ impl Algorithm {
                 Some(params.rate().map_or(0, |rate| rate.interval().div_ceil(1_000_000)))
             }
             Self::SlidingLog(params) => Some(params.rate().interval().div_ceil(1_000_000)),
-            Self::Concurrency(_) => None,
+            Self::Concurrency(_) | Self::Closed => None,
         }
     }
 
@@ -359,6 +366,7 @@ impl Algorithm {
             Self::Redisson(_) => ("redisson", 4),
             Self::SlidingLog(_) => ("sliding-log", 5),
             Self::Concurrency(_) => ("concurrency", 6),
+            Self::Closed => ("closed", 7),
         }
     }
 }
@@ -378,6 +386,7 @@ impl fmt::Display for Algorithm {
             Self::Redisson(params) => params.fmt(f),
             Self::SlidingLog(params) => write!(f, "{} in any such interval", params.rate()),
             Self::Concurrency(params) => write!(f, "{} at once", params.limit),
+            Self::Closed => f.write_str("0/s"),
         }
     }
 }

@@ -8,24 +8,21 @@ mod full;
 mod locked;
 mod packed;
 mod shard;
-mod slot;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use siphasher::sip128::SipHasher13;
 
 use self::full::Full;
 use self::locked::{shard_number, unpoisoned};
 use self::shard::{Due, Evicted, Identity, Shard};
-pub(super) use self::slot::Slot;
-use super::BucketAsk;
-use super::noted::Noted;
+use super::claim::{BucketAsk, Claim, Taken};
 use crate::limit::algorithm::sliding_log::{self, Log};
-use crate::limit::algorithm::{Algorithm, Receipt, Settlement, State, Want};
-use crate::limit::decide::{Ask, Decided, PerAsk, decide, decide_one};
+use crate::limit::algorithm::{Algorithm, Settlement, State, Want};
+use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::patience::Patience;
 use crate::limit::time::Now;
@@ -53,9 +50,9 @@ pub(super) struct Memory {
     swept: AtomicUsize,
 }
 
-/// Where an ask's bucket is.
+/// Where a claim's bucket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+enum Place {
     /// In its shard.
     Known,
     /// Not there yet, but there is room for it.
@@ -72,20 +69,18 @@ struct SharedBucket {
     log: Log,
 }
 
-/// What is said to one ask alone.
-pub(super) struct One {
-    pub(super) decision: Decision,
-    pub(super) verdict: Verdict,
-    /// Where it took and somebody wants to know.
-    pub(super) receipt: Receipt,
+/// A claim's bucket, as it is found.
+struct Seat {
+    id: Identity,
+    place: Place,
+    state: Option<State>,
 }
 
-/// What a decision makes of a bucket.
-struct Change {
-    algorithm: Algorithm,
-    before: Option<State>,
-    /// `None` where it stays as it was.
-    write: Option<State>,
+/// Whether it is noted what a request takes, since some of it may come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noting {
+    On,
+    Off,
 }
 
 impl Memory {
@@ -124,103 +119,101 @@ impl Memory {
         self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
     }
 
-    /// Decides over all asks at once and takes where the verdict is to pass. Says besides where each
-    /// ask's bucket was.
-    pub(super) fn decide_in_place(
-        &self,
-        asks: &[&BucketAsk<'_>],
-        now: Now,
-    ) -> (Decided, PerAsk<Place>) {
-        let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
+    /// Decides over these claims together: every limit that allows takes, or none does.
+    pub(super) fn take(&self, claims: &mut [&mut Claim<'_>], noting: Noting, now: Now) -> Verdict {
+        // Most requests have one claim, which needs no lists of seats and locks.
+        if let [claim] = claims
+            && let Some(verdict) = self.take_one(claim, noting, now)
+        {
+            return verdict;
+        }
+        let ids: PerAsk<Identity> = claims.iter().map(|it| self.identity(&it.question())).collect();
         let mut shards = self.lock(&ids);
-        let mut places: PerAsk<Place> = PerAsk::new();
+        let mut seats: PerAsk<Seat> = PerAsk::new();
         for id in &ids {
-            places.push(if shards.of(*id).state(*id).is_some() {
+            let place = if shards.of(*id).state(*id).is_some() {
                 Place::Known
             } else if self.make_room(shards.of(*id), &ids, now) {
                 Place::New
             } else {
                 Place::Shared
-            });
+            };
+            seats.push(Seat { id: *id, place, state: None });
         }
-        let mut shared = places.contains(&Place::Shared).then(|| self.use_shared(asks, &places));
-
-        let states: PerAsk<Option<State>> = asks
-            .iter()
-            .zip(ids.iter().zip(&places))
-            .map(|(ask, (id, place))| match place {
-                Place::Known => state(shards.of(*id), *id, &ask.ask, now),
-                Place::New => None,
-                Place::Shared => {
-                    let bucket = shared.as_mut()?.get_mut(&self.shared_identity(ask))?;
-                    Some(read(bucket.state, &mut bucket.log, &ask.ask, now))
+        let has_shared = seats.iter().any(|seat| seat.place == Place::Shared);
+        let mut shared = has_shared.then(|| unpoisoned(self.shared.lock()));
+        for (claim, seat) in claims.iter().zip(&mut seats) {
+            match (seat.place, &mut shared) {
+                (Place::Known, _) => {
+                    seat.state = state(shards.of(seat.id), seat.id, &claim.ask, now)
                 }
-            })
-            .collect();
-        let figures: PerAsk<Ask> = asks.iter().map(|ask| ask.ask).collect();
-        let decided = decide(&figures, &states, now);
-
-        for (at, ask) in asks.iter().enumerate() {
-            let algorithm = ask.ask.algorithm;
-            let write = decided.writes.get(at).copied().flatten();
-            match (places.get(at), ids.get(at)) {
-                (Some(Place::Known | Place::New), Some(id)) => {
-                    let before = states.get(at).copied().flatten();
-                    self.keep(shards.of(*id), *id, Change { algorithm, before, write });
+                (Place::Shared, Some(shared)) => {
+                    self.full.shared(&claim.spec.name, self.keys());
+                    seat.id = self.shared_identity(&claim.question());
+                    let bucket = shared.get_mut(&seat.id);
+                    seat.state = bucket.map(|it| read(it.state, &mut it.log, &claim.ask, now));
                 }
-                (Some(Place::Shared), _) => {
-                    if let (Some(shared), Some(state)) = (&mut shared, write) {
-                        let id = self.shared_identity(ask);
-                        let due = Due::of(&algorithm, state);
-                        let mut log = shared.remove(&id).map(|b| b.log).unwrap_or_default();
-                        if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) =
-                            (algorithm, state)
-                        {
-                            log.write(&params, seen);
-                        }
-                        shared.insert(id, SharedBucket { state, due, log });
-                    }
-                }
-                _ => {}
+                (Place::New | Place::Shared, _) => {}
             }
         }
-        (decided, places)
+        let states: PerAsk<Option<State>> = seats.iter().map(|seat| seat.state).collect();
+        let asks: PerAsk<Ask> = claims.iter().map(|claim| claim.ask).collect();
+        let decided = decide(&asks, &states, now);
+        let said = decided.decisions.into_iter().zip(decided.changes);
+        for ((claim, seat), (decision, change)) in claims.iter_mut().zip(seats).zip(said) {
+            match (seat.place, &mut shared) {
+                (Place::Shared, Some(shared)) => {
+                    keep_shared(shared, seat.id, &claim.ask.algorithm, change.state());
+                }
+                _ => {
+                    let (shard, algorithm) = (shards.of(seat.id), &claim.ask.algorithm);
+                    self.keep(shard, (seat.id, seat.state), algorithm, change.state());
+                }
+            }
+            decided_on(claim, decision, change, (noting, now));
+            if let Some(taken) = &mut claim.taken {
+                taken.from_shared = seat.place == Place::Shared;
+            }
+        }
+        decided.verdict
     }
 
-    /// The same for what most requests are, one ask: without lists of places and locks. `None`
-    /// where its bucket is new and no room can be made for it.
-    pub(super) fn decide_one(&self, ask: &BucketAsk<'_>, noted: Noted, now: Now) -> Option<One> {
-        let id = self.identity(ask);
+    /// The same for one claim. `None` where its bucket is new and no room can be made for it.
+    fn take_one(&self, claim: &mut Claim<'_>, noting: Noting, now: Now) -> Option<Verdict> {
+        let id = self.identity(&claim.question());
         let number = shard_number(id, self.shards.len());
         let mut shard = unpoisoned(self.shards.get(number)?.lock());
-        let before = state(&mut shard, id, &ask.ask, now);
+        let before = state(&mut shard, id, &claim.ask, now);
         if before.is_none() && !self.make_room(&mut shard, &[id], now) {
             return None;
         }
-        let (decision, write, verdict) = decide_one(&ask.ask, before, now);
-        self.keep(&mut shard, id, Change { algorithm: ask.ask.algorithm, before, write });
-        let receipt = match (noted, write) {
-            (Noted::Told, Some(taken)) => ask.ask.receipt(decision.outcome, taken, now),
-            _ => Receipt::NONE,
-        };
-        Some(One { decision, verdict, receipt })
+        let (decision, change, verdict) = decide_one(&claim.ask, before, now);
+        self.keep(&mut shard, (id, before), &claim.ask.algorithm, change.state());
+        drop(shard);
+        decided_on(claim, decision, change, (noting, now));
+        Some(verdict)
     }
 
     /// Writes what a decision made of a bucket, for which there is room.
-    fn keep(&self, shard: &mut Shard, id: Identity, change: Change) {
-        let Change { algorithm, before, write } = change;
+    fn keep(
+        &self,
+        shard: &mut Shard,
+        (id, before): (Identity, Option<State>),
+        algorithm: &Algorithm,
+        write: Option<State>,
+    ) {
         match (write, before) {
             (Some(state), _) => {
-                shard.put(id, state, Due::of(&algorithm, state));
+                shard.put(id, state, Due::of(algorithm, state));
                 if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) = (algorithm, state)
                 {
-                    shard.log(id).write(&params, seen);
+                    shard.log(id).write(params, seen);
                 }
             }
             (None, None) => self.release_room(),
             // Under a smaller burst than before a bucket may owe what it did not owe.
             (None, Some(state)) if algorithm.in_debt(state) => {
-                shard.put(id, state, Due::of(&algorithm, state));
+                shard.put(id, state, Due::of(algorithm, state));
             }
             (None, Some(_)) => {}
         }
@@ -236,34 +229,18 @@ impl Memory {
     }
 
     /// Tells an ask's bucket how much more or less than it had taken the request used.
-    pub(super) fn settle(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) {
-        let algorithm = ask.ask.algorithm;
-        let id = self.identity(ask);
-        let mut shards = self.lock(&[id]);
-        let shard = shards.of(id);
-        let state = shard.state(id);
-        // One that is not there was full and forgotten, or the tokens came from the shared bucket.
-        let known = state.is_some();
-        if known || !unpoisoned(self.shared.lock()).contains_key(&self.shared_identity(ask)) {
-            let mut log = match algorithm {
-                Algorithm::SlidingLog(_) => shard.take_log(id),
-                _ => Log::default(),
-            };
-            match after(&algorithm, (state, &mut log), settled, now) {
-                Some(state) if known || self.make_room(shard, &[id], now) => {
-                    shard.put(id, state, Due::of(&algorithm, state));
-                    if let State::SlidingLog(_) = state {
-                        *shard.log(id) = log;
-                    }
-                    return;
-                }
-                // Without room it goes to the shared one.
-                Some(_) => {}
-                None => return self.removed(usize::from(shard.remove(id))),
-            }
+    pub(super) fn settle(
+        &self,
+        ask: &BucketAsk<'_>,
+        settled: &Settlement,
+        from_shared: bool,
+        now: Now,
+    ) {
+        if !from_shared && self.settle_own(ask, settled, now) {
+            return;
         }
+        let (algorithm, id) = (ask.ask.algorithm, self.shared_identity(ask));
         let mut shared = unpoisoned(self.shared.lock());
-        let id = self.shared_identity(ask);
         let (before, mut log) = match shared.remove(&id) {
             Some(bucket) => (Some(bucket.state), bucket.log),
             None => (None, Log::default()),
@@ -271,6 +248,33 @@ impl Memory {
         if let Some(state) = after(&algorithm, (before, &mut log), settled, now) {
             let due = Due::of(&algorithm, state);
             shared.insert(id, SharedBucket { state, due, log });
+        }
+    }
+
+    /// The same for a key with a bucket of its own. `false` where there is no room for the bucket.
+    fn settle_own(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) -> bool {
+        let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
+        let mut shards = self.lock(&[id]);
+        let shard = shards.of(id);
+        // A bucket that is not there was full and is forgotten.
+        let state = shard.state(id);
+        let mut log = match algorithm {
+            Algorithm::SlidingLog(_) => shard.take_log(id),
+            _ => Log::default(),
+        };
+        match after(&algorithm, (state, &mut log), settled, now) {
+            Some(new) if state.is_some() || self.make_room(shard, &[id], now) => {
+                shard.put(id, new, Due::of(&algorithm, new));
+                if let State::SlidingLog(_) = new {
+                    *shard.log(id) = log;
+                }
+                true
+            }
+            Some(_) => false,
+            None => {
+                self.removed(usize::from(shard.remove(id)));
+                true
+            }
         }
     }
 
@@ -324,17 +328,6 @@ impl Memory {
         self.keys.fetch_sub(keys, Ordering::Relaxed);
     }
 
-    fn use_shared(
-        &self,
-        asks: &[&BucketAsk<'_>],
-        places: &[Place],
-    ) -> MutexGuard<'_, HashMap<Identity, SharedBucket>> {
-        for (ask, _) in asks.iter().zip(places).filter(|(_, place)| **place == Place::Shared) {
-            self.full.shared(&ask.spec.name, self.keys());
-        }
-        unpoisoned(self.shared.lock())
-    }
-
     /// What a bucket is known by: a limit whose algorithm or key changes begins anew, one whose
     /// figures change goes on.
     fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
@@ -354,6 +347,39 @@ impl Memory {
         let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
         Identity { shard: hash.h1, place: hash.h2 }
     }
+}
+
+/// Writes down what a limit said to a claim, and what it took.
+fn decided_on(
+    claim: &mut Claim<'_>,
+    decision: Decision,
+    change: Change,
+    (noting, now): (Noting, Now),
+) {
+    claim.decision = Some(decision);
+    claim.taken = match (noting, change) {
+        (Noting::On, Change::Taken(state)) => Some(Taken {
+            receipt: claim.ask.receipt(decision.outcome, state, now),
+            from_shared: false,
+        }),
+        _ => None,
+    };
+}
+
+/// Writes what a decision made of a bucket that several keys share.
+fn keep_shared(
+    shared: &mut HashMap<Identity, SharedBucket>,
+    id: Identity,
+    algorithm: &Algorithm,
+    write: Option<State>,
+) {
+    let Some(state) = write else { return };
+    let due = Due::of(algorithm, state);
+    let mut log = shared.remove(&id).map(|bucket| bucket.log).unwrap_or_default();
+    if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) = (algorithm, state) {
+        log.write(params, seen);
+    }
+    shared.insert(id, SharedBucket { state, due, log });
 }
 
 /// A bucket's state, as a request is to see it.

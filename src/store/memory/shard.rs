@@ -12,7 +12,7 @@ use super::blocks::Blocks;
 use super::packed::Packed;
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State};
-use crate::limit::time::{Now, Timestamp};
+use crate::limit::time::Now;
 
 /// Which bucket: 128 bits of a keyed hash, so that nobody outside can make two buckets meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,11 +40,6 @@ impl Due {
         let owes = if algorithm.in_debt(state) { Self::OWES } else { 0 };
         let by_wall = if algorithm.goes_by_wall() { Self::BY_WALL } else { 0 };
         Self(algorithm.fresh_at(state).as_micros() | owes | by_wall)
-    }
-
-    /// Of one with slots held, which is never forgotten.
-    pub(super) fn never() -> Self {
-        Self(Timestamp::MAX.as_micros() | Self::OWES)
     }
 
     fn fresh_at(self) -> u64 {

@@ -1,8 +1,10 @@
 mod size;
 
+use std::sync::Arc;
+
 use super::*;
-use crate::limit::algorithm::concurrency;
 use crate::limit::algorithm::token_bucket::Params;
+use crate::limit::algorithm::{Difference, concurrency};
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
@@ -65,19 +67,23 @@ struct Table {
     spec: LimitSpec,
 }
 
+struct Decided {
+    decisions: Vec<Decision>,
+    taken: Vec<Option<Taken>>,
+    verdict: Verdict,
+}
+
 impl Memory {
-    /// As requests are decided, whose asks are mostly one.
     fn decide(&self, asks: &[&BucketAsk<'_>], now: Now) -> Decided {
-        if let [ask] = asks
-            && let Some(One { decision, verdict, .. }) = self.decide_one(ask, Noted::Untold, now)
-        {
-            return Decided {
-                decisions: [decision].into_iter().collect(),
-                writes: PerAsk::new(),
-                verdict,
-            };
-        }
-        self.decide_in_place(asks, now).0
+        let specs: Vec<_> = asks.iter().map(|ask| Arc::new(ask.spec.clone())).collect();
+        let claims = specs.iter().zip(asks);
+        let mut claims: Vec<_> =
+            claims.map(|(spec, ask)| Claim::new(spec, ask.key.clone(), ask.ask)).collect();
+        let mut all: Vec<_> = claims.iter_mut().collect();
+        let verdict = self.take(&mut all, Noting::On, now);
+        let decisions = claims.iter().map(|claim| claim.decision.unwrap()).collect();
+        let taken = claims.iter().map(|claim| claim.taken).collect();
+        Decided { decisions, taken, verdict }
     }
 }
 
@@ -328,35 +334,57 @@ fn slot(limit: u64) -> Ask {
 }
 
 impl Table {
-    /// Where a slot was taken, if one was.
-    fn hold(&self, name: &str) -> Option<Slot> {
+    /// What was taken, if something was.
+    fn taken(&self, name: &str, ask: Ask) -> Option<(Key, Ask, Taken)> {
         let key = key(name);
-        let ask = BucketAsk { spec: &self.spec, key: &key, ask: slot(2) };
-        let (decided, places) = self.memory.decide_in_place(&[&ask], at(HOUR));
-        let place = places.first().copied().unwrap_or(Place::Known);
-        (decided.verdict == Verdict::PASS).then(|| self.memory.slot(&ask, place))
+        let one = BucketAsk { spec: &self.spec, key: &key, ask };
+        let taken = self.memory.decide(&[&one], at(HOUR)).taken[0]?;
+        Some((key, ask, taken))
+    }
+
+    fn give_back(&self, (key, ask, taken): &(Key, Ask, Taken)) {
+        let used = Difference::Less(ask.cost.get());
+        let settled = Settlement { used, receipt: taken.receipt, patience: ask.patience };
+        let ask = BucketAsk { spec: &self.spec, key, ask: *ask };
+        self.memory.settle(&ask, &settled, taken.from_shared, at(HOUR));
     }
 }
 
 #[test]
 fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
     let table = Table::of(2);
-    let held = [table.hold("a"), table.hold("a"), table.hold("b")].map(Option::unwrap);
-    assert!(table.hold("a").is_none());
+    let hold = |name| table.taken(name, slot(2));
+    let held = ["a", "a", "b"].map(|name| hold(name).unwrap());
+    assert!(hold("a").is_none());
     table.memory.sweep(at(Timestamp::MAX.as_micros() - 1));
     assert_eq!(table.memory.keys(), 2);
     // No room for others: they share two slots.
-    let shared = [table.hold("c"), table.hold("d")].map(Option::unwrap);
-    assert!(table.hold("e").is_none());
-    for slot in &held {
-        table.memory.release(slot);
-    }
+    let shared = ["c", "d"].map(|name| hold(name).unwrap());
+    assert!(hold("e").is_none());
+    held.iter().for_each(|slot| table.give_back(slot));
     assert_eq!(table.memory.keys(), 0);
     // Now there is room, and what was taken elsewhere is given back there.
-    let own = table.hold("c").unwrap();
-    shared.iter().for_each(|slot| table.memory.release(slot));
+    let own = hold("c").unwrap();
+    shared.iter().for_each(|slot| table.give_back(slot));
     assert!(unpoisoned(table.memory.shared.lock()).is_empty());
     assert_eq!(table.memory.keys(), 1);
-    table.memory.release(&own);
+    table.give_back(&own);
     assert_eq!(table.memory.keys(), 0);
+}
+
+/// A settlement forgot that its request had taken from the bucket that several keys share.
+#[test]
+fn what_came_from_a_shared_bucket_goes_back_there() {
+    let table = Table::of(1);
+    assert!(table.take("old", ask_of(20, 20), HOUR));
+    // It owes ten, so it stays, and the next keys share a bucket.
+    assert!(!table.take("old", ask(1), HOUR));
+    let first = table.taken("a", ask(10)).unwrap();
+    assert!(table.taken("b", ask(1)).is_none(), "they share ten");
+    table.memory.forget(&BucketAsk { spec: &table.spec, key: &key("old"), ask: ask(1) });
+    let own = table.taken("a", ask(4)).unwrap();
+    assert!(!own.2.from_shared);
+    table.give_back(&first);
+    assert_eq!(table.left("a", HOUR), 6, "what it took of its own bucket stays taken");
+    assert!(unpoisoned(table.memory.shared.lock()).is_empty());
 }

@@ -74,22 +74,17 @@ pub(crate) struct Holder {
     pub(crate) request: u64,
 }
 
+/// What the script says to one request, in the order of its asks.
+pub(crate) type Reply = PerAsk<AskReply>;
+
 /// What the script says about one ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// What the limit says; nothing that matters where tokens were given back.
-    Decided(Decision),
-    /// Its key holds no string; nothing was taken for any ask of the request.
-    WrongType,
-}
-
-/// What the script says to one request, in the order of its asks.
-#[derive(Debug, Default)]
-pub(crate) struct Reply {
-    /// What it says about each.
-    pub(crate) said: PerAsk<Said>,
-    /// What is noted of each where it passes; empty where nobody wanted to know.
-    pub(crate) receipts: Box<[Receipt]>,
+pub(crate) struct AskReply {
+    /// What the limit says; nothing that matters where tokens were given back. `None` where its key holds a
+    /// value of another type: then nothing was taken for any ask of the request.
+    pub(crate) decision: Option<Decision>,
+    /// What is noted where it takes; `None` where nobody wanted to know.
+    pub(crate) receipt: Option<Receipt>,
 }
 
 /// How many asks a request has, and whether it wants to know what is noted of them.
@@ -225,13 +220,16 @@ impl Call {
         if !understood || noted.len() != receipts || !odd.is_empty() {
             return None;
         }
-        let mut said = std::iter::from_fn({
-            let mut numbers = numbers.iter();
-            move || read(&mut numbers)
-        });
-        Some(self.requests.iter().map(move |request| Reply {
-            said: said.by_ref().take(request.asks()).collect(),
-            receipts: noted.by_ref().take(request.receipts()).map(receipt).collect(),
+        let mut numbers = numbers.iter();
+        Some(self.requests.iter().map(move |request| {
+            let one = |_| AskReply {
+                decision: read(&mut numbers).flatten(),
+                receipt: match request {
+                    Request::Plain(_) => None,
+                    Request::WithReceipts(_) => noted.next().map(receipt),
+                },
+            };
+            (0..request.asks()).map(one).collect()
         }))
     }
 }
@@ -240,27 +238,26 @@ fn receipt(number: &[u8; NUMBER]) -> Receipt {
     Receipt::new(Timestamp::from_micros(u64::from_be_bytes(*number)).unwrap_or(Timestamp::MIN))
 }
 
-/// What the next number or two say of an ask.
-fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Said> {
+/// What the next number or two say of an ask: `Some(None)` where its key holds a value of another type.
+fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Option<Decision>> {
     let mut next = || numbers.next().map(|number| i64::from_be_bytes(*number));
     let first = next()?;
     if let Ok(remaining) = u64::try_from(first) {
-        return Some(Said::Decided(Decision { outcome: Outcome::Allow, remaining }));
+        return Some(Some(Decision { outcome: Outcome::Allow, remaining }));
     }
     let second = next()?;
     let wait = Duration::from_micros(WRONG_TYPE.abs_diff(first));
     let Ok(remaining) = u64::try_from(second) else {
         let remaining = u64::try_from(HELD.checked_sub(second)?).ok()?;
         let held = first < WRONG_TYPE;
-        return held
-            .then_some(Said::Decided(Decision { outcome: Outcome::Delay(wait), remaining }));
+        return held.then_some(Some(Decision { outcome: Outcome::Delay(wait), remaining }));
     };
     let retry_after = match first {
-        WRONG_TYPE => return Some(Said::WrongType),
+        WRONG_TYPE => return Some(None),
         NEVER => None,
         _ => Some(wait),
     };
-    Some(Said::Decided(Decision { outcome: Outcome::Reject { retry_after }, remaining }))
+    Some(Some(Decision { outcome: Outcome::Reject { retry_after }, remaining }))
 }
 
 #[cfg(test)]
@@ -289,6 +286,10 @@ mod tests {
             }
         }
         call
+    }
+
+    fn decisions(reply: &Reply) -> Vec<Option<Decision>> {
+        reply.iter().map(|one| one.decision).collect()
     }
 
     fn answer(numbers: &[i64]) -> Value {
@@ -322,13 +323,13 @@ mod tests {
     fn each_request_has_its_own_answers() {
         let call = call(&[&[("a", 1)], &[("a", 1), ("b", 1)]]);
         let answer = answer(&[7, -1, 3, -2, 0]);
-        let said: Vec<_> = call.read(&answer).unwrap().map(|reply| reply.said.into_vec()).collect();
-        let decided = |outcome, remaining| Said::Decided(Decision { outcome, remaining });
+        let said: Vec<_> = call.read(&answer).unwrap().map(|reply| decisions(&reply)).collect();
+        let decided = |outcome, remaining| Some(Decision { outcome, remaining });
         assert_eq!(
             said,
             [
                 vec![decided(Outcome::Allow, 7)],
-                vec![decided(Outcome::Reject { retry_after: None }, 3), Said::WrongType],
+                vec![decided(Outcome::Reject { retry_after: None }, 3), None],
             ]
         );
     }
@@ -338,9 +339,9 @@ mod tests {
         let call = call(&[&[("a", 1)]]);
         let answer = answer(&[-12, -4]);
         let replies = call.read(&answer).unwrap();
-        let said: Vec<_> = replies.map(|reply| reply.said.into_vec()).collect();
+        let said: Vec<_> = replies.map(|reply| decisions(&reply)).collect();
         let outcome = Outcome::Delay(Duration::from_micros(10));
-        assert_eq!(said, [vec![Said::Decided(Decision { outcome, remaining: 3 })]]);
+        assert_eq!(said, [vec![Some(Decision { outcome, remaining: 3 })]]);
     }
 
     #[test]
@@ -355,13 +356,13 @@ mod tests {
         let answer = answer(&[7, 6, -9, 0, 5, 4, 100, 200, 300]);
         let replies: Vec<_> = call.read(&answer).unwrap().collect();
         let noted = |reply: &Reply| -> Vec<u64> {
-            reply.receipts.iter().map(|receipt| receipt.time().as_micros()).collect()
+            reply.iter().filter_map(|one| Some(one.receipt?.time().as_micros())).collect()
         };
         assert_eq!(
             replies.iter().map(noted).collect::<Vec<_>>(),
             [vec![], vec![100, 200], vec![], vec![300]]
         );
-        assert_eq!(replies.iter().map(|reply| reply.said.len()).collect::<Vec<_>>(), [1, 2, 1, 1]);
+        assert_eq!(replies.iter().map(|reply| reply.len()).collect::<Vec<_>>(), [1, 2, 1, 1]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::call::{Holder, Verb};
 use super::queue::{Lost, Teller};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
-use crate::store::Shared;
+use crate::store::{Shared, StoreError};
 
 /// A lease is renewed so many times before it would end.
 const RENEWALS: u32 = 3;
@@ -104,7 +104,7 @@ pub(in crate::store) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn holder(&self) -> Holder {
+    pub(in crate::store) fn holder(&self) -> Holder {
         self.holder
     }
 
@@ -164,7 +164,11 @@ impl Table {
 
     fn give_back(self: &Arc<Self>, request: u64, slot: Unheard) {
         let (table, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
-        let lost = Box::new(move || table.was_not_heard(request, slot));
+        // A key of another type holds no slot.
+        let lost: Lost = Box::new(move |error| match error {
+            StoreError::WrongType => {}
+            _ => table.was_not_heard(request, slot),
+        });
         self.tell(request, Verb::Release, (&name, &ask), Some(lost));
     }
 

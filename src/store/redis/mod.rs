@@ -1,23 +1,24 @@
 //! Asks Redis: one script call for the asks of all requests that come together.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers
-//! requests, `call` packs them and reads the answer, `connection` sends it; `health` knows whether the
-//! server can decide, and `advice` what is said where it cannot. `leases` keeps the slots that are held
-//! there, `settling` what is on its way to be settled. `redisson` asks limiters of Redisson's, by a script
-//! and calls of its own. Whatever is not the answer to what was asked is an error, and what that means is
-//! not decided here.
+//! requests, `call` packs them and reads the answer, `connection` sends it. `pending` is a question whose
+//! client may leave before the answer. `health` knows whether the server can decide, and `advice` what is
+//! said where it cannot. `leases` keeps the slots that are held in Redis, and `unsettled` counts the
+//! settlements that were lost. `redisson` asks limiters of Redisson's, by a script and calls of its own.
+//! Whatever is not the answer to what was asked is an error, and what that means is decided in
+//! `store/outage.rs`.
 
 mod advice;
-mod asked;
 mod call;
 mod connection;
 mod health;
 mod leases;
 mod name;
 mod notices;
+mod pending;
 mod queue;
 mod redisson;
-mod settling;
+mod unsettled;
 
 use std::sync::Arc;
 
@@ -25,13 +26,14 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use self::asked::Asked;
 use self::call::{Call, Request, SCRIPT};
 use self::connection::{Connection, Server};
 use self::leases::Leases;
-use self::queue::{Awaited, Queue};
-use super::noted::Noted;
-use super::{BucketAsk, Shared, StoreError};
+use self::pending::{PendingAsk, takers};
+use self::queue::{Lost, Queue};
+use super::claim::{BucketAsk, Claim, Moment, Party, Taken};
+use super::memory::Noting;
+use super::{Shared, Store, StoreError};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
@@ -41,17 +43,15 @@ use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
 
 pub(super) use self::advice::words;
-pub(super) use self::call::{Reply, Said, Verb};
+pub(super) use self::call::{Holder, Verb};
 pub(super) use self::health::Health;
 pub(super) use self::leases::Lease;
 pub use self::name::BucketName;
 pub(super) use self::notices::Notices;
-pub use self::redisson::{
-    Entries, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
-};
-pub(super) use self::redisson::{Entry, Heard, client_id};
-pub use self::settling::Settling;
-pub(super) use self::settling::{UnderWay, Unsettled};
+use self::redisson::LimiterReply;
+pub(super) use self::redisson::{Entry, client_id};
+pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
+pub(super) use self::unsettled::Unsettled;
 
 /// One worker's way to Redis.
 pub(super) struct Redis {
@@ -74,97 +74,96 @@ impl Redis {
         Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }
     }
 
-    /// Decides over these asks together, by Redis's clock. The answers are in the asks' order. `slots`
-    /// names those that may be taken. Dropped before its end, it gives back what was taken.
-    pub(super) async fn ask(
+    /// Decides over these claims together, by Redis's clock, and takes where `verb` says so. Dropped before
+    /// its end, it gives back what was taken.
+    pub(super) async fn ask_for(
         &self,
-        (asks, noted): (&[&BucketAsk<'_>], Noted),
-        verb: Verb,
-        slots: &[Option<Lease>],
-    ) -> Result<Reply, StoreError> {
-        let add = |call: &mut Call| {
-            for (place, ask) in asks.iter().enumerate() {
-                let holder = slots.get(place).and_then(|slot| Some(slot.as_ref()?.holder()));
-                call.ask_for(holder, verb, &ask.ask, |name| self.write_name(ask, name));
-            }
-        };
-        let request = match noted {
-            Noted::Told => Request::WithReceipts(asks.len()),
-            Noted::Untold => Request::Plain(asks.len()),
-        };
-        match verb {
-            Verb::Take => {
-                let awaited = self.queue.begin(request, self.deadline(), add);
-                Asked::new(self, asks, awaited).answer().await
-            }
-            _ => self.queue.join(request, self.deadline(), add).await,
+        claims: &mut [&mut Claim<'_>],
+        (verb, noting): (Verb, Noting),
+        (store, moment): (&Arc<Store>, Moment),
+    ) -> Result<(), StoreError> {
+        let holds = |claim: &Claim<'_>| matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
+        for claim in claims.iter_mut().filter(|claim| verb == Verb::Take && holds(claim)) {
+            let lease = self.leases.name(&claim.ask, self.name(&claim.question()));
+            claim.hold_lease(store, moment, lease);
         }
-    }
-
-    /// Names the slots that these asks may take; nothing where none of them can.
-    pub(super) fn name_slots(&self, asks: &[&BucketAsk<'_>]) -> PerAsk<Option<Lease>> {
-        let holds = |ask: &BucketAsk<'_>| matches!(ask.ask.algorithm, Algorithm::Concurrency(_));
-        if !asks.iter().any(|ask| holds(ask)) {
-            return PerAsk::new();
-        }
-        let name = |ask: &&BucketAsk<'_>| {
-            let mut name = Vec::new();
-            self.write_name(ask, &mut name);
-            self.leases.name(&ask.ask, name)
+        let request = match noting {
+            Noting::On => Request::WithReceipts(claims.len()),
+            Noting::Off => Request::Plain(claims.len()),
         };
-        asks.iter().map(|ask| holds(ask).then(|| name(ask))).collect()
+        let mut awaited = self.queue.begin(request, self.deadline(), |call| {
+            for claim in claims.iter() {
+                let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
+                call.ask_for(claim.holder(), verb, &claim.ask, name);
+            }
+        });
+        let reply = match verb {
+            Verb::Take => PendingAsk::new(self, claims, awaited).answer().await?,
+            _ => awaited.answer().await?,
+        };
+        let took = match verb {
+            Verb::Take => takers(claims.iter().map(|claim| &claim.ask), &reply),
+            _ => PerAsk::from_elem(false, claims.len()),
+        };
+        for (claim, (one, took)) in claims.iter_mut().zip(reply.into_iter().zip(took)) {
+            if one.decision.is_none() {
+                self.tell_other_type(&claim.question());
+                claim.party = Party::WrongType;
+            }
+            claim.decision = one.decision;
+            if holds(claim) {
+                claim.lease_was(took);
+            } else if let Some(receipt) = one.receipt.filter(|_| took) {
+                claim.taken = Some(Taken { receipt, from_shared: false });
+            }
+        }
+        Ok(())
     }
 
     /// What one ask would be told.
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
-        if is_limiter(ask) {
+        if is_limiter(&ask.ask) {
             return match self.ask_limiter(ask, Verb::Look, self.deadline()).await? {
-                Heard::Said(limiter) => Ok(limiter.decision),
-                Heard::Unset => Err(StoreError::Unset),
-                Heard::WrongType => Err(StoreError::WrongType),
+                LimiterReply::Decided(limiter) => Ok(limiter.decision),
+                LimiterReply::Unset => Err(StoreError::Unset),
+                LimiterReply::WrongType => Err(StoreError::WrongType),
             };
         }
-        match self.ask((&[ask], Noted::Untold), Verb::Look, &[]).await?.said.first() {
-            Some(Said::Decided(decision)) => Ok(*decision),
-            Some(Said::WrongType) => Err(StoreError::WrongType),
-            None => Err(StoreError::Nonsense),
-        }
+        let look = |call: &mut Call| {
+            call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
+        };
+        let reply = self.queue.begin(Request::Plain(1), self.deadline(), look).answer().await?;
+        let one = reply.first().ok_or(StoreError::Nonsense)?;
+        one.decision.ok_or(StoreError::WrongType)
     }
 
     /// Counts what a request used more, whatever its bucket says to it, or less. It is on its way when
-    /// this returns, together with what else is asked now.
-    pub(super) fn begin_settling(
-        &self,
-        ask: &BucketAsk<'_>,
-        used: Difference,
-        receipt: Receipt,
-    ) -> Awaited {
+    /// this returns, together with what else is asked now. Where it is lost, that is counted, and logged
+    /// now and then.
+    pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt) {
+        let shared = Arc::clone(&self.shared);
+        let lost: Lost = Box::new(move |error| shared.unsettled.add(error));
         let verb = Verb::Settle(used, receipt);
-        if is_limiter(ask) {
-            return self.begin_settling_limiter(ask, verb);
+        if is_limiter(&ask.ask) {
+            return self.settle_limiter(ask, verb, lost);
         }
-        self.queue.begin(Request::Plain(1), self.deadline(), |call| {
+        self.queue.teller().tell(self.deadline(), Some(lost), |call| {
             call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
-        })
+        });
     }
 
     /// Tells the operator, once in a while, that this bucket's key holds something else.
     pub(super) fn tell_other_type(&self, ask: &BucketAsk<'_>) {
-        self.shared.notices.other_type(ask.spec, || {
-            let mut name = Vec::new();
-            self.write_name(ask, &mut name);
-            String::from_utf8_lossy(&name).into_owned()
-        });
+        let name = || String::from_utf8_lossy(&self.name(ask)).into_owned();
+        self.shared.notices.other_type(ask.spec, name);
     }
 
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
-        if is_limiter(ask) {
+        if is_limiter(&ask.ask) {
             return self.forget_limiter(ask).await;
         }
-        let mut name = Vec::new();
-        self.write_name(ask, &mut name);
         let mut call = redis::cmd("DEL");
-        call.arg(name);
+        call.arg(self.name(ask));
         let read = |value| matches!(value, Value::Int(_)).then_some(());
         self.connection.call(&call, read, self.deadline()).await
     }
@@ -179,6 +178,12 @@ impl Redis {
         Instant::now() + self.shared.timeout()
     }
 
+    fn name(&self, ask: &BucketAsk<'_>) -> Vec<u8> {
+        let mut name = Vec::new();
+        self.write_name(ask, &mut name);
+        name
+    }
+
     fn write_name(&self, ask: &BucketAsk<'_>, into: &mut Vec<u8>) {
         let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
         name.write(&ask.ask.algorithm, self.display, into);
@@ -186,8 +191,8 @@ impl Redis {
 }
 
 /// Whether the ask is about a limiter of Redisson's, which has a script of its own.
-pub(super) fn is_limiter(ask: &BucketAsk<'_>) -> bool {
-    matches!(ask.ask.algorithm, Algorithm::Redisson(_))
+pub(super) fn is_limiter(ask: &Ask) -> bool {
+    matches!(ask.algorithm, Algorithm::Redisson(_))
 }
 
 /// Host and port, or the socket's path, without what is secret in the URL.

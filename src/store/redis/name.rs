@@ -78,6 +78,8 @@ impl Suffix {
             Algorithm::Redisson(_) => Self(":redisson"),
             Algorithm::SlidingLog(_) => Self(":sliding-log"),
             Algorithm::Concurrency(_) => Self(":concurrency"),
+            // It has no buckets.
+            Algorithm::Closed => Self(":closed"),
         }
     }
 }

@@ -8,13 +8,12 @@
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::call::{Call, Reply, Request};
 use super::connection::Connection;
-use super::settling::{Counted, UnderWay};
 use crate::store::StoreError;
 
 /// A worker's requests that are to be sent.
@@ -48,8 +47,8 @@ enum Waiting {
     },
 }
 
-/// What is done where Redis may not have heard what it was told.
-pub(super) type Lost = Box<dyn FnOnce() + Send>;
+/// What is done where Redis may not have heard what it was told, or could not do it.
+pub(super) type Lost = Box<dyn FnOnce(&StoreError) + Send>;
 
 impl Waiting {
     fn has_left(&self) -> bool {
@@ -60,8 +59,12 @@ impl Waiting {
     fn hear(self, answer: Answer) {
         match self {
             Self::Asker(asker) => drop(asker.send(answer)),
-            Self::Nobody { lost: Some(lost), .. } if answer.is_err() => lost(),
-            Self::Nobody { .. } => {}
+            Self::Nobody { lost: Some(lost), .. } => match answer {
+                Ok(reply) if reply.iter().all(|one| one.decision.is_some()) => {}
+                Ok(_) => lost(&StoreError::WrongType),
+                Err(error) => lost(&error),
+            },
+            Self::Nobody { lost: None, .. } => {}
         }
     }
 }
@@ -86,18 +89,8 @@ impl Queue {
         self.gathered.told.none().await;
     }
 
-    /// Joins a call with this request, whose asks `ask` adds, and waits for what is said to them: at
-    /// most until `deadline`, or until that of whoever began the call.
-    pub(super) async fn join(
-        &self,
-        request: Request,
-        deadline: Instant,
-        ask: impl FnOnce(&mut Call),
-    ) -> Answer {
-        self.begin(request, deadline, ask).answer().await
-    }
-
-    /// Joins in the same way, and leaves the waiting to whoever keeps what is returned.
+    /// Joins a call with this request, whose asks `ask` adds. The answer comes by `deadline`, or by that of
+    /// whoever began the call.
     pub(super) fn begin(
         &self,
         request: Request,
@@ -109,21 +102,16 @@ impl Queue {
             call.request(request);
             ask(call);
         });
-        Awaited::of(answer)
+        Awaited(answer)
     }
 }
 
 /// What will be said to a request that has joined a call. Once it is dropped the call may be left out.
-pub(in crate::store) struct Awaited(oneshot::Receiver<Answer>);
+pub(super) struct Awaited(oneshot::Receiver<Answer>);
 
 impl Awaited {
-    /// What will be sent there.
-    pub(super) fn of(answer: oneshot::Receiver<Answer>) -> Self {
-        Self(answer)
-    }
-
     /// To be asked for once.
-    pub(in crate::store) async fn answer(&mut self) -> Answer {
+    pub(super) async fn answer(&mut self) -> Answer {
         // An error means that the worker ends.
         (&mut self.0).await.unwrap_or(Err(StoreError::NotConnected))
     }
@@ -146,6 +134,32 @@ impl Teller {
             call.request(Request::Plain(1));
             ask(call);
         });
+    }
+}
+
+/// How much is under way of what a worker tells Redis without waiting for an answer.
+#[derive(Clone, Default)]
+struct UnderWay(watch::Sender<usize>);
+
+impl UnderWay {
+    /// Waits until there is nothing.
+    async fn none(&self) {
+        // The sender is here, so it cannot be gone.
+        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+    }
+
+    fn one_more(&self) -> Counted {
+        self.0.send_modify(|count| *count += 1);
+        Counted(self.clone())
+    }
+}
+
+/// Under way until this is dropped.
+pub(super) struct Counted(UnderWay);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count -= 1);
     }
 }
 

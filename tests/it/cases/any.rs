@@ -151,7 +151,7 @@ fn any_interval(wild: bool) -> impl Strategy<Value = Interval> {
 /// After which time much is as it was.
 pub(crate) fn period(algorithm: &Algorithm) -> u64 {
     match algorithm {
-        Algorithm::Redisson(_) => panic!("it has no twin"),
+        Algorithm::Redisson(_) | Algorithm::Closed => panic!("it has no twin"),
         Algorithm::TokenBucket(params) => params.rate.period(),
         Algorithm::LeakyBucket(params) => params.rate.period(),
         Algorithm::FixedWindow(params) => match params.windows {

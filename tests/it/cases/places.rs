@@ -10,7 +10,7 @@ use tidegate::limit::decision::Decision;
 use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::LimitSpec;
-use tidegate::store::{BucketAsk, SWEEP_STEPS, Slots};
+use tidegate::store::{BucketAsk, Claim, SWEEP_STEPS};
 
 use super::bytes::{Written, kept};
 use crate::support::bench::Bench;
@@ -143,8 +143,8 @@ impl Pure {
                     asks.iter().zip(&known).map(|(ask, known)| noted(ask, *known, now)).collect();
                 let decided = decide(&asks, &known, now.into());
                 let number = self.requests.len();
-                for (asked, write) in asked.iter().zip(decided.writes) {
-                    if let Some(state) = write {
+                for (asked, change) in asked.iter().zip(decided.changes) {
+                    if let Some(state) = change.state() {
                         let algorithm = &asked.ask.algorithm;
                         let state = self.kept.state(state, algorithm);
                         self.bucket(asked).write(algorithm, state, (number, now));
@@ -225,8 +225,8 @@ pub(crate) struct InStore {
 /// A request's asks, what it holds, and what was noted of it.
 struct Held {
     asked: Vec<Asked>,
-    slots: Slots,
-    receipts: Box<[Receipt]>,
+    claims: Vec<Claim<'static>>,
+    receipts: Vec<Option<Receipt>>,
 }
 
 impl InStore {
@@ -241,19 +241,19 @@ impl InStore {
             What::Request(asked) => {
                 let asks: Vec<_> = asked.iter().map(|asked| self.ask(asked)).collect();
                 let answer = self.bench.decide_at(&asks, now).await;
-                let (slots, receipts) = (answer.slots, answer.receipts);
-                answer.entries.keep();
-                self.requests.push(Held { asked: asked.clone(), slots, receipts });
+                let (asked, claims, receipts) = (asked.clone(), answer.claims, answer.receipts);
+                self.requests.push(Held { asked, claims, receipts });
                 answer.decisions.into_iter().map(|decision| decision.unwrap()).collect()
             }
             What::End { request } => {
-                self.requests[*request].slots = Slots::default();
+                self.requests[*request].claims.clear();
                 Vec::new()
             }
             What::Settle { request, place, used } => {
                 let Held { asked, receipts, .. } = &self.requests[*request];
-                let shown = (*used, receipts[*place]);
-                self.bench.store.settle(&self.ask(&asked[*place]), shown, now).await.unwrap();
+                let receipt = receipts[*place].unwrap_or(Receipt::NONE);
+                self.bench.store.settle(&self.ask(&asked[*place]), *used, receipt, now);
+                self.bench.store.settled().await;
                 Vec::new()
             }
         }

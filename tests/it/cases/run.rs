@@ -12,7 +12,7 @@ use tidegate::limit::decision::{Decision, Outcome};
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{LimitSpec, Terms};
+use tidegate::plan::LimitSpec;
 
 use super::places::{Asked, Event, InStore, Pure, What};
 use super::script::{self, Expiry, Many};
@@ -65,7 +65,7 @@ fn limits(row: &Row) -> Vec<Arc<LimitSpec>> {
 /// What a request asks of these limits at this time, as `throttle` asks it.
 fn asks(specs: &[Arc<LimitSpec>], cost: Cost, may_wait: bool, now: Timestamp) -> Vec<Asked> {
     let ask = |(bucket, spec): (usize, &Arc<LimitSpec>)| {
-        let Terms::Limited(algorithm) = spec.figures.at(now) else { panic!("nothing is asked") };
+        let algorithm = spec.figures.at(now).expect("nothing is asked");
         let mode = if spec.name.is_of_candidate() { Mode::Candidate } else { spec.mode };
         let patience = match (may_wait, mode) {
             (true, Mode::Enforce) => spec.wait,
@@ -80,7 +80,7 @@ fn case(row: &Row) -> Case {
     let specs = limits(row);
     let begin: jiff::Timestamp = row.begin.parse().unwrap();
     let begin = Timestamp::from_micros(begin.as_microsecond().unsigned_abs()).unwrap();
-    let Terms::Limited(algorithm) = specs[0].figures.at(begin) else { panic!("{}", row.name) };
+    let algorithm = specs[0].figures.at(begin).expect(&row.name);
     let quota = (algorithm.capacity(), algorithm.window_seconds());
     assert_eq!(quota, row.quota, "{}", row.name);
 

@@ -12,11 +12,12 @@ use std::time::Duration;
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
-use tidegate::store::{Answer, BucketAsk, Shared, Store, Unavailable};
+use tidegate::store::{BucketAsk, Shared, Store, Unavailable};
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, key, limit};
 use crate::support::redis::RedisServer;
 
@@ -31,7 +32,7 @@ const MANY: u64 = 1_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Bench {
-    store: Store,
+    store: Arc<Store>,
     shared: Arc<Shared>,
     spec: StoreSpec,
     log: Log,
@@ -64,13 +65,13 @@ impl Bench {
     /// One decision, which waits no longer than it may.
     async fn decide(&self, asks: &[BucketAsk<'_>]) -> Result<Answer, Unavailable> {
         let began = Instant::now();
-        let answer = self.store.decide(asks, now()).await;
+        let answer = decide(&self.store, asks, now()).await;
         assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
         answer
     }
 
     async fn left(&self, ask: BucketAsk<'_>) -> u64 {
-        self.decide(&[ask]).await.unwrap().decisions[0].unwrap().remaining
+        self.decide(&[ask]).await.unwrap().remaining(0)
     }
 
     async fn until_redis_is(&self, up: bool) {
@@ -316,7 +317,7 @@ async fn an_outage_is_one_for_all_workers() {
     let (spec, key) = (limit("per-client"), key("192.0.2.1"));
     let began = Instant::now();
     for _ in 0..MANY {
-        other.decide(&[ask(&spec, &key, 1)], now()).await.unwrap();
+        decide(&other, &[ask(&spec, &key, 1)], now()).await.unwrap();
     }
     assert!(began.elapsed() < PATIENCE);
     assert_eq!(bench.log.count("store unavailable"), 1);
@@ -336,5 +337,5 @@ fn a_decision_can_move_between_threads() {
     let _entered = runtime.enter();
     let server = RedisServer::absent();
     let bench = Bench::on(&server.url());
-    assert_send(bench.store.decide(&[], now()));
+    assert_send(decide(&bench.store, &[], now()));
 }

@@ -6,6 +6,7 @@ use tidegate::limit::key::Key;
 
 use super::java::Java;
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, store};
+use crate::support::bench::decide;
 use crate::support::limits::limit;
 
 #[tokio::test]
@@ -79,8 +80,8 @@ async fn per_client_each_process_has_its_own_permits() {
     let params = Params::new(Some("2/h".parse().unwrap()), Sharing::PerClient).unwrap();
     let ask = ask_with(&spec, &none, 1, params);
     for (store, left) in [(&bench.store, 1), (&bench.store, 0), (&other, 1)] {
-        let answer = store.decide(&[ask], now()).await.unwrap();
-        assert_eq!(answer.decisions[0].unwrap().remaining, left);
+        let answer = decide(store, &[ask], now()).await.unwrap();
+        assert_eq!(answer.remaining(0), left);
     }
     assert_eq!(bench.server.run::<String>(&["HGET", "orders", "type"]), "1");
     let keys = bench.keys();

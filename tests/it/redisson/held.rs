@@ -8,10 +8,11 @@ use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::plan::LimitSpec;
-use tidegate::store::{Answer, BucketAsk};
+use tidegate::store::BucketAsk;
 
 use super::java::Java;
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits, store};
+use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask as bucket_ask, limit};
 
 /// A request that may be held for so many hours.
@@ -66,7 +67,7 @@ async fn a_place_is_an_entry_of_the_time_at_which_the_request_goes() {
     let (one, wait) = bench.hold(3, 2).await;
     let (wait, after) = (wait.unwrap(), java.redis_ms() * 1_000 + 1_000);
     assert_eq!(one.verdict, Verdict::Pass { wait });
-    assert_eq!(one.decisions[0].unwrap().remaining, 0);
+    assert_eq!(one.remaining(0), 0);
     assert_eq!(bench.value("orders"), Some(-3));
     let entries = bench.entries("orders");
     let (member, at) = &entries[2];
@@ -87,7 +88,7 @@ async fn a_place_is_an_entry_of_the_time_at_which_the_request_goes() {
     assert_eq!(wait, None, "four hours are more than it may be held");
     assert_eq!(bench.value("orders"), Some(-7));
     for answer in [one, two, three] {
-        answer.entries.keep();
+        answer.keep();
     }
     assert_eq!(java.try_acquire_at(1, first + 2 * HOUR_MS), None);
     assert_eq!(java.try_acquire_at(2, first + 1 + 2 * HOUR_MS), None, "one of them is held");
@@ -112,10 +113,10 @@ async fn who_leaves_gives_its_own_place_back_and_nobody_overtakes() {
     assert_eq!(bench.entries("orders"), [places[0].clone(), places[1].clone(), places[3].clone()]);
     let (_fourth, wait) = bench.hold(1, 9).await;
     assert!(is_hours(wait.unwrap(), 3), "{wait:?}: together with the last, and not before");
-    first.entries.give_back().await;
+    first.give_back(&bench.store).await;
     assert_eq!((bench.value("orders"), bench.entries("orders").len()), (Some(-2), 3));
     bench.server.run::<()>(&["DEL", "{orders}:value", "{orders}:permits"]);
-    third.entries.give_back().await;
+    third.give_back(&bench.store).await;
     assert_eq!(bench.keys(), ["orders"], "of what Java forgot nothing comes back");
 }
 
@@ -167,7 +168,8 @@ async fn what_a_request_used_less_is_not_taken_from_those_who_wait() {
     java.try_acquire(3);
     let (_held, _) = bench.hold(2, 9).await;
     let (spec, none, used) = (limiter("orders"), Key::empty(), Difference::Less(9));
-    bench.store.settle(&ask(&spec, &none, 1), (used, Receipt::NONE), now()).await.unwrap();
+    bench.store.settle(&ask(&spec, &none, 1), used, Receipt::NONE, now());
+    bench.store.settled().await;
     assert_eq!((bench.value("orders"), bench.entries("orders").len()), (Some(1), 1));
 }
 
@@ -245,16 +247,16 @@ async fn each_client_has_a_queue_of_its_own_where_each_counts_for_itself() {
     let mut ask = ask_with(&spec, &none, 1, params);
     ask.ask.patience = Patience::of(Duration::from_secs(7_200));
     for store in [&bench.store, &other] {
-        let first = store.decide(&[ask], now()).await.unwrap();
+        let first = decide(store, &[ask], now()).await.unwrap();
         assert_eq!(first.verdict, Verdict::PASS);
-        let held = store.decide(&[ask], now()).await.unwrap();
+        let held = decide(store, &[ask], now()).await.unwrap();
         let Verdict::Pass { wait } = held.verdict else { panic!("{:?}", held.verdict) };
         assert!(is_hours(wait, 1), "{wait:?}");
-        held.entries.give_back().await;
-        let again = store.decide(&[ask], now()).await.unwrap();
+        held.give_back(store).await;
+        let again = decide(store, &[ask], now()).await.unwrap();
         let Verdict::Pass { wait } = again.verdict else { panic!("{:?}", again.verdict) };
         assert!(is_hours(wait, 1), "{wait:?}");
-        again.entries.keep();
+        again.keep();
     }
 }
 

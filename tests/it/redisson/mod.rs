@@ -21,10 +21,11 @@ use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
-use tidegate::store::{Answer, BucketAsk, Shared, Store, Told, Unavailable};
+use tidegate::store::{BucketAsk, LimiterFigures, Shared, Store, Unavailable};
 
 use self::java::Java;
 use self::watch::{Services, Watch, assert_within};
+use crate::support::bench::{Answer, decide};
 use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
 
@@ -32,7 +33,7 @@ const HOUR_MS: u64 = 3_600_000;
 
 struct Bench {
     server: RedisServer,
-    store: Store,
+    store: Arc<Store>,
 }
 
 impl Bench {
@@ -47,7 +48,7 @@ impl Bench {
     }
 
     async fn try_decide(&self, asks: &[BucketAsk<'_>]) -> Result<Answer, Unavailable> {
-        self.store.decide(asks, now()).await
+        decide(&self.store, asks, now()).await
     }
 
     /// What remains after a request of this cost, or when it may come again.
@@ -77,7 +78,7 @@ impl Bench {
     }
 }
 
-fn store(server: &RedisServer) -> Store {
+fn store(server: &RedisServer) -> Arc<Store> {
     let spec = StoreSpec {
         location: StoreLocation::Redis(server.url()),
         prefix: "tidegate".into(),
@@ -182,8 +183,9 @@ async fn the_wait_is_true_for_more_than_one_permit() {
         assert!(wait <= exact && late < Duration::from_secs(30), "{cost}: {wait:?} of {exact:?}");
     }
     assert_eq!(bench.take(&limiter("orders"), 11).await, Err(None), "more than it ever has");
-    let told = bench.decide(&[ask(&limiter("orders"), &Key::empty(), 1)]).await.told;
-    assert_eq!(told, [Told { place: 0, capacity: 10, window_seconds: 3_600 }]);
+    let answer = bench.decide(&[ask(&limiter("orders"), &Key::empty(), 1)]).await;
+    let figures = LimiterFigures { capacity: 10, window_seconds: 3_600 };
+    assert_eq!(answer.claims[0].figures, Some(figures));
 }
 
 #[tokio::test]
@@ -327,7 +329,7 @@ async fn both_sides_together_never_take_more_than_the_rate() {
         turn += 1;
         let store = if turn % 2 == 0 { &bench.store } else { &other };
         let cost = 1 + turn % 3;
-        let answer = store.decide(&[ask(&spec, &none, cost)], now()).await.unwrap();
+        let answer = decide(store, &[ask(&spec, &none, cost)], now()).await.unwrap();
         proxies += if answer.verdict.passes() { cost } else { 0 };
     }
     let taken = services.end();

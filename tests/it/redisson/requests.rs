@@ -8,11 +8,16 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::plan::OnStoreError;
-use tidegate::store::{Answer, By, Unavailable};
+use tidegate::store::{Party, Unavailable};
 
 use super::java::Java;
 use super::{Bench, HOUR_MS, ask, limiter, now, permits};
+use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask as bucket_ask, limit};
+
+fn parties(answer: &Answer) -> Vec<Party> {
+    answer.claims.iter().map(|claim| claim.party).collect()
+}
 
 #[tokio::test]
 async fn nothing_is_taken_where_another_limit_refuses() {
@@ -65,7 +70,7 @@ async fn a_request_that_leaves_gives_back_what_it_took() {
     let mut entries = 1;
     let patience = crate::support::now() + crate::support::PATIENCE;
     {
-        let leaving = bench.store.decide(&asks, now());
+        let leaving = decide(&bench.store, &asks, now());
         tokio::pin!(leaving);
         // Until its entry is there it has asked nobody else.
         while entries < 2 {
@@ -95,7 +100,7 @@ async fn a_shadow_takes_where_it_allows_and_never_refuses() {
         let asks = [ask(&shadow, &key, 1), bucket_ask(&bucket, &key, 10)];
         let answer = bench.decide(&asks).await;
         assert_eq!(answer.verdict, Verdict::PASS);
-        assert_eq!(answer.decisions[1].unwrap().remaining, remaining);
+        assert_eq!(answer.remaining(1), remaining);
         assert_eq!(answer.decisions[0].unwrap().outcome.passes(), outcome);
     }
 }
@@ -109,7 +114,8 @@ async fn what_a_request_used_more_or_less_is_settled() {
     let now_ms = java.redis_ms();
     java.try_acquire_at(4, now_ms - 60_000);
     let settle = async |used| {
-        bench.store.settle(&ask(&spec, &none, 1), (used, Receipt::NONE), now()).await.unwrap()
+        bench.store.settle(&ask(&spec, &none, 1), used, Receipt::NONE, now());
+        bench.store.settled().await;
     };
     settle(Difference::More(8)).await;
     assert_eq!(bench.value("orders"), Some(-2));
@@ -127,7 +133,8 @@ async fn whatever_a_request_used_its_entry_can_be_read() {
     Java::new(&bench.server, "orders").try_set_rate(10, HOUR_MS);
     let (spec, none) = (limiter("orders"), Key::empty());
     let used = Difference::More(u64::MAX);
-    bench.store.settle(&ask(&spec, &none, 1), (used, Receipt::NONE), now()).await.unwrap();
+    bench.store.settle(&ask(&spec, &none, 1), used, Receipt::NONE, now());
+    bench.store.settled().await;
     let entries = bench.entries("orders");
     assert_eq!((entries.len(), permits(&entries[0].0)), (1, u32::MAX.into()));
     assert_eq!(bench.value("orders"), Some(10 - i64::from(u32::MAX)));
@@ -155,7 +162,7 @@ async fn what_is_not_a_limiter_is_that_limits_error_alone() {
         let asks = [bucket_ask(&bucket, &key, 10), ask(&spec, &key, 1)];
         let answer = bench.decide(&asks).await;
         assert_eq!((answer.verdict, answer.decisions[1]), (Verdict::PASS, None), "{name}");
-        assert_eq!(answer.decisions[0].unwrap().remaining, 9, "{name}: the others go on, in Redis");
+        assert_eq!(answer.remaining(0), 9, "{name}: the others go on, in Redis");
     }
 }
 
@@ -169,7 +176,7 @@ async fn beside_a_limiter_and_a_bucket_that_cannot_decide_redis_decides_on_the_o
     let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
     let asks = [ask(&unset, &none, 1), bucket_ask(&odd, &key, 10), bucket_ask(&good, &key, 10)];
     let answer = bench.decide(&asks).await;
-    assert_eq!(answer.by[..], [By::Nobody, By::Process, By::Redis]);
+    assert_eq!(parties(&answer), [Party::Nobody, Party::Process, Party::Redis]);
 }
 
 #[tokio::test]
@@ -178,8 +185,8 @@ async fn beside_what_cannot_decide_no_request_finds_its_own_permits_in_use() {
     unset.on_store_error = OnStoreError::Allow;
     let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
     for (name, other, by) in [
-        ("a bucket of another type", bucket_ask(&bucket, &key, 1), By::Process),
-        ("a limiter without figures", ask(&unset, &none, 1), By::Nobody),
+        ("a bucket of another type", bucket_ask(&bucket, &key, 1), Party::Process),
+        ("a limiter without figures", ask(&unset, &none, 1), Party::Nobody),
     ] {
         for patience in [Patience::NONE, Patience::of(Duration::from_secs(32_400))] {
             let bench = Bench::start();
@@ -188,7 +195,7 @@ async fn beside_what_cannot_decide_no_request_finds_its_own_permits_in_use() {
             let mut first = ask(&orders, &none, 1);
             first.ask.patience = patience;
             let answer = bench.decide(&[first, other]).await;
-            assert_eq!(answer.by[..], [By::Redis, by], "{name}");
+            assert_eq!(parties(&answer), [Party::Limiter, by], "{name}");
             assert_eq!(answer.verdict, Verdict::PASS, "{name}, {patience:?}");
             bench.store.settled().await;
             let entries = bench.entries("orders").len();

@@ -10,6 +10,7 @@ use tidegate::limit::patience::Patience;
 use super::java::Java;
 use super::watch::{Services, Watch, assert_within};
 use super::{Bench, HOUR_MS, ask, limiter, now};
+use crate::support::bench::decide;
 use crate::support::client::Connection;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
@@ -241,18 +242,18 @@ async fn with_requests_that_wait_both_sides_together_never_take_more_than_the_ra
         let cost = 1 + turn % 3;
         let mut ask = ask(&spec, &none, cost);
         ask.ask.patience = Patience::of(Duration::from_millis(10 * INTERVAL_MS));
-        let answer = bench.store.decide(&[ask], now()).await.unwrap();
+        let answer = decide(&bench.store, &[ask], now()).await.unwrap();
         let Verdict::Pass { wait } = answer.verdict else { continue };
         passed += cost;
         if wait.is_zero() {
             continue;
         }
         if turn % 5 == 0 {
-            answer.entries.give_back().await;
+            answer.give_back(&bench.store).await;
             left += cost;
             continue;
         }
-        answer.entries.keep();
+        answer.keep();
         held += cost;
         if turn % 4 == 0 {
             tokio::time::sleep(wait).await;

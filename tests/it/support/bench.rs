@@ -3,20 +3,81 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::limit::algorithm::{Difference, Receipt};
-use tidegate::limit::decision::{Outcome, Verdict};
+use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
+use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
-use tidegate::store::{Answer, BucketAsk, Shared, Store};
+use tidegate::store::{self, BucketAsk, Claim, Moment, Party, Shared, Store, Unavailable};
 use tokio::time::Instant;
 
 use super::redis::RedisServer;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
+/// What a store has decided on a request. Dropped, it gives back slots, and permits of a limiter that the
+/// request waits for. Tokens are kept.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) verdict: Verdict,
+    pub(crate) decisions: Vec<Option<Decision>>,
+    pub(crate) claims: Vec<Claim<'static>>,
+    /// What was noted of each claim of which something may come back.
+    pub(crate) receipts: Vec<Option<Receipt>>,
+}
+
+impl Answer {
+    /// The request goes on, also with what it has of limiters.
+    pub(crate) fn keep(mut self) {
+        for claim in &mut self.claims {
+            claim.take_held().into_iter().for_each(|grant| grant.keep());
+        }
+    }
+
+    /// The request does not go on. Waits until Redis knows it.
+    pub(crate) async fn give_back(self, store: &Store) {
+        drop(self);
+        store.settled().await;
+    }
+
+    /// What remains of the limit at this place.
+    pub(crate) fn remaining(&self, place: usize) -> u64 {
+        self.decisions[place].unwrap().remaining
+    }
+}
+
+/// Two requests were told the same.
+impl PartialEq for Answer {
+    fn eq(&self, other: &Self) -> bool {
+        (self.verdict, &self.decisions) == (other.verdict, &other.decisions)
+    }
+}
+
+/// Asks a store on behalf of one request.
+pub(crate) async fn decide(
+    store: &Arc<Store>,
+    asks: &[BucketAsk<'_>],
+    now: Timestamp,
+) -> Result<Answer, Unavailable> {
+    // A claim borrows its limit from the plan, which outlives it. Here a limit lives as long as the process.
+    let spec = |ask: &BucketAsk<'_>| &*Box::leak(Box::new(Arc::new(ask.spec.clone())));
+    let claim = |ask: &BucketAsk<'_>| Claim::new(spec(ask), ask.key.clone(), ask.ask);
+    let mut claims: Vec<_> = asks.iter().map(claim).collect();
+    let mut all: Vec<_> = claims.iter_mut().collect();
+    store.take(&mut all, Moment::now(now)).await?;
+    let decisions = claims.iter().map(|claim| claim.decision).collect();
+    let receipts = claims.iter().map(Claim::receipt).collect();
+    for claim in &mut claims {
+        let is_slot = matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
+        if !is_slot && claim.party != Party::Limiter {
+            claim.take_held().into_iter().for_each(|grant| grant.keep());
+        }
+    }
+    Ok(Answer { verdict: store::verdict(&claims), decisions, claims, receipts })
+}
+
 /// A store of its own, which is asked at any time there is.
 pub(crate) struct Bench {
-    pub(crate) store: Store,
+    pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) spec: StoreSpec,
     began: Instant,
@@ -57,7 +118,7 @@ impl Bench {
 
     /// At a time that Redis does not look at.
     pub(crate) async fn decide_at(&self, asks: &[BucketAsk<'_>], now: Timestamp) -> Answer {
-        let answer = self.store.decide(asks, now).await.unwrap();
+        let answer = decide(&self.store, asks, now).await.unwrap();
         assert_ne!(self.shared.counters().redis_up, Some(false), "Redis did not decide");
         answer
     }
@@ -65,19 +126,19 @@ impl Bench {
     /// What remains for one ask after it was decided.
     pub(crate) async fn take(&self, ask: BucketAsk<'_>) -> Option<u64> {
         let answer = self.decide(&[ask]).await;
-        let decision = answer.decisions[0].unwrap();
-        (answer.verdict == Verdict::PASS).then_some(decision.remaining)
+        (answer.verdict == Verdict::PASS).then_some(answer.remaining(0))
     }
 
     /// What was noted of one ask, which passes, perhaps after a wait.
     pub(crate) async fn noted(&self, ask: BucketAsk<'_>) -> Receipt {
         let answer = self.decide(&[ask]).await;
         assert!(answer.verdict.passes(), "{answer:?}");
-        answer.receipts[0]
+        answer.receipts[0].unwrap()
     }
 
     pub(crate) async fn settle(&self, ask: BucketAsk<'_>, used: Difference, receipt: Receipt) {
-        self.store.settle(&ask, (used, receipt), Self::now()).await.unwrap();
+        self.store.settle(&ask, used, receipt, Self::now());
+        self.store.settled().await;
     }
 
     pub(crate) async fn left(&self, ask: BucketAsk<'_>) -> u64 {

@@ -12,21 +12,21 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub use self::command::{LimiterConfig, LimiterError, Limiters};
-pub use self::entry::Entries;
 pub(in crate::store) use self::entry::Entry;
-use self::entry::Taken;
+use self::entry::TakenPermits;
 pub use self::names::{LimiterKeys, limiter_name};
-use super::call::{Code, Reply, Said, Verb};
+use super::call::{Code, Verb};
 use super::notices::shown;
-use super::{Awaited, BucketAsk, PerAsk, Redis, StoreError};
+use super::queue::Lost;
+use super::{BucketAsk, Claim, Moment, Party, Redis, Store, StoreError};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
+use crate::store::claim::LimiterFigures;
 
 /// The script, and the hash by which Redis knows it.
 pub(super) static SCRIPT: LazyLock<Code> =
@@ -39,9 +39,9 @@ const AHEAD: Duration = Duration::from_millis(100);
 const MOST: u32 = u32::MAX;
 
 /// What Redis says about a limiter.
-pub(in crate::store) enum Heard {
+pub(super) enum LimiterReply {
     /// What the limiter says.
-    Said(Box<Limiter>),
+    Decided(Box<LimiterDecision>),
     /// It has no figures, and the file gives it none.
     Unset,
     /// One of its keys holds a value of another type.
@@ -49,29 +49,48 @@ pub(in crate::store) enum Heard {
 }
 
 /// What a limiter says to one request.
-pub(in crate::store) struct Limiter {
-    pub(in crate::store) decision: Decision,
-    /// Its rate's count.
-    pub(in crate::store) count: u64,
-    /// Its rate's interval in whole seconds, rounded up.
-    pub(in crate::store) window_seconds: u64,
+pub(super) struct LimiterDecision {
+    pub(super) decision: Decision,
+    figures: LimiterFigures,
     /// What was taken, where something was.
-    pub(in crate::store) entry: Option<Entry>,
+    entry: Option<Entry>,
 }
 
 impl Redis {
+    /// Asks the limiter of a claim.
+    pub(in crate::store) async fn ask_limiter_for(
+        &self,
+        claim: &mut Claim<'_>,
+        verb: Verb,
+        (store, moment): (&Arc<Store>, Moment),
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
+        match self.ask_limiter(&claim.question(), verb, deadline).await? {
+            LimiterReply::Decided(limiter) => {
+                let LimiterDecision { decision, figures, entry } = *limiter;
+                (claim.decision, claim.figures) = (Some(decision), Some(figures));
+                if let Some(entry) = entry {
+                    claim.hold_entry(store, moment, entry);
+                }
+            }
+            LimiterReply::Unset | LimiterReply::WrongType => claim.party = Party::WrongType,
+        }
+        Ok(())
+    }
+
     /// Asks a limiter for what the request takes.
-    pub(in crate::store) async fn ask_limiter(
+    pub(super) async fn ask_limiter(
         &self,
         ask: &BucketAsk<'_>,
         verb: Verb,
         deadline: Instant,
-    ) -> Result<Heard, StoreError> {
+    ) -> Result<LimiterReply, StoreError> {
         let (id, keys) = (new_id(), self.limiter_keys(ask));
         let wanted @ (_, permits) = wanted(ask, verb);
         let call = command(&keys, wanted, &id, written(ask), ask.ask.patience);
         // From here on it may have been taken, also where no answer comes.
-        let entry = (verb == Verb::Take).then(|| Entry::new(self, Taken { keys, permits, id }));
+        let entry =
+            (verb == Verb::Take).then(|| Entry::new(self, TakenPermits { keys, permits, id }));
         let answer = self.connection.call(&call, read, deadline).await;
         let (answer, entry) = match (answer, entry) {
             (Err(error @ (StoreError::Away | StoreError::NotConnected)), Some(entry)) => {
@@ -86,12 +105,12 @@ impl Redis {
             Answer::Unset => {
                 forget(entry);
                 self.shared.notices.unset(ask.spec);
-                return Ok(Heard::Unset);
+                return Ok(LimiterReply::Unset);
             }
             Answer::WrongType => {
                 forget(entry);
                 self.shared.notices.other_type(ask.spec, || shown(ask.spec));
-                return Ok(Heard::WrongType);
+                return Ok(LimiterReply::WrongType);
             }
         };
         self.tell(ask, &figures);
@@ -102,36 +121,31 @@ impl Redis {
                 None
             }
         };
-        Ok(Heard::Said(Box::new(Limiter {
-            decision: said,
-            count: figures.rate,
+        let figures = LimiterFigures {
+            capacity: figures.rate,
             window_seconds: figures.interval_ms.div_ceil(1_000),
-            entry,
-        })))
+        };
+        Ok(LimiterReply::Decided(Box::new(LimiterDecision { decision: said, figures, entry })))
     }
 
     /// Tells a limiter what a request used more or less. It is on its way when this returns.
-    pub(super) fn begin_settling_limiter(&self, ask: &BucketAsk<'_>, verb: Verb) -> Awaited {
-        let (sender, answer) = oneshot::channel();
+    pub(super) fn settle_limiter(&self, ask: &BucketAsk<'_>, verb: Verb, lost: Lost) {
         // Without a runtime the worker has ended, and with it its connection.
-        if let Ok(runtime) = Handle::try_current() {
-            let wanted = wanted(ask, verb);
-            let keys = self.limiter_keys(ask);
-            let call = command(&keys, wanted, &new_id(), written(ask), Patience::NONE);
-            let (connection, deadline) = (Arc::clone(&self.connection), self.deadline());
-            runtime.spawn(async move {
-                let said = match connection.call(&call, read, deadline).await {
-                    Ok(Answer::Said(decision, _)) => Ok(Said::Decided(decision)),
-                    Ok(Answer::WrongType) => Ok(Said::WrongType),
-                    Ok(Answer::Unset) => Err(StoreError::Unset),
-                    Err(error) => Err(error),
-                };
-                // Whoever has left in the meantime does not hear it.
-                let said = said.map(|said| PerAsk::from_iter([said]));
-                let _ = sender.send(said.map(|said| Reply { said, ..Reply::default() }));
-            });
-        }
-        Awaited::of(answer)
+        let Ok(runtime) = Handle::try_current() else { return };
+        let wanted = wanted(ask, verb);
+        let keys = self.limiter_keys(ask);
+        let call = command(&keys, wanted, &new_id(), written(ask), Patience::NONE);
+        let (connection, deadline) = (Arc::clone(&self.connection), self.deadline());
+        let counted = self.queue.teller().about_to();
+        runtime.spawn(async move {
+            match connection.call(&call, read, deadline).await {
+                Ok(Answer::Said(..)) => {}
+                Ok(Answer::WrongType) => lost(&StoreError::WrongType),
+                Ok(Answer::Unset) => lost(&StoreError::Unset),
+                Err(error) => lost(&error),
+            }
+            drop(counted);
+        });
     }
 
     /// Forgets what was used of the ask's limiter, not its figures.

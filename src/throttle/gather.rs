@@ -1,4 +1,4 @@
-//! Which limits apply to a request, with their keys and what the request takes of them.
+//! Gathers the limits that apply to a request, with their keys and with what the request takes of them.
 
 use std::sync::Arc;
 
@@ -7,59 +7,44 @@ use http::HeaderMap;
 use super::queue::{Place, Waiting};
 use super::{Refused, candidate};
 use crate::limit::Mode;
-use crate::limit::algorithm::{Algorithm, Receipt};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::key::Key;
 use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
-use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec, Terms};
+use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{Keyed, View};
 use crate::request::name::has_twin;
-use crate::store::{By, Taken};
+use crate::store::Claim;
 
-/// One limit, or the candidate of one, that applies to a request.
-pub(super) struct Applying<'p> {
-    pub(super) spec: &'p Arc<LimitSpec>,
-    pub(super) key: Key,
-    pub(super) terms: Terms,
-    pub(super) cost: Cost,
-    pub(super) mode: Mode,
+/// A limit that applies to a request, or the candidate of one.
+pub(super) struct RequestLimit<'p> {
+    pub(super) claim: Claim<'p>,
     /// Where the request may wait for its turn.
     pub(super) place: Option<Place>,
 }
 
-impl Applying<'_> {
+impl RequestLimit<'_> {
+    pub(super) fn mode(&self) -> Mode {
+        self.claim.ask.mode
+    }
+
     /// Lets nothing pass.
     pub(super) fn is_closed(&self) -> bool {
-        self.terms == Terms::Nothing
+        self.claim.ask.algorithm == Algorithm::Closed
     }
 
-    /// Takes a place among those that wait, where the request may have to be held for this limit.
-    pub(super) fn claim(&mut self, waiting: &Waiting) {
-        if self.mode == Mode::Enforce
-            && self.spec.wait > Patience::NONE
-            && matches!(self.terms, Terms::Limited(_))
-        {
-            self.place = waiting.claim(&self.spec.name, self.spec.max_waiting);
+    /// Takes a place among the requests that wait for this limit, where the request may have to be held.
+    /// Without a place it may not wait. A limit in shadow holds nobody, and needs no place.
+    pub(super) fn claim_place(&mut self, waiting: &Waiting) {
+        let spec = self.claim.spec;
+        if self.mode() != Mode::Enforce || spec.wait == Patience::NONE || self.is_closed() {
+            return;
         }
-    }
-
-    /// What it has taken of a request, once it has.
-    pub(super) fn taken(&self, algorithm: Algorithm, (by, receipt): (By, Receipt)) -> Taken {
-        let (spec, key) = (Arc::clone(self.spec), self.key.clone());
-        let ask = Ask { algorithm, cost: self.cost, patience: spec.wait, mode: self.mode };
-        Taken { spec, key, ask, by, receipt }
-    }
-
-    /// The question to the store about these figures.
-    pub(super) fn ask(&self, algorithm: Algorithm) -> Ask {
-        // Without a place it may not wait. One that is in shadow never does.
-        let patience = match self.mode == Mode::Enforce && self.place.is_none() {
-            true => Patience::NONE,
-            false => self.spec.wait,
-        };
-        Ask { algorithm, cost: self.cost, patience, mode: self.mode }
+        self.place = waiting.claim(&spec.name, spec.max_waiting);
+        if self.place.is_none() {
+            self.claim.ask.patience = Patience::NONE;
+        }
     }
 }
 
@@ -73,10 +58,10 @@ pub(super) fn gather<'p>(
     route: &RouteSpec,
     request: &View<'_>,
     wall: Timestamp,
-    applying: &mut PerAsk<Applying<'p>>,
+    limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     for spec in plan.limits_of(route) {
-        match apply(spec, request, wall, applying) {
+        match apply(spec, request, wall, limits) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
@@ -91,7 +76,7 @@ fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
     wall: Timestamp,
-    applying: &mut PerAsk<Applying<'p>>,
+    limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     if spec.exempt.covers(request) {
         return Ok(());
@@ -101,20 +86,23 @@ fn apply<'p>(
         Keyed::Skip => return Ok(()),
     };
     let overridden = spec.overrides.find(&key);
-    let terms = overridden.unwrap_or(&spec.figures).at(wall);
+    let algorithm = overridden.unwrap_or(&spec.figures).at(wall);
     // It is tried in place of the limit's own figures, which an override's are not.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
     let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
-    if terms == Terms::Unlimited && candidate.is_none() {
+    if algorithm.is_none() && candidate.is_none() {
         return Ok(());
     }
     let cost = cost(&spec.cost, request.headers)?;
-    let limit = Applying { spec, key, terms, cost, mode: spec.mode, place: None };
-    let candidate = candidate.map(|candidate| candidate::of(candidate, &limit, wall));
-    if terms != Terms::Unlimited {
-        applying.push(limit);
+    let candidate = candidate.and_then(|candidate| {
+        let ask = candidate::ask(candidate, (spec.mode, algorithm), cost, wall)?;
+        Some(RequestLimit { claim: Claim::new(candidate, key.clone(), ask), place: None })
+    });
+    if let Some(algorithm) = algorithm {
+        let ask = Ask { algorithm, cost, patience: spec.wait, mode: spec.mode };
+        limits.push(RequestLimit { claim: Claim::new(spec, key, ask), place: None });
     }
-    applying.extend(candidate);
+    limits.extend(candidate);
     Ok(())
 }
 

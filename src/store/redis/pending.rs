@@ -1,0 +1,139 @@
+//! A question to Redis whose client may leave before the answer.
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::call::{AskReply, Reply, Verb};
+use super::queue::Awaited;
+use super::{Claim, PerAsk, Redis, StoreError};
+use crate::limit::algorithm::{Algorithm, Difference, Receipt};
+use crate::limit::decide::{Ask, Refusers};
+use crate::limit::decision::Outcome;
+use crate::limit::time::Timestamp;
+
+/// A request's question to Redis, until it is answered. Dropped before, because the client has left, it
+/// leaves a task behind that waits for the answer and gives back what was taken.
+pub(super) struct PendingAsk<'q, 'c, 'p> {
+    redis: &'q Redis,
+    claims: &'q [&'c mut Claim<'p>],
+    /// `None` once it has been answered.
+    awaited: Option<Awaited>,
+}
+
+impl<'q, 'c, 'p> PendingAsk<'q, 'c, 'p> {
+    /// What `claims` may take is asked for by the call that is awaited.
+    pub(super) fn new(redis: &'q Redis, claims: &'q [&'c mut Claim<'p>], awaited: Awaited) -> Self {
+        Self { redis, claims, awaited: Some(awaited) }
+    }
+
+    /// What Redis answers.
+    pub(super) async fn answer(mut self) -> Result<Reply, StoreError> {
+        let Some(awaited) = &mut self.awaited else { return Err(StoreError::Nonsense) };
+        let reply = awaited.answer().await;
+        self.awaited = None;
+        reply
+    }
+}
+
+impl Drop for PendingAsk<'_, '_, '_> {
+    fn drop(&mut self) {
+        // Without a runtime the worker has ended, and with it its connection.
+        let (Some(mut awaited), Ok(runtime)) = (self.awaited.take(), Handle::try_current()) else {
+            return;
+        };
+        let buckets: Vec<(Ask, Vec<u8>)> = self
+            .claims
+            .iter()
+            .map(|claim| {
+                let ask = Ask { patience: claim.spec.wait, ..claim.ask };
+                (ask, self.redis.name(&claim.question()))
+            })
+            .collect();
+        let (teller, timeout) = (self.redis.queue.teller(), self.redis.shared.timeout());
+        // Who waits until Redis was told of everything waits for this, too.
+        let counted = teller.about_to();
+        runtime.spawn(async move {
+            let _counted = counted;
+            let Ok(reply) = awaited.answer().await else { return };
+            let took = takers(buckets.iter().map(|(ask, _)| ask), &reply);
+            for ((ask, name), one) in
+                buckets.iter().zip(reply).zip(took).filter_map(|(it, took)| took.then_some(it))
+            {
+                // A slot is given back by its name.
+                if matches!(ask.algorithm, Algorithm::Concurrency(_)) {
+                    continue;
+                }
+                let Some(receipt) = receipt(one, ask) else { continue };
+                let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
+                teller.tell(Instant::now() + timeout, None, |call| {
+                    call.ask(less, ask, |key| key.extend_from_slice(name));
+                });
+            }
+        });
+    }
+}
+
+/// What was noted of an ask. Where nobody had asked for that, a token bucket has back what was taken a
+/// moment ago. Which window it was, or which entry, is not known then.
+fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
+    match ask.algorithm {
+        Algorithm::TokenBucket(_) => Some(reply.receipt.unwrap_or(Receipt::new(Timestamp::MAX))),
+        _ => reply.receipt,
+    }
+}
+
+/// Which of a request's asks have taken. None has where a key is of another type.
+pub(super) fn takers<'a>(
+    asks: impl Iterator<Item = &'a Ask> + Clone,
+    reply: &Reply,
+) -> PerAsk<bool> {
+    let outcomes: Option<PerAsk<Outcome>> =
+        reply.iter().map(|one| Some(one.decision?.outcome)).collect();
+    let outcomes = outcomes.unwrap_or_default();
+    let modes = asks.clone().zip(&outcomes).enumerate();
+    let refusers = Refusers::of(modes.map(|(place, (ask, outcome))| (place, ask.mode, *outcome)));
+    let took = |(place, ask): (usize, &Ask)| {
+        let passes = outcomes.get(place).is_some_and(|outcome| outcome.passes());
+        passes && refusers.let_take(place, ask.mode)
+    };
+    asks.enumerate().map(took).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::Mode;
+    use crate::limit::algorithm::token_bucket::Params;
+    use crate::limit::decision::Decision;
+    use crate::limit::patience::Patience;
+    use crate::limit::rate::{Burst, Cost};
+
+    #[test]
+    fn what_was_taken_is_known_by_what_was_said() {
+        use Mode::{Candidate, Enforce, Shadow};
+        let (rate, burst) = ("1/s".parse().unwrap(), Burst::new(5).unwrap());
+        let algorithm = Algorithm::TokenBucket(Params { rate, burst });
+        let (cost, patience) = (Cost::ONE, Patience::NONE);
+        let decided = |outcome| Some(Decision { outcome, remaining: 0 });
+        let allow = decided(Outcome::Allow);
+        let delay = decided(Outcome::Delay(Duration::from_secs(1)));
+        let reject = decided(Outcome::Reject { retry_after: None });
+        for (name, modes, said, expected) in [
+            ("all pass", &[Enforce, Shadow][..], &[allow, delay][..], &[0, 1][..]),
+            ("a shadow refuses", &[Enforce, Shadow], &[delay, reject], &[0]),
+            ("one refuses", &[Enforce, Enforce, Shadow], &[allow, reject, allow], &[]),
+            ("one stands in", &[Enforce, Enforce, Candidate], &[allow, reject, allow], &[2]),
+            ("of another type", &[Enforce, Enforce], &[allow, None], &[]),
+        ] {
+            let ask = |mode: &Mode| Ask { algorithm, cost, patience, mode: *mode };
+            let asks: Vec<_> = modes.iter().map(ask).collect();
+            let one = |decision: &Option<Decision>| AskReply { decision: *decision, receipt: None };
+            let reply: Reply = said.iter().map(one).collect();
+            let took = takers(asks.iter(), &reply).into_iter().enumerate();
+            let places: Vec<usize> = took.filter_map(|(at, took)| took.then_some(at)).collect();
+            assert_eq!(places, expected, "{name}");
+        }
+    }
+}
