@@ -87,7 +87,7 @@ impl Reload {
     fn load(&mut self, file: io::Result<Vec<u8>>) -> Result<Loaded, Problems> {
         self.known = seen(&file);
         self.news = None;
-        config::load_from(&self.path, file, &config::process_environment, &self.overrides)
+        config::load_again(&self.path, file, &config::process_environment, &self.overrides)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::config;
 use crate::downstream::Port;
 use crate::downstream::accept::Slots;
 use crate::limit::name::Name;
-use crate::observe::events;
+use crate::observe::events::{self, ConfigSummary};
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
@@ -154,7 +154,13 @@ impl Server {
             .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|source| RunError::System { what: "start a worker", source })?;
-        events::config_loaded(&start.file);
+        events::config_loaded(&ConfigSummary {
+            file: &start.file,
+            store: &store::location(&plan.store),
+            routes: plan.routes.len(),
+            limits: plan.limits.len(),
+            upstreams: plan.upstreams.len(),
+        });
         for address in addresses {
             events::listening(address);
         }
@@ -243,7 +249,7 @@ impl Server {
             Err(problems) => {
                 self.process.config.rejected();
                 let lines: Vec<_> = problems.lines().collect();
-                return events::config_rejected(&lines.join("; "));
+                return events::config_rejected(&lines);
             }
         };
         let old = self.published.borrow().clone();
@@ -270,15 +276,12 @@ impl Server {
         self.published.send_replace(Arc::new(Published { plan: new, servers }));
         self.retired.push(old.plan.clone());
         self.process.config.adopted();
-        match changed.is_empty() {
-            true => events::config_reloaded(&"nothing"),
-            false => events::config_reloaded(&changed.join("; ")),
-        }
+        events::config_reloaded(&changed);
         for warning in loaded.warnings.lines() {
             events::config_warning(&warning);
         }
         if !restart.is_empty() {
-            events::restart_needed(&restart.join(", "));
+            events::restart_needed(&restart);
         }
     }
 

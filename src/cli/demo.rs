@@ -1,7 +1,7 @@
 //! `tidegate demo`: a sample API, the proxy in front of it, and somebody who asks too often.
 
 use std::convert::Infallible;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{Ended, Failure, print};
+use super::{Ended, Failure, print, terminal};
 use crate::config;
 use crate::observe::log;
 use crate::reload::Reload;
@@ -57,10 +57,10 @@ pub(super) fn demo(demo: &Demo) -> Ended {
     let reload = Reload::new(file.clone(), overrides.clone());
     let loaded =
         config::load(&file, &config::process_environment, &overrides).map_err(Failure::Config)?;
-    let terminal = std::io::stdout().is_terminal();
     let rust_log = std::env::var("RUST_LOG").ok();
-    let log = log::init(&loaded.plan.log, terminal, rust_log).map_err(Failure::usage)?;
-    print(introduction(demo, proxy, &file));
+    let log = log::init(&loaded.plan.log, terminal(&std::io::stdout()), rust_log)
+        .map_err(Failure::usage)?;
+    print(introduction(demo, proxy, &file))?;
     let quiet = demo.quiet;
     let beside = async move {
         let Ok(api) = tokio::net::TcpListener::from_std(api) else { return };
@@ -131,7 +131,7 @@ upstream = \"sample\"
 limits = [\"per-client\"]
 
 [log]
-access = true             # a line for each request
+access = false            # true: a line for each request
 summary_interval = \"5s\"   # one line for each limit and key that was throttled in that time
 "
     )
@@ -148,14 +148,14 @@ fn introduction(demo: &Demo, proxy: SocketAddr, file: &Path) -> String {
         "\
 A sample API runs, and tidegate stands in front of it at http://{proxy}
 {visitor}; the limit lets two through and answers the rest with 429.
-The log below has a line for each request, and one `throttled` line every 5 s.
+The log below says who is throttled: at once, and then in one line every 5 s.
 
 Try, in another terminal:
 
   see an answer, its ratelimit fields, and a 429 after a few times
     curl -i http://{proxy}/hello
   change the rate while it runs: \"2/s\" to \"100/s\", say
-    sed -i 's|\"2/s\"|\"100/s\"|' {file}
+    sed -i.bak 's|\"2/s\"|\"100/s\"|' {file}
   ask what a request would meet
     {program} explain 'GET /hello' --config {file}
   protect an API of your own

@@ -52,8 +52,7 @@ pub(super) fn explain(explain: &Explain) -> Ended {
         Asked { method, uri, headers, peer: explain.ip.to_canonical(), now: Clock::new().now() };
     let mut text = Text::default();
     describe(&loaded.plan, &asked, &mut text);
-    print(text.0.trim_end());
-    Ok(())
+    print(text.0.trim_end())
 }
 
 /// The request that is asked about.

@@ -9,13 +9,14 @@ mod run;
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Colour, Problems};
+use crate::observe::log::Terminal;
 
 /// It failed while running.
 const FAILED: u8 = 1;
@@ -104,10 +105,7 @@ pub fn main() -> ExitCode {
         Some(Command::Check(file)) => check::check(&file),
         Some(Command::Explain(explain)) => explain::explain(&explain),
         Some(Command::Demo(demo)) => demo::demo(&demo),
-        Some(Command::Schema) => {
-            print(crate::config::schema::json());
-            Ok(())
-        }
+        Some(Command::Schema) => print(crate::config::schema::json()),
         Some(Command::Health(health)) => health::health(&health),
         Some(Command::Redisson(redisson)) => redisson::redisson(&redisson),
     };
@@ -139,9 +137,15 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Writes what a command was asked for. That nobody reads it is not this program's failure.
-fn print(text: impl Display) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+/// Writes what a command was asked for.
+///
+/// # Errors
+/// Where it cannot be written: the disk is full, or nobody reads.
+fn print(text: impl Display) -> Ended {
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|error| {
+        Failure::run(format!("cannot write to standard output: {error}"))
+    })
 }
 
 /// Writes what is wrong.
@@ -149,6 +153,22 @@ fn complain(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// How errors are shown.
 fn colour() -> Colour {
-    if std::io::stderr().is_terminal() { Colour::Always } else { Colour::Never }
+    match terminal(&std::io::stderr()) {
+        Terminal::Colour => Colour::Always,
+        Terminal::Plain | Terminal::None => Colour::Never,
+    }
+}
+
+/// What kind of terminal an output is. `NO_COLOR` (https://no-color.org) and a terminal that can show no
+/// colours are honoured.
+fn terminal(output: &impl std::io::IsTerminal) -> Terminal {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    match (output.is_terminal(), is_dumb || is_unwanted) {
+        (false, _) => Terminal::None,
+        (true, true) => Terminal::Plain,
+        (true, false) => Terminal::Colour,
+    }
 }

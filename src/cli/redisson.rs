@@ -94,29 +94,28 @@ pub(super) fn redisson(redisson: &Redisson) -> Ended {
             let limiter = &get.limiter;
             let config = limiter.connect()?.get(&limiter.name);
             let config = config.map_err(|error| limiter.failed(error))?;
-            print(if get.json { json(&config) } else { plain(&config) });
+            print(if get.json { json(&config) } else { plain(&config) })
         }
         Verb::Set(set) => {
             let (limiter, config) = (&set.limiter, set.figures()?);
             let done = limiter.connect()?.set(&limiter.name, &config);
             done.map_err(|error| limiter.failed(error))?;
-            print("set");
+            print("set")
         }
         Verb::TrySet(set) => {
             let (limiter, config) = (&set.limiter, set.figures()?);
             let new = limiter.connect()?.try_set(&limiter.name, &config);
             let new = new.map_err(|error| limiter.failed(error))?;
-            print(if new { "set" } else { "kept" });
+            print(if new { "set" } else { "kept" })
         }
         Verb::Expire(expire) => {
             let limiter = &expire.limiter;
             let after = milliseconds(&expire.after)?;
             let done = limiter.connect()?.expire(&limiter.name, after);
             done.map_err(|error| limiter.failed(error))?;
-            print(format_args!("expires in {}", expire.after));
+            print(format_args!("expires in {}", expire.after))
         }
     }
-    Ok(())
 }
 
 impl Limiter {

@@ -1,10 +1,8 @@
 //! `tidegate run`.
 
-use std::io::IsTerminal as _;
-
 use clap::Args;
 
-use super::{ConfigFile, Ended, Failure, colour, complain};
+use super::{ConfigFile, Ended, Failure, colour, complain, terminal};
 use crate::config;
 use crate::observe::log;
 use crate::reload::Reload;
@@ -34,7 +32,7 @@ pub(super) fn run(run: Run) -> Ended {
         complain(loaded.warnings.render(colour()));
     }
     let rust_log = std::env::var("RUST_LOG").ok();
-    let log = log::init(&loaded.plan.log, std::io::stdout().is_terminal(), rust_log)
+    let log = log::init(&loaded.plan.log, terminal(&std::io::stdout()), rust_log)
         .map_err(Failure::usage)?;
     let file = match run.file.config.exists() {
         true => run.file.config.display().to_string(),

@@ -12,6 +12,7 @@ mod file;
 mod item;
 mod problem;
 pub mod schema;
+mod syntax;
 mod value;
 
 use std::fs::File;
@@ -71,10 +72,28 @@ pub fn load(
     load_from(path, File::open(path).and_then(read), env, overrides)
 }
 
-/// The same from what was read of the file, or from why it could not be read.
+/// The configuration of a process that runs, from what was read of its file, or from why the file could not
+/// be read.
 ///
 /// # Errors
 /// Everything that is wrong with the file, all at once.
+pub fn load_again(
+    path: &Path,
+    file: io::Result<Vec<u8>>,
+    env: &dyn Fn(&str) -> Option<String>,
+    overrides: &Overrides,
+) -> Result<Loaded, Problems> {
+    match file {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && overrides.upstream.is_none() => {
+            let name = path.display().to_string();
+            let gone = Problem::general(format!("{name} is gone"));
+            Err(one(&name, gone.help("put it back")))
+        }
+        file => load_from(path, file, env, overrides),
+    }
+}
+
+/// The same at the start.
 pub fn load_from(
     path: &Path,
     file: io::Result<Vec<u8>>,
@@ -119,11 +138,8 @@ pub fn parse(
     let (tree, syntax) = DeTable::parse_recoverable(text);
     if !syntax.is_empty() {
         // A recovered tree holds invented values: what else is wrong with it means nothing.
-        let problems = syntax.iter().map(|error| {
-            let span = error.span().unwrap_or(text.len()..text.len());
-            Problem::error(span, "this is not TOML", error.message())
-        });
-        return Err(Problems::new(file_name, text, problems.collect()));
+        let problem = syntax::first(text, &syntax);
+        return Err(Problems::new(file_name, text, vec![problem]));
     }
     let folder = Path::new(file_name).parent().unwrap_or(Path::new(""));
     let cx = file::Context::new(text, folder, env);

@@ -4,23 +4,43 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
+
+/// Between the items of a list: see `format`.
+const SEPARATOR: &str = "\n";
 
 /// It takes connections at `address`.
 pub fn listening(address: SocketAddr) {
     info!(target: TARGET, %address, "listening");
 }
 
-/// The configuration of the start is in force.
-pub fn config_loaded(file: &dyn Display) {
-    info!(target: TARGET, %file, "config loaded");
+/// What the configuration of the start consists of.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigSummary<'c> {
+    /// The file's name.
+    pub file: &'c str,
+    /// Where buckets live, without what is secret.
+    pub store: &'c str,
+    /// How many routes there are.
+    pub routes: usize,
+    /// How many limits there are.
+    pub limits: usize,
+    /// How many upstreams there are.
+    pub upstreams: usize,
 }
 
-/// A changed configuration is in force.
-pub fn config_reloaded(changed: &dyn Display) {
-    info!(target: TARGET, %changed, "config reloaded");
+/// The configuration of the start is in force.
+pub fn config_loaded(config: &ConfigSummary<'_>) {
+    let ConfigSummary { file, store, routes, limits, upstreams } = *config;
+    let version = env!("CARGO_PKG_VERSION");
+    info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");
+}
+
+/// A changed configuration is in force: each change with its old and its new figures.
+pub fn config_reloaded(changed: &[String]) {
+    info!(target: TARGET, changed = changed.join(SEPARATOR), "config reloaded");
 }
 
 /// A changed configuration can be used, and likely does not do what was meant.
@@ -29,14 +49,14 @@ pub fn config_warning(warning: &dyn Display) {
 }
 
 /// A changed configuration is wrong: the old one stays in force.
-pub fn config_rejected(errors: &dyn Display) {
+pub fn config_rejected(errors: &[String]) {
     let meanwhile = "the configuration from before stays in force";
-    warn!(target: TARGET, %errors, meanwhile, "config rejected");
+    warn!(target: TARGET, errors = errors.join(SEPARATOR), meanwhile, "config rejected");
 }
 
 /// These fields have changed, and only a restart brings them in force.
-pub fn restart_needed(fields: &dyn Display) {
-    warn!(target: TARGET, %fields, "restart needed");
+pub fn restart_needed(fields: &[&str]) {
+    warn!(target: TARGET, fields = fields.join(SEPARATOR), "restart needed");
 }
 
 /// New certificates, for these names, are what clients are shown from now on.
@@ -60,10 +80,24 @@ pub fn costs_not_settled(error: &dyn Display, count: u64) {
     warn!(target: TARGET, %error, count, "costs not settled");
 }
 
-/// So many exchanges with an upstream failed since this was last said: their clients were told so, or
-/// got less than all of the answer.
-pub fn upstream_failed(error: &dyn Display, route: &str, count: u64) {
-    info!(target: TARGET, %error, route, count, "upstream failed");
+/// An exchange that failed: with which server of which upstream, for which route, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FailedExchange {
+    /// The upstream's name.
+    pub upstream: String,
+    /// The server's URL.
+    pub server: String,
+    /// The route's name.
+    pub route: String,
+    /// Why it failed.
+    pub error: String,
+}
+
+/// So many exchanges with an upstream failed in this way since this was last said: their clients were told
+/// so, or got less than all of the answer.
+pub fn upstream_failed(failed: &FailedExchange, count: u64) {
+    let FailedExchange { upstream, server, route, error } = failed;
+    warn!(target: TARGET, upstream, server, route, error, count, "upstream failed");
 }
 
 /// So many connections, since this was last said, said what is no request; `client` was the last.
@@ -72,13 +106,19 @@ pub fn malformed_requests(reason: &str, client: IpAddr, count: u64) {
 }
 
 /// A server does not take connections any more.
-pub fn server_down(server: &str, error: &dyn Display) {
-    info!(target: TARGET, server, %error, "server down");
+pub fn server_down(upstream: &str, server: &str, error: &dyn Display) {
+    warn!(target: TARGET, upstream, server, %error, "server down");
+}
+
+/// No server of an upstream takes connections any more.
+pub fn upstream_down(upstream: &str, error: &dyn Display) {
+    let help = "see that its servers run and can be reached from here";
+    error!(target: TARGET, upstream, %error, help, "upstream down");
 }
 
 /// A server takes connections again.
-pub fn server_up(server: &str) {
-    info!(target: TARGET, server, "server up");
+pub fn server_up(upstream: &str, server: &str) {
+    info!(target: TARGET, upstream, server, "server up");
 }
 
 /// The system allows fewer open files than the connections may need.
@@ -124,31 +164,47 @@ pub fn lines_dropped(count: u64) {
 pub struct AccessLine<'r> {
     /// The method.
     pub method: &'r str,
+    /// The host that was asked for.
+    pub host: &'r str,
     /// The path, without its query.
     pub path: &'r str,
+    /// The client's version of HTTP: `HTTP/1.1`.
+    pub protocol: &'r str,
     /// The answer's status.
     pub status: u16,
+    /// Bytes of the answer's body that were sent.
+    pub bytes: u64,
     /// From the request's head to the response's end.
     pub duration: Duration,
     /// The route's name.
     pub route: &'r str,
     /// The client's address.
     pub client: IpAddr,
+    /// The client's `user-agent`; `None` where it sent none.
+    pub user_agent: Option<&'r str>,
+    /// The limit that rejected the request; `None` where none did.
+    pub limit: Option<&'r str>,
     /// The server that was asked; `None` where none was.
     pub upstream: Option<&'r str>,
 }
 
 /// The access log's line for a request.
 pub fn access(line: &AccessLine<'_>) {
-    let AccessLine { method, path, status, duration, route, client, upstream } = *line;
+    let AccessLine { method, host, path, protocol, status, bytes, duration, .. } = *line;
+    let AccessLine { route, client, user_agent, limit, upstream, .. } = *line;
     info!(
         target: "tidegate::access",
         method,
+        host,
         path,
+        protocol,
         status,
+        bytes,
         duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
         route,
         %client,
+        user_agent,
+        limit,
         upstream,
         "request"
     );
@@ -173,17 +229,23 @@ mod tests {
     fn an_access_line_has_these_fields() {
         let line = AccessLine {
             method: "GET",
+            host: "api.example",
             path: "/users/42",
+            protocol: "HTTP/1.1",
             status: 200,
+            bytes: 7,
             duration: Duration::from_nanos(1_234_567),
             route: "/users/{id}",
             client: [203, 0, 113, 7].into(),
+            user_agent: Some("curl"),
+            limit: None,
             upstream: Some("http://127.0.0.1:3000"),
         };
         let expected = json!({
             "level": "INFO", "target": "tidegate::access", "message": "request",
-            "method": "GET", "path": "/users/42", "status": 200, "duration_ms": 1.235,
-            "route": "/users/{id}", "client": "203.0.113.7", "upstream": "http://127.0.0.1:3000",
+            "method": "GET", "host": "api.example", "path": "/users/42", "protocol": "HTTP/1.1",
+            "status": 200, "bytes": 7, "duration_ms": 1.235, "route": "/users/{id}",
+            "client": "203.0.113.7", "user_agent": "curl", "upstream": "http://127.0.0.1:3000",
         });
         assert_eq!(logged(|| access(&line)), expected);
         let own = logged(|| access(&AccessLine { upstream: None, ..line }));
@@ -193,14 +255,15 @@ mod tests {
     #[test]
     fn what_needs_somebody_is_a_warning() {
         let line = |level, message, field: &str, value: &str| json!({"level": level, "target": "tidegate", "message": message, field: value});
+        let list = |message, field: &str, items: &[&str]| json!({"level": "WARN", "target": "tidegate", "message": message, field: items});
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         assert_eq!(
             logged(|| listening(address)),
             line("INFO", "listening", "address", "127.0.0.1:8080")
         );
-        let mut rejected = line("WARN", "config rejected", "errors", "line 1\nline 2");
+        let mut rejected = list("config rejected", "errors", &["line 1", "line 2"]);
         rejected["meanwhile"] = json!("the configuration from before stays in force");
-        assert_eq!(logged(|| config_rejected(&"line 1\nline 2")), rejected);
+        assert_eq!(logged(|| config_rejected(&["line 1".to_owned(), "line 2".to_owned()])), rejected);
         assert_eq!(
             logged(|| certificates_loaded(&"api.example.com")),
             line("INFO", "certificates loaded", "names", "api.example.com")
@@ -210,8 +273,8 @@ mod tests {
         rejected["meanwhile"] = json!("the certificates from before stay in force");
         assert_eq!(logged(|| certificates_rejected(&"no key", "make one")), rejected);
         assert_eq!(
-            logged(|| restart_needed(&"server.listen")),
-            line("WARN", "restart needed", "fields", "server.listen")
+            logged(|| restart_needed(&["server.listen"])),
+            list("restart needed", "fields", &["server.listen"])
         );
     }
 }

@@ -1,30 +1,25 @@
 //! Counts exchanges with upstreams that failed, and logs them in summaries: an API that is down must not
 //! fill the log.
 
-use std::fmt::Display;
-
 use tokio::time::Instant;
 
-use super::events;
+use super::events::{self, FailedExchange};
 use super::repeated::Repeated;
 
 /// What was told of failed exchanges, for the whole process.
 #[derive(Debug)]
-pub struct Failed(Repeated<()>);
+pub struct Failed(Repeated<FailedExchange, ()>);
 
 impl Default for Failed {
     fn default() -> Self {
-        Self(Repeated::new(|kind, (), count| {
-            let (route, error) = kind.split_once('\n').unwrap_or(("", kind));
-            events::upstream_failed(&error, route, count);
-        }))
+        Self(Repeated::new(|failed, (), count| events::upstream_failed(failed, count)))
     }
 }
 
 impl Failed {
     /// An exchange failed at `now`: its client was told so, or got less than all of the answer.
-    pub fn exchange(&self, error: &dyn Display, route: &str, now: Instant) {
-        self.0.count(format!("{route}\n{error}"), (), now);
+    pub fn exchange(&self, failed: FailedExchange, now: Instant) {
+        self.0.count(failed, (), now);
     }
 
     /// Says how many there were besides, where ten seconds are over. To be called now and then.
@@ -47,6 +42,11 @@ mod tests {
     use super::super::testing;
     use super::*;
 
+    fn exchange(route: &str, error: &str) -> FailedExchange {
+        let (route, error) = (route.to_owned(), error.to_owned());
+        FailedExchange { upstream: "api".into(), server: "http://a".into(), route, error }
+    }
+
     /// Route, error and count of the lines, when exchanges fail after these seconds, each on its
     /// route, and the timer goes each second for half a minute.
     fn told(failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
@@ -55,7 +55,7 @@ mod tests {
             for second in 0..30 {
                 let now = begin + Duration::from_secs(second);
                 for (_, route, error) in failures.iter().filter(|(after, ..)| *after == second) {
-                    failed.exchange(error, route, now);
+                    failed.exchange(exchange(route, error), now);
                 }
                 failed.tick(now);
             }
@@ -94,7 +94,7 @@ mod tests {
         let (failed, now) = (Failed::default(), Instant::now());
         let lines = testing::lines(|| {
             for _ in 0..3 {
-                failed.exchange(&"refused", "a", now);
+                failed.exchange(exchange("a", "refused"), now);
             }
             failed.flush(now);
             failed.flush(now);

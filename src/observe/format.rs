@@ -72,6 +72,13 @@ impl<T: FormatTime> Lines<T> {
 
 const MESSAGE: &str = "message";
 
+/// Fields that are lists. An event has the items of a list on lines of their own.
+const LISTS: [&str; 3] = ["changed", "errors", "fields"];
+
+fn is_list(field: &Field) -> bool {
+    LISTS.contains(&field.name())
+}
+
 struct JsonFields<'w> {
     writer: Writer<'w>,
     result: fmt::Result,
@@ -95,7 +102,10 @@ impl Visit for JsonFields<'_> {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.field(field, |writer| quoted(writer, &value));
+        self.field(field, |writer| match is_list(field) {
+            true => list(writer, value),
+            false => quoted(writer, &value),
+        });
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
@@ -154,7 +164,10 @@ impl Visit for PrettyFields<'_> {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.field(field, &value);
+        match is_list(field) {
+            true => self.field(field, &value.replace('\n', "; ")),
+            false => self.field(field, &value),
+        }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
@@ -182,6 +195,18 @@ fn quoted(writer: &mut Writer<'_>, value: &dyn fmt::Display) -> fmt::Result {
     writer.write_char('"')?;
     write!(Escaped(writer), "{value}")?;
     writer.write_char('"')
+}
+
+/// Lines as a JSON array of strings.
+fn list(writer: &mut Writer<'_>, lines: &str) -> fmt::Result {
+    writer.write_char('[')?;
+    for (place, line) in lines.lines().enumerate() {
+        if place > 0 {
+            writer.write_char(',')?;
+        }
+        quoted(writer, &line)?;
+    }
+    writer.write_char(']')
 }
 
 /// Escapes what cannot stand in a JSON string, and every control character, so that no text can

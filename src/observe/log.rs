@@ -21,6 +21,17 @@ use crate::plan::{LogFormat, LogSpec};
 /// How long the end of the process waits for a slow terminal or pipe.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// What standard output is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminal {
+    /// No terminal: a file or a pipe.
+    None,
+    /// A terminal that is to show no colours.
+    Plain,
+    /// A terminal with colours.
+    Colour,
+}
+
 /// Sets up the process's log, once. Lines go to standard output and never make the thread that
 /// logs them wait: where the output is too slow they are dropped and counted.
 ///
@@ -30,7 +41,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// Where `rust_log` is no filter, or the log is already set up.
 pub fn init(
     spec: &LogSpec,
-    stdout_is_terminal: bool,
+    stdout: Terminal,
     rust_log: Option<String>,
 ) -> Result<LogGuard, LogError> {
     let rust_log = rust_log.filter(|filter| !filter.trim().is_empty());
@@ -38,10 +49,13 @@ pub fn init(
         Some(filter) => (filter.parse().map_err(LogError::RustLog)?, LevelSource::Environment),
         None => (spec.level.clone(), LevelSource::File),
     };
-    let default = if stdout_is_terminal { LogFormat::Pretty } else { LogFormat::Json };
+    let default = match stdout {
+        Terminal::None => LogFormat::Json,
+        Terminal::Plain | Terminal::Colour => LogFormat::Pretty,
+    };
     let sink = Sink::start(io::stdout(), events::lines_dropped).map_err(LogError::Thread)?;
     let lines = Lines { format: spec.format.unwrap_or(default), timer: SystemTime };
-    let colours = stdout_is_terminal && spec.format != Some(LogFormat::Json);
+    let colours = stdout == Terminal::Colour && spec.format != Some(LogFormat::Json);
     let (subscriber, level) = assemble(lines, colours, &filter, Arc::clone(&sink));
     tracing::subscriber::set_global_default(subscriber).map_err(LogError::Global)?;
     Ok(LogGuard { sink, level, source })
@@ -207,7 +221,7 @@ mod tests {
             summary_interval: Duration::from_secs(10),
             keys: KeyDisplay::Hashed,
         };
-        let error = init(&spec, false, Some("silent".into())).err();
+        let error = init(&spec, Terminal::None, Some("silent".into())).err();
         assert!(matches!(error, Some(LogError::RustLog(_))), "{error:?}");
     }
 }

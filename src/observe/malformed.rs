@@ -12,13 +12,13 @@ use super::repeated::Repeated;
 /// The malformed requests of the whole process.
 #[derive(Debug)]
 pub struct Malformed {
-    told: Repeated<IpAddr>,
+    told: Repeated<String, IpAddr>,
     count: AtomicU64,
 }
 
 impl Default for Malformed {
     fn default() -> Self {
-        let told = Repeated::new(|reason, client, count| {
+        let told = Repeated::new(|reason: &String, client, count| {
             events::malformed_requests(reason, *client, count);
         });
         Self { told, count: AtomicU64::new(0) }

@@ -2,6 +2,7 @@
 //! The others are counted, and a line every ten seconds says how many they were. The counts add up.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,10 +17,10 @@ const MOST: usize = 1_000;
 
 /// Counts by kind. Of each kind the details of its last event are kept.
 #[derive(Debug)]
-pub(super) struct Repeated<S> {
-    kinds: Mutex<HashMap<String, Kind<S>>>,
+pub(super) struct Repeated<K, S> {
+    kinds: Mutex<HashMap<K, Kind<S>>>,
     /// Writes a line: the kind, the last event's details, and the count.
-    say: fn(&str, &S, u64),
+    say: fn(&K, &S, u64),
 }
 
 #[derive(Debug)]
@@ -32,14 +33,14 @@ struct Kind<S> {
     details: S,
 }
 
-impl<S: Clone> Repeated<S> {
+impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
     /// Nothing yet; `say` writes a line.
-    pub(super) fn new(say: fn(&str, &S, u64)) -> Self {
+    pub(super) fn new(say: fn(&K, &S, u64)) -> Self {
         Self { kinds: Mutex::default(), say }
     }
 
     /// Counts an event of this kind at `now`.
-    pub(super) fn count(&self, kind: String, details: S, now: Instant) {
+    pub(super) fn count(&self, kind: K, details: S, now: Instant) {
         let mut kinds = self.kinds();
         if let Some(known) = kinds.get_mut(&kind) {
             known.untold += 1;
@@ -87,7 +88,7 @@ impl<S: Clone> Repeated<S> {
         lines.iter().for_each(|(kind, details, count)| (self.say)(kind, details, *count));
     }
 
-    fn kinds(&self) -> MutexGuard<'_, HashMap<String, Kind<S>>> {
+    fn kinds(&self) -> MutexGuard<'_, HashMap<K, Kind<S>>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let (repeated, now) = (Repeated::new(|_, (), _| {}), Instant::now());
+        let (repeated, now) = (Repeated::new(|_: &String, (), _| {}), Instant::now());
         for kind in 0..3 * MOST {
             repeated.count(kind.to_string(), (), now);
         }

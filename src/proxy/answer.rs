@@ -67,7 +67,7 @@ pub(super) struct Asked<'r> {
 /// Answers a request that was refused.
 pub(super) fn respond(refusal: &Refusal<'_>, asked: &Asked<'_>) -> Answer {
     match refusal {
-        Refusal::Limits(Refused::Throttled { retry_after, answer: spec }) => {
+        Refusal::Limits(Refused::Throttled { retry_after, answer: spec, .. }) => {
             let retry_after = retry_after.map(whole_seconds);
             let Asked { protocol, quotas, default, rejections } = *asked;
             rejections.answer(&Telling { protocol, spec, default, retry_after, quotas })

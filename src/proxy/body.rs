@@ -149,7 +149,7 @@ impl ResponseBody {
         let Poll::Ready(frame) = Pin::new(&mut streamed.incoming).poll_frame(cx) else {
             ready!(streamed.patience.poll_over(cx));
             let server = streamed.server();
-            this.failed(&format_args!("no more of the answer from {server} in time"));
+            this.failed(&server, &format_args!("no more of the answer from {server} in time"));
             return this.break_off(io::ErrorKind::TimedOut.into(), cx);
         };
         streamed.patience.renew();
@@ -157,7 +157,7 @@ impl ResponseBody {
             Some(Err(error)) => {
                 let server = streamed.server();
                 let cause = Cause(&error);
-                this.failed(&format_args!("the answer from {server} broke off: {cause}"));
+                this.failed(&server, &format_args!("the answer from {server} broke off: {cause}"));
                 this.break_off(io::Error::other(error), cx)
             }
             Some(Ok(frame)) => {
@@ -181,12 +181,12 @@ impl ResponseBody {
         }
     }
 
-    fn failed(&self, error: &dyn Display) {
+    fn failed(&self, server: &str, error: &dyn Display) {
         if let Some(ended) = &self.ended {
             ended.broke_off();
             // Where the client did not send its whole request, the server is not to blame.
             if ended.body_end.fault().is_none() {
-                ended.failed(error);
+                ended.failed(server, error);
             }
         }
     }
@@ -232,6 +232,11 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let frame = self.poll_source(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(ended)) = (&frame, &mut self.ended)
+            && let Some(piece) = frame.data_ref()
+        {
+            ended.sent += piece.len() as u64;
+        }
         if let Some(uptake) = &self.uptake {
             uptake.note(frame.is_ready());
         }

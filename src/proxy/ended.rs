@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, StatusCode, Version};
+use http::{HeaderValue, Method, StatusCode, Version};
 use tokio::time::Instant;
 
 use super::answer::Protocol;
 use super::client::ClientConnection;
 use super::{Active, Proxy};
-use crate::observe::events::{self, AccessLine};
+use crate::limit::name::Name;
+use crate::observe::events::{self, AccessLine, FailedExchange};
 use crate::observe::metrics::{NO_ROUTE, RouteCounter};
+use crate::plan::Action;
 use crate::throttle::Permit;
 use crate::upstream::body::BodyEnd;
 
@@ -28,6 +30,8 @@ pub(super) struct Ended {
     pub(super) version: Version,
     /// How far the request's body has come.
     pub(super) body_end: BodyEnd,
+    /// Bytes of the response's body that were handed to the connection.
+    pub(super) sent: u64,
     pub(super) protocol: Protocol,
 }
 
@@ -38,9 +42,21 @@ impl Ended {
         route.map_or(NO_ROUTE, |route| &route.name)
     }
 
-    /// The upstream did not give all that was asked of it.
-    pub(super) fn failed(&self, error: &dyn Display) {
-        self.active.failed.exchange(error, self.route(), Instant::now());
+    /// This server of the route's upstream did not give all that was asked of it.
+    pub(super) fn failed(&self, server: &str, error: &dyn Display) {
+        let plan = &self.active.plan;
+        let action = self.noted.route.and_then(|route| plan.routes.get(route)).map(|it| &it.action);
+        let upstream = match action {
+            Some(Action::Forward { upstream, .. }) => plan.upstream(*upstream),
+            Some(Action::Respond { .. }) | None => None,
+        };
+        let failed = FailedExchange {
+            upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
+            server: server.to_owned(),
+            route: self.route().to_owned(),
+            error: error.to_string(),
+        };
+        self.active.failed.exchange(failed, Instant::now());
     }
 
     /// The response ends before its body has.
@@ -60,11 +76,16 @@ impl Proxy {
         if active.plan.log.access {
             events::access(&AccessLine {
                 method: "-",
+                host: "-",
                 path: "-",
+                protocol: "-",
                 status: status.as_u16(),
+                bytes: 0,
                 duration,
                 route: NO_ROUTE,
                 client: client.peer.address,
+                user_agent: None,
+                limit: None,
                 upstream: None,
             });
         }
@@ -85,8 +106,13 @@ pub(super) struct Noted {
 #[derive(Debug)]
 pub(super) struct Access {
     pub(super) method: Method,
+    /// `-` until it is known.
+    pub(super) host: String,
     pub(super) path: String,
     pub(super) client: IpAddr,
+    pub(super) user_agent: Option<HeaderValue>,
+    /// The limit that rejected the request.
+    pub(super) limit: Option<Name>,
     pub(super) upstream: Option<Arc<str>>,
 }
 
@@ -103,15 +129,31 @@ impl Drop for Ended {
         let counter = self.active.counter(self.noted.route);
         self.active.metrics.request(counter, self.status, duration);
         if let Some(access) = &self.noted.access {
+            let user_agent = access.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
             events::access(&AccessLine {
                 method: access.method.as_str(),
+                host: &access.host,
                 path: &access.path,
+                protocol: protocol(self.version),
                 status: self.status.as_u16(),
+                bytes: self.sent,
                 duration,
                 route: self.route(),
                 client: access.client,
+                user_agent: user_agent.as_deref(),
+                limit: access.limit.as_ref().map(Name::as_str),
                 upstream: access.upstream.as_deref(),
             });
         }
+    }
+}
+
+/// A version as access logs have it.
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/1.1",
     }
 }

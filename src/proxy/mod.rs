@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::header::{CONTENT_LENGTH, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode, request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -43,7 +43,7 @@ use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
 use crate::request::route::NoRoute;
-use crate::throttle::{Permit, Quota, Quotas, Throttle};
+use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
@@ -187,8 +187,14 @@ impl Proxy {
             let (mut answer, mut closes) = match passed {
                 Ok(answer) => (answer, false),
                 Err(refusal) => {
-                    if let Refusal::Upstream(error) = &refusal {
-                        ended.failed(error);
+                    match &refusal {
+                        Refusal::Upstream(error) => ended.failed(error.server(), error),
+                        Refusal::Limits(Refused::Throttled { limit, .. }) => {
+                            if let Some(access) = &mut ended.noted.access {
+                                access.limit = Some((*limit).clone());
+                            }
+                        }
+                        _ => {}
                     }
                     let by = (&*ended.active, protocol);
                     let answer = refused(&refusal, &quotas, by, &mut ended.noted.permit);
@@ -233,8 +239,11 @@ impl Proxy {
         let access = active.plan.log.access.then(|| {
             Box::new(Access {
                 method: head.method.clone(),
+                host: "-".to_owned(),
                 path: head.uri.path().to_owned(),
                 client: client.peer.address,
+                user_agent: head.headers.get(USER_AGENT).cloned(),
+                limit: None,
                 upstream: None,
             })
         });
@@ -244,6 +253,7 @@ impl Proxy {
             active,
             version: head.version,
             body_end: BodyEnd::default(),
+            sent: 0,
             protocol,
             status: client_gone(),
             noted: Noted { access, ..Noted::default() },
@@ -286,6 +296,9 @@ impl Proxy {
             (&address, trust),
         );
         let host = host.as_str();
+        if let Some(access) = &mut noted.access {
+            host.clone_into(&mut access.host);
+        }
         let found =
             plan.table.find(&path, &head.method, host, &head.headers).map_err(
                 |none| match none {

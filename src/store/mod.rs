@@ -226,6 +226,14 @@ impl Store {
     }
 }
 
+/// Where buckets live, as a log may show it: `memory:`, or a server's name without what is secret.
+pub fn location(spec: &StoreSpec) -> String {
+    match &spec.location {
+        StoreLocation::Memory => "memory:".to_owned(),
+        StoreLocation::Redis(url) => redis::server_name(url),
+    }
+}
+
 /// It is noted what is taken where the request may leave while it is held, and where a limit is settled
 /// or holds a slot.
 fn noting(claims: &[&mut Claim<'_>]) -> Noting {

@@ -80,6 +80,8 @@ pub enum Refused<'p> {
     },
     /// Too much.
     Throttled {
+        /// The limit that decides.
+        limit: &'p Name,
         /// When all of them would allow it; `None` is never.
         retry_after: Option<Duration>,
         /// The answer of the limit that decides.
@@ -170,6 +172,7 @@ impl Throttle {
     ) -> Refused<'p> {
         self.tell(limit, request, Shown::Rejected { retry_after }, now);
         Refused::Throttled {
+            limit: &limit.claim.spec.name,
             retry_after,
             answer: limit.claim.spec.reject.as_ref().unwrap_or(&plan.reject),
         }

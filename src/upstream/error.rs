@@ -47,6 +47,18 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// The server's URL.
+    pub fn server(&self) -> &Arc<str> {
+        match self {
+            Self::Connect { server, .. }
+            | Self::ConnectTimeout { server }
+            | Self::ResponseTimeout { server }
+            | Self::Exchange { server, .. }
+            | Self::Coding { server }
+            | Self::Switched { server } => server,
+        }
+    }
+
     /// Whether the same request may fare better at once.
     pub(super) fn may_pass(&self) -> bool {
         matches!(self, Self::Exchange { source, .. } if !source.is_user())

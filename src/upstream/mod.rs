@@ -213,7 +213,7 @@ impl Upstream {
     /// A server has shown that it is there.
     fn reached(&self, server: &Server) {
         if server.state.reached() {
-            events::server_up(server.state.url());
+            events::server_up(self.spec.name.as_str(), server.state.url());
         }
     }
 
@@ -240,7 +240,11 @@ impl Upstream {
                 Ok(Err(_)) | Err(_) => UpstreamError::ConnectTimeout { server: name },
             };
             if server.state.failed() {
-                events::server_down(server.state.url(), &error);
+                let upstream = self.spec.name.as_str();
+                events::server_down(upstream, server.state.url(), &error);
+                if self.servers.iter().all(|server| !server.state.is_up()) {
+                    events::upstream_down(upstream, &error);
+                }
             }
             tried.push(place);
             if tried.len() == self.servers.len() {

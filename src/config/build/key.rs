@@ -11,7 +11,14 @@ const EXPECTED: &str = "expected `ip`, `path`, `method`, `host`, `route`, `heade
 pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)>> {
     let items = match section.take("key") {
         Some(item) => item.list()?,
-        None => Vec::new(),
+        None => {
+            section.cx.note(Problem::warning(
+                section.span.clone(),
+                format!("{} names no `key`: one bucket for all requests", section.title),
+                "expected `key = [\"ip\"]` here, or `key = []` where one bucket is meant",
+            ));
+            Vec::new()
+        }
     };
     let mut sources: Vec<(KeySource, Span)> = Vec::new();
     for item in &items {

@@ -5,6 +5,7 @@ mod answer;
 mod calendar;
 mod cost;
 mod figures;
+mod foreign;
 mod headers;
 mod key;
 mod limit;

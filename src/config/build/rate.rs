@@ -60,7 +60,7 @@ pub(super) fn problem(text: &Text<'_>, error: RateError) -> Problem {
     }
 }
 
-/// What people write elsewhere: `100/sec`, `100r/s`, `100 / minute`, `100`.
+/// What people write elsewhere: `100/sec`, `100r/s`, `100 / minute`, `0.5/s`.
 fn meant(text: &Text<'_>) -> Option<String> {
     let plain: String = text.shown()?.to_lowercase().split_whitespace().collect();
     let (count, unit) = plain.split_once("/").or_else(|| plain.split_once("per"))?;
@@ -74,8 +74,24 @@ fn meant(text: &Text<'_>) -> Option<String> {
         "mo" | "mon" | "months" => "month",
         other => other,
     };
-    let near = format!("{count}/{unit}");
+    let near = match count.split_once('.') {
+        Some((whole, part)) => by_whole_tokens(whole, part, unit)?,
+        None => format!("{count}/{unit}"),
+    };
     window_rate(&near).is_ok().then_some(near)
+}
+
+/// A rate with a fraction of a token, in whole tokens: `0.5/s` is `1/2s`.
+fn by_whole_tokens(whole: &str, part: &str, unit: &str) -> Option<String> {
+    let scale = 10_u64.checked_pow(u32::try_from(part.len()).ok()?)?;
+    let count: u64 = format!("{whole}{part}").parse().ok()?;
+    let common = gcd(count, scale);
+    let (count, times) = (count.checked_div(common)?, scale.checked_div(common)?);
+    Some(if times == 1 { format!("{count}/{unit}") } else { format!("{count}/{times}{unit}") })
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// How long a window is.

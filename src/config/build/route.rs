@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::limit::Draft as Limit;
-use super::{Named, answer, headers, one_of};
+use super::{Named, answer, foreign, headers, one_of};
 use crate::config::fields::RESPOND;
 use crate::config::file::{Context, Item, Section, Text};
 use crate::config::problem::{Problem, Span, nearest};
@@ -108,8 +108,27 @@ pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> Draft {
 pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
     let text = item.text_as(EXPECTED)?;
-    let pattern = text.text.parse::<Pattern>();
-    pattern.map_err(|error| text.refuse_because(&error.to_string(), EXPECTED)).ok()
+    let ours = foreign::in_our_way(&text.text);
+    match (text.text.parse::<Pattern>(), &ours) {
+        (Ok(pattern), ours) => {
+            if let Some(ours) = ours {
+                item.cx.note(Problem::warning(
+                    item.span.clone(),
+                    format!("the path \"{}\" is matched letter by letter", pattern.as_str()),
+                    format!("did you mean \"{ours}\"?"),
+                ));
+            }
+            Some(pattern)
+        }
+        (Err(error), Some(ours)) => {
+            text.refuse_because(&error.to_string(), &format!("did you mean \"{ours}\"?"));
+            None
+        }
+        (Err(error), None) => {
+            text.refuse_because(&error.to_string(), EXPECTED);
+            None
+        }
+    }
 }
 
 fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {

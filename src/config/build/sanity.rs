@@ -42,7 +42,7 @@ fn unused(cx: &Context<'_>, whole: &Whole<'_>) {
         let on = limit.value.as_ref().is_none_or(|draft| draft.on);
         if on && !used.contains(&place) && !meant.contains(limit.name.as_str()) {
             cx.note(
-                Problem::error(
+                Problem::warning(
                     limit.span.clone(),
                     format!("no route uses the limit \"{}\"", limit.name),
                     "expected its name in the `limits` of a route",

@@ -26,5 +26,5 @@ pub(in crate::config) static REJECT: Shape = Shape {
             "the last two are on allowed answers too",
         ),
     ],
-    later: &[],
+    later: &["jitter"],
 };

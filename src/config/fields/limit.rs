@@ -153,7 +153,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
             "of `redisson`: one budget for all who use the limiter, or for each process its own; where Redis has none yet",
         ),
     ],
-    later: &[],
+    later: &["ramp"],
 };
 
 /// A limit's `cost`, written as a table.

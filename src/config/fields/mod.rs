@@ -158,5 +158,5 @@ pub(super) static ROOT: Shape = Shape {
         field("log", Kind::Table(&LOG), Words("its defaults"), "what is logged, and how"),
         field("admin", Kind::Table(&ADMIN), Words("none"), "health checks and metrics"),
     ],
-    later: &[],
+    later: &["trace", "tests"],
 };

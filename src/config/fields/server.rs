@@ -91,7 +91,7 @@ pub(in crate::config) static SERVER: Shape = Shape {
             "IPv6 clients are counted by this prefix",
         ),
     ],
-    later: &["proxy_protocol"],
+    later: &["max_connections_per_client", "proxy_protocol"],
 };
 
 /// `tls` of `[server]`.

@@ -34,5 +34,5 @@ pub(in crate::config) static STORE: Shape = Shape {
             "whether tokens are fetched in batches",
         ),
     ],
-    later: &[],
+    later: &["tls", "prefetch"],
 };

@@ -40,7 +40,7 @@ pub(in crate::config) static UPSTREAM: Shape = Shape {
             "how servers by `https` are verified, and what they are shown",
         ),
     ],
-    later: &["max_requests", "queue_timeout", "health", "hash_key"],
+    later: &["max_requests", "queue_timeout", "health", "hash_key", "respect_retry_after"],
 };
 
 /// One of an upstream's `servers`, written as a table.

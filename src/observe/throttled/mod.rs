@@ -3,10 +3,11 @@
 //! Events are counted in a bounded table; a timer of the caller's turns the counts into lines.
 //! Over all lines the counts add up to exactly the number of events, whatever is left out.
 
+mod episodes;
 mod table;
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
 use std::hash::BuildHasher;
@@ -15,9 +16,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use siphasher::sip128::SipHasher13;
-use tracing::warn;
+use tracing::{info, warn};
 
-use self::table::{Entry, Shard, Window};
+use self::episodes::Episodes;
+use self::table::{Entry, Group, Shard, Window};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
@@ -76,6 +78,29 @@ pub enum Shown {
     },
 }
 
+const REJECTED: &str = "rejected";
+
+impl Shown {
+    /// The word for it in the log.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rejected { .. } => REJECTED,
+            Self::Delayed { .. } => "delayed",
+            Self::Shadow { .. } | Self::ShadowDelayed { .. } => "shadow",
+        }
+    }
+}
+
+/// Writes a throttle line. A rejection is a warning: a client was turned away.
+macro_rules! by_decision {
+    ($decision:expr, $($fields:tt)*) => {
+        match $decision {
+            REJECTED => warn!(target: TARGET, $($fields)* "throttled"),
+            _ => info!(target: TARGET, $($fields)* "throttled"),
+        }
+    };
+}
+
 /// Counts refusals and delays and writes them to the log.
 #[derive(Debug)]
 pub struct Throttled {
@@ -83,6 +108,8 @@ pub struct Throttled {
     /// Taken for a new entry and at the end of an interval; may be taken under a shard's lock,
     /// never the other way round.
     window: Mutex<Window>,
+    /// Taken for a summary alone.
+    episodes: Mutex<Episodes>,
     secret: (u64, u64),
 }
 
@@ -94,6 +121,7 @@ impl Throttled {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(mode))).collect(),
             window: Mutex::new(Window::new(interval)),
+            episodes: Mutex::default(),
             secret: (random.hash_one(0), random.hash_one(1)),
         }
     }
@@ -111,14 +139,15 @@ impl Throttled {
     pub fn tick(&self, now: Timestamp) {
         let ended = self.window().turn(now);
         if let Some(interval) = ended {
-            self.summarise(interval);
+            self.summarise(interval, Episodes::tell_ended);
         }
     }
 
     /// Writes what is counted and not yet written, as at the end of the process.
     pub fn flush(&self, now: Timestamp) {
         let elapsed = self.window().restart(now);
-        self.summarise(elapsed);
+        // Less than an interval may be over: no limit is known to have ended.
+        self.summarise(elapsed, |_| {});
     }
 
     /// Logs by another mode and interval from now on.
@@ -143,32 +172,36 @@ impl Throttled {
             ThrottleLog::Summary => {}
         }
         if let Some(entry) = shard.entries.get_mut(&id) {
-            entry.add(event);
+            entry.add(event, now);
             return false;
         }
         if shard.entries.len() >= ENTRIES / SHARDS {
-            self.window().overflow(now);
+            self.window().overflow(event, now);
             return false;
         }
         let first = self.window().claim_line(now);
-        shard.entries.insert(id, Entry::new(event, u64::from(!first)));
+        shard.entries.insert(id, Entry::new(event, first, now));
         first
     }
 
-    fn summarise(&self, interval: Duration) {
+    fn summarise(&self, interval: Duration, tell_ended: impl FnOnce(&mut Episodes)) {
         let mut chosen = self.heaviest();
         let mut spare = LINES - 1 - chosen.len();
-        let (mut lines, mut others, mut kept) = (Vec::new(), Others::default(), 0);
+        let (mut lines, mut others, mut kept) = (Vec::new(), HashMap::<_, Others>::new(), 0);
+        let mut episodes = lock(&self.episodes);
         for shard in &self.shards {
             let mut shard = lock(shard);
             shard.entries.retain(|id, entry| {
+                episodes.add(entry);
                 let count = std::mem::take(&mut entry.count);
+                entry.told = 0;
                 if count == 0 {
                     return std::mem::take(&mut entry.fresh);
                 }
                 entry.fresh = false;
                 if !chosen.remove(id) {
                     if spare == 0 {
+                        let others = others.entry(Group::of(&entry.seen.event())).or_default();
                         others.keys += 1;
                         others.count += count;
                         return false;
@@ -180,13 +213,22 @@ impl Throttled {
             });
             kept += shard.entries.len();
         }
-        others.count += self.window().close(spare, kept);
+        let mut window = self.window();
+        for (group, count) in window.take_overflow() {
+            episodes.add_uncounted(&group, count);
+            others.entry(group).or_default().count += count;
+        }
+        tell_ended(&mut episodes);
+        window.close(spare, kept + episodes.len());
+        drop((window, episodes));
         // Who is throttled most is what an operator looks for.
         lines.sort_by_key(|(_, count)| Reverse(*count));
         for (seen, count) in lines {
             write_line(&seen.event(), count, Some(interval));
         }
-        others.write(interval);
+        for (group, others) in others {
+            others.write(&group, interval);
+        }
     }
 
     /// The entries with the most events to write, as many as there are lines for.
@@ -223,7 +265,7 @@ impl Throttled {
     }
 }
 
-/// What is counted without a line of its own.
+/// What is counted of one limit and decision without lines of its own.
 #[derive(Default)]
 struct Others {
     /// Distinct keys, without those for which the table had no room.
@@ -232,43 +274,39 @@ struct Others {
 }
 
 impl Others {
-    fn write(&self, interval: Duration) {
-        if self.count > 0 {
-            warn!(
-                target: TARGET,
-                key = "others",
-                keys = self.keys,
-                count = self.count,
-                interval_ms = millis(interval),
-                "throttled"
-            );
-        }
+    fn write(&self, group: &Group, interval: Duration) {
+        by_decision!(
+            group.decision,
+            limit = group.limit.as_str(),
+            key = "others",
+            decision = group.decision,
+            keys = self.keys,
+            count = self.count,
+            interval_ms = millis(interval),
+        );
     }
 }
 
 const TARGET: &str = "tidegate::throttle";
 
 fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>) {
-    let (decision, retry_after, delay) = match event.decision {
-        Shown::Rejected { retry_after } => ("rejected", retry_after, None),
-        Shown::Delayed { delay } => ("delayed", None, Some(delay)),
-        Shown::Shadow { retry_after } => ("shadow", retry_after, None),
-        Shown::ShadowDelayed { delay } => ("shadow", None, Some(delay)),
+    let (retry_after, delay) = match event.decision {
+        Shown::Rejected { retry_after } | Shown::Shadow { retry_after } => (retry_after, None),
+        Shown::Delayed { delay } | Shown::ShadowDelayed { delay } => (None, Some(delay)),
     };
-    warn!(
-        target: TARGET,
+    by_decision!(
+        event.decision.name(),
         limit = event.limit.as_str(),
         key = %event.shown,
         route = event.route,
         client = %event.client,
         method = event.method,
         path = event.path,
-        decision,
+        decision = event.decision.name(),
         retry_after_ms = retry_after.map(millis),
         delay_ms = delay.map(millis),
         count,
         interval_ms = interval.map(millis),
-        "throttled"
     );
 }
 

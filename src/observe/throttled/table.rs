@@ -31,20 +31,43 @@ impl Shard {
 pub(super) struct Entry {
     /// Events that no line tells of yet.
     pub(super) count: u64,
+    /// Events that had a line of their own since the last summary.
+    pub(super) told: u64,
     /// Its first line was written in this interval.
     pub(super) fresh: bool,
+    /// When the first event came since the last summary, and the last.
+    pub(super) times: (Timestamp, Timestamp),
     /// The last event.
     pub(super) seen: Seen,
 }
 
 impl Entry {
-    pub(super) fn new(event: &ThrottleEvent<'_>, count: u64) -> Self {
-        Self { count, fresh: true, seen: Seen::of(event) }
+    /// Of a first event, which is told in a line of its own or is counted.
+    pub(super) fn new(event: &ThrottleEvent<'_>, is_told: bool, now: Timestamp) -> Self {
+        let (count, told) = (u64::from(!is_told), u64::from(is_told));
+        Self { count, told, fresh: true, times: (now, now), seen: Seen::of(event) }
     }
 
-    pub(super) fn add(&mut self, event: &ThrottleEvent<'_>) {
+    pub(super) fn add(&mut self, event: &ThrottleEvent<'_>, now: Timestamp) {
+        if self.count + self.told == 0 {
+            self.times.0 = now;
+        }
+        self.times.1 = now;
         self.count += 1;
         self.seen.update(event);
+    }
+}
+
+/// What events have in common that are told in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Group {
+    pub(super) limit: Name,
+    pub(super) decision: &'static str,
+}
+
+impl Group {
+    pub(super) fn of(event: &ThrottleEvent<'_>) -> Self {
+        Self { limit: event.limit.clone(), decision: event.decision.name() }
     }
 }
 
@@ -120,14 +143,14 @@ pub(super) struct Window {
     start: Option<Timestamp>,
     lines_left: usize,
     /// Events for which the table has no room.
-    overflow: u64,
+    overflow: HashMap<Group, u64>,
     /// Something new was counted since the last summary began.
     used: bool,
 }
 
 impl Window {
     pub(super) fn new(interval: Duration) -> Self {
-        let mut window = Self { interval: 1, start: None, lines_left: 0, overflow: 0, used: false };
+        let mut window = Self { interval: 1, start: None, lines_left: 0, overflow: HashMap::new(), used: false };
         window.set_interval(interval);
         window
     }
@@ -145,9 +168,9 @@ impl Window {
     }
 
     /// Counts an event that has no entry.
-    pub(super) fn overflow(&mut self, now: Timestamp) {
+    pub(super) fn overflow(&mut self, event: &ThrottleEvent<'_>, now: Timestamp) {
         self.begin(now);
-        self.overflow += 1;
+        *self.overflow.entry(Group::of(event)).or_default() += 1;
     }
 
     /// Begins the next interval if one has ended, and says how long that was. Intervals follow on
@@ -172,13 +195,17 @@ impl Window {
         Duration::from_micros(elapsed)
     }
 
-    /// Ends a summary that left so many lines and entries; the events that had no entry.
-    pub(super) fn close(&mut self, lines_left: usize, entries: usize) -> u64 {
+    /// The events that had no entry since the last summary.
+    pub(super) fn take_overflow(&mut self) -> HashMap<Group, u64> {
+        std::mem::take(&mut self.overflow)
+    }
+
+    /// Ends a summary that left so many lines, and so much to look at when the next one comes.
+    pub(super) fn close(&mut self, lines_left: usize, entries: usize) {
         self.lines_left = lines_left;
         if entries == 0 && !self.used {
             self.start = None;
         }
-        std::mem::take(&mut self.overflow)
     }
 
     fn begin(&mut self, now: Timestamp) {

@@ -33,6 +33,12 @@ fn summary() -> Throttled {
     Throttled::new(ThrottleLog::Summary, TEN)
 }
 
+/// The throttle lines.
+fn lines_of(run: impl FnOnce()) -> Vec<Value> {
+    let lines = testing::lines(run);
+    lines.into_iter().filter(|line| line["message"] == "throttled").collect()
+}
+
 fn counts(lines: &[Value]) -> u64 {
     lines.iter().map(|line| line["count"].as_u64().unwrap()).sum()
 }
@@ -45,7 +51,7 @@ fn without_time(mut line: Value) -> Value {
 #[test]
 fn the_first_comes_at_once_and_the_rest_at_the_end_of_the_interval() {
     let throttled = summary();
-    let first = testing::lines(|| throttled.record(&rejected(&"a"), at(0)));
+    let first = lines_of(|| throttled.record(&rejected(&"a"), at(0)));
     let mut expected = json!({
         "level": "WARN", "target": "tidegate::throttle", "message": "throttled",
         "limit": "per-client", "key": "a", "route": "/users/{id}", "client": "203.0.113.7",
@@ -62,7 +68,7 @@ fn the_first_comes_at_once_and_the_rest_at_the_end_of_the_interval() {
         decision: Shown::Rejected { retry_after: None },
         ..rejected(&"a")
     };
-    let silent = testing::lines(|| {
+    let silent = lines_of(|| {
         throttled.record(&rejected(&"a"), at(10));
         throttled.record(&last, at(20));
         throttled.tick(at(9_999));
@@ -81,14 +87,14 @@ fn the_first_comes_at_once_and_the_rest_at_the_end_of_the_interval() {
     ] {
         line.insert(field.into(), value);
     }
-    let lines = testing::lines(|| throttled.tick(at(10_003)));
+    let lines = lines_of(|| throttled.tick(at(10_003)));
     assert_eq!(lines.into_iter().map(without_time).collect::<Vec<_>>(), [expected]);
 }
 
 #[test]
 fn ten_thousand_rejections_of_three_keys_are_a_handful_of_lines() {
     let throttled = summary();
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         for (i, key) in (0..10_000).zip(["a", "b", "c"].iter().cycle()) {
             let now = at(i * 3);
             throttled.record(&rejected(key), now);
@@ -119,7 +125,7 @@ fn limits_keys_and_decisions_are_counted_apart() {
         },
         ThrottleEvent { decision: Shown::ShadowDelayed { delay: TEN }, ..rejected(&"a") },
     ];
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         for event in events.iter().chain(&events) {
             throttled.record(event, at(0));
         }
@@ -136,7 +142,7 @@ fn limits_keys_and_decisions_are_counted_apart() {
 #[test]
 fn a_key_that_rests_for_an_interval_is_new_again() {
     let throttled = summary();
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         throttled.record(&rejected(&"a"), at(9_000));
         throttled.tick(at(19_000));
         throttled.record(&rejected(&"a"), at(28_000));
@@ -152,7 +158,7 @@ fn a_key_that_rests_for_an_interval_is_new_again() {
 #[test]
 fn an_interval_begins_with_the_first_rejection_after_silence() {
     let throttled = summary();
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         throttled.record(&rejected(&"a"), at(0));
         throttled.tick(at(10_000));
         throttled.tick(at(20_000));
@@ -161,13 +167,13 @@ fn an_interval_begins_with_the_first_rejection_after_silence() {
         throttled.tick(at(36_999));
     });
     assert_eq!(lines.len(), 2);
-    assert_eq!(testing::lines(|| throttled.tick(at(37_000)))[0]["interval_ms"], 10_000);
+    assert_eq!(lines_of(|| throttled.tick(at(37_000)))[0]["interval_ms"], 10_000);
 }
 
 #[test]
 fn a_late_tick_says_how_long_it_was() {
     let throttled = summary();
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         throttled.record(&rejected(&"a"), at(0));
         throttled.record(&rejected(&"a"), at(1));
         throttled.tick(at(31_000));
@@ -181,7 +187,7 @@ fn a_late_tick_says_how_long_it_was() {
 #[test]
 fn a_flood_of_keys_stays_bounded_and_adds_up() {
     let throttled = summary();
-    let first = testing::lines(|| {
+    let first = lines_of(|| {
         for key in 0..50_000 {
             throttled.record(&rejected(&key.to_string().as_str()), at(0));
         }
@@ -194,7 +200,7 @@ fn a_flood_of_keys_stays_bounded_and_adds_up() {
     let entries: usize = throttled.shards.iter().map(|shard| lock(shard).entries.len()).sum();
     assert!(entries <= ENTRIES, "{entries}");
 
-    let second = testing::lines(|| throttled.tick(at(10_000)));
+    let second = lines_of(|| throttled.tick(at(10_000)));
     assert_eq!(second.len(), LINES);
     assert_eq!(counts(&first) + counts(&second), 51_000);
     let heavy: Vec<_> = second.iter().filter(|line| line["count"].as_u64() >= Some(500)).collect();
@@ -203,7 +209,50 @@ fn a_flood_of_keys_stays_bounded_and_adds_up() {
     let others = second.last().unwrap();
     assert_eq!(others["key"], "others");
     assert!(others["keys"].as_u64().unwrap() > 9_000);
-    assert_eq!(others.get("limit"), None);
+    assert_eq!((&others["limit"], &others["decision"]), (&"per-client".into(), &"rejected".into()));
+}
+
+#[test]
+fn the_end_of_throttling_is_told_once_a_limit_rejects_nobody_any_more() {
+    let throttled = summary();
+    let shadow = ThrottleEvent {
+        limit: &OTHER,
+        decision: Shown::Shadow { retry_after: None },
+        ..rejected(&"a")
+    };
+    let lines = testing::lines(|| {
+        for second in 0..25 {
+            throttled.record(&rejected(&"a"), at(second * 1_000));
+            throttled.record(&rejected(&"b"), at(second * 1_000));
+            throttled.record(&shadow, at(second * 1_000));
+            throttled.tick(at(second * 1_000));
+        }
+        (25..70).for_each(|second| throttled.tick(at(second * 1_000)));
+        throttled.record(&rejected(&"a"), at(70_000));
+        throttled.flush(at(71_000));
+    });
+    let ended: Vec<_> =
+        lines.into_iter().filter(|line| line["message"] == "throttling ended").collect();
+    let expected = json!({
+        "level": "INFO", "target": "tidegate::throttle", "message": "throttling ended",
+        "limit": "per-client", "keys": 2, "count": 50, "lasted_ms": 24_000,
+    });
+    assert_eq!(ended.into_iter().map(without_time).collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn only_a_rejection_is_a_warning() {
+    let throttled = summary();
+    let delay = Duration::from_secs(1);
+    for (decision, level) in [
+        (Shown::Rejected { retry_after: None }, "WARN"),
+        (Shown::Delayed { delay }, "INFO"),
+        (Shown::Shadow { retry_after: None }, "INFO"),
+        (Shown::ShadowDelayed { delay }, "INFO"),
+    ] {
+        let event = ThrottleEvent { decision, ..rejected(&level) };
+        assert_eq!(lines_of(|| throttled.record(&event, at(0)))[0]["level"], level);
+    }
 }
 
 #[test]
@@ -211,16 +260,16 @@ fn one_hundred_lines_in_an_interval_and_no_more() {
     let throttled = summary();
     let keys: Vec<_> = (0..300).map(|key| key.to_string()).collect();
     let mut total = 0;
-    let mut before = testing::lines(|| throttled.record(&rejected(&"x"), at(0)));
+    let mut before = lines_of(|| throttled.record(&rejected(&"x"), at(0)));
     for interval in 0..4 {
-        before.extend(testing::lines(|| {
+        before.extend(lines_of(|| {
             for key in &keys {
                 throttled.record(&rejected(&key.as_str()), at(interval * 10_000 + 5_000));
             }
         }));
         assert!(before.len() <= LINES, "interval {interval}: {}", before.len());
         total += counts(&before);
-        before = testing::lines(|| throttled.tick(at((interval + 1) * 10_000)));
+        before = lines_of(|| throttled.tick(at((interval + 1) * 10_000)));
     }
     assert_eq!(total + counts(&before), 1 + 4 * 300);
 }
@@ -229,7 +278,7 @@ fn one_hundred_lines_in_an_interval_and_no_more() {
 fn each_is_a_line_for_each_and_off_is_none() {
     let each = Throttled::new(ThrottleLog::Each, TEN);
     let off = Throttled::new(ThrottleLog::Off, TEN);
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         for _ in 0..250 {
             each.record(&rejected(&"a"), at(0));
             off.record(&rejected(&"b"), at(0));
@@ -244,7 +293,7 @@ fn each_is_a_line_for_each_and_off_is_none() {
 #[test]
 fn a_change_of_mode_writes_what_was_counted() {
     let throttled = summary();
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         throttled.record(&rejected(&"a"), at(0));
         throttled.record(&rejected(&"a"), at(1));
         throttled.configure(ThrottleLog::Off, TEN, at(2));
@@ -263,7 +312,7 @@ fn long_texts_are_cut_between_characters() {
     let throttled = summary();
     let long = format!("/{}", "ä".repeat(5_000));
     let event = ThrottleEvent { path: &long, shown: &long, ..rejected(&"a") };
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         throttled.record(&event, at(0));
         throttled.record(&event, at(0));
         throttled.flush(at(1));
@@ -277,7 +326,7 @@ fn long_texts_are_cut_between_characters() {
 fn threads_lose_no_event() {
     let throttled = Arc::new(summary());
     let events = 4 * 20_000;
-    let lines = testing::lines(|| {
+    let lines = lines_of(|| {
         // Each key has its first line here: the threads have no subscriber.
         for key in 0..50 {
             throttled.record(&rejected(&key.to_string().as_str()), at(0));
@@ -328,7 +377,7 @@ proptest! {
     fn counts_always_add_up(steps in steps()) {
         let throttled = summary();
         let (mut now, mut recorded) = (0, 0);
-        let lines = testing::lines(|| {
+        let lines = lines_of(|| {
             for (gap, step) in &steps {
                 now += gap;
                 match step {

@@ -196,7 +196,7 @@ pub(super) fn is_limiter(ask: &Ask) -> bool {
 }
 
 /// Host and port, or the socket's path, without what is secret in the URL.
-pub(super) fn server_name(url: &str) -> String {
+pub(in crate::store) fn server_name(url: &str) -> String {
     url.into_connection_info().map_or_else(|_| "redis".to_owned(), |info| info.addr().to_string())
 }
 

@@ -80,7 +80,7 @@ fn case(row: &Row) -> Case {
     let specs = limits(row);
     let begin: jiff::Timestamp = row.begin.parse().unwrap();
     let begin = Timestamp::from_micros(begin.as_microsecond().unsigned_abs()).unwrap();
-    let algorithm = specs[0].figures.at(begin).expect(&row.name);
+    let algorithm = specs[0].figures.at(begin).expect(row.name);
     let quota = (algorithm.capacity(), algorithm.window_seconds());
     assert_eq!(quota, row.quota, "{}", row.name);
 

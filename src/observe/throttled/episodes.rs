@@ -1,0 +1,73 @@
+//! From a limit's first rejection to the interval in which it rejects nobody any more.
+
+use std::collections::HashMap;
+
+use tracing::info;
+
+use super::table::{Entry, Group};
+use super::{REJECTED, TARGET};
+use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
+
+/// The limits that reject clients, and for how long they have done so.
+#[derive(Debug, Default)]
+pub(super) struct Episodes(HashMap<Name, Episode>);
+
+#[derive(Debug)]
+struct Episode {
+    began: Timestamp,
+    last: Timestamp,
+    keys: u64,
+    count: u64,
+    /// It has rejected somebody since the last summary.
+    goes_on: bool,
+}
+
+impl Episodes {
+    /// What is counted of a key since the last summary.
+    pub(super) fn add(&mut self, entry: &Entry) {
+        let event = entry.seen.event();
+        let count = entry.count + entry.told;
+        if event.decision.name() != REJECTED || count == 0 {
+            return;
+        }
+        let (first, last) = entry.times;
+        let new = Episode { began: first, last, keys: 0, count: 0, goes_on: true };
+        let episode = self.0.entry(event.limit.clone()).or_insert(new);
+        episode.began = episode.began.min(first);
+        episode.last = episode.last.max(last);
+        // A key that rested for an interval counts once more.
+        episode.keys += u64::from(entry.fresh);
+        episode.count += count;
+        episode.goes_on = true;
+    }
+
+    /// So many rejections of keys for which the table had no room. There was room for others of the limit,
+    /// or for other limits.
+    pub(super) fn add_uncounted(&mut self, group: &Group, count: u64) {
+        if group.decision == REJECTED
+            && let Some(episode) = self.0.get_mut(&group.limit)
+        {
+            episode.count += count;
+            episode.goes_on = true;
+        }
+    }
+
+    /// How many limits reject clients.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Tells which limits have rejected nobody since the summary before this one.
+    pub(super) fn tell_ended(&mut self) {
+        self.0.retain(|limit, episode| {
+            if std::mem::take(&mut episode.goes_on) {
+                return true;
+            }
+            let Episode { began, last, keys, count, .. } = *episode;
+            let lasted_ms = last.micros_since(began) / 1_000;
+            info!(target: TARGET, limit = limit.as_str(), keys, count, lasted_ms, "throttling ended");
+            false
+        });
+    }
+}
