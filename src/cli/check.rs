@@ -1,14 +1,54 @@
 //! `tidegate check`.
 
-use super::{ConfigFile, Ended, Failure, colour, complain, print};
-use crate::config;
+use std::path::{Path, PathBuf};
 
-pub(super) fn check(file: &ConfigFile) -> Ended {
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{ConfigFile, Ended, Failure, WRONG, colour, complain, print};
+use crate::config::{self, Problems, Severity};
+
+/// Say `ok`, or everything that is wrong with the file.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Check {
+    /// The configuration's file, proxy.toml by default
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    path: Option<PathBuf>,
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Say it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn check(check: &Check) -> Ended {
+    let file: &Path = check.path.as_deref().unwrap_or(&check.file.config);
     let none = config::Overrides::default();
-    let loaded =
-        config::load(&file.config, &config::process_environment, &none).map_err(Failure::Config)?;
-    if !loaded.warnings.is_empty() {
-        complain(loaded.warnings.render(colour()));
+    let loaded = config::load(file, &config::process_environment, &none);
+    match (loaded, check.json) {
+        (Ok(loaded), true) => print(as_json(&loaded.warnings)),
+        (Err(problems), true) => {
+            print(as_json(&problems))?;
+            Err(Failure::Told { code: WRONG })
+        }
+        (Ok(loaded), false) => {
+            if !loaded.warnings.is_empty() {
+                complain(loaded.warnings.render(colour()));
+            }
+            print("ok")
+        }
+        (Err(problems), false) => Err(Failure::Config(problems)),
     }
-    print("ok")
+}
+
+fn as_json(problems: &Problems) -> Value {
+    let of = |severity: Severity| -> Vec<Value> {
+        let these = problems.iter().filter(|problem| problem.severity() == severity);
+        these.map(|problem| problems.to_json(problem)).collect()
+    };
+    json!({
+        "ok": !problems.has_errors(),
+        "errors": of(Severity::Error),
+        "warnings": of(Severity::Warning),
+    })
 }

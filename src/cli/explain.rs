@@ -3,11 +3,12 @@
 mod limit;
 mod route;
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
+use serde_json::{Map, Value, json};
 
 use self::limit::describe_limit;
 use self::route::{describe_none, describe_route, why};
@@ -40,6 +41,9 @@ pub(super) struct Explain {
     headers: Vec<String>,
     #[command(flatten)]
     file: ConfigFile,
+    /// Say it as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn explain(explain: &Explain) -> Ended {
@@ -52,7 +56,10 @@ pub(super) fn explain(explain: &Explain) -> Ended {
         Asked { method, uri, headers, peer: explain.ip.to_canonical(), now: Clock::new().now() };
     let mut text = Text::default();
     describe(&loaded.plan, &asked, &mut text);
-    print(text.0.trim_end())
+    match explain.json {
+        true => print(text.to_json()),
+        false => print(text.to_string().trim_end()),
+    }
 }
 
 /// The request that is asked about.
@@ -95,18 +102,45 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// Lines with a title in front.
+/// Paragraphs of lines, with a title in front of each.
 #[derive(Default)]
-struct Text(String);
+struct Text(Vec<(&'static str, Vec<String>)>);
 
 impl Text {
-    fn line(&mut self, title: &str, value: impl fmt::Display) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{title:<9} {value}");
+    fn line(&mut self, title: &'static str, value: impl fmt::Display) {
+        self.0.push((title, vec![value.to_string()]));
     }
 
     fn more(&mut self, value: impl fmt::Display) {
-        self.line("", value);
+        if let Some((_, lines)) = self.0.last_mut() {
+            lines.push(value.to_string());
+        }
+    }
+
+    /// An object with the lines of each title. `limits` has the lines of each limit.
+    fn to_json(&self) -> Value {
+        let (limits, others): (Vec<_>, Vec<_>) =
+            self.0.iter().partition(|(title, _)| *title == LIMIT);
+        let mut object: Map<String, Value> =
+            others.into_iter().map(|(title, lines)| ((*title).to_owned(), json!(lines))).collect();
+        let limits: Vec<_> = limits.into_iter().map(|(_, lines)| lines).collect();
+        object.insert("limits".to_owned(), json!(limits));
+        Value::Object(object)
+    }
+}
+
+/// The title of a limit's paragraph.
+const LIMIT: &str = "limit";
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (title, lines) in &self.0 {
+            for (place, line) in lines.iter().enumerate() {
+                let title = if place == 0 { title } else { "" };
+                writeln!(f, "{title:<9} {line}")?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,9 +2,12 @@
 
 mod check;
 mod demo;
+mod diff;
 mod explain;
 mod health;
+mod init;
 mod redisson;
+mod reference;
 mod run;
 
 use std::error::Error;
@@ -13,7 +16,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::config::{Colour, Problems};
 use crate::observe::log::Terminal;
@@ -51,7 +54,11 @@ enum Command {
     /// Run the proxy (what happens without a command)
     Run(run::Run),
     /// Say `ok`, or everything that is wrong with the file
-    Check(ConfigFile),
+    Check(check::Check),
+    /// Write a proxy.toml to begin with
+    Init(init::Init),
+    /// Say what a reload from one file to the other would change
+    Diff(diff::Diff),
     /// Say which route and limits a request meets, and why
     Explain(explain::Explain),
     /// Run a sample API behind the proxy and see it throttled
@@ -62,6 +69,10 @@ enum Command {
     Health(health::Health),
     /// Read and write a Redisson limiter that Java services use
     Redisson(redisson::Redisson),
+    /// Print completions for a shell
+    Completions(reference::Completions),
+    /// Print the manual page
+    Man,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -83,6 +94,11 @@ enum Failure {
     Usage(Box<dyn Error>),
     /// It failed while running.
     Run(Box<dyn Error>),
+    /// Standard output has said what there is to say.
+    Told {
+        /// The exit code.
+        code: u8,
+    },
 }
 
 impl Failure {
@@ -102,15 +118,22 @@ pub fn main() -> ExitCode {
     let ended = match cli.command {
         None => run::run(cli.run),
         Some(Command::Run(run)) => run::run(run),
-        Some(Command::Check(file)) => check::check(&file),
+        Some(Command::Check(check)) => check::check(&check),
+        Some(Command::Init(init)) => init::init(&init),
+        Some(Command::Diff(diff)) => diff::diff(&diff),
         Some(Command::Explain(explain)) => explain::explain(&explain),
         Some(Command::Demo(demo)) => demo::demo(&demo),
         Some(Command::Schema) => print(crate::config::schema::json()),
         Some(Command::Health(health)) => health::health(&health),
         Some(Command::Redisson(redisson)) => redisson::redisson(&redisson),
+        Some(Command::Completions(completions)) => {
+            reference::completions(&completions, Cli::command())
+        }
+        Some(Command::Man) => reference::man(Cli::command()),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Told { code }) => ExitCode::from(code),
         Err(Failure::Config(problems)) => {
             complain(problems.render(colour()));
             ExitCode::from(WRONG)
@@ -143,9 +166,9 @@ fn chain(error: &dyn Error) -> String {
 /// Where it cannot be written: the disk is full, or nobody reads.
 fn print(text: impl Display) -> Ended {
     let mut stdout = std::io::stdout();
-    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|error| {
-        Failure::run(format!("cannot write to standard output: {error}"))
-    })
+    writeln!(stdout, "{text}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::run(format!("cannot write to standard output: {error}")))
 }
 
 /// Writes what is wrong.

@@ -126,11 +126,16 @@ impl Changes {
         for (name, pair) in pairs {
             let title = format!("limits.{name}");
             match pair {
-                (Some(_), None) if is_off(new, name) => {
-                    self.changed.push(format!("{title} is off now"));
+                (Some(limit), None) if is_off(new, name) => {
+                    self.changed.push(format!("{title} mode {} -> off", mode(limit.mode)));
                 }
-                (None, Some(_)) if is_off(old, name) => {
-                    self.changed.push(format!("{title} is on again"));
+                (None, Some(limit)) if is_off(old, name) => {
+                    let (rate, more) = figures(&limit.figures);
+                    let more = more.map(|(name, value)| format!("{name} {value}"));
+                    let rate = rate.map(|rate| format!("rate {rate}"));
+                    let all = [Some(mode(limit.mode).to_owned()), rate, more];
+                    let all: Vec<_> = all.into_iter().flatten().collect();
+                    self.changed.push(format!("{title} mode off -> {}", all.join(", ")));
                 }
                 pair => {
                     if let Some((old, new)) = self.both(&title, pair) {

@@ -209,6 +209,26 @@ impl Problems {
     }
 }
 
+impl Problems {
+    /// One of these problems, for a program to read.
+    pub fn to_json(&self, problem: &Problem) -> serde_json::Value {
+        let place = problem.span.as_ref().map(|span| {
+            let (starts, span) = (self.line_starts(), self.visible(span));
+            let (row, start) = line_of(&starts, span.start);
+            let before = self.text.get(start..span.start).unwrap_or_default();
+            (row, before.chars().count() + 1)
+        });
+        serde_json::json!({
+            "file": self.file,
+            "line": place.map(|(line, _)| line),
+            "column": place.map(|(_, column)| column),
+            "found": problem.title,
+            "expected": Some(&problem.expected).filter(|text| !text.is_empty()),
+            "help": problem.help,
+        })
+    }
+}
+
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, line) in self.lines().enumerate() {

@@ -15,7 +15,8 @@ pub(super) fn first(text: &str, errors: &[Error]) -> Problem {
     let span = place(error);
     if let Some(open) = open_bracket(text, span.start) {
         // A parser reads on in the next lines, and complains there.
-        let closing = if text.get(open..).is_some_and(|rest| rest.starts_with('{')) { '}' } else { ']' };
+        let closing =
+            if text.get(open..).is_some_and(|rest| rest.starts_with('{')) { '}' } else { ']' };
         return Problem::error(open..open + 1, TITLE, format!("expected a `{closing}` for this"));
     }
     if let Some(word) = bare_word(text, &span) {

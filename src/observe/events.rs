@@ -263,7 +263,10 @@ mod tests {
         );
         let mut rejected = list("config rejected", "errors", &["line 1", "line 2"]);
         rejected["meanwhile"] = json!("the configuration from before stays in force");
-        assert_eq!(logged(|| config_rejected(&["line 1".to_owned(), "line 2".to_owned()])), rejected);
+        assert_eq!(
+            logged(|| config_rejected(&["line 1".to_owned(), "line 2".to_owned()])),
+            rejected
+        );
         assert_eq!(
             logged(|| certificates_loaded(&"api.example.com")),
             line("INFO", "certificates loaded", "names", "api.example.com")

@@ -129,7 +129,8 @@ impl Drop for Ended {
         let counter = self.active.counter(self.noted.route);
         self.active.metrics.request(counter, self.status, duration);
         if let Some(access) = &self.noted.access {
-            let user_agent = access.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
+            let user_agent =
+                access.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
             events::access(&AccessLine {
                 method: access.method.as_str(),
                 host: &access.host,

@@ -97,8 +97,11 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
             "target",
             "message",
             "method",
+            "host",
             "path",
+            "protocol",
             "status",
+            "bytes",
             "duration_ms",
             "route",
             "client"

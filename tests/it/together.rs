@@ -171,7 +171,7 @@ fn an_operator_sees_what_a_sliding_log_and_slots_say() {
         ] {
             let line = line_of(&lines, limit, decision);
             for (field, value) in [
-                ("level", "WARN"),
+                ("level", if decision == "rejected" { "WARN" } else { "INFO" }),
                 ("target", "tidegate::throttle"),
                 ("route", route),
                 ("path", route),

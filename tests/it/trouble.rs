@@ -2,6 +2,8 @@
 
 use std::io::{BufReader, Write as _};
 
+use serde_json::json;
+
 use crate::support::client::{Connection, get};
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
@@ -36,7 +38,8 @@ fn an_answer_that_breaks_off_is_told() {
         client.send("GET /file HTTP/1.1\r\nhost: a\r\n\r\n");
         assert!(client.rest().ends_with(b"\r\n\r\nhalf"));
         let line = proxy.log.wait("upstream failed", |line| line["route"] == "/{*rest}");
-        assert_eq!(line["level"], "INFO");
+        assert_eq!((&line["level"], &line["upstream"]), (&json!("WARN"), &json!("api")));
+        assert_eq!(line["server"], api.url());
         let error = line["error"].as_str().unwrap();
         assert!(error.contains(said) && error.contains(&api.url()), "{error}");
     }
@@ -73,7 +76,12 @@ fn an_api_that_is_away_does_not_fill_the_log_and_the_counts_add_up() {
     assert!(lines.len() < 5, "{lines:?}");
     let counts = lines.iter().map(|line| line["count"].as_u64().unwrap());
     assert_eq!(counts.sum::<u64>(), 20, "{lines:?}");
-    assert_eq!(proxy.log.find("server down").unwrap()["level"], "INFO");
+    let down = proxy.log.find("server down").unwrap();
+    assert_eq!((&down["level"], &down["upstream"]), (&json!("WARN"), &json!("api")));
+    assert_eq!(down["server"], url);
+    let down = proxy.log.with("upstream down");
+    assert_eq!(down.len(), 1, "{down:?}");
+    assert_eq!((&down[0]["level"], &down[0]["upstream"]), (&json!("ERROR"), &json!("api")));
 }
 
 /// New clients waited while one held all connections, and the log said nothing.

@@ -152,7 +152,7 @@ fn a_request_that_was_held_is_answered_like_any_other() {
         });
         let line = proxy.log.wait("throttled", |_| true);
         assert_eq!(line["decision"], "delayed");
-        assert_eq!(line["level"], "WARN");
+        assert_eq!(line["level"], "INFO");
         for (field, value) in [("limit", "all"), ("path", "/there"), ("method", "GET")] {
             assert_eq!(line[field], value);
         }

@@ -121,7 +121,7 @@ pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
             Some(pattern)
         }
         (Err(error), Some(ours)) => {
-            text.refuse_because(&error.to_string(), &format!("did you mean \"{ours}\"?"));
+            text.refuse_here(format!("{error}; did you mean \"{ours}\"?"));
             None
         }
         (Err(error), None) => {

@@ -89,7 +89,7 @@ fn says_what_changed() {
         (
             "1000/s\"",
             "1000/s\"\nmode = \"off\"",
-            "limits.total is off now|route /b limits [per-client, total] -> [per-client]",
+            "limits.total mode enforce -> off|route /b limits [per-client, total] -> [per-client]",
         ),
         (
             "1000/s\"",

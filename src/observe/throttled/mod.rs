@@ -7,8 +7,8 @@ mod episodes;
 mod table;
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::BuildHasher;
 use std::net::IpAddr;

@@ -150,7 +150,8 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(interval: Duration) -> Self {
-        let mut window = Self { interval: 1, start: None, lines_left: 0, overflow: HashMap::new(), used: false };
+        let mut window =
+            Self { interval: 1, start: None, lines_left: 0, overflow: HashMap::new(), used: false };
         window.set_interval(interval);
         window
     }

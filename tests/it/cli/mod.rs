@@ -1,6 +1,7 @@
 //! The command line: what it prints where, and its exit codes.
 
 mod explain;
+mod files;
 mod running;
 
 use std::path::Path;

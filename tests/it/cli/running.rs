@@ -194,20 +194,19 @@ fn the_demo_needs_nothing_and_throttles_its_visitor() {
     let first = demo.line(|line| line.contains("http://"));
     let address: SocketAddr =
         first.trim().rsplit_once("http://").unwrap().1.parse().expect("an address to try");
-    let file = demo.line(|line| line.contains("sed -i"));
+    let file = demo.line(|line| line.contains("sed -i.bak "));
     let file = PathBuf::from(file.trim().rsplit_once(' ').unwrap().1);
     // Whoever began with `cargo run` has nothing on the PATH.
     let explain = demo.line(|line| line.contains("explain 'GET /hello'"));
     let program = PathBuf::from(explain.split_whitespace().next().unwrap());
     assert!(program.exists(), "{} is there to be called", program.display());
     assert_eq!(demo.listening(), address, "it listens where it says");
-    assert_eq!(demo.event("request")["status"], 200);
     let throttled = demo.event("throttled");
     assert_eq!((&throttled["limit"], &throttled["count"]), (&"per-client".into(), &1.into()));
     // What it tells to try works: change the file while it runs.
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("2/s", "100000/s").replace("burst = 5", "")).unwrap();
-    assert!(demo.event("config reloaded")["changed"].as_str().unwrap().contains("100000/s"));
+    assert!(demo.event("config reloaded")["changed"].to_string().contains("100000/s"));
     let mine = get(address, "/hello?x", &[]);
     assert_eq!((mine.status, mine.text().as_str()), (200, "the sample API got GET /hello?x\n"));
     assert_eq!(demo.end("INT"), Some(0));

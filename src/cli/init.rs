@@ -1,0 +1,57 @@
+//! `tidegate init`.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+
+use clap::Args;
+
+use super::{ConfigFile, Ended, Failure, print};
+use crate::config;
+
+/// Write a proxy.toml to begin with. A file that is there is never overwritten.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Init {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The API to stand in front of
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:3000")]
+    upstream: String,
+}
+
+pub(super) fn init(init: &Init) -> Ended {
+    let (path, text) = (&init.file.config, sample(&init.upstream));
+    let name = path.display();
+    // What this command writes must be right: the URL may not be.
+    let none = config::Overrides::default();
+    config::parse(&name.to_string(), &text, &|_| None, &none).map_err(Failure::Config)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .map_err(|error| Failure::usage(format!("cannot write {name}: {error}")))?;
+    file.write_all(text.as_bytes())
+        .map_err(|error| Failure::run(format!("cannot write {name}: {error}")))?;
+    print(format_args!("wrote {name}; next: `tidegate run`, and change it while it runs"))
+}
+
+fn sample(upstream: &str) -> String {
+    // A text of JSON is one of TOML.
+    let upstream = serde_json::Value::from(upstream);
+    format!(
+        "[server]
+listen = \"127.0.0.1:8080\"
+
+[upstreams.api]
+servers = [{upstream}]
+
+[limits.per-client]
+key = [\"ip\"]
+rate = \"100/s\"
+
+[[routes]]
+path = \"/{{*rest}}\"
+upstream = \"api\"
+limits = [\"per-client\"]
+"
+    )
+}

@@ -1,0 +1,25 @@
+//! `tidegate completions` and `tidegate man`: what a shell and `man` know of the command line.
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+
+use super::{Ended, Failure, print};
+
+/// Print completions for a shell.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+pub(super) fn completions(completions: &Completions, mut command: Command) -> Ended {
+    let mut script = Vec::new();
+    clap_complete::generate(completions.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);
+    print(String::from_utf8_lossy(&script).trim_end())
+}
+
+pub(super) fn man(command: Command) -> Ended {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page).map_err(Failure::run)?;
+    print(String::from_utf8_lossy(&page).trim_end())
+}

@@ -1,0 +1,117 @@
+//! Commands about files of configuration, and what the command line says of itself.
+
+use std::fs::{self, File};
+
+use serde_json::Value;
+
+use super::{ONE, folder, told};
+use crate::support::tidegate::program;
+
+#[test]
+fn check_takes_a_file_and_says_it_as_json() {
+    let folder = folder(None);
+    let limit = "[limits.a]\nrate = \"1/s\"\n";
+    fs::write(folder.path().join("good.toml"), format!("{ONE}{limit}")).unwrap();
+    fs::write(folder.path().join("bad.toml"), format!("{ONE}[limits.a]\nrte = \"1/s\"\n")).unwrap();
+    let (code, said, errors) = told(folder.path(), &["check", "good.toml"]);
+    assert_eq!((code, said.as_str()), (0, "ok\n"), "{errors}");
+    assert!(errors.contains("names no `key`") && errors.contains("no route uses"), "{errors}");
+    assert_eq!(told(folder.path(), &["check", "bad.toml"]).0, 2);
+
+    let json = |file: &str| -> (i32, Value) {
+        let (code, said, errors) = told(folder.path(), &["check", file, "--json"]);
+        assert_eq!(errors, "");
+        (code, serde_json::from_str(&said).unwrap())
+    };
+    let (code, good) = json("good.toml");
+    assert_eq!(
+        (code, &good["ok"], good["warnings"].as_array().unwrap().len()),
+        (0, &true.into(), 2)
+    );
+    let (code, bad) = json("bad.toml");
+    assert_eq!((code, &bad["ok"]), (2, &false.into()));
+    let error = &bad["errors"][0];
+    let line = u64::try_from(ONE.lines().count()).unwrap() + 2;
+    assert_eq!((&error["line"], &error["column"]), (&line.into(), &1.into()), "{bad}");
+    assert_eq!(error["expected"], "did you mean `rate`?");
+}
+
+#[test]
+fn init_writes_a_file_that_is_right_and_never_over_one() {
+    let folder = folder(None);
+    let init = |arguments: &[&str]| told(folder.path(), &[&["init"], arguments].concat());
+    assert_eq!(init(&["--upstream", "ftp://a"]).0, 2, "it would be refused");
+    let (code, said, _) = init(&["--upstream", "http://127.0.0.1:4000"]);
+    assert_eq!(code, 0);
+    assert!(said.contains("proxy.toml"), "{said}");
+    let file = folder.path().join("proxy.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("http://127.0.0.1:4000") && text.lines().count() < 20, "{text}");
+    assert_eq!(told(folder.path(), &["check"]), (0, "ok\n".into(), String::new()));
+    let (code, _, errors) = init(&[]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("proxy.toml"), "{errors}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text, "it is as it was");
+}
+
+#[test]
+fn diff_says_what_a_reload_would_change() {
+    let folder = folder(None);
+    let file = |name: &str, head: &str, limit: &str| {
+        let text = format!("{head}{}", ONE.replace("rate = \"100/s\"", limit));
+        fs::write(folder.path().join(name), text).unwrap();
+    };
+    file("old.toml", "", "rate = \"100/s\"");
+    file("new.toml", "[server]\nworkers = 3\n", "rate = \"50/s\"\nburst = 200");
+    let diff = |old: &str, new: &str| told(folder.path(), &["diff", old, new]);
+    let (code, said, errors) = diff("old.toml", "new.toml");
+    assert_eq!((code, errors.as_str()), (1, ""));
+    for line in [
+        "limits.client rate 100/s -> 50/s",
+        "limits.client burst 100 -> 200",
+        "server.workers changes with a restart",
+    ] {
+        assert!(said.lines().any(|it| it == line), "{line} in {said}");
+    }
+    assert_eq!(diff("old.toml", "old.toml"), (0, "nothing changes\n".into(), String::new()));
+    assert_eq!(diff("old.toml", "none.toml").0, 2);
+}
+
+#[test]
+fn explain_says_it_as_json() {
+    let folder = folder(Some(ONE));
+    let arguments = ["explain", "GET /users/42", "--ip", "203.0.113.7", "--json"];
+    let (code, said, _) = told(folder.path(), &arguments);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(code, 0);
+    assert_eq!(said["client"][0], "203.0.113.7", "{said}");
+    assert!(said["route"].is_array() && said["upstream"].is_array(), "{said}");
+    let limit = said["limits"][0].to_string();
+    assert!(limit.contains("client: 100/s") && limit.contains("203.0.113.7"), "{said}");
+}
+
+#[test]
+fn shells_and_man_know_the_commands() {
+    let folder = folder(None);
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script, _) = told(folder.path(), &["completions", shell]);
+        assert_eq!(code, 0);
+        assert!(script.contains("tidegate") && script.contains("explain"), "{shell}");
+    }
+    let (code, page, _) = told(folder.path(), &["man"]);
+    assert_eq!(code, 0);
+    assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
+    assert!(page.contains("explain"), "{page}");
+}
+
+#[test]
+fn what_cannot_be_written_is_a_failure() {
+    let folder = folder(Some(ONE));
+    for arguments in [&["schema"][..], &["check"], &["explain", "GET /"], &["man"]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let told = program().args(arguments).current_dir(folder.path()).stdout(full).output();
+        let told = told.unwrap();
+        assert_eq!(told.status.code(), Some(1), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&told.stderr).contains("cannot write"), "{arguments:?}");
+    }
+}
