@@ -18,8 +18,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::limit::algorithm::Algorithm;
+use crate::limit::rate::Rate;
+use crate::limit::time::Timestamp;
 use crate::observe::log::DroppedLines;
-use crate::observe::metrics::{self, ServerState, Snapshot};
+use crate::observe::metrics::{self, LimitFigures, ServerState, Snapshot};
+use crate::plan::LimitSpec;
 use crate::worker::{Process, Published};
 
 /// For the head of a request: nobody but operators and their tools come here.
@@ -110,6 +114,15 @@ impl Admin {
             })
             .collect();
         let process = &self.process;
+        let throttled = |name| process.throttled.throttled_keys(name);
+        let limits = published.plan.limits.iter();
+        let limits = limits.map(|limit| limit_figures(limit, throttled(&limit.name))).collect();
+        let upstreams = published.plan.upstreams.iter().zip(&published.servers);
+        let retries = upstreams
+            .map(|(upstream, servers)| {
+                (upstream.name.as_str(), servers.iter().map(|server| server.retries()).sum())
+            })
+            .collect();
         let store = process.store.counters();
         let rendered = process.metrics.render(&Snapshot {
             version: env!("CARGO_PKG_VERSION"),
@@ -124,8 +137,11 @@ impl Admin {
             refused_without: store.refused_without,
             unsettled: store.unsettled,
             log_dropped: self.dropped.count(),
-            config_generation: process.config.generation(),
-            config_valid: process.config.is_valid(),
+            reload_successful: process.config.is_valid(),
+            reload_success_time: process.config.last_adopted().as_micros() as f64 / 1e6,
+            limits,
+            retries,
+            store_errors: process.store.errors(),
             servers,
         });
         let mut response = text(StatusCode::OK, rendered);
@@ -133,6 +149,24 @@ impl Admin {
         response.headers_mut().insert(CONTENT_TYPE, kind);
         response
     }
+}
+
+/// What the file says of a limit.
+fn limit_figures(limit: &LimitSpec, throttled_keys: u64) -> LimitFigures<'_> {
+    let algorithm = limit.figures.at(Timestamp::MIN);
+    let per_second = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
+    let rate = match &algorithm {
+        None => Some(f64::INFINITY),
+        Some(Algorithm::TokenBucket(params)) => Some(per_second(params.rate)),
+        Some(Algorithm::LeakyBucket(params)) => Some(per_second(params.rate)),
+        Some(Algorithm::Redisson(params)) => params.rate().map(per_second),
+        Some(Algorithm::Closed) => Some(0.0),
+        Some(algorithm) => {
+            algorithm.window_seconds().map(|window| algorithm.capacity() as f64 / window as f64)
+        }
+    };
+    let burst = algorithm.map(|algorithm| algorithm.capacity());
+    LimitFigures { limit: limit.name.as_str(), rate, burst, throttled_keys }
 }
 
 /// Whether the request names this machine by address or as localhost. A page in somebody's browser

@@ -112,7 +112,7 @@ impl Server {
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
             failed: Arc::default(),
             malformed: Arc::default(),
-            config: ConfigState::default(),
+            config: ConfigState::new(clock.now()),
             draining: AtomicBool::new(false),
             store: store::Shared::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
@@ -275,7 +275,7 @@ impl Server {
         let servers = servers(&new, Some(&old));
         self.published.send_replace(Arc::new(Published { plan: new, servers }));
         self.retired.push(old.plan.clone());
-        self.process.config.adopted();
+        self.process.config.adopted(now);
         events::config_reloaded(&changed);
         for warning in loaded.warnings.lines() {
             events::config_warning(&warning);

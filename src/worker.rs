@@ -25,6 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::clock::Clock;
 use crate::downstream::accept::{self, Connections, Slots};
 use crate::downstream::{self, Port};
+use crate::limit::time::Timestamp;
 use crate::observe::failed::Failed;
 use crate::observe::malformed::Malformed;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
@@ -68,21 +69,20 @@ pub struct Process {
 /// How the readings of the configuration went.
 #[derive(Debug)]
 pub struct ConfigState {
-    generation: AtomicU64,
+    /// When one last came in force.
+    adopted: AtomicU64,
     valid: AtomicBool,
 }
 
-impl Default for ConfigState {
-    /// The first one is in force.
-    fn default() -> Self {
-        Self { generation: AtomicU64::new(1), valid: AtomicBool::new(true) }
-    }
-}
-
 impl ConfigState {
-    /// Another one came in force.
-    pub fn adopted(&self) {
-        self.generation.fetch_add(1, Ordering::Relaxed);
+    /// The first one comes in force now.
+    pub fn new(now: Timestamp) -> Self {
+        Self { adopted: AtomicU64::new(now.as_micros()), valid: AtomicBool::new(true) }
+    }
+
+    /// Another one comes in force now.
+    pub fn adopted(&self, now: Timestamp) {
+        self.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.valid.store(true, Ordering::Relaxed);
     }
 
@@ -91,9 +91,9 @@ impl ConfigState {
         self.valid.store(false, Ordering::Relaxed);
     }
 
-    /// Those that came in force since the start.
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
+    /// When one last came in force.
+    pub fn last_adopted(&self) -> Timestamp {
+        Timestamp::from_micros(self.adopted.load(Ordering::Relaxed)).unwrap_or(Timestamp::MIN)
     }
 
     /// Whether the last one was right.

@@ -57,6 +57,7 @@ pub(super) async fn serve(
     draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     client.phase.multiplex();
+    let _counted = proxy.metrics().http2_connection();
     let spawned = Spawner::default();
     let (builder, tolerance) = {
         let server = &proxy.active().plan.server;

@@ -86,7 +86,7 @@ async fn serve(
     let subject = tls::client_subject(&transport);
     let client = Arc::new(ClientConnection::new(peer, phase, socket, subject));
     let (speaks_http2, proxy) = (tls::is_http2(&transport), worker.proxy.clone());
-    let stream = ClientStream::new(client.clone(), transport);
+    let stream = ClientStream::new(client.clone(), transport, proxy.metrics());
     let served = match speaks_http2 {
         true => http2::serve(stream, client.clone(), proxy, draining).await,
         false => http1::serve(stream, client.clone(), proxy, draining).await,

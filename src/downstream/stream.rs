@@ -13,6 +13,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::tls::ClientTransport;
+use crate::observe::metrics::WorkerMetrics;
 use crate::proxy::client::ClientConnection;
 use crate::upstream::budget::spend_on;
 use crate::upstream::write::poll_write_pieces;
@@ -33,6 +34,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) struct ClientStream {
     client: Arc<ClientConnection>,
     transport: ClientTransport,
+    /// Where its bytes are counted.
+    metrics: Arc<WorkerMetrics>,
     /// Read before, and not used yet.
     early: Bytes,
     /// Nothing was handed on yet.
@@ -61,8 +64,12 @@ impl Lingering {
 }
 
 impl ClientStream {
-    pub(super) fn new(client: Arc<ClientConnection>, transport: ClientTransport) -> Self {
-        Self { client, transport, early: Bytes::new(), opening: true, lingering: None }
+    pub(super) fn new(
+        client: Arc<ClientConnection>,
+        transport: ClientTransport,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Self {
+        Self { client, transport, metrics, early: Bytes::new(), opening: true, lingering: None }
     }
 
     /// The same stream, with bytes that were read before. They are returned by the next reads.
@@ -79,6 +86,13 @@ impl ClientStream {
         written
     }
 
+    fn watch_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.metrics.sent(*bytes);
+        }
+        self.watch(written)
+    }
+
     /// Reads more. Ready with 0 at the client's end.
     fn poll_transport(
         &mut self,
@@ -90,6 +104,7 @@ impl ClientStream {
         let read = buffer.filled().len() - before;
         if read > 0 {
             self.client.phase.bytes_came();
+            self.metrics.received(read);
             spend_on(read, cx);
         }
         Poll::Ready(Ok(read))
@@ -174,7 +189,7 @@ impl AsyncWrite for ClientStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.transport).poll_write(cx, bytes);
-        self.watch(written)
+        self.watch_written(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -220,6 +235,6 @@ impl AsyncWrite for ClientStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = poll_write_pieces(&mut self.transport, cx, slices);
-        self.watch(written)
+        self.watch_written(written)
     }
 }

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::answer::Protocol;
 use super::ended::Ended;
 use super::grpc;
+use crate::observe::metrics::UpstreamFailure;
 use crate::throttle::Permit;
 use crate::upstream::body::{BodyFault, Patience};
 use crate::upstream::{Cause, Lease};
@@ -149,7 +150,8 @@ impl ResponseBody {
         let Poll::Ready(frame) = Pin::new(&mut streamed.incoming).poll_frame(cx) else {
             ready!(streamed.patience.poll_over(cx));
             let server = streamed.server();
-            this.failed(&server, &format_args!("no more of the answer from {server} in time"));
+            let error = format!("no more of the answer from {server} in time");
+            this.failed(&server, UpstreamFailure::Timeout, &error);
             return this.break_off(io::ErrorKind::TimedOut.into(), cx);
         };
         streamed.patience.renew();
@@ -157,7 +159,8 @@ impl ResponseBody {
             Some(Err(error)) => {
                 let server = streamed.server();
                 let cause = Cause(&error);
-                this.failed(&server, &format_args!("the answer from {server} broke off: {cause}"));
+                let told = format!("the answer from {server} broke off: {cause}");
+                this.failed(&server, UpstreamFailure::Broken, &told);
                 this.break_off(io::Error::other(error), cx)
             }
             Some(Ok(frame)) => {
@@ -181,12 +184,12 @@ impl ResponseBody {
         }
     }
 
-    fn failed(&self, server: &str, error: &dyn Display) {
+    fn failed(&self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
         if let Some(ended) = &self.ended {
             ended.broke_off();
             // Where the client did not send its whole request, the server is not to blame.
             if ended.body_end.fault().is_none() {
-                ended.failed(server, error);
+                ended.failed(server, failure, error);
             }
         }
     }

@@ -13,7 +13,7 @@ use super::client::ClientConnection;
 use super::{Active, Proxy};
 use crate::limit::name::Name;
 use crate::observe::events::{self, AccessLine, FailedExchange};
-use crate::observe::metrics::{NO_ROUTE, RouteCounter};
+use crate::observe::metrics::{NO_ROUTE, RouteCounter, UpstreamFailure};
 use crate::plan::Action;
 use crate::throttle::Permit;
 use crate::upstream::body::BodyEnd;
@@ -42,16 +42,23 @@ impl Ended {
         route.map_or(NO_ROUTE, |route| &route.name)
     }
 
-    /// This server of the route's upstream did not give all that was asked of it.
-    pub(super) fn failed(&self, server: &str, error: &dyn Display) {
+    /// The name of the route's upstream.
+    fn upstream(&self) -> Option<&Name> {
         let plan = &self.active.plan;
-        let action = self.noted.route.and_then(|route| plan.routes.get(route)).map(|it| &it.action);
-        let upstream = match action {
-            Some(Action::Forward { upstream, .. }) => plan.upstream(*upstream),
-            Some(Action::Respond { .. }) | None => None,
-        };
+        match &plan.routes.get(self.noted.route?)?.action {
+            Action::Forward { upstream, .. } => plan.upstream(*upstream).map(|it| &it.name),
+            Action::Respond { .. } => None,
+        }
+    }
+
+    /// This server of the route's upstream did not give all that was asked of it.
+    pub(super) fn failed(&self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
+        let upstream = self.upstream();
+        if let Some(upstream) = upstream {
+            self.active.metrics.upstream_failed(upstream, failure);
+        }
         let failed = FailedExchange {
-            upstream: upstream.map_or_else(String::new, |upstream| upstream.name.to_string()),
+            upstream: upstream.map_or_else(String::new, Name::to_string),
             server: server.to_owned(),
             route: self.route().to_owned(),
             error: error.to_string(),
@@ -72,7 +79,7 @@ impl Proxy {
     pub fn malformed(&self, client: &ClientConnection, status: StatusCode) {
         let duration = Duration::ZERO;
         let active = self.active();
-        active.metrics.request(RouteCounter::NO_ROUTE, status, duration);
+        active.metrics.request(RouteCounter::NO_ROUTE, status, duration, None);
         if active.plan.log.access {
             events::access(&AccessLine {
                 method: "-",
@@ -100,6 +107,8 @@ pub(super) struct Noted {
     /// What the limits settle when the response has ended.
     pub(super) permit: Permit,
     pub(super) access: Option<Box<Access>>,
+    /// How long the upstream took to the answer's head.
+    pub(super) answered_after: Option<Duration>,
 }
 
 /// What the access line says besides.
@@ -127,7 +136,8 @@ impl Drop for Ended {
             phase.linger();
         }
         let counter = self.active.counter(self.noted.route);
-        self.active.metrics.request(counter, self.status, duration);
+        let upstream = self.upstream().zip(self.noted.answered_after);
+        self.active.metrics.request(counter, self.status, duration, upstream);
         if let Some(access) = &self.noted.access {
             let user_agent =
                 access.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));

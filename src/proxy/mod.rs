@@ -144,6 +144,11 @@ impl Proxy {
         *self.active.lock().unwrap_or_else(PoisonError::into_inner) = active;
     }
 
+    /// All counts of this worker.
+    pub fn metrics(&self) -> Arc<WorkerMetrics> {
+        self.active().metrics.clone()
+    }
+
     /// The limits and their store.
     pub fn throttle(&self) -> &Throttle {
         &self.throttle
@@ -188,7 +193,9 @@ impl Proxy {
                 Ok(answer) => (answer, false),
                 Err(refusal) => {
                     match &refusal {
-                        Refusal::Upstream(error) => ended.failed(error.server(), error),
+                        Refusal::Upstream(error) => {
+                            ended.failed(error.server(), error.failure(), error);
+                        }
                         Refusal::Limits(Refused::Throttled { limit, .. }) => {
                             if let Some(access) = &mut ended.noted.access {
                                 access.limit = Some((*limit).clone());
@@ -333,7 +340,10 @@ impl Proxy {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
                 let way = Way { plan, upstream, route, address: &address, seen };
-                forward::send(exchange, client, target, way).await?
+                let sent = Instant::now();
+                let answer = forward::send(exchange, client, target, way).await?;
+                noted.answered_after = Some(sent.elapsed());
+                answer
             }
         };
         if let Some(access) = &mut noted.access {

@@ -76,6 +76,29 @@ pub enum StoreError {
     Unset,
 }
 
+impl StoreError {
+    /// What kind of error it is, in a word for metrics. `None` where Redis was not asked at all.
+    fn kind(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Away => return None,
+            Self::NotConnected => "connection",
+            Self::TimedOut => "timeout",
+            Self::Redis(error) => match error.code() {
+                Some("OOM") => "oom",
+                Some("READONLY") => "readonly",
+                Some("LOADING") => "loading",
+                Some("NOAUTH" | "WRONGPASS" | "NOPERM") => "permission",
+                Some(_) => "server",
+                None => "connection",
+            },
+            Self::TooOld(_) => "version",
+            Self::Nonsense => "nonsense",
+            Self::WrongType => "type",
+            Self::Unset => "unset",
+        })
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

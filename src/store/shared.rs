@@ -1,9 +1,11 @@
 //! What all workers of a process share of the store.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::StoreError;
 use super::in_force::InForce;
 use super::memory::Memory;
 use super::redis::{self, Health, Notices, Unsettled};
@@ -22,6 +24,8 @@ pub struct Shared {
     pub(super) notices: Notices,
     pub(super) unsettled: Unsettled,
     pub(super) in_force: InForce,
+    /// Errors of Redis by their kind.
+    errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// Numbers for metrics.
@@ -64,6 +68,7 @@ impl Shared {
             notices: Notices::default(),
             unsettled: Unsettled::default(),
             in_force: InForce::default(),
+            errors: Mutex::default(),
         };
         shared.adjust(spec);
         Arc::new(shared)
@@ -103,6 +108,19 @@ impl Shared {
             forgotten: self.memory.forgotten(),
             unsettled: self.unsettled.count(),
             redis_up: self.health.as_ref().map(Health::is_up),
+        }
+    }
+
+    /// Errors of Redis since the start, by their kind.
+    pub fn errors(&self) -> Vec<(&'static str, u64)> {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.iter().map(|(kind, count)| (*kind, *count)).collect()
+    }
+
+    pub(super) fn count_error(&self, error: &StoreError) {
+        if let Some(kind) = error.kind() {
+            *self.errors.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() +=
+                1;
         }
     }
 

@@ -20,6 +20,8 @@ pub struct ServerState {
     url: Arc<str>,
     in_flight: AtomicUsize,
     failures: AtomicU32,
+    /// Requests that were tried once more after this server had failed.
+    retries: AtomicU64,
     /// Milliseconds after `epoch` until which the server is set aside.
     aside_until: AtomicU64,
     epoch: Instant,
@@ -32,6 +34,7 @@ impl ServerState {
             url: url.into(),
             in_flight: AtomicUsize::new(0),
             failures: AtomicU32::new(0),
+            retries: AtomicU64::new(0),
             aside_until: AtomicU64::new(0),
             epoch: Instant::now(),
         }
@@ -45,6 +48,16 @@ impl ServerState {
     /// Whether it took the last connection that was tried.
     pub fn is_up(&self) -> bool {
         self.failures.load(Ordering::Relaxed) == 0
+    }
+
+    /// Requests that were tried once more after this server had failed.
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// A request is tried once more.
+    pub(super) fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The server took a connection. Says whether that is news.

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use crate::observe::metrics::UpstreamFailure;
+
 /// Why there is no response.
 #[derive(Debug)]
 pub enum UpstreamError {
@@ -56,6 +58,16 @@ impl UpstreamError {
             | Self::Exchange { server, .. }
             | Self::Coding { server }
             | Self::Switched { server } => server,
+        }
+    }
+
+    /// What kind of failure it is, for metrics.
+    pub fn failure(&self) -> UpstreamFailure {
+        match self {
+            Self::Connect { .. } => UpstreamFailure::Connect,
+            Self::ConnectTimeout { .. } | Self::ResponseTimeout { .. } => UpstreamFailure::Timeout,
+            Self::Exchange { .. } => UpstreamFailure::Broken,
+            Self::Coding { .. } | Self::Switched { .. } => UpstreamFailure::Refused,
         }
     }
 

@@ -179,6 +179,7 @@ impl Upstream {
             }
             // A server that was started again has closed all of its pooled connections.
             source = Source::New;
+            server.state.retried();
             retries -= 1;
         }
     }

@@ -10,6 +10,7 @@ use tidegate::clock::Clock;
 use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
 use tidegate::downstream::accept::Slots;
+use tidegate::limit::time::Timestamp;
 use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
 use tidegate::plan::Plan;
@@ -108,7 +109,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
         failed: Arc::default(),
         malformed: Arc::default(),
-        config: ConfigState::default(),
+        config: ConfigState::new(Timestamp::MIN),
         draining: AtomicBool::new(false),
         store: store::Shared::new(&plan.store),
         waiting: Arc::default(),

@@ -259,8 +259,11 @@ fn every_metric_in_the_readme_exists() {
         refused_without: 0,
         unsettled: 0,
         log_dropped: 0,
-        config_generation: 1,
-        config_valid: true,
+        limits: Vec::new(),
+        retries: Vec::new(),
+        store_errors: Vec::new(),
+        reload_successful: true,
+        reload_success_time: 0.0,
         servers: Vec::new(),
     });
     let named: Vec<_> = text

@@ -159,11 +159,11 @@ fn a_broken_file_changes_nothing_and_is_told_once() {
     }
     assert!(errors.contains("`rate`"), "the nearest name: {errors}");
     assert!(policy(&proxy).contains("q=1000"));
-    assert_eq!(Metrics::of(proxy.admin()).value("tidegate_config_valid"), 0.0);
+    assert_eq!(Metrics::of(proxy.admin()).value("tidegate_config_last_reload_successful"), 0.0);
     // The way back is no change of anything, but it is told, and the next error is told again.
     proxy.reload(&config("rate = \"1000/h\""));
     assert_eq!(proxy.log.count("config rejected"), 1, "once");
-    assert_eq!(Metrics::of(proxy.admin()).value("tidegate_config_valid"), 1.0);
+    assert_eq!(Metrics::of(proxy.admin()).value("tidegate_config_last_reload_successful"), 1.0);
     assert_eq!(proxy.log.find("config reloaded").unwrap()["changed"], json!([]));
     fs::write(proxy.config_file(), "nonsense").unwrap();
     wait_until("the next error", || proxy.log.count("config rejected") == 2);

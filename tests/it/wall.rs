@@ -298,7 +298,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
     let process = Process {
         metrics: Metrics::new(1),
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-        config: ConfigState::default(),
+        config: ConfigState::new(Timestamp::MIN),
         draining: AtomicBool::new(false),
         store: Shared::by(clock.wall().clone(), &plan.store),
         waiting: Arc::default(),

@@ -4,10 +4,13 @@
 //! Labels come from the configuration, never from a client, so they do not grow with traffic.
 
 mod histogram;
+mod process;
 mod routes;
 mod text;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +18,8 @@ use hashbrown::HashMap;
 use http::StatusCode;
 
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
+use self::routes::{Requests, increment};
 pub use self::routes::{RouteCounter, RouteCounters};
-use self::routes::{Statuses, increment};
 use self::text::{Kind, Page};
 use super::hashed::AsItIs;
 use crate::limit::name::Name;
@@ -38,6 +41,36 @@ pub struct Metrics {
 #[derive(Debug, Default)]
 pub struct WorkerMetrics {
     counts: Mutex<Counts>,
+    /// Bytes that clients sent, and that they were sent.
+    received: AtomicU64,
+    sent: AtomicU64,
+    /// Connections that speak HTTP/2 now.
+    http2: AtomicU64,
+}
+
+/// Why an exchange with an upstream failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UpstreamFailure {
+    /// No server could be connected to.
+    Connect,
+    /// Nothing came in time: no connection, no head, or no more of the body.
+    Timeout,
+    /// The exchange broke, before the head or within the body.
+    Broken,
+    /// The answer is one that this proxy does not pass on.
+    Refused,
+}
+
+impl UpstreamFailure {
+    /// The label's value.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Broken => "broken",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 /// What a limit said to a request.
@@ -66,6 +99,12 @@ pub struct Snapshot<'s> {
     pub waiting: u64,
     /// Client connections.
     pub connections: u64,
+    /// The figures of each limit of the file.
+    pub limits: Vec<LimitFigures<'s>>,
+    /// Further tries since the start, by the upstream's name.
+    pub retries: Vec<(&'s str, u64)>,
+    /// Errors of Redis since the start, by their kind.
+    pub store_errors: Vec<(&'static str, u64)>,
     /// Connections since the start that said what is no request.
     pub malformed: u64,
     /// Buckets in this process's memory.
@@ -82,12 +121,25 @@ pub struct Snapshot<'s> {
     pub unsettled: u64,
     /// Log lines that were dropped since the start.
     pub log_dropped: u64,
-    /// Configurations that came in force since the start, the first included.
-    pub config_generation: u64,
     /// Whether the file, when it was last read, was right.
-    pub config_valid: bool,
+    pub reload_successful: bool,
+    /// When a configuration last came in force, in seconds since 1970.
+    pub reload_success_time: f64,
     /// Every server of every upstream.
     pub servers: Vec<ServerState<'s>>,
+}
+
+/// What the file says of a limit, and whom it throttled lately.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitFigures<'s> {
+    /// Its name.
+    pub limit: &'s str,
+    /// Tokens a second; infinite where everything passes, `None` where time counts nothing.
+    pub rate: Option<f64>,
+    /// The most that passes at once; `None` where there is no bound.
+    pub burst: Option<u64>,
+    /// Keys that were rejected in the last summary interval.
+    pub throttled_keys: u64,
 }
 
 /// A server of an upstream at the moment of a scrape.
@@ -116,13 +168,16 @@ impl Metrics {
 
     /// All of it in Prometheus's text format, version 0.0.4.
     pub fn render(&self, snapshot: &Snapshot<'_>) -> String {
-        let mut total = Total::default();
+        let (mut total, mut traffic) = (Total::default(), Traffic::default());
         for worker in &self.workers {
             total.add(&worker.counts());
+            traffic.add(worker);
         }
         let mut page = Page::default();
         total.write(&mut page);
+        traffic.write(&mut page, snapshot.connections);
         snapshot.write(&mut page);
+        process::write(&mut page);
         page.finish()
     }
 }
@@ -137,19 +192,50 @@ impl WorkerMetrics {
         }
         // With four billion names that were ever there, one more counts with those without a route.
         let Ok(new) = u32::try_from(requests.len()) else { return RouteCounter::NO_ROUTE };
-        requests.push(Statuses::new());
+        requests.push(Requests::default());
         routes.insert(name.clone(), RouteCounter(new));
         RouteCounter(new)
     }
 
     /// Counts a request that is over. `duration` is from the request's head to the response's end.
-    pub fn request(&self, route: RouteCounter, status: StatusCode, duration: Duration) {
+    /// `upstream` is the one that answered, and how long it took to the answer's head.
+    pub fn request(
+        &self,
+        route: RouteCounter,
+        status: StatusCode,
+        duration: Duration,
+        upstream: Option<(&Name, Duration)>,
+    ) {
         let mut counts = self.counts();
-        counts.request_seconds.observe(duration);
-        let statuses = usize::try_from(route.0).ok().and_then(|at| counts.requests.get_mut(at));
-        if let Some(statuses) = statuses {
-            increment(statuses, status.as_u16());
+        let requests = usize::try_from(route.0).ok().and_then(|at| counts.requests.get_mut(at));
+        if let Some(requests) = requests {
+            requests.seconds.observe(duration);
+            increment(&mut requests.statuses, status.as_u16());
         }
+        if let Some((name, duration)) = upstream {
+            counts.upstream(name).seconds.observe(duration);
+        }
+    }
+
+    /// Counts an exchange with this upstream that failed.
+    pub fn upstream_failed(&self, upstream: &Name, failure: UpstreamFailure) {
+        *self.counts().upstream(upstream).failures.entry(failure).or_default() += 1;
+    }
+
+    /// Counts bytes that a client sent.
+    pub fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that a client was sent.
+    pub fn sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a connection as one that speaks HTTP/2, until what is returned is dropped.
+    pub fn http2_connection(self: &Arc<Self>) -> Http2Connection {
+        self.http2.fetch_add(1, Ordering::Relaxed);
+        Http2Connection(Arc::clone(self))
     }
 
     /// Counts what a limit said. `limit` is its name.
@@ -180,26 +266,66 @@ impl WorkerMetrics {
     }
 }
 
+/// Counts as a connection that speaks HTTP/2.
+#[derive(Debug)]
+pub struct Http2Connection(Arc<WorkerMetrics>);
+
+impl Drop for Http2Connection {
+    fn drop(&mut self) {
+        self.0.http2.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Names come from the configuration, so a fast hash that nobody outside can aim at is enough.
 #[derive(Debug)]
 struct Counts {
     /// By [`RouteCounter`].
-    requests: Vec<Statuses>,
+    requests: Vec<Requests>,
     routes: HashMap<Arc<str>, RouteCounter>,
     /// By the fingerprint of the limit's name.
     decisions: HashMap<u64, (Name, Decisions), AsItIs>,
+    /// By the fingerprint of the upstream's name.
+    upstreams: HashMap<u64, (Name, Upstream), AsItIs>,
     store_seconds: Histogram,
-    request_seconds: Histogram,
+}
+
+/// What is counted of an upstream.
+#[derive(Debug)]
+struct Upstream {
+    seconds: Histogram,
+    failures: BTreeMap<UpstreamFailure, u64>,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self { seconds: Histogram::new(&REQUEST_BOUNDS), failures: BTreeMap::new() }
+    }
+}
+
+impl Upstream {
+    fn add(&mut self, other: &Self) {
+        self.seconds.add(&other.seconds);
+        for (failure, count) in &other.failures {
+            *self.failures.entry(*failure).or_default() += count;
+        }
+    }
+}
+
+impl Counts {
+    fn upstream(&mut self, name: &Name) -> &mut Upstream {
+        let known = self.upstreams.entry(name.fingerprint());
+        &mut known.or_insert_with(|| (name.clone(), Upstream::default())).1
+    }
 }
 
 impl Default for Counts {
     fn default() -> Self {
         Self {
-            requests: vec![Statuses::new()],
+            requests: vec![Requests::default()],
             routes: HashMap::from_iter([(NO_ROUTE.into(), RouteCounter::NO_ROUTE)]),
             decisions: HashMap::default(),
+            upstreams: HashMap::default(),
             store_seconds: Histogram::new(&STORE_BOUNDS),
-            request_seconds: Histogram::new(&REQUEST_BOUNDS),
         }
     }
 }
@@ -229,15 +355,23 @@ impl Decisions {
 #[derive(Default)]
 struct Total {
     requests: BTreeMap<(Arc<str>, u16), u64>,
+    request_seconds: BTreeMap<Arc<str>, Histogram>,
     decisions: BTreeMap<Name, Decisions>,
-    seconds: Counts,
+    upstreams: BTreeMap<Name, Upstream>,
+    others: Counts,
 }
 
 impl Total {
     fn add(&mut self, counts: &Counts) {
         for (route, number) in &counts.routes {
-            let statuses = usize::try_from(number.0).ok().and_then(|at| counts.requests.get(at));
-            for answered in statuses.into_iter().flatten() {
+            let Some(requests) =
+                usize::try_from(number.0).ok().and_then(|at| counts.requests.get(at))
+            else {
+                continue;
+            };
+            let seconds = self.request_seconds.entry(route.clone());
+            seconds.or_insert_with(|| Histogram::new(&REQUEST_BOUNDS)).add(&requests.seconds);
+            for answered in &requests.statuses {
                 let total = self.requests.entry((route.clone(), answered.status())).or_default();
                 *total += answered.count();
             }
@@ -250,8 +384,10 @@ impl Total {
             total.shadow += decisions.shadow;
             total.error += decisions.error;
         }
-        self.seconds.store_seconds.add(&counts.store_seconds);
-        self.seconds.request_seconds.add(&counts.request_seconds);
+        for (name, upstream) in counts.upstreams.values() {
+            self.upstreams.entry(name.clone()).or_default().add(upstream);
+        }
+        self.others.store_seconds.add(&counts.store_seconds);
     }
 
     fn write(&self, page: &mut Page) {
@@ -273,15 +409,82 @@ impl Total {
             }
         }
         let help = "Time from a request's head to the end of its response.";
-        page.histogram("tidegate_request_seconds", help, &self.seconds.request_seconds);
+        page.family(Kind::Histogram, "tidegate_request_duration_seconds", help);
+        for (route, seconds) in &self.request_seconds {
+            page.histogram(&[("route", route.as_ref())], seconds);
+        }
+        let help = "Time from a request's way upstream to the head of the answer.";
+        page.family(Kind::Histogram, "tidegate_upstream_duration_seconds", help);
+        for (upstream, Upstream { seconds, .. }) in &self.upstreams {
+            page.histogram(&[("upstream", upstream.as_str())], seconds);
+        }
+        page.family(Kind::Counter, "tidegate_upstream_errors_total", "Exchanges that failed.");
+        for (upstream, Upstream { failures, .. }) in &self.upstreams {
+            for (failure, count) in failures {
+                let labels = [("upstream", upstream.as_str()), ("reason", failure.reason())];
+                page.sample(&labels, count);
+            }
+        }
         let help = "Time of a question to the store.";
-        page.histogram("tidegate_store_seconds", help, &self.seconds.store_seconds);
+        page.family(Kind::Histogram, "tidegate_store_duration_seconds", help);
+        page.histogram(&[], &self.others.store_seconds);
+    }
+}
+
+/// What all workers' clients sent and were sent, and how many of them speak HTTP/2.
+#[derive(Default)]
+struct Traffic {
+    received: u64,
+    sent: u64,
+    http2: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, worker: &WorkerMetrics) {
+        self.received += worker.received.load(Ordering::Relaxed);
+        self.sent += worker.sent.load(Ordering::Relaxed);
+        self.http2 += worker.http2.load(Ordering::Relaxed);
+    }
+
+    fn write(&self, page: &mut Page, connections: u64) {
+        use Kind::{Counter, Gauge};
+        page.family(Gauge, "tidegate_connections", "Client connections.");
+        page.sample(&[("protocol", "http1")], &connections.saturating_sub(self.http2));
+        page.sample(&[("protocol", "http2")], &self.http2);
+        page.family(Counter, "tidegate_received_bytes_total", "Bytes that clients sent.");
+        page.sample(&[], &self.received);
+        page.family(Counter, "tidegate_sent_bytes_total", "Bytes that clients were sent.");
+        page.sample(&[], &self.sent);
     }
 }
 
 impl Snapshot<'_> {
     fn write(&self, page: &mut Page) {
         use Kind::{Counter, Gauge};
+        page.family(Gauge, "tidegate_limit_rate", "Tokens a second, as the file has it.");
+        for LimitFigures { limit, rate, .. } in &self.limits {
+            if let Some(rate) = rate {
+                page.sample(&[("limit", limit)], &Number(*rate));
+            }
+        }
+        page.family(Gauge, "tidegate_limit_burst", "The most that passes at once.");
+        for LimitFigures { limit, burst, .. } in &self.limits {
+            let burst = burst.map_or(Number(f64::INFINITY), |burst| Number(burst as f64));
+            page.sample(&[("limit", limit)], &burst);
+        }
+        let help = "Keys that were rejected in the last summary interval.";
+        page.family(Gauge, "tidegate_throttled_keys", help);
+        for LimitFigures { limit, throttled_keys, .. } in &self.limits {
+            page.sample(&[("limit", limit)], throttled_keys);
+        }
+        page.family(Counter, "tidegate_upstream_retries_total", "Further tries of requests.");
+        for (upstream, retries) in &self.retries {
+            page.sample(&[("upstream", upstream)], retries);
+        }
+        page.family(Counter, "tidegate_store_errors_total", "Errors of Redis by their kind.");
+        for (kind, count) in &self.store_errors {
+            page.sample(&[("kind", kind)], count);
+        }
         page.family(Gauge, "tidegate_store_up", "Whether the store answers.");
         page.sample(&[], &u8::from(self.store_up));
         page.family(Gauge, "tidegate_waiting", "Requests that are held by a limit.");
@@ -290,8 +493,6 @@ impl Snapshot<'_> {
         for ServerState { upstream, server, up } in &self.servers {
             page.sample(&[("upstream", upstream), ("server", server)], &u8::from(*up));
         }
-        page.family(Gauge, "tidegate_connections", "Client connections.");
-        page.sample(&[], &self.connections);
         let help = "Connections that said what is no request.";
         page.family(Counter, "tidegate_malformed_requests_total", help);
         page.sample(&[], &self.malformed);
@@ -312,14 +513,26 @@ impl Snapshot<'_> {
         page.sample(&[], &self.unsettled);
         page.family(Counter, "tidegate_log_dropped_total", "Log lines that were dropped.");
         page.sample(&[], &self.log_dropped);
-        let help = "Configurations that came in force since the start.";
-        page.family(Gauge, "tidegate_config_generation", help);
-        page.sample(&[], &self.config_generation);
         let help = "Whether the configuration file was right when it was last read.";
-        page.family(Gauge, "tidegate_config_valid", help);
-        page.sample(&[], &u8::from(self.config_valid));
-        page.family(Gauge, "tidegate_info", "The version that runs.");
+        page.family(Gauge, "tidegate_config_last_reload_successful", help);
+        page.sample(&[], &u8::from(self.reload_successful));
+        let help = "When a configuration last came in force, in seconds since 1970.";
+        page.family(Gauge, "tidegate_config_last_reload_success_timestamp_seconds", help);
+        page.sample(&[], &self.reload_success_time);
+        page.family(Gauge, "tidegate_build_info", "The version that runs.");
         page.sample(&[("version", self.version)], &1);
+    }
+}
+
+/// A number as Prometheus writes it.
+struct Number(f64);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.is_infinite() {
+            true => f.write_str("+Inf"),
+            false => self.0.fmt(f),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use smallvec::SmallVec;
 
 use super::WorkerMetrics;
+use super::histogram::{Histogram, REQUEST_BOUNDS};
 
 /// Where a worker counts a route's requests, in this plan and in those that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,19 @@ impl RouteCounters {
             }
             counter => counter,
         }
+    }
+}
+
+/// What is counted of a route.
+#[derive(Debug)]
+pub(super) struct Requests {
+    pub(super) statuses: Statuses,
+    pub(super) seconds: Histogram,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self { statuses: Statuses::new(), seconds: Histogram::new(&REQUEST_BOUNDS) }
     }
 }
 

@@ -40,15 +40,15 @@ impl Page {
         self.suffixed("", labels, value);
     }
 
-    /// A whole family.
-    pub(super) fn histogram(&mut self, name: &'static str, help: &str, histogram: &Histogram) {
-        self.family(Kind::Histogram, name, help);
+    /// A histogram of the family that was begun last.
+    pub(super) fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         for (bound, count) in histogram.cumulative() {
-            self.suffixed("_bucket", &[("le", &bound.to_string())], &count);
+            let bound = bound.to_string();
+            self.suffixed("_bucket", &[labels, &[("le", &bound)]].concat(), &count);
         }
-        self.suffixed("_bucket", &[("le", "+Inf")], &histogram.count());
-        self.suffixed("_sum", &[], &histogram.sum());
-        self.suffixed("_count", &[], &histogram.count());
+        self.suffixed("_bucket", &[labels, &[("le", "+Inf")]].concat(), &histogram.count());
+        self.suffixed("_sum", labels, &histogram.sum());
+        self.suffixed("_count", labels, &histogram.count());
     }
 
     pub(super) fn finish(self) -> String {

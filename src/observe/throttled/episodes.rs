@@ -19,6 +19,9 @@ struct Episode {
     last: Timestamp,
     keys: u64,
     count: u64,
+    /// Keys that were rejected since the last summary, and in the interval before it.
+    keys_now: u64,
+    keys_before: u64,
     /// It has rejected somebody since the last summary.
     goes_on: bool,
 }
@@ -32,14 +35,28 @@ impl Episodes {
             return;
         }
         let (first, last) = entry.times;
-        let new = Episode { began: first, last, keys: 0, count: 0, goes_on: true };
+        let new = Episode {
+            began: first,
+            last,
+            keys: 0,
+            count: 0,
+            keys_now: 0,
+            keys_before: 0,
+            goes_on: true,
+        };
         let episode = self.0.entry(event.limit.clone()).or_insert(new);
         episode.began = episode.began.min(first);
         episode.last = episode.last.max(last);
         // A key that rested for an interval counts once more.
         episode.keys += u64::from(entry.fresh);
         episode.count += count;
+        episode.keys_now += 1;
         episode.goes_on = true;
+    }
+
+    /// Keys that a limit rejected in the last interval.
+    pub(super) fn keys_of(&self, limit: &Name) -> u64 {
+        self.0.get(limit).map_or(0, |episode| episode.keys_before)
     }
 
     /// So many rejections of keys for which the table had no room. There was room for others of the limit,
@@ -61,6 +78,7 @@ impl Episodes {
     /// Tells which limits have rejected nobody since the summary before this one.
     pub(super) fn tell_ended(&mut self) {
         self.0.retain(|limit, episode| {
+            episode.keys_before = std::mem::take(&mut episode.keys_now);
             if std::mem::take(&mut episode.goes_on) {
                 return true;
             }

@@ -150,6 +150,11 @@ impl Throttled {
         self.summarise(elapsed, |_| {});
     }
 
+    /// Keys that this limit rejected in the last summary interval.
+    pub fn throttled_keys(&self, limit: &Name) -> u64 {
+        lock(&self.episodes).keys_of(limit)
+    }
+
     /// Logs by another mode and interval from now on.
     pub fn configure(&self, mode: ThrottleLog, interval: Duration, now: Timestamp) {
         self.window().set_interval(interval);

@@ -106,6 +106,9 @@ impl Connection {
             }
             Err(StoreError::TimedOut)
         });
+        if let Err(error) = &result {
+            self.shared.count_error(error);
+        }
         match &result {
             Ok(_) => health.succeeded(phase),
             // The attempt to connect was counted when it failed.

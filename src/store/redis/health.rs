@@ -193,7 +193,7 @@ impl Health {
         away.missed = Some(Instant::now());
         let (decided, refused) = self.untold(&mut away);
         drop(away);
-        let help = "it was too slow, or its connections broke; more of it: tidegate_store_seconds";
+        let help = "it was too slow, or its connections broke; more of it: tidegate_store_duration_seconds";
         tracing::warn!(server = self.server, decided, refused, help, "store missed");
     }
 

@@ -108,6 +108,7 @@ impl Redis {
         for (claim, (one, took)) in claims.iter_mut().zip(reply.into_iter().zip(took)) {
             if one.decision.is_none() {
                 self.tell_other_type(&claim.question());
+                self.shared.count_error(&StoreError::WrongType);
                 claim.party = Party::WrongType;
             }
             claim.decision = one.decision;

@@ -1,0 +1,84 @@
+//! What the system knows of this process, under the names that Prometheus's own clients use. It is read from
+//! `/proc`; where that is not there, nothing is told.
+
+use std::fs;
+
+use super::text::{Kind, Page};
+
+/// Clock ticks a second in `/proc`: the same on every Linux (`man 5 proc`, USER_HZ).
+const TICKS: f64 = 100.0;
+
+/// Writes what is known.
+pub(super) fn write(page: &mut Page) {
+    use Kind::{Counter, Gauge};
+    let mut one = |kind, name, help: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            page.family(kind, name, help);
+            page.sample(&[], &value);
+        }
+    };
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let cpu = field(&stat, 14).zip(field(&stat, 15)).map(|(user, system)| (user + system) / TICKS);
+    one(Counter, "process_cpu_seconds_total", "CPU time of the process.", cpu);
+    let started = field(&stat, 22).zip(boot_time()).map(|(ticks, boot)| boot + ticks / TICKS);
+    one(Gauge, "process_start_time_seconds", "When the process started.", started);
+    let resident = kibibytes(&status, "VmRSS:");
+    one(Gauge, "process_resident_memory_bytes", "Memory that is in use.", resident);
+    let virtual_size = kibibytes(&status, "VmSize:");
+    one(Gauge, "process_virtual_memory_bytes", "Memory that is reserved.", virtual_size);
+    let open = fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64);
+    one(Gauge, "process_open_fds", "Open files.", open);
+    one(Gauge, "process_max_fds", "Open files that are allowed.", max_files());
+}
+
+/// A number of `/proc/self/stat`, by its place from 1. The second one is the name, which may hold anything.
+fn field(stat: &str, place: usize) -> Option<f64> {
+    let (_, behind_name) = stat.rsplit_once(") ")?;
+    behind_name.split(' ').nth(place.checked_sub(3)?)?.parse().ok()
+}
+
+fn kibibytes(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(number * 1024.0)
+}
+
+fn boot_time() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn max_files() -> Option<f64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_of_this_process() {
+        let mut page = Page::default();
+        write(&mut page);
+        let page = page.finish();
+        let value = |name: &str| -> f64 {
+            let line = page.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+            line.trim().parse().unwrap()
+        };
+        assert!(value("process_resident_memory_bytes ") > 1e6);
+        assert!(value("process_virtual_memory_bytes ") > value("process_resident_memory_bytes "));
+        assert!(value("process_open_fds ") >= 3.0);
+        assert!(value("process_max_fds ") >= value("process_open_fds "));
+        assert!(value("process_start_time_seconds ") > 1.6e9);
+        assert!(value("process_cpu_seconds_total ") >= 0.0);
+    }
+
+    #[test]
+    fn a_name_with_spaces_and_brackets_moves_no_field() {
+        let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12";
+        assert_eq!([field(stat, 4), field(stat, 14)], [Some(1.0), Some(11.0)]);
+    }
+}
