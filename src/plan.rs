@@ -17,7 +17,7 @@ use http::StatusCode;
 
 use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
-pub use self::route::{Action, HeaderChanges, RouteHeaders, RouteSpec};
+pub use self::route::{Action, HeaderChanges, NO_ROUTE, RouteOptions, RouteSpec};
 pub use self::tls::{Endpoint, Scheme, ServerAddress, ServerTls};
 use crate::limit::name::Name;
 use crate::request::client::Trust;
@@ -37,6 +37,8 @@ pub struct Plan {
     pub off: Vec<Name>,
     /// What happens to a request once its route is found, by the place that `table` answers.
     pub routes: Vec<RouteSpec>,
+    /// What requests without a route meet: the limits of `[server]`. They are in every other route's, too.
+    pub no_route: RouteSpec,
     /// Finds a request's route.
     pub table: Table,
     /// Where buckets live.

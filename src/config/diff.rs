@@ -197,18 +197,22 @@ impl Changes {
     }
 
     fn routes(&mut self, old: &Plan, new: &Plan) {
+        let (had, has) = (limit_names(old, &old.no_route), limit_names(new, &new.no_route));
+        if had != has {
+            self.changed.push(format!("server.limits [{had}] -> [{has}]"));
+        }
         let (had, have) = (placed(&old.routes), placed(&new.routes));
         for (name, pair) in pairs(&had, &have, |(_, route)| &*route.name) {
             let title = format!("route {name}");
             let Some(((place, was), (new_place, is))) = self.both(&title, pair) else { continue };
-            let (had, has) = (limit_names(old, was), limit_names(new, is));
+            let (had, has) = (own_limit_names(old, was), own_limit_names(new, is));
             if had != has {
                 self.changed.push(format!("{title} limits [{had}] -> [{has}]"));
             }
             let same = old.table.pattern(*place) == new.table.pattern(*new_place)
                 && old.table.conditions(*place) == new.table.conditions(*new_place)
                 && same_action(old, &was.action, new, &is.action)
-                && was.headers == is.headers;
+                && was.options == is.options;
             if !same {
                 self.changed.push(format!("{title} changed"));
             }
@@ -345,6 +349,13 @@ fn mode(mode: Mode) -> &'static str {
 /// Routes with their places.
 fn placed(routes: &[RouteSpec]) -> Vec<(usize, &RouteSpec)> {
     routes.iter().enumerate().collect()
+}
+
+/// The limits of a route without those that every request meets.
+fn own_limit_names(plan: &Plan, route: &RouteSpec) -> String {
+    let everywhere = plan.no_route.limits.len();
+    let own = plan.limits_of(route).skip(everywhere).map(|limit| limit.name.as_str());
+    own.collect::<Vec<_>>().join(", ")
 }
 
 fn limit_names(plan: &Plan, route: &RouteSpec) -> String {

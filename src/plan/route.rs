@@ -1,12 +1,16 @@
 //! A route: what becomes of the requests that it matches.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 
 use crate::request::route::Rewrite;
+
+/// The name under which requests without a route are counted.
+pub const NO_ROUTE: &str = "none";
 
 /// `[[routes]]`, but for its path and conditions, which [`super::Plan::table`] has. A request looks at
 /// all of it, and it is one line of a cache.
@@ -20,17 +24,21 @@ pub struct RouteSpec {
     /// The places of its limits in [`super::Plan::limits`], in the file's order, without those that are
     /// off.
     pub limits: SmallVec<[u32; 4]>,
-    /// What is changed in its headers; mostly that is nothing.
-    pub headers: Option<Box<RouteHeaders>>,
+    /// What few routes have.
+    pub options: Option<Box<RouteOptions>>,
 }
 
-/// What a route changes in headers.
+/// What few routes have.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct RouteHeaders {
-    /// In what goes upstream.
+pub struct RouteOptions {
+    /// Header changes in what goes upstream.
     pub request: Option<HeaderChanges>,
-    /// In what goes to the client.
+    /// Header changes in what goes to the client.
     pub response: Option<HeaderChanges>,
+    /// To the response's head, in place of the upstream's.
+    pub response_timeout: Option<Duration>,
+    /// Bytes of a request's body, in place of the server's.
+    pub max_body_size: Option<u64>,
 }
 
 /// What becomes of a route's requests.
@@ -56,12 +64,22 @@ pub enum Action {
 impl RouteSpec {
     /// Changes to what goes upstream.
     pub fn request_headers(&self) -> Option<&HeaderChanges> {
-        self.headers.as_ref()?.request.as_ref()
+        self.options.as_ref()?.request.as_ref()
     }
 
     /// Changes to what goes to the client.
     pub fn response_headers(&self) -> Option<&HeaderChanges> {
-        self.headers.as_ref()?.response.as_ref()
+        self.options.as_ref()?.response.as_ref()
+    }
+
+    /// Its own time to the response's head.
+    pub fn response_timeout(&self) -> Option<Duration> {
+        self.options.as_ref()?.response_timeout
+    }
+
+    /// Its own bound of a request's body in bytes.
+    pub fn max_body_size(&self) -> Option<u64> {
+        self.options.as_ref()?.max_body_size
     }
 }
 

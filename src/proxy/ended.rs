@@ -13,8 +13,8 @@ use super::client::ClientConnection;
 use super::{Active, Proxy};
 use crate::limit::name::Name;
 use crate::observe::events::{self, AccessLine, FailedExchange};
-use crate::observe::metrics::{NO_ROUTE, RouteCounter, UpstreamFailure};
-use crate::plan::Action;
+use crate::observe::metrics::{RouteCounter, UpstreamFailure};
+use crate::plan::{Action, NO_ROUTE};
 use crate::throttle::Permit;
 use crate::upstream::body::BodyEnd;
 

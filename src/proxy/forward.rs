@@ -54,7 +54,7 @@ pub(super) async fn send(
         true => hop::limit_trailers(&mut exchange.head.headers, &plan.server.trust),
         false => Trailers::new(),
     };
-    let mut request = Request::new(body_of(exchange, plan, trailers));
+    let mut request = Request::new(body_of(exchange, (plan, route), trailers));
     exchange.body_end = request.body().end();
     *request.method_mut() = exchange.head.method.clone();
     *request.uri_mut() = target;
@@ -67,7 +67,7 @@ pub(super) async fn send(
     if let Some(changes) = route.request_headers() {
         headers::change(sent, changes);
     }
-    let answered = match upstream.send(&mut request).await {
+    let answered = match upstream.send(&mut request, route.response_timeout()).await {
         Ok(answered) => answered,
         Err(error) => {
             // Nobody has read the body, so it can be read and thrown away as that of a rejected request.
@@ -121,10 +121,15 @@ pub(super) async fn send(
     Ok(answer)
 }
 
-fn body_of(exchange: &mut Exchange, plan: &Plan, trailers: Trailers) -> RequestBody {
+fn body_of(
+    exchange: &mut Exchange,
+    (plan, route): (&Plan, &RouteSpec),
+    trailers: Trailers,
+) -> RequestBody {
     match exchange.body.take() {
         Some(body) => {
-            let (most, patience) = (plan.server.max_body_size, plan.server.body_timeout);
+            let most = route.max_body_size().or(plan.server.max_body_size);
+            let patience = plan.server.body_timeout;
             RequestBody::streamed(body, most, patience, trailers)
         }
         None => RequestBody::empty(),

@@ -42,7 +42,7 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
-use crate::request::route::NoRoute;
+use crate::request::route::{NoRoute, Params};
 use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
@@ -306,18 +306,13 @@ impl Proxy {
         if let Some(access) = &mut noted.access {
             host.clone_into(&mut access.host);
         }
-        let found =
-            plan.table.find(&path, &head.method, host, &head.headers).map_err(
-                |none| match none {
-                    NoRoute::NotFound => Refusal::NotFound,
-                    NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
-                },
-            )?;
-        let route = &plan.routes[found.route];
-        noted.route = Some(found.route);
-        if is_too_large(&head.headers, plan) {
+        let found = plan.table.find(&path, &head.method, host, &head.headers);
+        noted.route = found.as_ref().ok().map(|found| found.route);
+        let route = noted.route.map_or(&plan.no_route, |route| &plan.routes[route]);
+        if found.is_ok() && is_too_large(&head.headers, (plan, route)) {
             return Err(Refusal::TooLarge);
         }
+        let none = Params::none();
         let view = View {
             path: &path,
             query: uri.query(),
@@ -326,11 +321,16 @@ impl Proxy {
             route: &route.name,
             client: address.address,
             headers: &head.headers,
-            params: &found.params,
+            params: found.as_ref().map_or(&none, |found| &found.params),
             cert: client.cert.as_deref(),
         };
         let now = self.clock.at(began);
         noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
+        // The limits that every request meets come first: who looks for routes is counted, too.
+        found.map_err(|none| match none {
+            NoRoute::NotFound => Refusal::NotFound,
+            NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
+        })?;
         let mut answer = match &route.action {
             Action::Respond { status, body } => {
                 let kind = (!body.is_empty()).then_some(TEXT);
@@ -389,9 +389,10 @@ fn client_gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-fn is_too_large(headers: &HeaderMap, plan: &Plan) -> bool {
+fn is_too_large(headers: &HeaderMap, (plan, route): (&Plan, &RouteSpec)) -> bool {
     let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
-    plan.server.max_body_size.is_some_and(|most| length().is_some_and(|length| length > most))
+    let most = route.max_body_size().or(plan.server.max_body_size);
+    most.is_some_and(|most| length().is_some_and(|length| length > most))
 }
 
 /// What is the same for every answer that the limits let pass.

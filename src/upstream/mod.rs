@@ -17,6 +17,7 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::UPGRADE;
 use http::{Method, Request, Response};
@@ -109,7 +110,7 @@ impl Upstream {
     }
 
     /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty, or the
-    /// request again where nothing of it was sent.
+    /// request again where nothing of it was sent. `response_timeout` is the request's own time to the head.
     ///
     /// A server that cannot be connected to makes way for the next one, and a pooled connection that
     /// turns out to be closed for another. What was sent and failed is sent again only where the body is
@@ -123,7 +124,9 @@ impl Upstream {
     pub async fn send(
         &self,
         request: &mut Request<RequestBody>,
+        response_timeout: Option<Duration>,
     ) -> Result<Answered, UpstreamError> {
+        let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
         let whole = request.body().is_empty();
         let repeatable = whole && is_idempotent(request.method());
         let wanted = match request.headers().contains_key(UPGRADE) {
@@ -148,15 +151,14 @@ impl Upstream {
             let body_end = request.body().end();
             let kept = (whole && retries > 0).then(|| KeptHead::of(request));
             let sent = mem::replace(request, Request::new(RequestBody::empty()));
-            let failure =
-                match connection.send(sent, &server.address, self.spec.response_timeout).await {
-                    Ok(response) => {
-                        self.reached(server);
-                        let lease = Lease { connection, body_end, in_flight };
-                        return Ok(Answered { response, lease });
-                    }
-                    Err(failure) => failure,
-                };
+            let failure = match connection.send(sent, &server.address, response_timeout).await {
+                Ok(response) => {
+                    self.reached(server);
+                    let lease = Lease { connection, body_end, in_flight };
+                    return Ok(Answered { response, lease });
+                }
+                Err(failure) => failure,
+            };
             let url = || server.state.url().clone();
             let (error, is_unsent) = match failure {
                 NoHead::TooLate => return Err(UpstreamError::ResponseTimeout { server: url() }),

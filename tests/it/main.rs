@@ -15,6 +15,7 @@ mod config;
 mod contract;
 mod costs;
 mod drain;
+mod everywhere;
 mod expiry;
 mod faults_of_others;
 mod grpc;

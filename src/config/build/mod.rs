@@ -25,6 +25,8 @@ mod window;
 
 use std::sync::Arc;
 
+use http::StatusCode;
+use smallvec::SmallVec;
 use toml::de::DeTable;
 
 use super::Overrides;
@@ -32,7 +34,10 @@ use super::fields::{ADMIN, LOG, REJECT, ROOT, ROUTE, SERVER, STORE, Shape};
 use super::file::{Context, Section};
 use super::problem::{Problem, Span, enumerate, nearest};
 use crate::limit::name::Name;
-use crate::plan::{AdminSpec, AnswerSpec, LogSpec, Plan, ServerSpec, StoreSpec, UpstreamSpec};
+use crate::plan::{
+    Action, AdminSpec, AnswerSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, ServerSpec, StoreSpec,
+    UpstreamSpec,
+};
 use crate::request::route::Table;
 
 /// An emptied file is a fault as well: it must not replace one that is in force.
@@ -50,7 +55,9 @@ struct Named<T> {
 /// The plan; `None` only where a problem was noted. It is worth nothing where an error was noted.
 pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
-    let (server, asks_clients) = server::build(table(&mut root, "server", &SERVER), overrides);
+    let mut server = table(&mut root, "server", &SERVER);
+    let everywhere = server.take("limits");
+    let (server, asks_clients) = server::build(server, overrides);
     let (store, on_store_error) = store::build(table(&mut root, "store", &STORE));
     let reject = answer::build(table(&mut root, "reject", &REJECT), &answer::default());
     let log = log::build(table(&mut root, "log", &LOG));
@@ -73,6 +80,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         return None;
     };
     let known = route::Known::new(&upstreams, &limits);
+    let (everywhere, meant) = route::used_limits(everywhere.as_ref(), "[server]", &known);
     let routes: Vec<_> = routes
         .list()?
         .iter()
@@ -87,12 +95,24 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
             asks_clients,
             upstreams: &upstreams,
             limits: &limits,
+            everywhere: (&everywhere, &meant),
             routes: &routes,
         },
     );
     let names = route::names(cx, &routes);
     sanity::override_routes(cx, &limits, &names);
-    finish(Parts { server, store, reject, log, admin, upstreams, limits, routes, names })
+    finish(Parts {
+        server,
+        store,
+        reject,
+        log,
+        admin,
+        upstreams,
+        limits,
+        everywhere,
+        routes,
+        names,
+    })
 }
 
 struct Parts {
@@ -103,6 +123,7 @@ struct Parts {
     admin: AdminSpec,
     upstreams: Vec<Named<UpstreamSpec>>,
     limits: Vec<Named<limit::Draft>>,
+    everywhere: Vec<(usize, Span)>,
     routes: Vec<route::Draft>,
     names: Vec<Arc<str>>,
 }
@@ -124,10 +145,11 @@ fn finish(parts: Parts) -> Option<Plan> {
             off.push(draft.spec.name);
         }
     }
+    let everywhere: SmallVec<[u32; 4]> = route::in_plan(&parts.everywhere, &places).collect();
     let mut routes = Vec::new();
     let mut matchers = Vec::new();
     for (draft, name) in parts.routes.into_iter().zip(parts.names) {
-        let (matcher, mut route) = draft.finish(name, &places)?;
+        let (matcher, mut route) = draft.finish(name, &places, &everywhere)?;
         settled::keep_readable(&mut route, &limits);
         matchers.push(matcher);
         routes.push(route);
@@ -137,6 +159,12 @@ fn finish(parts: Parts) -> Option<Plan> {
         upstreams,
         limits,
         off,
+        no_route: RouteSpec {
+            name: NO_ROUTE.into(),
+            action: Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() },
+            limits: everywhere,
+            options: None,
+        },
         table: Table::new(matchers),
         routes,
         store: parts.store,

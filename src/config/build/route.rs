@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use smallvec::SmallVec;
 
 use super::limit::Draft as Limit;
 use super::{Named, answer, foreign, headers, one_of};
 use crate::config::fields::RESPOND;
-use crate::config::file::{Context, Item, Section, Text};
+use crate::config::file::{Context, Item, Section, Text, Zero};
 use crate::config::problem::{Problem, Span, nearest};
 use crate::limit::name::Name;
-use crate::plan::{Action, HeaderChanges, RouteHeaders, RouteSpec, UpstreamSpec};
+use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec, UpstreamSpec};
 use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
 
 /// What requests without a route are filed under.
-const RESERVED: &str = "none";
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
@@ -49,26 +49,33 @@ pub(super) struct Draft {
     pub(super) limits: Vec<(usize, Span)>,
     /// Limits that it likely meant where it names one that there is not.
     pub(super) limits_meant: Vec<String>,
-    request_headers: Option<HeaderChanges>,
-    response_headers: Option<HeaderChanges>,
+    options: RouteOptions,
 }
 
 impl Draft {
     /// The finished route and what its requests are known by; `places` says where the file's limits
-    /// stand in the plan.
+    /// stand in the plan, and `everywhere` are the limits that every request meets.
     pub(super) fn finish(
         self,
         name: Arc<str>,
         places: &[Option<usize>],
+        everywhere: &[u32],
     ) -> Option<((Pattern, Conditions), RouteSpec)> {
-        let limits = self.limits.iter().filter_map(|(limit, _)| places.get(*limit).copied()?);
-        let limits = limits.filter_map(|place| u32::try_from(place).ok()).collect();
-        let (request, response) = (self.request_headers, self.response_headers);
-        let changes = request.is_some() || response.is_some();
-        let headers = changes.then(|| Box::new(RouteHeaders { request, response }));
-        let route = RouteSpec { name, action: self.action?, limits, headers };
+        let mut limits = SmallVec::from_slice(everywhere);
+        limits.extend(in_plan(&self.limits, places).filter(|limit| !everywhere.contains(limit)));
+        let options = (self.options != RouteOptions::default()).then(|| Box::new(self.options));
+        let route = RouteSpec { name, action: self.action?, limits, options };
         Some(((self.pattern?, self.conditions), route))
     }
+}
+
+/// The places in the plan of limits that are named in the file, without those that are off.
+pub(super) fn in_plan<'l>(
+    limits: &'l [(usize, Span)],
+    places: &'l [Option<usize>],
+) -> impl Iterator<Item = u32> + 'l {
+    let limits = limits.iter().filter_map(|(limit, _)| places.get(*limit).copied()?);
+    limits.filter_map(|place| u32::try_from(place).ok())
 }
 
 pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> Draft {
@@ -87,21 +94,20 @@ pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> Draft {
         headers: headers::values(&mut section, "headers"),
     };
     let action = action(&mut section, pattern.as_ref(), known.upstreams);
-    let (limits, limits_meant) = used_limits(&mut section, known);
-    let request_headers = headers::changes(&mut section, "request_headers");
-    let response_headers = headers::changes(&mut section, "response_headers");
+    let limits = section.take("limits");
+    let (limits, limits_meant) = used_limits(limits.as_ref(), "the route", known);
+    let options = RouteOptions {
+        request: headers::changes(&mut section, "request_headers"),
+        response: headers::changes(&mut section, "response_headers"),
+        response_timeout: section
+            .take("response_timeout")
+            .and_then(|item| item.duration(Zero::Refused)),
+        max_body_size: section
+            .take("max_body_size")
+            .and_then(|item| item.size(1..=u64::MAX, "more than zero")),
+    };
     section.finish();
-    Draft {
-        path_span,
-        pattern,
-        conditions,
-        name,
-        action,
-        limits,
-        limits_meant,
-        request_headers,
-        response_headers,
-    }
+    Draft { path_span, pattern, conditions, name, action, limits, limits_meant, options }
 }
 
 /// A path pattern.
@@ -133,7 +139,7 @@ pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
 
 fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
     let text = item.text()?;
-    if text.text == RESERVED {
+    if text.text == NO_ROUTE {
         text.refuse_here("expected another name: requests without a route are filed under this");
         return None;
     }
@@ -291,11 +297,16 @@ fn respond(item: &Item<'_>) -> Option<Action> {
     Some(Action::Respond { status, body: Box::new(body) })
 }
 
-fn used_limits(section: &mut Section<'_>, known: &Known<'_>) -> (Vec<(usize, Span)>, Vec<String>) {
+/// Limits that are named in a list, and those that were likely meant where there is no such limit.
+pub(super) fn used_limits(
+    list: Option<&Item<'_>>,
+    whose: &str,
+    known: &Known<'_>,
+) -> (Vec<(usize, Span)>, Vec<String>) {
     let names = known.limits.iter().map(|limit| limit.name.as_str());
     let mut used: Vec<(usize, Span)> = Vec::new();
     let mut meant = Vec::new();
-    for item in section.list("limits") {
+    for item in list.and_then(Item::list).unwrap_or_default() {
         let Some(text) = item.text_as("expected the name of a limit") else { continue };
         let Some(&place) = known.limit_places.get(text.text.as_str()) else {
             item.cx.note(unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits")));
@@ -306,7 +317,7 @@ fn used_limits(section: &mut Section<'_>, known: &Known<'_>) -> (Vec<(usize, Spa
             item.cx.note(
                 Problem::error(
                     item.span.clone(),
-                    format!("the route has the limit \"{}\" twice", text.text),
+                    format!("{whose} has the limit \"{}\" twice", text.text),
                     "remove it",
                 )
                 .related(first.clone(), "first here"),

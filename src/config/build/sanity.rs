@@ -8,7 +8,7 @@ use super::limit::Draft as Limit;
 use super::route::Draft as Route;
 use super::{Named, one_of};
 use crate::config::file::Context;
-use crate::config::problem::Problem;
+use crate::config::problem::{Problem, Span};
 use crate::plan::{Action, Endpoint, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
@@ -21,6 +21,8 @@ pub(super) struct Whole<'w> {
     pub(super) asks_clients: bool,
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
     pub(super) limits: &'w [Named<Limit>],
+    /// The limits that every request meets, and names of limits that were likely meant there.
+    pub(super) everywhere: (&'w [(usize, Span)], &'w [String]),
     pub(super) routes: &'w [Route],
 }
 
@@ -34,10 +36,11 @@ pub(super) fn check(cx: &Context<'_>, whole: &Whole<'_>) {
 }
 
 fn unused(cx: &Context<'_>, whole: &Whole<'_>) {
-    let used: HashSet<usize> =
-        whole.routes.iter().flat_map(|route| &route.limits).map(|(limit, _)| *limit).collect();
-    let meant: HashSet<&str> =
-        whole.routes.iter().flat_map(|route| &route.limits_meant).map(String::as_str).collect();
+    let (everywhere, meant_everywhere) = whole.everywhere;
+    let used = whole.routes.iter().flat_map(|route| &route.limits).chain(everywhere);
+    let used: HashSet<usize> = used.map(|(limit, _)| *limit).collect();
+    let meant = whole.routes.iter().flat_map(|route| &route.limits_meant).chain(meant_everywhere);
+    let meant: HashSet<&str> = meant.map(String::as_str).collect();
     for (place, limit) in whole.limits.iter().enumerate() {
         let on = limit.value.as_ref().is_none_or(|draft| draft.on);
         if on && !used.contains(&place) && !meant.contains(limit.name.as_str()) {
@@ -73,6 +76,25 @@ fn unused(cx: &Context<'_>, whole: &Whole<'_>) {
 
 /// A limit that counts by a parameter which the route's path does not have.
 fn unknown_params(cx: &Context<'_>, whole: &Whole<'_>) {
+    for (limit, used_at) in whole.everywhere.0 {
+        let Some(Named { name, value: Some(limit), .. }) = whole.limits.get(*limit) else {
+            continue;
+        };
+        for (source, span) in &limit.sources {
+            if let KeySource::Param(param) = source {
+                cx.note(
+                    Problem::error(
+                        used_at.clone(),
+                        format!(
+                            "\"{name}\" counts by `param:{param}`, which not every request has"
+                        ),
+                        "expected a limit of the routes that have it",
+                    )
+                    .related(span.clone(), "counted here"),
+                );
+            }
+        }
+    }
     for route in whole.routes {
         let Some(pattern) = &route.pattern else { continue };
         for (limit, used_at) in &route.limits {

@@ -86,7 +86,7 @@ pub(super) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
     if matches!(route.action, Action::Respond { .. }) || !route.limits.iter().any(reads) {
         return;
     }
-    let changes = route.headers.get_or_insert_default().request.get_or_insert_default();
+    let changes = route.options.get_or_insert_default().request.get_or_insert_default();
     let written = changes.set.iter().chain(&changes.add).map(|(name, _)| name);
     if !written.chain(&changes.remove).any(|name| *name == ACCEPT_ENCODING) {
         changes.remove.push(ACCEPT_ENCODING);

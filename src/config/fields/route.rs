@@ -42,6 +42,18 @@ pub(in crate::config) static ROUTE: Shape = Shape {
             "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`",
         ),
         field(
+            "response_timeout",
+            Kind::Duration,
+            Words("the upstream's"),
+            "to the response's head, for this route; 504",
+        ),
+        field(
+            "max_body_size",
+            Kind::Size,
+            Words("the server's"),
+            "bytes of a request's body, for this route; larger: 413",
+        ),
+        field(
             "request_headers",
             Kind::Table(&HEADERS),
             Words("none"),

@@ -64,6 +64,12 @@ pub(in crate::config) static SERVER: Shape = Shape {
             Value("20000"),
             "more wait in the accept queue",
         ),
+        field(
+            "limits",
+            TEXT_LIST,
+            Value("[]"),
+            "limits that every request meets beside those of its route, also one that no route takes",
+        ),
         field("max_header_size", Kind::Size, Value("\"32KiB\""), "a request's head; larger: 431"),
         field("max_body_size", Kind::Size, Words("none"), "a request's body; larger: 413"),
         field(

@@ -23,12 +23,10 @@ pub use self::routes::{RouteCounter, RouteCounters};
 use self::text::{Kind, Page};
 use super::hashed::AsItIs;
 use crate::limit::name::Name;
+use crate::plan::NO_ROUTE;
 
 /// The media type of what [`Metrics::render`] writes.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// The route's name for requests without one.
-pub const NO_ROUTE: &str = "none";
 
 /// The process's counters. They live as long as the process: a reload keeps them, by name.
 #[derive(Debug)]

@@ -1,0 +1,59 @@
+//! What holds for every request, and what a route has in its place.
+
+use crate::support::client::{Connection, get};
+use crate::support::metrics::Metrics;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, section};
+
+fn config(server: &str, api: &Upstream, more: &str) -> String {
+    format!(
+        "[server]\nlisten = \"LISTEN\"\n{server}\n[admin]\nlisten = \"LISTEN\"\n{}{more}",
+        section(&[api])
+    )
+}
+
+#[test]
+fn every_request_meets_the_servers_limits_also_one_without_a_route() {
+    let api = Upstream::echoing();
+    let limits = "[limits.all]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
+                  [limits.one]\nkey = [\"path\"]\nrate = \"1/h\"\n\
+                  [[routes]]\npath = \"/a/{id}\"\nupstream = \"api\"\nlimits = [\"one\", \"all\"]\n\
+                  methods = [\"GET\"]\n\
+                  [[routes]]\npath = \"/b\"\nupstream = \"api\"\n";
+    let proxy = Tidegate::start(&config("limits = [\"all\"]", &api, limits));
+    let status = |path: &str| get(proxy.address, path, &[]).status;
+    assert_eq!(status("/a/1"), 200);
+    let refused = get(proxy.address, "/a/1", &[]);
+    assert_eq!((refused.status, refused.violated()), (429, vec!["one".to_owned()]));
+    // Nothing was taken from the other.
+    assert_eq!(status("/none"), 404, "it is counted");
+    assert_eq!(status("/b"), 200);
+    for path in ["/a/2", "/b", "/none"] {
+        let refused = get(proxy.address, path, &[]);
+        assert_eq!((refused.status, refused.violated()), (429, vec!["all".to_owned()]), "{path}");
+    }
+    let post = Connection::open(proxy.address).request("POST", "/a/1", &[], b"");
+    assert_eq!(post.status, 429, "and not 405");
+    let page = Metrics::of(proxy.admin());
+    assert_eq!(page.value("tidegate_decisions_total{limit=\"all\",decision=\"allowed\"}"), 4.0);
+    assert_eq!(page.value("tidegate_requests_total{route=\"none\",status=\"429\"}"), 2.0);
+    assert_eq!(api.requests().len(), 2);
+}
+
+#[test]
+fn a_route_has_its_own_time_and_size() {
+    let (slow, _heard) = Upstream::listening();
+    let routes = "[[routes]]\npath = \"/slow\"\nupstream = \"api\"\nresponse_timeout = \"50ms\"\n\
+                  [[routes]]\npath = \"/small\"\nrespond = { status = 200 }\nmax_body_size = \"4B\"\n\
+                  [[routes]]\npath = \"/large\"\nrespond = { status = 200 }\nmax_body_size = \"1KiB\"\n\
+                  [[routes]]\npath = \"/other\"\nrespond = { status = 200 }\n";
+    let server = "max_body_size = \"16B\"";
+    let proxy = Tidegate::start(&config(server, &slow, routes));
+    assert_eq!(get(proxy.address, "/slow", &[]).status, 504);
+    let put = |path: &str, size: usize| {
+        Connection::open(proxy.address).request("PUT", path, &[], &vec![b'x'; size]).status
+    };
+    for (path, most) in [("/small", 4), ("/large", 1_024), ("/other", 16)] {
+        assert_eq!((put(path, most), put(path, most + 1)), (200, 413), "{path}");
+    }
+}
