@@ -17,7 +17,7 @@ use super::value;
 pub(super) struct Item<'c> {
     pub(super) cx: &'c Context<'c>,
     /// The field that holds it.
-    field: &'c str,
+    pub(super) field: &'c str,
     value: &'c DeValue<'c>,
     pub(super) span: Span,
     place: Place,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::AnswerSpec;
-use super::response::{Statuses, UsedSource};
+use super::response::{Statuses, UnknownUse, UsedSource};
 use crate::limit::algorithm::fixed_window::windows::Schedule;
 use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::name::Name;
@@ -128,6 +128,8 @@ pub enum CostSpec {
         estimate: Cost,
         /// The most that one request can take; `None` is 100 times the burst.
         max: Option<u64>,
+        /// What is taken in the end where the response does not say.
+        unknown: UnknownUse,
     },
 }
 

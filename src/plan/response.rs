@@ -13,6 +13,18 @@ pub enum UsedSource {
     Header(HeaderName),
     /// In its body: a number in a JSON document, or in the data of server-sent events.
     Json(Arc<JsonPath>),
+    /// It is the size of its body in bytes.
+    Bytes,
+}
+
+/// What a request takes in the end where nobody knows what it used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownUse {
+    /// What was taken before.
+    #[default]
+    Estimate,
+    /// The most that a request can take: whoever leaves before the number comes saves nothing.
+    Max,
 }
 
 impl fmt::Display for UsedSource {
@@ -20,6 +32,7 @@ impl fmt::Display for UsedSource {
         match self {
             Self::Header(name) => write!(f, "the response's header {name}"),
             Self::Json(path) => write!(f, "{path} in the response's JSON"),
+            Self::Bytes => f.write_str("the size of the response's body"),
         }
     }
 }

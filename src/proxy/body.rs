@@ -170,9 +170,6 @@ impl ResponseBody {
                 {
                     lease.release();
                 }
-                if let (Some(ended), Some(piece)) = (&mut this.ended, frame.data_ref()) {
-                    ended.noted.permit.read(piece);
-                }
                 Poll::Ready(Some(Ok(frame)))
             }
             None => {
@@ -239,6 +236,7 @@ impl Body for ResponseBody {
             && let Some(piece) = frame.data_ref()
         {
             ended.sent += piece.len() as u64;
+            ended.noted.permit.read(piece);
         }
         if let Some(uptake) = &self.uptake {
             uptake.note(frame.is_ready());

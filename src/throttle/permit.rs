@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 use super::usage::{self, Reader};
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::plan::CostSpec;
-use crate::plan::response::UsedSource;
+use crate::plan::response::{UnknownUse, UsedSource};
 use crate::store::Grant;
 
 /// A response may take so many bursts at once where its limit does not say how much.
@@ -35,6 +35,8 @@ enum Used {
     Said(u64),
     /// Its body may say.
     Body(Reader),
+    /// So many bytes of its body so far.
+    Bytes(u64),
 }
 
 impl Permit {
@@ -54,16 +56,22 @@ impl Permit {
         }
     }
 
-    /// The request is answered with this status in place of what an upstream might have said.
+    /// The request is answered with this status in place of what an upstream might have said. It has used
+    /// what was taken.
     pub fn refused(&mut self, status: StatusCode) {
-        self.0.iter_mut().for_each(|held| held.status = Some(status));
+        for held in &mut self.0 {
+            let taken = held.grant.as_ref().map_or(0, |grant| grant.ask().cost.get());
+            (held.status, held.used) = (Some(status), Used::Said(taken));
+        }
     }
 
     /// More of the body has come.
     pub fn read(&mut self, piece: &[u8]) {
         for held in &mut self.0 {
-            if let Used::Body(reader) = &mut held.used {
-                reader.read(piece);
+            match &mut held.used {
+                Used::Body(reader) => reader.read(piece),
+                Used::Bytes(bytes) => *bytes = bytes.saturating_add(piece.len() as u64),
+                Used::Unsaid | Used::Said(_) => {}
             }
         }
     }
@@ -83,15 +91,21 @@ impl HeldGrant {
 
     /// How much more or less than the limit gave the request used; `None` where that is the same.
     fn difference(&self, grant: &Grant) -> Option<Difference> {
-        // A client that has left before its answer: nobody knows what that would have been.
-        let status = self.status?;
         let (spec, taken) = (grant.spec(), grant.ask().cost.get());
-        let counts = spec.count_when.as_ref().is_none_or(|when| when.contain(status));
-        let used = match &self.used {
-            _ if !counts => 0,
-            Used::Said(used) => (*used).min(most(grant)),
-            Used::Body(reader) => reader.found().map_or(taken, |used| used.min(most(grant))),
-            Used::Unsaid => taken,
+        // Of a client that has left before its answer nobody knows whether the request counts.
+        let counts = |status| spec.count_when.as_ref().is_none_or(|when| when.contain(status));
+        let said = match &self.used {
+            Used::Said(used) | Used::Bytes(used) => Some(*used),
+            Used::Body(reader) => reader.found(),
+            Used::Unsaid => None,
+        };
+        let used = match said {
+            _ if self.status.is_some_and(|status| !counts(status)) => 0,
+            Some(used) => used.min(most(grant)),
+            None => match &spec.cost {
+                CostSpec::Response { unknown: UnknownUse::Max, .. } => most(grant),
+                _ => taken,
+            },
         };
         match used.checked_sub(taken) {
             Some(0) => None,
@@ -138,6 +152,7 @@ impl Used {
                 usage::in_header(headers, name).map_or(Self::Unsaid, Self::Said)
             }
             UsedSource::Json(path) => Reader::of(headers, path).map_or(Self::Unsaid, Self::Body),
+            UsedSource::Bytes => Self::Bytes(0),
         }
     }
 }
@@ -175,11 +190,34 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_a_body_are_counted() {
+        let held = held("cost = { response_bytes = true, estimate = 4, max = 20 }");
+        let mut permit = Permit(vec![held]);
+        permit.answered(StatusCode::OK, &HeaderMap::new());
+        for (piece, difference) in [
+            (&b""[..], Some(Difference::Less(4))),
+            (b"four", None),
+            (b"more", Some(Difference::More(4))),
+            (&[0; 100], Some(Difference::More(16))),
+        ] {
+            permit.read(piece);
+            let grant = permit.0[0].grant.take().unwrap();
+            assert_eq!(permit.0[0].difference(&grant), difference, "{piece:?}");
+            permit.0[0].grant = Some(grant);
+        }
+        permit.refused(StatusCode::BAD_GATEWAY);
+        let grant = permit.0[0].grant.take().unwrap();
+        assert_eq!(permit.0[0].difference(&grant), None, "an own answer costs what was taken");
+    }
+
+    #[test]
     fn the_difference_is_what_the_response_says_within_bounds() {
         use Difference::{Less, More};
         const USED: &str = "cost = { response_header = \"x-used\", estimate = 4 }";
         const BOUNDED: &str = "cost = { response_header = \"x-used\", estimate = 4, max = 20 }";
         const FAILED: &str = "cost = 4\ncount_when = { status = [\"401\"] }";
+        const MOST: &str =
+            "cost = { response_header = \"x-used\", estimate = 4, max = 20, unknown = \"max\" }";
         let both = format!("{BOUNDED}\ncount_when = {{ status = [\"401\"] }}");
         for (name, lines, status, said, difference) in [
             ("more", USED, Some(200), Some("9"), Some(More(5))),
@@ -197,6 +235,9 @@ mod tests {
             ("nobody knows whether", FAILED, None, None, None),
             ("both", &both, Some(401), Some("5"), Some(More(1))),
             ("neither", &both, Some(200), Some("5"), Some(Less(4))),
+            ("unsaid is the most", MOST, Some(200), None, Some(More(16))),
+            ("left, and pays the most", MOST, None, None, Some(More(16))),
+            ("said is what was said", MOST, Some(200), Some("5"), Some(More(1))),
         ] {
             let mut held = held(lines);
             let grant = held.grant.take().unwrap();

@@ -20,7 +20,7 @@ use tidegate::limit::rate::{Burst, Cost, Interval, Rate};
 use tidegate::limit::time::Timestamp;
 use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
-use tidegate::plan::response::UsedSource;
+use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, Shared, Store};
 use tidegate::worker::{self, ConfigState, Orders, Process, Published};
@@ -264,7 +264,12 @@ async fn what_is_given_back_late_goes_to_no_later_window() {
     for algorithm in on_the_clock() {
         let mut scene = Scene::new();
         let source = Box::new(UsedSource::Header(http::HeaderName::from_static("x-used")));
-        scene.spec.cost = CostSpec::Response { source, estimate: Cost::ONE, max: None };
+        scene.spec.cost = CostSpec::Response {
+            source,
+            estimate: Cost::ONE,
+            max: None,
+            unknown: UnknownUse::Estimate,
+        };
         scene.set(-SECOND);
         let mut first = scene.ask(algorithm);
         first.ask.cost = Cost::new(2).unwrap();

@@ -17,8 +17,6 @@ use crate::limit::name::Name;
 use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec, UpstreamSpec};
 use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
 
-/// What requests without a route are filed under.
-
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
 /// What a route may name.

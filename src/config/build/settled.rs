@@ -10,7 +10,7 @@ use crate::config::fields::{COUNT_WHEN, MAX_TOKENS};
 use crate::config::file::{Item, Section};
 use crate::config::problem::Problem;
 use crate::limit::rate::Cost;
-use crate::plan::response::{JsonPath, StatusPattern, Statuses, UsedSource};
+use crate::plan::response::{JsonPath, StatusPattern, Statuses, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
 
 const STATUS: &str = "expected a status as in \"401\", or a class as in \"5xx\"";
@@ -23,8 +23,9 @@ pub(super) fn is_by_response(section: &Section<'_>) -> bool {
 
 /// Such a `cost`.
 pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
-    let json = section.take("response_json");
+    let (json, bytes) = (section.take("response_json"), section.take("response_bytes"));
     let source = match json {
+        None if bytes.is_some() => bytes.and_then(|item| bytes_of(&item, &mut section)),
         None => section
             .require("response_header", "\"x-tokens-used\"")
             .and_then(|item| header_name(&item))
@@ -32,21 +33,17 @@ pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Opti
         Some(json) => {
             let path = json_path(&json).map(|path| UsedSource::Json(path.into()));
             match section.take("response_header") {
-                None => path,
-                Some(header) => {
-                    header.cx.note(
-                        Problem::error(
-                            header.span.clone(),
-                            "`cost` has both `response_header` and `response_json`",
-                            "expected one of them",
-                        )
-                        .related(json.span.clone(), "the other one"),
-                    );
-                    None
-                }
+                None if bytes.is_none() => path,
+                None => bytes.and_then(|item| two_sources(&item, &json)),
+                Some(header) => two_sources(&header, &json),
             }
         }
     };
+    let unknown = section.word(
+        "unknown",
+        &[("estimate", UnknownUse::Estimate), ("max", UnknownUse::Max)],
+        UnknownUse::default(),
+    );
     let max_item = section.take("max");
     let max = max_item.as_ref().map(|item| item.whole(1..=MAX_TOKENS));
     let estimate = section.require("estimate", "100").and_then(|item| {
@@ -62,7 +59,26 @@ pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Opti
         Some(max) => Some(max?),
         None => None,
     };
-    Some(CostSpec::Response { source: Box::new(source?), estimate: estimate?, max })
+    Some(CostSpec::Response { source: Box::new(source?), estimate: estimate?, max, unknown })
+}
+
+/// `response_bytes`, beside which nothing else may say what was used.
+fn bytes_of(item: &Item<'_>, section: &mut Section<'_>) -> Option<UsedSource> {
+    if let Some(header) = section.take("response_header") {
+        return two_sources(&header, item);
+    }
+    if item.flag()? {
+        return Some(UsedSource::Bytes);
+    }
+    item.reject("expected `true`, or `response_header`, or `response_json`");
+    None
+}
+
+fn two_sources(one: &Item<'_>, other: &Item<'_>) -> Option<UsedSource> {
+    let title = format!("`cost` has both `{}` and `{}`", one.field, other.field);
+    let problem = Problem::error(one.span.clone(), title, "expected one of them");
+    one.cx.note(problem.related(other.span.clone(), "the other one"));
+    None
 }
 
 fn json_path(item: &Item<'_>) -> Option<JsonPath> {

@@ -194,10 +194,22 @@ pub(in crate::config) static RESPONSE_COST: Shape = Shape {
             "keys with dots between them, to the number in a response of JSON or in the last data of server-sent events that has it",
         ),
         field(
+            "response_bytes",
+            Kind::Flag,
+            Words("`false`"),
+            "`true`: the bytes of the response's body are what was used",
+        ),
+        field(
+            "unknown",
+            Kind::Word(&["estimate", "max"]),
+            Value("\"estimate\""),
+            "what is taken in the end where the response does not say, as where the client leaves before",
+        ),
+        field(
             "estimate",
             Kind::Whole { min: 1, max: MAX_TOKENS },
             Required,
-            "what is taken before, and in the end where the response does not say",
+            "what is taken before the response",
         ),
         field(
             "max",

@@ -68,7 +68,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
     if (shape.title, name) == ("[limits.NAME]", "lease") {
         fields.push("limit = 1".to_owned());
     }
-    if name == "response_json" {
+    if matches!(name, "response_json" | "response_bytes") {
         fields.retain(|field| !field.starts_with("response_header"));
     }
     if name == "respond" {
@@ -201,7 +201,7 @@ fn every_field_of_the_list_is_read() {
                 _ if !tls.is_empty() => &tls,
                 (_, "path" | "rewrite", Kind::Text) => "\"/a\"",
                 ("[[routes]]", "upstream", _) => "\"api\"",
-                ("[[routes]]", "limits", _) => "[\"per-client\"]",
+                ("[[routes]]" | "[server]", "limits", _) => "[\"per-client\"]",
                 ("[[routes]]", "methods", _) => "[\"GET\"]",
                 (_, "path", _) => "[\"/a\"]",
                 ("overrides", "key", _) => "[\"*\"]",

@@ -9,7 +9,7 @@ use tidegate::limit::name::Name;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Rate};
 use tidegate::limit::{Mode, Scope};
-use tidegate::plan::response::UsedSource;
+use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
 use tidegate::request::exempt::Exempt;
 use tidegate::request::key::{KeySource, KeySpec, Missing};
@@ -44,7 +44,12 @@ pub(crate) fn limit(name: &str) -> LimitSpec {
 /// One whose requests cost what their response says.
 pub(crate) fn settled(name: &str) -> LimitSpec {
     let source = Box::new(UsedSource::Header(HeaderName::from_static("x-used")));
-    let cost = CostSpec::Response { source, estimate: Cost::ONE, max: None };
+    let cost = CostSpec::Response {
+        source,
+        estimate: Cost::ONE,
+        max: None,
+        unknown: UnknownUse::Estimate,
+    };
     LimitSpec { cost, ..limit(name) }
 }
 
