@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 /// characters and bytes that are no UTF-8 are percent-encoded, and a value that is absent is
 /// written `%-`: so two different lists of values never give the same key, an empty value is not
 /// an absent one, and a key stands safely in a Redis hash tag and in a log line. The list without
-/// values is the empty text.
+/// values is the empty text. Where a part has alternatives, a value of the second begins with `%2=`, and so
+/// on: no value of another alternative begins so.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key(SmallVec<[u8; 56]>);
 
@@ -49,7 +50,18 @@ impl Key {
     /// The values again, decoded: what [`Key::of`] was given. An empty key is read as one empty
     /// value; whether a limit has values at all is known from its sources.
     pub fn values(&self) -> impl Iterator<Item = Option<Vec<u8>>> + '_ {
-        self.0.split(|byte| *byte == SEPARATOR).map(|part| (part != ABSENT).then(|| decode(part)))
+        self.parts().map(|(_, value)| value)
+    }
+
+    /// The same, each with the place of its alternative from 0.
+    pub fn parts(&self) -> impl Iterator<Item = (usize, Option<Vec<u8>>)> + '_ {
+        self.0.split(|byte| *byte == SEPARATOR).map(|part| match part {
+            ABSENT => (0, None),
+            [b'%', digit @ b'2'..=b'9', b'=', value @ ..] => {
+                (usize::from(digit - b'1'), Some(decode(value)))
+            }
+            _ => (0, Some(decode(part))),
+        })
     }
 }
 
@@ -70,9 +82,18 @@ impl fmt::Debug for Key {
 pub struct KeyBuilder {
     text: SmallVec<[u8; 56]>,
     started: bool,
+    alternative: usize,
 }
 
+/// The most alternatives of one part of a key.
+pub const MOST_ALTERNATIVES: usize = 9;
+
 impl KeyBuilder {
+    /// The next value is one of the alternative at this place, from 0.
+    pub fn alternative(&mut self, place: usize) {
+        self.alternative = place;
+    }
+
     /// Appends a value.
     pub fn push(&mut self, value: &[u8]) {
         self.separate();
@@ -113,6 +134,11 @@ impl KeyBuilder {
             self.text.push(SEPARATOR);
         }
         self.started = true;
+        if self.alternative > 0 {
+            let digit = u8::try_from(self.alternative).map_or(b'9', |place| b'1' + place.min(8));
+            self.text.extend_from_slice(&[b'%', digit, b'=']);
+            self.alternative = 0;
+        }
     }
 }
 
@@ -171,6 +197,25 @@ mod tests {
         assert_ne!(key(&[None]), key(&[Some("")]));
         assert_ne!(key(&[None]), key(&[Some("%-")]));
         assert_ne!(key(&[Some("a|b")]), key(&[Some("a"), Some("b")]));
+    }
+
+    #[test]
+    fn values_of_different_alternatives_never_meet() {
+        let of = |place, value: &[u8]| {
+            let mut builder = KeyBuilder::default();
+            builder.alternative(place);
+            builder.push(value);
+            builder.finish()
+        };
+        assert_eq!(of(0, b"a").as_str(), "a");
+        assert_eq!(of(1, b"a").as_str(), "%2=a");
+        assert_ne!(of(0, b"%2=a"), of(1, b"a"));
+        for place in 0..MOST_ALTERNATIVES {
+            for value in [&b""[..], b"a|b", b"%3=x"] {
+                let key = of(place, value);
+                assert_eq!(key.parts().collect::<Vec<_>>(), [(place, Some(value.to_vec()))]);
+            }
+        }
     }
 
     proptest! {

@@ -59,6 +59,10 @@ impl Part {
             return Ok(Self::Any);
         }
         match source {
+            // Only values of the first alternative have figures of their own.
+            KeySource::FirstOf(sources) if !sources.is_empty() => {
+                Self::parse(text, &sources[0], ipv6_prefix)
+            }
             KeySource::Ip => address_part(text, ipv6_prefix),
             KeySource::Path => match NormalPath::parse(text, true) {
                 Ok(path) => Ok(Self::Exact(path.matching().to_owned())),

@@ -225,11 +225,24 @@ impl fmt::Display for ShownKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.display {
             KeyDisplay::Hashed if self.spec.key.has_secrets() => {
-                self.spec.key.hashed(self.key).fmt(f)
+                shown(&self.spec.key.hashed(self.key), f)
             }
-            _ => self.key.fmt(f),
+            _ => shown(self.key, f),
         }
     }
+}
+
+/// A key's text, but `-` for an absent part, and without the sign of an alternative.
+fn shown(key: &Key, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (place, part) in key.as_str().split('|').enumerate() {
+        f.write_str(if place > 0 { "|" } else { "" })?;
+        f.write_str(match part.as_bytes() {
+            b"%-" => "-",
+            [b'%', b'2'..=b'9', b'=', ..] => part.get(3..).unwrap_or_default(),
+            _ => part,
+        })?;
+    }
+    Ok(())
 }
 
 fn kind(limit: &RequestLimit<'_>) -> DecisionKind {

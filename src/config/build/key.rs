@@ -5,7 +5,8 @@ use crate::config::problem::{Problem, Span, nearest};
 use crate::request::key::{KeySource, KeySourceError};
 
 const EXPECTED: &str = "expected `ip`, `path`, `method`, `host`, `route`, `header:NAME`, \
-                        `cookie:NAME`, `query:NAME`, `param:NAME` or `cert`";
+                        `cookie:NAME`, `query:NAME`, `param:NAME` or `cert`, or several of them with `|` \
+                        between them";
 
 /// The parts of a key with their places; `None` where something was wrong with one.
 pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)>> {
@@ -49,6 +50,7 @@ fn source(item: &Item<'_>) -> Option<KeySource> {
         }
         Err(KeySourceError::Header(_)) => Some("expected the name of a header".to_owned()),
         Err(KeySourceError::Cookie(_)) => Some("expected the name of a cookie".to_owned()),
+        Err(error @ KeySourceError::Alternatives(_)) => Some(error.to_string()),
     };
     text.refuse_here(expected.unwrap_or_else(|| EXPECTED.to_owned()));
     None

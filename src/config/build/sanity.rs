@@ -81,7 +81,8 @@ fn unknown_params(cx: &Context<'_>, whole: &Whole<'_>) {
             continue;
         };
         for (source, span) in &limit.sources {
-            if let KeySource::Param(param) = source {
+            for source in source.alternatives() {
+                let KeySource::Param(param) = source else { continue };
                 cx.note(
                     Problem::error(
                         used_at.clone(),
@@ -101,7 +102,10 @@ fn unknown_params(cx: &Context<'_>, whole: &Whole<'_>) {
             let Some(Named { name, value: Some(limit), .. }) = whole.limits.get(*limit) else {
                 continue;
             };
-            for (source, span) in &limit.sources {
+            let all = limit.sources.iter();
+            for (source, span) in
+                all.flat_map(|(it, span)| it.alternatives().iter().map(move |it| (it, span)))
+            {
                 let KeySource::Param(param) = source else { continue };
                 if !pattern.params().any(|known| known == param) {
                     cx.note(
@@ -127,7 +131,9 @@ fn hidden_clients(cx: &Context<'_>, whole: &Whole<'_>) {
         return;
     }
     for limit in whole.limits.iter().filter_map(|limit| limit.value.as_ref()) {
-        for (_, span) in limit.sources.iter().filter(|(source, _)| *source == KeySource::Ip) {
+        for (_, span) in
+            limit.sources.iter().filter(|(it, _)| it.alternatives().contains(&KeySource::Ip))
+        {
             cx.note(
                 Problem::warning(
                     span.clone(),
@@ -152,7 +158,9 @@ fn strangers(cx: &Context<'_>, whole: &Whole<'_>) {
     }
     for limit in whole.limits.iter().filter_map(|limit| limit.value.as_ref()) {
         let has_overrides = limit.override_spans.iter().any(|(parts, _)| !parts.is_empty());
-        for (_, span) in limit.sources.iter().filter(|(source, _)| *source == KeySource::Cert) {
+        for (_, span) in
+            limit.sources.iter().filter(|(it, _)| it.alternatives().contains(&KeySource::Cert))
+        {
             let what =
                 if has_overrides { "the limit and its overrides go" } else { "the limit goes" };
             cx.note(

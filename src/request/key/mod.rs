@@ -127,7 +127,9 @@ impl KeySpec {
             return key.clone();
         }
         let mut builder = KeyBuilder::default();
-        for (source, value) in self.sources.iter().zip(key.values()) {
+        for (source, (place, value)) in self.sources.iter().zip(key.parts()) {
+            let source = source.alternatives().get(place).unwrap_or(source);
+            builder.alternative(place);
             match value {
                 Some(value) if source.is_secret() => builder.push(hash(&value).as_bytes()),
                 Some(value) => builder.push(&value),

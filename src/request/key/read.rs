@@ -51,6 +51,17 @@ impl KeySource {
             Self::Cert => {
                 return only(request.cert.map(|cert| Cow::Borrowed(cert.as_bytes())), builder);
             }
+            Self::FirstOf(sources) => {
+                for (place, source) in sources.iter().enumerate() {
+                    builder.alternative(place);
+                    match source.push(request, ipv6_prefix, builder) {
+                        Found::Nowhere => {}
+                        found => return found,
+                    }
+                }
+                builder.alternative(0);
+                return Found::Nowhere;
+            }
         }
         Found::Once
     }

@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use http::HeaderName;
 
+use crate::limit::key::MOST_ALTERNATIVES;
+
 /// One part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeySource {
@@ -30,6 +32,8 @@ pub enum KeySource {
     Param(String),
     /// The subject of the client's certificate, which was verified.
     Cert,
+    /// The first of these that the request has: two to [`MOST_ALTERNATIVES`], none of them one of these.
+    FirstOf(Box<[Self]>),
 }
 
 /// Why a text is no key source.
@@ -43,6 +47,8 @@ pub enum KeySourceError {
     Header(String),
     /// This cannot be the name of a cookie.
     Cookie(String),
+    /// An alternative comes twice, or there are too many.
+    Alternatives(String),
 }
 
 impl KeySource {
@@ -63,7 +69,19 @@ impl KeySource {
     /// Whether its values may be secrets of a client's: those from a header, cookie or the query. A
     /// certificate's subject is none: its authority vouches for it, and it names, but proves nothing.
     pub fn is_secret(&self) -> bool {
-        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
+        match self {
+            Self::Header(_) | Self::Cookie(_) | Self::Query(_) => true,
+            Self::FirstOf(sources) => sources.iter().any(Self::is_secret),
+            _ => false,
+        }
+    }
+
+    /// Its alternatives; itself where it has none.
+    pub fn alternatives(&self) -> &[Self] {
+        match self {
+            Self::FirstOf(sources) => sources,
+            source => std::slice::from_ref(source),
+        }
     }
 
     /// What a client knows it by.
@@ -76,6 +94,9 @@ impl KeySource {
             Self::Query(name) => format!("query parameter `{name}`"),
             Self::Param(name) => format!("path parameter `{name}`"),
             Self::Cert => "client certificate".to_owned(),
+            Self::FirstOf(sources) => {
+                sources.iter().map(Self::title).collect::<Vec<_>>().join(" or ")
+            }
         }
     }
 }
@@ -124,6 +145,10 @@ impl fmt::Display for KeySource {
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Param(name) => write!(f, "param:{name}"),
             Self::Cert => f.write_str("cert"),
+            Self::FirstOf(sources) => {
+                let sources: Vec<_> = sources.iter().map(Self::to_string).collect();
+                f.write_str(&sources.join(" | "))
+            }
         }
     }
 }
@@ -132,6 +157,15 @@ impl FromStr for KeySource {
     type Err = KeySourceError;
 
     fn from_str(text: &str) -> Result<Self, KeySourceError> {
+        if text.contains('|') {
+            let sources = text.split('|').map(|source| source.trim().parse());
+            let sources = sources.collect::<Result<Vec<Self>, _>>()?;
+            let twice = (1..sources.len()).any(|place| sources[..place].contains(&sources[place]));
+            return match twice || sources.len() > MOST_ALTERNATIVES {
+                true => Err(KeySourceError::Alternatives(text.to_owned())),
+                false => Ok(Self::FirstOf(sources.into())),
+            };
+        }
         let (kind, name) = match text.split_once(':') {
             Some((kind, name)) => (kind, Some(name)),
             None => (text, None),
@@ -174,6 +208,9 @@ impl fmt::Display for KeySourceError {
             Self::Nameless(kind) => write!(f, "`{kind}` needs a name: `{kind}:NAME`"),
             Self::Header(name) => write!(f, "`{name}` cannot be the name of a header"),
             Self::Cookie(name) => write!(f, "`{name}` cannot be the name of a cookie"),
+            Self::Alternatives(text) => {
+                write!(f, "`{text}` names one twice, or more than {MOST_ALTERNATIVES}")
+            }
         }
     }
 }

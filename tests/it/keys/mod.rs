@@ -53,6 +53,42 @@ fn without_a_key_all_requests_share_a_bucket() {
 }
 
 #[test]
+fn by_the_first_alternative_that_a_request_has() {
+    let proxy = Tidegate::start(&config(
+        "trusted_proxies = [\"127.0.0.0/8\"]",
+        "key = [\"header:x-api-key | cookie:session | ip\"]\n\
+         overrides = [{ key = [\"partner\"], rate = \"2/h\" }]",
+        "/{*rest}",
+    ));
+    let here = ("x-forwarded-for", "203.0.113.7");
+    walk(
+        proxy.address,
+        &[
+            ("GET", "/", &[here], 200),
+            ("GET", "/", &[here], 429),
+            ("GET", "/", &[here, ("x-api-key", "a")], 200),
+            ("GET", "/", &[("x-forwarded-for", "203.0.113.8"), ("x-api-key", "a")], 429),
+            // The same value is another key as another alternative.
+            ("GET", "/", &[here, ("x-api-key", "203.0.113.7")], 200),
+            ("GET", "/", &[here, ("cookie", "session=203.0.113.7")], 200),
+            ("GET", "/", &[here, ("cookie", "session=a"), ("x-api-key", "b")], 200),
+            ("GET", "/", &[here, ("cookie", "session=a")], 200),
+            ("GET", "/", &[here, ("cookie", "session=a")], 429),
+            // Only the first alternative's values have overrides.
+            ("GET", "/", &[here, ("x-api-key", "partner")], 200),
+            ("GET", "/", &[here, ("x-api-key", "partner")], 200),
+            ("GET", "/", &[here, ("x-api-key", "partner")], 429),
+            ("GET", "/", &[here, ("cookie", "session=partner")], 200),
+            ("GET", "/", &[here, ("cookie", "session=partner")], 429),
+            ("GET", "/", &[here, ("x-api-key", "a"), ("x-api-key", "b")], 400),
+        ],
+    );
+    let keys: Vec<_> = proxy.log.with("throttled").iter().map(|it| it["key"].clone()).collect();
+    assert_eq!(keys[0], "203.0.113.7", "a log shows the value alone");
+    assert_eq!(keys[1].as_str().unwrap().len(), 22, "a secret one hashed: {keys:?}");
+}
+
+#[test]
 fn by_path_in_any_spelling() {
     check_targets(
         "key = [\"path\"]",
