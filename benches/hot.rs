@@ -221,6 +221,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         headers,
         params: &Params::none(),
         cert: None,
+        id: None,
     };
     match spec.key.key(&view).unwrap() {
         Keyed::Key(key) => key,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 
 use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
@@ -90,6 +90,8 @@ pub struct ServerSpec {
     pub max_header_size: usize,
     /// Bytes of a request's body; `None` is no limit.
     pub max_body_size: Option<u64>,
+    /// The header that names a request, where there is one.
+    pub request_id: Option<HeaderName>,
     /// Whose word about a client's address is taken.
     pub trust: Trust,
     /// Whether doubled slashes are merged in what goes upstream.

@@ -204,6 +204,7 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         headers,
         params: &found.params,
         cert: None,
+        id: None,
     };
     if route.limits.is_empty() {
         text.line("limits", "none: everything passes");

@@ -75,6 +75,7 @@ impl Changes {
         self.bytes("server.max_header_size", Some(old.max_header_size), Some(new.max_header_size));
         self.bytes("server.max_body_size", old.max_body_size, new.max_body_size);
         self.some("server.trusted_proxies", &old.trust.networks, &new.trust.networks);
+        self.some("server.request_id", &old.request_id, &new.request_id);
         self.some("server.client_ip_header", &old.trust.header, &new.trust.header);
         self.value("server.merge_slashes", &old.merge_slashes, &new.merge_slashes);
         self.value("server.ipv6_prefix", &old.ipv6_prefix, &new.ipv6_prefix);

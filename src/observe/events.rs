@@ -186,12 +186,14 @@ pub struct AccessLine<'r> {
     pub limit: Option<&'r str>,
     /// The server that was asked; `None` where none was.
     pub upstream: Option<&'r str>,
+    /// What the request is named by, where the file has a header for that.
+    pub request_id: Option<&'r str>,
 }
 
 /// The access log's line for a request.
 pub fn access(line: &AccessLine<'_>) {
     let AccessLine { method, host, path, protocol, status, bytes, duration, .. } = *line;
-    let AccessLine { route, client, user_agent, limit, upstream, .. } = *line;
+    let AccessLine { route, client, user_agent, limit, upstream, request_id, .. } = *line;
     info!(
         target: "tidegate::access",
         method,
@@ -206,6 +208,7 @@ pub fn access(line: &AccessLine<'_>) {
         user_agent,
         limit,
         upstream,
+        request_id,
         "request"
     );
 }
@@ -240,6 +243,7 @@ mod tests {
             user_agent: Some("curl"),
             limit: None,
             upstream: Some("http://127.0.0.1:3000"),
+            request_id: None,
         };
         let expected = json!({
             "level": "INFO", "target": "tidegate::access", "message": "request",

@@ -32,6 +32,8 @@ pub(super) struct Ended {
     pub(super) body_end: BodyEnd,
     /// Bytes of the response's body that were handed to the connection.
     pub(super) sent: u64,
+    /// What the request is named by, where the file has a header for that.
+    pub(super) request_id: Option<Box<HeaderValue>>,
     pub(super) protocol: Protocol,
 }
 
@@ -94,6 +96,7 @@ impl Proxy {
                 user_agent: None,
                 limit: None,
                 upstream: None,
+                request_id: None,
             });
         }
     }
@@ -154,6 +157,7 @@ impl Drop for Ended {
                 user_agent: user_agent.as_deref(),
                 limit: access.limit.as_ref().map(Name::as_str),
                 upstream: access.upstream.as_deref(),
+                request_id: self.request_id.as_ref().and_then(|id| id.to_str().ok()),
             });
         }
     }

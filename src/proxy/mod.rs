@@ -34,9 +34,10 @@ use self::headers::{Seen, hop};
 use self::refusal::{Refusal, TargetForm};
 use self::rejection::Rejections;
 use crate::clock::Clock;
+use crate::limit::time::Timestamp;
 use crate::observe::failed::Failed;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
-use crate::plan::{Action, Plan, RouteSpec};
+use crate::plan::{Action, Plan, RouteSpec, ServerSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::Host;
 use crate::request::key::View;
@@ -169,6 +170,8 @@ impl Proxy {
         let seen = Seen::of(&exchange.head.headers);
         let protocol = answer::protocol(&exchange.head.headers, seen);
         let mut ended = self.begin(client, began, &exchange.head, protocol);
+        ended.request_id =
+            self.name(&ended.active.plan.server, client, began, &mut exchange.head.headers);
         async move {
             let head = &exchange.head;
             let patience = match protocol {
@@ -179,7 +182,7 @@ impl Proxy {
             let mut quotas = Quotas::new();
             let way = (&*ended.active, &**client, seen);
             let passed = {
-                let noted = (began, &mut ended.noted);
+                let noted = (began, ended.request_id.as_deref(), &mut ended.noted);
                 let mut passing = pin!(self.pass(way, &mut exchange, noted, &mut quotas));
                 match patience {
                     None => passing.await,
@@ -222,6 +225,11 @@ impl Proxy {
                     client.phase.linger();
                 }
             }
+            if let Some((name, id)) =
+                ended.active.plan.server.request_id.as_ref().zip(ended.request_id.as_deref())
+            {
+                answer.headers_mut().insert(name, id.clone());
+            }
             ended.status = answer.status();
             ended.body_end = exchange.body_end;
             if let Some(mut switched) = exchange.switched {
@@ -261,10 +269,27 @@ impl Proxy {
             version: head.version,
             body_end: BodyEnd::default(),
             sent: 0,
+            request_id: None,
             protocol,
             status: client_gone(),
             noted: Noted { access, ..Noted::default() },
         }
+    }
+
+    /// Names a request that is to have a name: by what a trusted proxy calls it, or by a new one.
+    fn name(
+        &self,
+        server: &ServerSpec,
+        client: &ClientConnection,
+        began: Instant,
+        headers: &mut HeaderMap,
+    ) -> Option<Box<HeaderValue>> {
+        let name = server.request_id.as_ref()?;
+        let trusted = server.trust.trusts(client.peer.address);
+        let given = headers.get(name).filter(|id| trusted && !id.is_empty()).cloned();
+        let id = given.or_else(|| new_id(self.clock.wall().at(self.clock.at(began))))?;
+        headers.insert(name, id.clone());
+        Some(Box::new(id))
     }
 
     /// The straight line: host, path, route, client, limits, upstream.
@@ -272,7 +297,7 @@ impl Proxy {
         &self,
         (active, client, seen): (&'p Active, &ClientConnection, Seen),
         exchange: &mut Exchange,
-        (began, noted): (Instant, &mut Noted),
+        (began, request_id, noted): (Instant, Option<&HeaderValue>, &mut Noted),
         quotas: &mut Quotas<'p>,
     ) -> Result<Answer, Refusal<'p>> {
         let plan = &*active.plan;
@@ -323,6 +348,7 @@ impl Proxy {
             headers: &head.headers,
             params: found.as_ref().map_or(&none, |found| &found.params),
             cert: client.cert.as_deref(),
+            id: request_id.and_then(|id| id.to_str().ok()),
         };
         let now = self.clock.at(began);
         noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
@@ -387,6 +413,16 @@ pub fn strip_unforwarded(head: &mut request::Parts, address: &Client, trust: &Tr
 /// The status for a client that left before its answer: for logs and metrics, nobody is sent it.
 fn client_gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
+/// A new name for a request that came at this time of day: a UUID of version 7 (RFC 9562, 5.7).
+fn new_id(wall: Timestamp) -> Option<HeaderValue> {
+    let random = fastrand::u128(..).to_be_bytes();
+    let random = random.first_chunk()?;
+    let id =
+        uuid::Builder::from_unix_timestamp_millis(wall.as_micros() / 1_000, random).into_uuid();
+    let mut text = uuid::Uuid::encode_buffer();
+    HeaderValue::from_str(id.hyphenated().encode_lower(&mut text)).ok()
 }
 
 fn is_too_large(headers: &HeaderMap, (plan, route): (&Plan, &RouteSpec)) -> bool {

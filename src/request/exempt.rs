@@ -85,6 +85,7 @@ mod tests {
                 headers: &headers,
                 params: &Params::none(),
                 cert: None,
+                id: None,
             };
             assert_eq!(exempt.covers(&view), expected, "{name}");
             assert!(!Exempt::default().covers(&view), "{name}");

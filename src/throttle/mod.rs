@@ -203,6 +203,7 @@ impl Throttle {
             client: request.client,
             method: request.method.as_str(),
             path: request.path.matching(),
+            request_id: request.id,
             decision,
         };
         self.log.record(&event, now);

@@ -57,3 +57,35 @@ fn a_route_has_its_own_time_and_size() {
         assert_eq!((put(path, most), put(path, most + 1)), (200, 413), "{path}");
     }
 }
+
+#[test]
+fn a_request_has_a_name_on_its_whole_way() {
+    let api = Upstream::echoing();
+    let file = |trusted: &str| {
+        let server = format!("request_id = \"x-request-id\"\ntrusted_proxies = [{trusted}]");
+        let more = "[limits.one]\nkey = [\"path\"]\nrate = \"1/h\"\n\
+                    [[routes]]\npath = \"/{*rest}\"\nupstream = \"api\"\nlimits = [\"one\"]\n\
+                    [log]\naccess = true\n";
+        config(&server, &api, more)
+    };
+    let proxy = Tidegate::start(&file(""));
+    let given = ("x-request-id", "mine");
+    let reply = get(proxy.address, "/a", &[given]);
+    let id = reply.header("x-request-id").unwrap();
+    // A UUID of version 7, and not what a stranger says.
+    assert_eq!((id.len(), &id[14..15]), (36, "7"), "{id}");
+    assert_eq!(api.last().header("x-request-id").unwrap(), id);
+    let line = proxy.log.wait("request", |line| line["path"] == "/a");
+    assert_eq!(line["request_id"], id);
+    let refused = get(proxy.address, "/a", &[]);
+    let other = refused.header("x-request-id").unwrap();
+    assert_eq!(refused.status, 429);
+    assert_ne!(other, id);
+    assert_eq!(proxy.log.wait("throttled", |_| true)["request_id"], other);
+
+    let proxy = Tidegate::start(&file("\"127.0.0.0/8\""));
+    assert_eq!(get(proxy.address, "/b", &[given]).header("x-request-id").unwrap(), "mine");
+    assert_eq!(api.last().header("x-request-id").unwrap(), "mine");
+    let made = get(proxy.address, "/c", &[]).header("x-request-id").unwrap();
+    assert_eq!(made.len(), 36, "where there is none one is made");
+}

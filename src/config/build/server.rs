@@ -48,6 +48,7 @@ pub(super) fn build(mut section: Section<'_>, overrides: &Overrides) -> (ServerS
         max_body_size: section
             .take("max_body_size")
             .and_then(|item| item.size(1..=u64::MAX, "more than zero")),
+        request_id: section.take("request_id").and_then(|item| request_id(&item)),
         trust: Trust {
             networks: section.list("trusted_proxies").iter().filter_map(network_item).collect(),
             header: section
@@ -60,6 +61,18 @@ pub(super) fn build(mut section: Section<'_>, overrides: &Overrides) -> (ServerS
     };
     section.finish();
     (spec, tls.asks_clients)
+}
+
+/// The header that names a request: none that means something else to this proxy or to the API.
+fn request_id(item: &Item<'_>) -> Option<HeaderName> {
+    const EXPECTED: &str = "expected a header of its own, as in \"x-request-id\"";
+    let text = item.text_as(EXPECTED)?;
+    let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
+    let own = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with("x-") && !name.starts_with("x-forwarded-") || name.ends_with("-id")
+    };
+    text.parsed(name.filter(own), EXPECTED)
 }
 
 fn listen(section: &mut Section<'_>) -> Vec<(SocketAddr, Span)> {

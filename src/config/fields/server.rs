@@ -70,6 +70,12 @@ pub(in crate::config) static SERVER: Shape = Shape {
             Value("[]"),
             "limits that every request meets beside those of its route, also one that no route takes",
         ),
+        field(
+            "request_id",
+            Kind::Text,
+            Words("none"),
+            "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log",
+        ),
         field("max_header_size", Kind::Size, Value("\"32KiB\""), "a request's head; larger: 431"),
         field("max_body_size", Kind::Size, Words("none"), "a request's body; larger: 413"),
         field(

@@ -201,6 +201,7 @@ fn every_field_of_the_list_is_read() {
                 _ if !tls.is_empty() => &tls,
                 (_, "path" | "rewrite", Kind::Text) => "\"/a\"",
                 ("[[routes]]", "upstream", _) => "\"api\"",
+                (_, "request_id", _) => "\"x-request-id\"",
                 ("[[routes]]" | "[server]", "limits", _) => "[\"per-client\"]",
                 ("[[routes]]", "methods", _) => "[\"GET\"]",
                 (_, "path", _) => "[\"/a\"]",

@@ -49,6 +49,8 @@ pub struct ThrottleEvent<'e> {
     pub method: &'e str,
     /// The request's path, without its query.
     pub path: &'e str,
+    /// What the request is named by, where the file has a header for that.
+    pub request_id: Option<&'e str>,
     /// What came of it.
     pub decision: Shown,
 }
@@ -312,6 +314,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         delay_ms = delay.map(millis),
         count,
         interval_ms = interval.map(millis),
+        request_id = event.request_id,
     );
 }
 

@@ -114,6 +114,7 @@ impl Seen {
             client: self.client,
             method: &self.method,
             path: &self.path,
+            request_id: None,
             decision: self.decision,
         }
     }

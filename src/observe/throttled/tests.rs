@@ -25,6 +25,7 @@ fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
         client: [203, 0, 113, 7].into(),
         method: "GET",
         path: "/users/42",
+        request_id: None,
         decision: Shown::Rejected { retry_after: Some(Duration::from_micros(1500)) },
     }
 }

@@ -65,6 +65,8 @@ pub struct View<'r> {
     pub params: &'r Params<'r>,
     /// The subject of the client's certificate; `None` where it has shown none.
     pub cert: Option<&'r str>,
+    /// What the request is named by in the log. No limit counts by it.
+    pub id: Option<&'r str>,
 }
 
 /// What a request is to a limit.

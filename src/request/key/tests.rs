@@ -40,6 +40,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Keyed, KeyError> {
         headers: &headers,
         params: &params,
         cert: request.cert,
+        id: None,
     })
 }
 

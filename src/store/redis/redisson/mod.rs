@@ -294,12 +294,7 @@ fn read(answer: Value) -> Option<Answer> {
 
 /// A client's id, as Redisson makes one: a random UUID (RFC 9562, version 4).
 pub(in crate::store) fn client_id() -> String {
-    let random = fastrand::u128(..);
-    let bits = random & !(0xF << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
-    let hex = format!("{bits:032x}");
-    let parts =
-        [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex.get(range).unwrap_or_default());
-    parts.join("-")
+    uuid::Builder::from_random_bytes(new_id()).into_uuid().to_string()
 }
 
 #[cfg(test)]
