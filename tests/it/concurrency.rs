@@ -246,6 +246,27 @@ fn without_redis_a_process_has_slots_of_its_own() {
     wait_until("it is free here", || is_free(&proxy));
 }
 
+/// A Redis that had lost its data let too many through until the leases were renewed.
+#[test]
+fn a_redis_that_lost_its_data_hears_at_once_what_is_held() {
+    let ((api, under_way), mut server) = (api(), RedisServer::start());
+    let proxy = Tidegate::start(&config(&api, &redis(&server), 2));
+    let holding = [0, 1].map(|_| {
+        let mut client = Connection::open(proxy.address);
+        client.send("GET /silent HTTP/1.1\r\nhost: a\r\n\r\n");
+        under_way.recv_timeout(PATIENCE).unwrap();
+        client
+    });
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    server.kill();
+    server.restart();
+    let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
+    wait_until("both are announced", || held() == 2);
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    drop(holding);
+    wait_until("they are free", || get(proxy.address, "/", &[]).status == 200);
+}
+
 /// A slot that was given back while Redis took no writes stayed taken until its lease ended.
 #[test]
 fn redis_hears_of_a_slot_in_the_end() {

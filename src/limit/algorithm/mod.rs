@@ -102,6 +102,15 @@ pub enum State {
     Concurrency(concurrency::State),
 }
 
+/// How much of a bucket is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// So many parts of 255, until the bucket is as new.
+    Share(u8),
+    /// It refills all the time, and all of it in so many microseconds.
+    RefillsIn(u64),
+}
+
 /// What one algorithm would do with one request. Nothing has been taken yet: whether it is, is
 /// decided over all limits of a route together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,6 +301,37 @@ impl Algorithm {
             // Held slots are never forgotten.
             (Self::Concurrency(_), State::Concurrency(_)) => true,
             _ => false,
+        }
+    }
+
+    /// How much of a bucket is used, from 0 to 255 for all of it: what is lost with it where it has to be
+    /// forgotten. Of a bucket that refills all the time, it is told by how long that takes.
+    pub fn usage(&self, state: State) -> Usage {
+        let share = |used: u64, count: u64| {
+            let share = used.min(count).saturating_mul(255) / count.max(1);
+            Usage::Share(u8::try_from(share).unwrap_or(u8::MAX))
+        };
+        match (self, state) {
+            (Self::TokenBucket(params), State::TokenBucket(_)) => {
+                Usage::RefillsIn(params.refill_micros())
+            }
+            (Self::LeakyBucket(params), State::LeakyBucket(_)) => {
+                Usage::RefillsIn(params.bucket().refill_micros())
+            }
+            (Self::Redisson(params), State::Redisson(_)) => {
+                Usage::RefillsIn(params.stand_in().map_or(0, |bucket| bucket.refill_micros()))
+            }
+            (Self::FixedWindow(params), State::FixedWindow(state)) => {
+                share(state.used, params.count.get())
+            }
+            (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
+                let used = state.previous.saturating_add(state.current).saturating_add(state.next);
+                share(used, params.count.get())
+            }
+            (Self::SlidingLog(params), State::SlidingLog(state)) => {
+                share(u64::from(state.used) + u64::from(state.added), params.rate().count())
+            }
+            _ => Usage::Share(u8::MAX),
         }
     }
 

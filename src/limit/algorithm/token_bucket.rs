@@ -43,6 +43,16 @@ impl Params {
         time_to_gain(self, self.burst.get(), 0).div_ceil(1_000_000)
     }
 
+    /// About the microseconds in which an empty bucket is full again. Every request asks for it, and most
+    /// rates give one token at a time.
+    pub(super) fn refill_micros(&self) -> u64 {
+        let steps = match self.rate.tokens() {
+            1 => self.burst.get(),
+            tokens => self.burst.get().div_ceil(tokens),
+        };
+        steps.saturating_mul(self.rate.period())
+    }
+
     /// As the Lua twin takes them: tokens, period, burst, and the rate's mark.
     pub(super) fn figures(&self) -> SmallVec<[u64; 4]> {
         smallvec![self.rate.tokens(), self.rate.period(), self.burst.get(), mark(self.rate)]

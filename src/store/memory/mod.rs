@@ -7,6 +7,8 @@ mod blocks;
 mod full;
 mod locked;
 mod packed;
+mod room;
+mod settle;
 mod shard;
 
 use std::collections::HashMap;
@@ -18,10 +20,10 @@ use siphasher::sip128::SipHasher13;
 
 use self::full::Full;
 use self::locked::{shard_number, unpoisoned};
-use self::shard::{Due, Evicted, Identity, Shard};
+use self::shard::{Due, Identity, Shard};
 use super::claim::{BucketAsk, Claim, Taken};
 use crate::limit::algorithm::sliding_log::{self, Log};
-use crate::limit::algorithm::{Algorithm, Settlement, State, Want};
+use crate::limit::algorithm::{Algorithm, State, Want};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::patience::Patience;
@@ -48,6 +50,8 @@ pub(super) struct Memory {
     max_keys: AtomicUsize,
     full: Full,
     swept: AtomicUsize,
+    /// Where the next look for a bucket to forget begins, where a shard has none.
+    looked_at: AtomicUsize,
 }
 
 /// Where a claim's bucket is.
@@ -96,6 +100,7 @@ impl Memory {
             max_keys: AtomicUsize::new(max_keys.max(1)),
             full: Full::default(),
             swept: AtomicUsize::new(0),
+            looked_at: AtomicUsize::new(0),
         }
     }
 
@@ -167,7 +172,7 @@ impl Memory {
                 }
                 _ => {
                     let (shard, algorithm) = (shards.of(seat.id), &claim.ask.algorithm);
-                    self.keep(shard, (seat.id, seat.state), algorithm, change.state());
+                    self.keep(shard, (seat.id, seat.state), algorithm, (change.state(), now));
                 }
             }
             decided_on(claim, decision, change, (noting, now));
@@ -188,7 +193,7 @@ impl Memory {
             return None;
         }
         let (decision, change, verdict) = decide_one(&claim.ask, before, now);
-        self.keep(&mut shard, (id, before), &claim.ask.algorithm, change.state());
+        self.keep(&mut shard, (id, before), &claim.ask.algorithm, (change.state(), now));
         drop(shard);
         decided_on(claim, decision, change, (noting, now));
         Some(verdict)
@@ -200,11 +205,11 @@ impl Memory {
         shard: &mut Shard,
         (id, before): (Identity, Option<State>),
         algorithm: &Algorithm,
-        write: Option<State>,
+        (write, now): (Option<State>, Now),
     ) {
         match (write, before) {
             (Some(state), _) => {
-                shard.put(id, state, Due::of(algorithm, state));
+                shard.put(id, state, Due::of(algorithm, state), now);
                 if let (Algorithm::SlidingLog(params), State::SlidingLog(seen)) = (algorithm, state)
                 {
                     shard.log(id).write(params, seen);
@@ -213,7 +218,7 @@ impl Memory {
             (None, None) => self.release_room(),
             // Under a smaller burst than before a bucket may owe what it did not owe.
             (None, Some(state)) if algorithm.in_debt(state) => {
-                shard.put(id, state, Due::of(algorithm, state));
+                shard.put(id, state, Due::of(algorithm, state), now);
             }
             (None, Some(_)) => {}
         }
@@ -226,56 +231,6 @@ impl Memory {
         let want = Want { cost: ask.ask.cost, patience: Patience::NONE };
         let step = ask.ask.algorithm.decide(state, want, ask.ask.algorithm.time(now));
         Decision { remaining: step.untouched, ..step.decision }
-    }
-
-    /// Tells an ask's bucket how much more or less than it had taken the request used.
-    pub(super) fn settle(
-        &self,
-        ask: &BucketAsk<'_>,
-        settled: &Settlement,
-        from_shared: bool,
-        now: Now,
-    ) {
-        if !from_shared && self.settle_own(ask, settled, now) {
-            return;
-        }
-        let (algorithm, id) = (ask.ask.algorithm, self.shared_identity(ask));
-        let mut shared = unpoisoned(self.shared.lock());
-        let (before, mut log) = match shared.remove(&id) {
-            Some(bucket) => (Some(bucket.state), bucket.log),
-            None => (None, Log::default()),
-        };
-        if let Some(state) = after(&algorithm, (before, &mut log), settled, now) {
-            let due = Due::of(&algorithm, state);
-            shared.insert(id, SharedBucket { state, due, log });
-        }
-    }
-
-    /// The same for a key with a bucket of its own. `false` where there is no room for the bucket.
-    fn settle_own(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) -> bool {
-        let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
-        let mut shards = self.lock(&[id]);
-        let shard = shards.of(id);
-        // A bucket that is not there was full and is forgotten.
-        let state = shard.state(id);
-        let mut log = match algorithm {
-            Algorithm::SlidingLog(_) => shard.take_log(id),
-            _ => Log::default(),
-        };
-        match after(&algorithm, (state, &mut log), settled, now) {
-            Some(new) if state.is_some() || self.make_room(shard, &[id], now) => {
-                shard.put(id, new, Due::of(&algorithm, new));
-                if let State::SlidingLog(_) = new {
-                    *shard.log(id) = log;
-                }
-                true
-            }
-            Some(_) => false,
-            None => {
-                self.removed(usize::from(shard.remove(id)));
-                true
-            }
-        }
     }
 
     /// Makes the bucket a new one.
@@ -299,33 +254,6 @@ impl Memory {
             self.removed(evictions.count());
         }
         unpoisoned(self.shared.lock()).retain(|_, bucket| !bucket.due.fresh(now));
-    }
-
-    /// Reserves a place for one more bucket in this shard, where another has to go if need be.
-    fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
-        let max_keys = self.max_keys.load(Ordering::Relaxed);
-        let reserved = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
-            (keys < max_keys).then_some(keys + 1)
-        });
-        reserved.is_ok() || self.evict(shard, spare, now)
-    }
-
-    /// Forgets a bucket of this shard, but none of `spare`. `false` where none may go.
-    fn evict(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
-        match shard.evict(spare, now) {
-            Evicted::Nothing => return false,
-            Evicted::Full => {}
-            Evicted::Used => self.full.forgotten(self.keys()),
-        }
-        true
-    }
-
-    fn release_room(&self) {
-        self.removed(1);
-    }
-
-    fn removed(&self, keys: usize) {
-        self.keys.fetch_sub(keys, Ordering::Relaxed);
     }
 
     /// What a bucket is known by: a limit whose algorithm or key changes begins anew, one whose
@@ -397,20 +325,6 @@ fn read(state: State, log: &mut Log, ask: &Ask, now: Now) -> State {
     log.forget(&params, now);
     let seen = log.seen(&params, ask.cost, now);
     State::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now)))
-}
-
-/// A bucket after it was told what a request used.
-fn after(
-    algorithm: &Algorithm,
-    (state, log): (Option<State>, &mut Log),
-    settled: &Settlement,
-    now: Now,
-) -> Option<State> {
-    let now = algorithm.time(now);
-    match algorithm {
-        Algorithm::SlidingLog(params) => log.settle(params, settled, now).map(State::SlidingLog),
-        _ => algorithm.settle(state, settled, now),
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use hashbrown::HashTable;
 use super::blocks::Blocks;
 use super::packed::Packed;
 use crate::limit::algorithm::sliding_log::Log;
-use crate::limit::algorithm::{Algorithm, State};
+use crate::limit::algorithm::{Algorithm, State, Usage};
 use crate::limit::time::Now;
 
 /// Which bucket: 128 bits of a keyed hash, so that nobody outside can make two buckets meet.
@@ -27,23 +27,48 @@ pub(super) struct Identity {
 /// unless it owes tokens. Kept in one word, since there is one for each bucket.
 ///
 /// It is a time by the bucket's own clock: were one by the wall converted, a step back would have a
-/// window forgotten that is still running.
+/// window forgotten that is still running. Times are below 2^53. The bits above them hold how much of the
+/// bucket is used: a share in 255 parts, or the time in which all of it refills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due(u64);
 
 impl Due {
     const OWES: u64 = 1 << 63;
     const BY_WALL: u64 = 1 << 62;
+    const REFILLS: u64 = 1 << 61;
+    const TIME_BITS: u32 = 53;
+    const TIME: u64 = (1 << Self::TIME_BITS) - 1;
 
     /// Of a bucket of this algorithm.
     pub(super) fn of(algorithm: &Algorithm, state: State) -> Self {
         let owes = if algorithm.in_debt(state) { Self::OWES } else { 0 };
         let by_wall = if algorithm.goes_by_wall() { Self::BY_WALL } else { 0 };
-        Self(algorithm.fresh_at(state).as_micros() | owes | by_wall)
+        let usage = match algorithm.usage(state) {
+            Usage::Share(share) => u64::from(share) << Self::TIME_BITS,
+            Usage::RefillsIn(micros) => Self::REFILLS | quarter_octaves(micros) << Self::TIME_BITS,
+        };
+        Self((algorithm.fresh_at(state).as_micros() & Self::TIME) | owes | by_wall | usage)
     }
 
     fn fresh_at(self) -> u64 {
-        self.0 & !Self::OWES & !Self::BY_WALL
+        self.0 & Self::TIME
+    }
+
+    /// How much of the bucket is used at this time: 0 where it is full, and else 1 to 255.
+    fn used(self, now: Now) -> u64 {
+        let now = if self.0 & Self::BY_WALL == 0 { now.steady } else { now.wall };
+        let left = self.fresh_at().saturating_sub(now.as_micros());
+        let value = self.0 >> Self::TIME_BITS & 0xFF;
+        let used = match self.0 & Self::REFILLS == 0 {
+            true => value,
+            false => left.saturating_mul(255) / micros(value).max(1),
+        };
+        if left == 0 { 0 } else { used.clamp(1, 255) }
+    }
+
+    /// The order in which buckets go: by how much of them is used, and then by time.
+    fn rank(self, identity: Identity, now: Now) -> Rank {
+        (self.used(now) << Self::TIME_BITS | self.fresh_at(), identity)
     }
 
     pub(super) fn fresh(self, now: Now) -> bool {
@@ -63,9 +88,20 @@ struct Entry {
     state: Packed,
 }
 
-/// The order in which buckets go: the closest to full first. The identity makes it total. Times by two
-/// clocks are taken as of one: it is the order alone that a step of the wall may disturb.
+/// The order in which buckets go: the closest to full first, and of those the ones that are full sooner. The
+/// identity makes it total. Times by two clocks are taken as of one: it is the order alone that a step of the
+/// wall may disturb.
 type Rank = (u64, Identity);
+
+/// A time as one of about 200 values, each a fifth longer than the one before: what the order needs.
+fn quarter_octaves(micros: u64) -> u64 {
+    let octave = u64::from(micros.max(4).ilog2());
+    octave * 4 + (micros.max(4) >> (octave - 2) & 3)
+}
+
+fn micros(quarter_octaves: u64) -> u64 {
+    (4 + quarter_octaves % 4) << (quarter_octaves / 4).saturating_sub(2)
+}
 
 #[derive(Default)]
 pub(super) struct Shard {
@@ -101,13 +137,13 @@ impl Shard {
     }
 
     /// Keeps a state in place of the bucket's former one.
-    pub(super) fn put(&mut self, identity: Identity, state: State, due: Due) {
+    pub(super) fn put(&mut self, identity: Identity, state: State, due: Due, now: Now) {
         let entry = Entry { identity, due, state: Packed::of(state) };
         match self.find(identity).and_then(|place| self.entries.get_mut(place)) {
             Some(known) => *known = entry,
             None => self.insert(entry),
         }
-        let rank = (due.fresh_at(), identity);
+        let rank = due.rank(identity, now);
         if self.horizon.is_some_and(|horizon| rank < horizon) {
             self.candidates.push(Reverse(rank));
             if self.candidates.len() > self.entries.len() / 4 + 4 * BATCH {
@@ -213,14 +249,12 @@ impl Shard {
         now: Now,
         set_aside: &mut Vec<Reverse<Rank>>,
     ) -> Evicted {
-        while let Some(Reverse((fresh_at, identity))) = self.candidates.pop() {
+        while let Some(Reverse((order, identity))) = self.candidates.pop() {
             let due = self.find(identity).and_then(|place| self.entries.get(place)).map(|e| e.due);
-            let Some(due) = due.filter(|due| due.fresh_at() == fresh_at && due.evictable(now))
-            else {
-                continue;
-            };
+            let is_current = |due: &Due| due.fresh_at() == order & Due::TIME && due.evictable(now);
+            let Some(due) = due.filter(is_current) else { continue };
             if spare.contains(&identity) {
-                set_aside.push(Reverse((fresh_at, identity)));
+                set_aside.push(Reverse((order, identity)));
                 continue;
             }
             self.remove(identity);
@@ -235,7 +269,7 @@ impl Shard {
             .entries
             .iter()
             .filter(|entry| entry.due.evictable(now))
-            .map(|entry| (entry.due.fresh_at(), entry.identity))
+            .map(|entry| entry.due.rank(entry.identity, now))
             .collect();
         let wanted = (self.entries.len() / BATCH_SHARE).max(BATCH);
         let mut horizon = LAST;

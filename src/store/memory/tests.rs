@@ -3,13 +3,14 @@ mod size;
 use std::sync::Arc;
 
 use super::*;
+use crate::limit::algorithm::fixed_window::{self, windows::Windows};
 use crate::limit::algorithm::token_bucket::Params;
-use crate::limit::algorithm::{Difference, concurrency};
+use crate::limit::algorithm::{Difference, concurrency, sliding_window};
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::patience::Patience;
-use crate::limit::rate::{Burst, Cost, Rate};
+use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
@@ -240,6 +241,19 @@ fn a_lowered_bound_holds_after_a_while() {
     assert_eq!(table.memory.keys(), 100);
 }
 
+/// Two of five new clients were rejected at once, because their shards had nothing to forget.
+#[test]
+fn new_keys_have_buckets_of_their_own_after_the_bound_was_lowered() {
+    let table = Table::of(1_000_000);
+    for n in 0..1_000 {
+        table.take(&n.to_string(), ask(1), 0);
+    }
+    table.memory.set_max_keys(1_000);
+    let passed = (0..500).filter(|n| table.take(&format!("new {n}"), ask(10), 0)).count();
+    assert_eq!((passed, table.memory.shared_uses()), (500, 0));
+    assert_eq!(table.memory.keys(), 1_000);
+}
+
 #[test]
 fn what_a_limit_counts_is_its_name_its_sources_and_its_key() {
     let memory = Memory::new(100);
@@ -370,6 +384,53 @@ fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
     assert_eq!(table.memory.keys(), 1);
     table.give_back(&own);
     assert_eq!(table.memory.keys(), 0);
+}
+
+/// Of what was used of these buckets nothing comes back before the window ends: the one that was used up
+/// must stay, and those of which little was used make room, though they came later.
+#[test]
+fn a_used_up_window_survives_a_flood_of_buckets_of_which_little_was_used() {
+    let five = Burst::new(5).unwrap();
+    let length = Interval::from_micros(300_000_000).unwrap();
+    let rate = Rate::new(5, 300_000_000).unwrap();
+    let window = fixed_window::Params { count: five, windows: Windows::Rolling(length) };
+    let ask = |algorithm| {
+        let (cost, patience, mode) = (Cost::ONE, Patience::NONE, Mode::Enforce);
+        Ask { algorithm, cost, patience, mode }
+    };
+    for (name, algorithm) in [
+        ("fixed window", Algorithm::FixedWindow(window)),
+        ("sliding log", Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap())),
+        ("sliding window", Algorithm::SlidingWindow(sliding_window::Params::new(five, length))),
+    ] {
+        let table = Table::of(1_000);
+        // Not at a window's edge.
+        let begin = 10 * 300_000_000 + 1_000;
+        let drained = (0..5).filter(|_| table.take("login", ask(algorithm), begin)).count();
+        assert_eq!(drained, 5, "{name}");
+        for n in 0..20_000_u64 {
+            assert!(table.take(&n.to_string(), ask(algorithm), begin + n), "{name}");
+        }
+        assert!(!table.take("login", ask(algorithm), begin + 20_000), "{name}");
+    }
+}
+
+/// A limit of many for a day on a key that clients invent drove out the logins of a minute.
+#[test]
+fn a_used_up_bucket_survives_fresh_ones_that_take_longer_to_refill() {
+    let table = Table::of(500);
+    let bucket = |burst: u64, interval: u64| {
+        let rate = Rate::new(burst, interval).unwrap();
+        let algorithm = Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() });
+        Ask { algorithm, ..ask(1) }
+    };
+    let (minute, day) = (bucket(10, 60_000_000), bucket(1_000, 24 * HOUR));
+    let taken = (0..10).filter(|_| table.take("login", minute, 0)).count();
+    assert_eq!(taken, 10);
+    for n in 0..5_000_u64 {
+        assert!(table.take(&n.to_string(), day, 1 + n));
+    }
+    assert!(!table.take("login", minute, 5_001));
 }
 
 /// A settlement forgot that its request had taken from the bucket that several keys share.

@@ -85,6 +85,11 @@ impl Connection {
         Self { link, shared, keeper }
     }
 
+    /// Tells of each connection that is made from now on.
+    pub(super) fn connects(&self) -> Connects {
+        Connects(self.link.clone())
+    }
+
     /// One call and its answer, by the deadline, waiting for the connection included. What `read`
     /// does not understand is a failure.
     pub(super) async fn call<T>(
@@ -164,6 +169,21 @@ impl Live {
                 Err(StoreError::Redis(error))
             }
         }
+    }
+}
+
+/// The connections that a worker makes, one after the other.
+pub(super) struct Connects(watch::Receiver<Link>);
+
+impl Connects {
+    /// Waits for the next one. Never ready where no more is made.
+    pub(super) async fn next(&mut self) {
+        while self.0.changed().await.is_ok() {
+            if matches!(*self.0.borrow_and_update(), Link::Ready(_)) {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::call::{Holder, Verb};
+use super::connection::Connects;
 use super::queue::{Lost, Teller};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
@@ -23,6 +24,9 @@ use crate::store::{Shared, StoreError};
 
 /// A lease is renewed so many times before it would end.
 const RENEWALS: u32 = 3;
+
+/// Leases that are due within one part in so many of the time between two renewals are renewed together.
+const GATHERED: u32 = 4;
 
 /// How long after Redis did not hear of a slot it is told again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -71,12 +75,12 @@ struct Unheard {
 
 impl Leases {
     /// Begins to renew. Must be called within the worker's runtime.
-    pub(super) fn keep(teller: Teller, shared: Arc<Shared>) -> Self {
+    pub(super) fn keep(teller: Teller, connects: Connects, shared: Arc<Shared>) -> Self {
         // Seeded by the system, anew for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
         let table = Arc::new(Table { worker, slots, sooner: Notify::new(), teller, shared });
-        let keeper = tokio::spawn(keep(Arc::clone(&table)));
+        let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
         Self { table, keeper }
     }
 
@@ -182,11 +186,19 @@ impl Table {
         }
     }
 
+    /// Everything that is held is to be renewed now.
+    fn announce(&self) {
+        let now = Instant::now();
+        self.slots().held.values_mut().for_each(|kept| kept.due = now);
+    }
+
     /// Tells Redis what is due, and says when to look again.
     fn look(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
         let mut slots = self.slots();
-        for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| kept.due <= now) {
+        // What is due soon is renewed with what is due now, and from then on together with it.
+        let is_due = |kept: &Kept| kept.due <= now + pause(&kept.ask) / GATHERED;
+        for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| is_due(kept)) {
             kept.due = now + pause(&kept.ask);
             self.tell(*request, Verb::Hold, (&kept.name, &kept.ask), None);
         }
@@ -206,14 +218,20 @@ impl Table {
     }
 }
 
-async fn keep(table: Arc<Table>) {
+async fn keep(table: Arc<Table>, mut connects: Connects) {
     loop {
-        match table.look() {
-            None => table.sooner.notified().await,
-            Some(look) => tokio::select! {
-                () = sleep_until(look) => {}
-                () = table.sooner.notified() => {}
-            },
+        let look = table.look();
+        let due = async {
+            match look {
+                Some(look) => sleep_until(look).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => {}
+            () = table.sooner.notified() => {}
+            // Redis may have lost what it knew: it hears at once of everything that is held.
+            () = connects.next() => table.announce(),
         }
     }
 }

@@ -70,7 +70,7 @@ impl Redis {
             Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Arc::new(Connection::keep(server));
         let queue = Queue::to(Arc::clone(&connection));
-        let leases = Leases::keep(queue.teller(), Arc::clone(&shared));
+        let leases = Leases::keep(queue.teller(), connection.connects(), Arc::clone(&shared));
         Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }
     }
 

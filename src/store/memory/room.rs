@@ -1,0 +1,59 @@
+//! Room for one more bucket: where the table is full another one has to go.
+
+use std::sync::atomic::Ordering;
+
+use super::Memory;
+use super::shard::{Evicted, Identity, Shard};
+use crate::limit::time::Now;
+
+/// Where a shard has no bucket to forget, so many others are looked at.
+const SHARDS_LOOKED_AT: usize = 32;
+
+impl Memory {
+    /// Reserves a place for one more bucket in this shard, where another has to go if need be.
+    pub(super) fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
+        let max_keys = self.max_keys.load(Ordering::Relaxed);
+        let reserved = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
+            (keys < max_keys).then_some(keys + 1)
+        });
+        reserved.is_ok() || self.evict(shard, spare, now)
+    }
+
+    /// Forgets a bucket of this shard, but none of `spare`. `false` where none may go.
+    pub(super) fn evict(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
+        match shard.evict(spare, now) {
+            Evicted::Nothing => return self.evict_elsewhere(spare, now),
+            Evicted::Full => {}
+            Evicted::Used => self.full.forgotten(self.keys()),
+        }
+        true
+    }
+
+    /// Forgets a bucket of some other shard that nobody uses at the moment. Where a reload has lowered the
+    /// bound, there are more shards than buckets, and most new keys find their own shard empty.
+    fn evict_elsewhere(&self, spare: &[Identity], now: Now) -> bool {
+        let from = self.looked_at.fetch_add(SHARDS_LOOKED_AT, Ordering::Relaxed);
+        let others = self.shards.iter().cycle().skip(from % self.shards.len());
+        for shard in others.take(SHARDS_LOOKED_AT.min(self.shards.len())) {
+            // The locks of one decision are taken in order, and this one is not.
+            let Ok(mut shard) = shard.try_lock() else { continue };
+            match shard.evict(spare, now) {
+                Evicted::Nothing => {}
+                Evicted::Full => return true,
+                Evicted::Used => {
+                    self.full.forgotten(self.keys());
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    pub(super) fn release_room(&self) {
+        self.removed(1);
+    }
+
+    pub(super) fn removed(&self, keys: usize) {
+        self.keys.fetch_sub(keys, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,75 @@
+//! What a request used becomes known after it has taken.
+
+use super::locked::unpoisoned;
+use super::shard::Due;
+use super::{Memory, SharedBucket};
+use crate::limit::algorithm::sliding_log::Log;
+use crate::limit::algorithm::{Algorithm, Settlement, State};
+use crate::limit::time::Now;
+use crate::store::BucketAsk;
+
+impl Memory {
+    /// Tells an ask's bucket how much more or less than it had taken the request used.
+    pub(in crate::store) fn settle(
+        &self,
+        ask: &BucketAsk<'_>,
+        settled: &Settlement,
+        from_shared: bool,
+        now: Now,
+    ) {
+        if !from_shared && self.settle_own(ask, settled, now) {
+            return;
+        }
+        let (algorithm, id) = (ask.ask.algorithm, self.shared_identity(ask));
+        let mut shared = unpoisoned(self.shared.lock());
+        let (before, mut log) = match shared.remove(&id) {
+            Some(bucket) => (Some(bucket.state), bucket.log),
+            None => (None, Log::default()),
+        };
+        if let Some(state) = after(&algorithm, (before, &mut log), settled, now) {
+            let due = Due::of(&algorithm, state);
+            shared.insert(id, SharedBucket { state, due, log });
+        }
+    }
+
+    /// The same for a key with a bucket of its own. `false` where there is no room for the bucket.
+    fn settle_own(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) -> bool {
+        let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
+        let mut shards = self.lock(&[id]);
+        let shard = shards.of(id);
+        // A bucket that is not there was full and is forgotten.
+        let state = shard.state(id);
+        let mut log = match algorithm {
+            Algorithm::SlidingLog(_) => shard.take_log(id),
+            _ => Log::default(),
+        };
+        match after(&algorithm, (state, &mut log), settled, now) {
+            Some(new) if state.is_some() || self.make_room(shard, &[id], now) => {
+                shard.put(id, new, Due::of(&algorithm, new), now);
+                if let State::SlidingLog(_) = new {
+                    *shard.log(id) = log;
+                }
+                true
+            }
+            Some(_) => false,
+            None => {
+                self.removed(usize::from(shard.remove(id)));
+                true
+            }
+        }
+    }
+}
+
+/// A bucket after it was told what a request used.
+fn after(
+    algorithm: &Algorithm,
+    (state, log): (Option<State>, &mut Log),
+    settled: &Settlement,
+    now: Now,
+) -> Option<State> {
+    let now = algorithm.time(now);
+    match algorithm {
+        Algorithm::SlidingLog(params) => log.settle(params, settled, now).map(State::SlidingLog),
+        _ => algorithm.settle(state, settled, now),
+    }
+}
