@@ -38,6 +38,9 @@ use crate::tls::server::{Certificates, Look};
 use crate::upstream::balance::ServerState;
 use crate::worker::{self, ConfigState, Orders, Process, Published};
 
+/// Between two lines about a file that stays wrong.
+const STILL_WRONG: Duration = Duration::from_secs(300);
+
 /// How often throttle summaries are looked through.
 const TICK: Duration = Duration::from_millis(250);
 /// How often in-process buckets that are full again are forgotten, and the time of day is looked up.
@@ -95,6 +98,8 @@ struct Server {
     open_files: OpenFiles,
     /// What TLS listeners show.
     certificates: Option<Arc<Certificates>>,
+    /// What is wrong with the file as it was read last, and when that was told.
+    rejected: Option<(Vec<String>, Instant)>,
 }
 
 impl Server {
@@ -120,6 +125,7 @@ impl Server {
             keys: plan.log.keys,
             clock,
         });
+        process.store.tell_limits(&plan.limits);
         let published = Published { servers: servers(&plan, None), plan: plan.clone() };
         let (published, plan_orders) = watch::channel(Arc::new(published));
         let (draining, draining_orders) = watch::channel(false);
@@ -191,6 +197,7 @@ impl Server {
             signals,
             open_files,
             certificates,
+            rejected: None,
         })
     }
 
@@ -222,6 +229,12 @@ impl Server {
                         }
                     }
                     self.process.store.sweep(self.process.clock.now());
+                    if let Some((errors, last)) = &mut self.rejected
+                        && last.elapsed() >= STILL_WRONG
+                    {
+                        events::config_rejected(errors);
+                        *last = Instant::now();
+                    }
                 }
                 _ = look.tick() => {
                     if let Some(read) = self.reload.look() {
@@ -248,10 +261,13 @@ impl Server {
             Ok(loaded) => loaded,
             Err(problems) => {
                 self.process.config.rejected();
-                let lines: Vec<_> = problems.lines().collect();
-                return events::config_rejected(&lines);
+                let errors: Vec<_> = problems.lines().collect();
+                events::config_rejected(&errors);
+                self.rejected = Some((errors, Instant::now()));
+                return;
             }
         };
+        self.rejected = None;
         let old = self.published.borrow().clone();
         let new = Arc::new(loaded.plan);
         let changed = config::diff(&old.plan, &new).changed;

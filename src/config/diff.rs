@@ -5,14 +5,15 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use super::value::duration_text;
-use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
+use crate::limit::{Mode, Scope};
 use crate::plan::{
-    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, ServerTls, StoreSpec,
-    UpstreamSpec,
+    Action, Figures, LimitSpec, LogSpec, Plan, RouteSpec, ServerSpec, ServerTls, StoreLocation,
+    StoreSpec, UpstreamSpec,
 };
+use crate::request::key::KeySource;
 use crate::tls::server::ClientAuth;
 
 /// More are only counted: a log line is no place for ten thousand routes.
@@ -123,6 +124,7 @@ impl Changes {
 
     fn limits(&mut self, old: &Plan, new: &Plan) {
         let is_off = |plan: &Plan, name: &str| plan.off.iter().any(|off| off.as_str() == name);
+        let new_store = &new.store;
         let pairs = pairs(&old.limits, &new.limits, |limit| limit.name.as_str());
         for (name, pair) in pairs {
             let title = format!("limits.{name}");
@@ -141,17 +143,31 @@ impl Changes {
                 pair => {
                     if let Some((old, new)) = self.both(&title, pair) {
                         self.limit(&title, old, new);
+                        self.key(&title, (old, new), &new_store.location);
                     }
                 }
             }
         }
     }
 
+    fn key(&mut self, title: &str, (old, new): (&LimitSpec, &LimitSpec), store: &StoreLocation) {
+        let sources = |limit: &LimitSpec| {
+            let sources: Vec<_> = limit.key.sources.iter().map(KeySource::to_string).collect();
+            format!("[{}]", sources.join(", "))
+        };
+        self.value(&format!("{title} key"), &sources(old), &sources(new));
+        // A key in Redis has a value's name, and not that of the header it came from.
+        let is_shared = *store != StoreLocation::Memory && new.scope == Scope::Cluster;
+        let sources = old.key.sources != new.key.sources;
+        if sources && is_shared {
+            self.changed.push(format!("{title} keeps the buckets of values that both keys have"));
+        } else if sources || old.key.ipv6_prefix != new.key.ipv6_prefix {
+            self.changed.push(format!("{title} begins anew: key changed"));
+        }
+    }
+
     fn limit(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec) {
         let mut anew = Vec::new();
-        if (&old.key.sources, old.key.ipv6_prefix) != (&new.key.sources, new.key.ipv6_prefix) {
-            anew.push("key");
-        }
         if old.scope != new.scope {
             anew.push("scope");
         }

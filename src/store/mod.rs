@@ -77,6 +77,28 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the server works and refuses one key alone: this user may not use the key, or it stands on
+    /// another node. The others' buckets are where they were.
+    fn is_of_one_key(&self) -> bool {
+        let Self::Redis(error) = self else { return matches!(self, Self::WrongType) };
+        match error.code() {
+            Some("CROSSSLOT" | "WRONGTYPE") => true,
+            // Without the right to run a command, too, but then no key can be used.
+            Some("NOPERM") => error.detail().is_some_and(|detail| detail.contains("key")),
+            _ => false,
+        }
+    }
+
+    /// Whether the server answers, and says that it decides nothing now: to ask again is of no use.
+    fn is_refusal(&self) -> bool {
+        let Self::Redis(error) = self else { return matches!(self, Self::TooOld(_)) };
+        let code = error.code().unwrap_or_default();
+        matches!(
+            code,
+            "OOM" | "READONLY" | "MISCONF" | "NOAUTH" | "WRONGPASS" | "LOADING" | "NOPERM"
+        )
+    }
+
     /// What kind of error it is, in a word for metrics. `None` where Redis was not asked at all.
     fn kind(&self) -> Option<&'static str> {
         Some(match self {

@@ -84,6 +84,14 @@ impl Shared {
     /// Takes over the limits of a reload, for what is settled later of requests that began before.
     pub fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
         self.in_force.put(limits);
+        self.tell_limits(limits);
+    }
+
+    /// Takes over what limits do without Redis.
+    pub fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
+        if let Some(health) = &self.health {
+            health.adjust(limits);
+        }
     }
 
     /// Forgets buckets that are full and gives their memory back, one part of them with each call:

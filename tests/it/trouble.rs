@@ -115,9 +115,10 @@ fn an_outage_of_redis_says_whom_it_met_and_what_to_do() {
         section(&[&api])
     ));
     let ask = |path| (0..7).map(|_| get(proxy.address, path, &[]).status).collect::<Vec<_>>();
+    assert_eq!(get(proxy.address, "/strict", &[]).status, 200, "Redis is there");
     redis.kill();
     assert_eq!(["/", "/strict"].map(ask), [[200; 7], [503; 7]]);
-    proxy.log.wait("store unavailable", |line| line["meanwhile"].is_string());
+    proxy.log.wait("store unavailable", |line| line["meanwhile"] == "local: open; reject: strict");
     redis.restart_with(&["--requirepass", "new"]);
     let line = proxy.log.wait("store still unavailable", |line| line["help"].is_string());
     assert_eq!(line["error"], "NOAUTH Authentication required.");

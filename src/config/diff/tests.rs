@@ -67,7 +67,12 @@ fn says_what_changed() {
             "limits.per-client begins anew: algorithm changed|limits.per-client rate 100/s -> \
              100/m from a key's first request",
         ),
-        ("[\"ip\"]", "[\"path\"]", "limits.per-client begins anew: key changed"),
+        (
+            "[\"ip\"]",
+            "[\"path\"]",
+            "limits.per-client key [ip] -> [path]|\
+             limits.per-client keeps the buckets of values that both keys have",
+        ),
         ("1000/s\"", "1000/s\"\nscope = \"node\"", "limits.total begins anew: scope changed"),
         (
             "1000/s\"",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::limit::algorithm::fixed_window::{self, windows::Windows};
 use crate::limit::algorithm::token_bucket::Params;
-use crate::limit::algorithm::{Difference, concurrency, sliding_window};
+use crate::limit::algorithm::{Difference, Settlement, concurrency, sliding_window};
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;

@@ -5,20 +5,25 @@
 //! each further reason for which it stays away.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{StoreError, advice};
+use crate::limit::Scope;
+use crate::plan::{LimitSpec, OnStoreError};
 
 /// So many failures in a row, of all workers together, and Redis counts as away.
 const FAILURES: u32 = 3;
 
 /// Between two probes, at least; jitter adds up to as much again.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
+
+/// Between two lines about one outage that goes on for the same reasons.
+const STILL_AWAY: Duration = Duration::from_secs(300);
 
 /// Between two lines about requests that met no outage, and yet were decided without Redis.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
@@ -34,6 +39,10 @@ pub(super) struct Phase {
 pub(in crate::store) struct Health {
     server: String,
     phase: watch::Sender<Phase>,
+    /// It has decided something since the start.
+    was_up: AtomicBool,
+    /// Which limits do what without Redis.
+    without_it: Mutex<String>,
     failures: AtomicU32,
     away: Mutex<Away>,
     without: Without,
@@ -49,8 +58,9 @@ struct Without {
 #[derive(Default)]
 struct Away {
     since: Option<Instant>,
-    /// The reasons that were logged.
+    /// The reasons that were logged, and when the last line was.
     told: Vec<String>,
+    last_line: Option<Instant>,
     probing: bool,
     next_probe: Option<Instant>,
     /// The requests without Redis that were told of: decided, refused.
@@ -65,6 +75,8 @@ impl Health {
         Self {
             server,
             phase: watch::Sender::new(Phase { up: true, number: 0 }),
+            was_up: AtomicBool::new(false),
+            without_it: Mutex::default(),
             failures: AtomicU32::new(0),
             away: Mutex::default(),
             without: Without::default(),
@@ -96,8 +108,20 @@ impl Health {
         Some(*self.phase.borrow()).filter(|phase| phase.up)
     }
 
+    /// Takes over what limits do without Redis, to be told in an outage.
+    pub(in crate::store) fn adjust(&self, limits: &[Arc<LimitSpec>]) {
+        *self.without_it.lock().unwrap_or_else(PoisonError::into_inner) = without_redis(limits);
+    }
+
+    fn meanwhile(&self) -> String {
+        self.without_it.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// What began in this phase was decided.
     pub(super) fn succeeded(&self, phase: Phase) {
+        if !self.was_up.load(Ordering::Relaxed) {
+            self.was_up.store(true, Ordering::Relaxed);
+        }
         if self.failures.load(Ordering::Relaxed) > 0 && *self.phase.borrow() == phase {
             self.failures.store(0, Ordering::Relaxed);
         }
@@ -105,9 +129,11 @@ impl Health {
 
     /// What began in this phase was not decided.
     pub(super) fn failed(&self, phase: Phase, error: &StoreError) {
-        if *self.phase.borrow() != phase
-            || self.failures.fetch_add(1, Ordering::Relaxed) + 1 < FAILURES
-        {
+        if *self.phase.borrow() != phase || error.is_of_one_key() {
+            return;
+        }
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if failures < FAILURES && !error.is_refusal() {
             return;
         }
         // Held over the change, so that the first probe comes after the first pause.
@@ -116,12 +142,13 @@ impl Health {
         if changed {
             away.since = Some(Instant::now());
             away.told = vec![reason(error)];
+            away.last_line = Some(Instant::now());
             away.next_probe = Some(next_probe());
         }
         drop(away);
         if changed {
             let (server, help) = (&self.server, advice::help(error));
-            let meanwhile = "each limit's on_store_error decides";
+            let meanwhile = self.meanwhile();
             tracing::warn!(server, %error, help, meanwhile, "store unavailable");
         }
     }
@@ -131,14 +158,18 @@ impl Health {
     fn still_away(&self, error: &StoreError) {
         let reason = reason(error);
         let mut away = self.away();
-        let is_news = away.since.is_some() && !away.told.contains(&reason);
+        let is_new = !away.told.contains(&reason);
+        let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
+        let is_news = away.since.is_some() && (is_new || is_due);
         if is_news {
-            away.told.push(reason);
+            away.last_line = Some(Instant::now());
+            away.told.extend(is_new.then_some(reason));
         }
         drop(away);
         if is_news {
             let (server, help) = (&self.server, advice::help(error));
-            tracing::warn!(server, %error, help, "store still unavailable");
+            let meanwhile = self.meanwhile();
+            tracing::warn!(server, %error, help, meanwhile, "store still unavailable");
         }
     }
 
@@ -179,7 +210,12 @@ impl Health {
         let (decided, refused) = self.untold(&mut away);
         drop(away);
         let away_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        tracing::info!(server = self.server, away_ms, decided, refused, "store recovered");
+        let server = &self.server;
+        // The first phase that ended was one in which nothing had been decided.
+        match self.was_up.swap(true, Ordering::Relaxed) {
+            true => tracing::info!(server, away_ms, decided, refused, "store recovered"),
+            false => tracing::info!(server, away_ms, decided, refused, "store connected"),
+        }
     }
 
     /// Says how many requests were decided without Redis while it was thought to be there: it was too
@@ -269,6 +305,22 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// What limits do without Redis: `local: a, b; reject: c`.
+fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
+    let all = [
+        ("local", OnStoreError::Local),
+        ("allow", OnStoreError::Allow),
+        ("reject", OnStoreError::Reject),
+    ];
+    let groups = all.iter().filter_map(|(word, way)| {
+        let these =
+            limits.iter().filter(|it| it.scope == Scope::Cluster && it.on_store_error == *way);
+        let names: Vec<_> = these.map(|limit| limit.name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
+    });
+    groups.collect::<Vec<_>>().join("; ")
+}
+
 /// What makes one error another one: its kind, not its words.
 fn reason(error: &StoreError) -> String {
     match error {
@@ -290,108 +342,4 @@ pub(super) fn jitter(most: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fail(health: &Health, times: u32) {
-        for _ in 0..times {
-            if let Some(phase) = health.begin() {
-                health.failed(phase, &StoreError::TimedOut);
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_failures_in_a_row_count() {
-        let health = Health::new("here".into());
-        for _ in 0..10 {
-            fail(&health, FAILURES - 1);
-            health.succeeded(health.begin().unwrap());
-        }
-        assert!(health.is_up());
-        fail(&health, FAILURES);
-        assert!(!health.is_up());
-        assert!(health.begin().is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_at_a_time_looks_whether_it_is_back() {
-        let health = Health::new("here".into());
-        fail(&health, FAILURES);
-        let first = health.turn().await;
-        let second = tokio::time::timeout(Duration::from_secs(60), health.turn()).await;
-        assert!(second.is_err(), "two probes at once");
-        first.failed(&StoreError::TimedOut);
-        assert!(!health.is_up());
-        let third = tokio::time::timeout(Duration::from_secs(2), health.turn()).await;
-        third.expect("no further probe").succeeded();
-        assert!(health.is_up());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_probe_that_is_given_up_makes_way() {
-        let health = Health::new("here".into());
-        fail(&health, FAILURES);
-        drop(health.turn().await);
-        assert!(tokio::time::timeout(Duration::from_secs(2), health.turn()).await.is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_began_before_an_outage_says_nothing_after_it() {
-        let health = Health::new("here".into());
-        let before = health.begin().unwrap();
-        fail(&health, FAILURES);
-        health.turn().await.succeeded();
-        for _ in 0..10 {
-            health.failed(before, &StoreError::TimedOut);
-        }
-        assert!(health.is_up());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_that_redis_missed_are_told_of_once() {
-        let health = Health::new("here".into());
-        let told = |tell: &dyn Fn()| -> Vec<_> {
-            let line = |line: serde_json::Value| {
-                let number = |field: &str| line[field].as_u64().unwrap();
-                (line["message"].as_str().unwrap().to_owned(), number("decided"), number("refused"))
-            };
-            crate::observe::testing::lines(tell).into_iter().map(line).collect()
-        };
-        let missed = |decided, refused| vec![("store missed".to_owned(), decided, refused)];
-        assert_eq!(told(&|| health.tell_missed()), []);
-        health.decided_without();
-        assert_eq!(told(&|| health.tell_missed()), missed(1, 0));
-        health.decided_without();
-        health.refused_without();
-        assert_eq!(told(&|| health.tell_missed()), [], "too early");
-        tokio::time::advance(MISSED_PAUSE).await;
-        assert_eq!(told(&|| health.tell_missed()), missed(1, 1));
-        fail(&health, FAILURES);
-        health.refused_without();
-        tokio::time::advance(MISSED_PAUSE).await;
-        assert_eq!(told(&|| health.tell_missed()), [], "its end will tell");
-        let turn = health.turn().await;
-        let back = told(&|| health.recovered(turn.phase()));
-        assert_eq!(back, [("store recovered".to_owned(), 0, 1)]);
-        assert_eq!(told(&|| health.tell_missed()), []);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn each_reason_of_an_outage_is_told_once() {
-        let health = Health::new("here".into());
-        let told = |error: &StoreError| {
-            let lines = crate::observe::testing::lines(|| health.still_away(error));
-            lines.into_iter().map(|line| line["error"].as_str().unwrap().to_owned()).next()
-        };
-        for _ in 0..2 {
-            fail(&health, FAILURES);
-            assert_eq!(told(&StoreError::TimedOut), None, "told when it went");
-            let other = StoreError::Nonsense;
-            assert_eq!(told(&other), Some(other.to_string()));
-            assert_eq!([told(&other), told(&StoreError::TimedOut)], [None, None]);
-            health.turn().await.succeeded();
-            assert_eq!(told(&other), None, "it is back");
-        }
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::StoreError;
 use super::redisson::{Figures, LimiterConfig};
 use crate::plan::LimitSpec;
 
@@ -25,6 +26,7 @@ enum Kind {
     EndsTooSoon,
     OtherFigures,
     OtherType,
+    Refused,
 }
 
 impl Notices {
@@ -93,6 +95,19 @@ impl Notices {
                 "help" = "delete that key, or keep what else writes there away from it; until then \
                           on_store_error decides for this key",
                 "key of another type in redis"
+            );
+        }
+    }
+
+    /// Redis refuses the limit's key, and works otherwise.
+    pub(super) fn refused(&self, limit: &LimitSpec, error: &StoreError) {
+        if self.is_news(limit, Kind::Refused) {
+            tracing::warn!(
+                limit = %limit.name,
+                %error,
+                "help" = "allow this user that key, or name a limiter whose keys share a slot; until then \
+                          on_store_error decides for this limit",
+                "key refused by redis"
             );
         }
     }

@@ -56,7 +56,7 @@ fn what_this_process_decided_is_settled_here() {
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     slow.wait_for(1);
     place.server.as_mut().unwrap().restart();
-    proxy.log.wait("store recovered", |_| true);
+    proxy.log.wait("store connected", |_| true);
     slow.go.send(()).unwrap();
     assert_eq!(remaining(&client.reply("GET")), 98);
     slow.go.send(()).unwrap();

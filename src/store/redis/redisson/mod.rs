@@ -65,7 +65,15 @@ impl Redis {
         (store, moment): (&Arc<Store>, Moment),
         deadline: Instant,
     ) -> Result<(), StoreError> {
-        match self.ask_limiter(&claim.question(), verb, deadline).await? {
+        let reply = match self.ask_limiter(&claim.question(), verb, deadline).await {
+            Err(error) if error.is_of_one_key() => {
+                self.shared.notices.refused(claim.spec, &error);
+                claim.party = Party::WrongType;
+                return Ok(());
+            }
+            reply => reply?,
+        };
+        match reply {
             LimiterReply::Decided(limiter) => {
                 let LimiterDecision { decision, figures, entry } = *limiter;
                 (claim.decision, claim.figures) = (Some(decision), Some(figures));

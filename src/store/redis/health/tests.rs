@@ -1,0 +1,152 @@
+use super::*;
+
+fn fail(health: &Health, times: u32) {
+    for _ in 0..times {
+        if let Some(phase) = health.begin() {
+            health.failed(phase, &StoreError::TimedOut);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_failures_in_a_row_count() {
+    let health = Health::new("here".into());
+    for _ in 0..10 {
+        fail(&health, FAILURES - 1);
+        health.succeeded(health.begin().unwrap());
+    }
+    assert!(health.is_up());
+    fail(&health, FAILURES);
+    assert!(!health.is_up());
+    assert!(health.begin().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_at_a_time_looks_whether_it_is_back() {
+    let health = Health::new("here".into());
+    fail(&health, FAILURES);
+    let first = health.turn().await;
+    let second = tokio::time::timeout(Duration::from_secs(60), health.turn()).await;
+    assert!(second.is_err(), "two probes at once");
+    first.failed(&StoreError::TimedOut);
+    assert!(!health.is_up());
+    let third = tokio::time::timeout(Duration::from_secs(2), health.turn()).await;
+    third.expect("no further probe").succeeded();
+    assert!(health.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_given_up_makes_way() {
+    let health = Health::new("here".into());
+    fail(&health, FAILURES);
+    drop(health.turn().await);
+    assert!(tokio::time::timeout(Duration::from_secs(2), health.turn()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_began_before_an_outage_says_nothing_after_it() {
+    let health = Health::new("here".into());
+    let before = health.begin().unwrap();
+    fail(&health, FAILURES);
+    health.turn().await.succeeded();
+    for _ in 0..10 {
+        health.failed(before, &StoreError::TimedOut);
+    }
+    assert!(health.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_redis_missed_are_told_of_once() {
+    let health = Health::new("here".into());
+    health.succeeded(health.begin().unwrap());
+    let told = |tell: &dyn Fn()| -> Vec<_> {
+        let line = |line: serde_json::Value| {
+            let number = |field: &str| line[field].as_u64().unwrap();
+            (line["message"].as_str().unwrap().to_owned(), number("decided"), number("refused"))
+        };
+        crate::observe::testing::lines(tell).into_iter().map(line).collect()
+    };
+    let missed = |decided, refused| vec![("store missed".to_owned(), decided, refused)];
+    assert_eq!(told(&|| health.tell_missed()), []);
+    health.decided_without();
+    assert_eq!(told(&|| health.tell_missed()), missed(1, 0));
+    health.decided_without();
+    health.refused_without();
+    assert_eq!(told(&|| health.tell_missed()), [], "too early");
+    tokio::time::advance(MISSED_PAUSE).await;
+    assert_eq!(told(&|| health.tell_missed()), missed(1, 1));
+    fail(&health, FAILURES);
+    health.refused_without();
+    tokio::time::advance(MISSED_PAUSE).await;
+    assert_eq!(told(&|| health.tell_missed()), [], "its end will tell");
+    let turn = health.turn().await;
+    let back = told(&|| health.recovered(turn.phase()));
+    assert_eq!(back, [("store recovered".to_owned(), 0, 1)]);
+    assert_eq!(told(&|| health.tell_missed()), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_reason_of_an_outage_is_told_once() {
+    let health = Health::new("here".into());
+    let told = |error: &StoreError| {
+        let lines = crate::observe::testing::lines(|| health.still_away(error));
+        lines.into_iter().map(|line| line["error"].as_str().unwrap().to_owned()).next()
+    };
+    for _ in 0..2 {
+        fail(&health, FAILURES);
+        assert_eq!(told(&StoreError::TimedOut), None, "told when it went");
+        let other = StoreError::Nonsense;
+        assert_eq!(told(&other), Some(other.to_string()));
+        assert_eq!([told(&other), told(&StoreError::TimedOut)], [None, None]);
+        tokio::time::advance(STILL_AWAY).await;
+        assert_eq!([told(&other).is_some(), told(&other).is_some()], [true, false], "again");
+        health.turn().await.succeeded();
+        assert_eq!(told(&other), None, "it is back");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
+    let refusal = |line: &str| {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let redis::Value::ServerError(error) = value else { panic!("{value:?}") };
+        StoreError::Redis(redis::RedisError::from(error))
+    };
+    for (line, is_up) in [
+        ("OOM command not allowed when used memory > 'maxmemory'.", false),
+        ("READONLY You can't write against a read only replica.", false),
+        ("NOPERM User x has no permissions to run the 'evalsha' command", false),
+        ("NOPERM No permissions to access a key", true),
+        ("CROSSSLOT Keys in request don't hash to the same slot", true),
+        ("ERR something else", true),
+    ] {
+        let health = Health::new("here".into());
+        let error = refusal(line);
+        let lines = crate::observe::testing::lines(|| {
+            health.failed(health.begin().unwrap(), &error);
+            // One that is decided in between changes nothing.
+            health.begin().into_iter().for_each(|phase| health.succeeded(phase));
+        });
+        assert_eq!(health.is_up(), is_up, "{line}");
+        let named = lines.iter().any(|it| it["error"].as_str().is_some_and(|it| it.contains(line)));
+        assert_eq!(named, !is_up, "{lines:?}");
+    }
+    let health = Health::new("here".into());
+    for _ in 0..10 * FAILURES {
+        health.failed(health.begin().unwrap(), &refusal("NOPERM No permissions to access a key"));
+    }
+    assert!(health.is_up(), "one key is no outage");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_away_at_the_start_is_told_as_connected() {
+    let health = Health::new("here".into());
+    let told = |turn: Turn<'_>| -> Vec<_> {
+        let lines = crate::observe::testing::lines(|| turn.succeeded());
+        lines.into_iter().map(|line| line["message"].as_str().unwrap().to_owned()).collect()
+    };
+    fail(&health, FAILURES);
+    assert_eq!(told(health.turn().await), ["store connected"]);
+    fail(&health, FAILURES);
+    assert_eq!(told(health.turn().await), ["store recovered"]);
+}
