@@ -4,9 +4,12 @@ RUN apt-get update && apt-get install -y --no-install-recommends make && rm -rf 
 WORKDIR /src
 COPY .cargo ./.cargo
 COPY Cargo.toml Cargo.lock ./
+# The dependencies by themselves, so that a change of the sources does not build them again. The tests and
+# benchmarks that the manifest names are not built, and need not be there.
+RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' > src/main.rs \
+    && cargo build --release --locked && rm -r src
 COPY src ./src
-# The tests and benchmarks that the manifest names are not built, and need not be there.
-RUN cargo build --release --locked \
+RUN touch src/lib.rs src/main.rs && cargo build --release --locked \
     && strip target/release/tidegate
 COPY proxy.toml ./
 # In a container the proxy listens for others, and the health check needs the admin endpoint.
@@ -17,11 +20,12 @@ RUN sed -i -e 's/^#listen = "127.0.0.1:8080"/listen = "0.0.0.0:8080"/' \
 FROM debian:bookworm-slim
 # Whom to trust where an API is reached by https.
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
-RUN useradd --system --no-create-home --shell /usr/sbin/nologin tidegate
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin tidegate
 COPY --from=build /src/target/release/tidegate /usr/local/bin/tidegate
 COPY --from=build /src/proxy.toml /etc/tidegate/proxy.toml
 WORKDIR /etc/tidegate
-USER tidegate
+# By its number: Kubernetes cannot tell from a name that it is not root.
+USER 10001
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 # A file of your own needs [admin] listen with this port, too. The URL is named, so that a mistake in

@@ -1,4 +1,4 @@
-//! The list of fields for editors (JSON Schema) and for the README (Markdown).
+//! The list of fields for editors (JSON Schema) and for docs/reference.md (Markdown).
 
 use std::fmt::Write as _;
 

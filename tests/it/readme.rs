@@ -1,4 +1,4 @@
-//! README's commands, examples and tables against the program.
+//! The manual's commands, examples and tables against the program: README and what users read in `docs`.
 
 use std::fs;
 use std::path::Path;
@@ -18,13 +18,24 @@ fn path(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-fn readme() -> String {
-    fs::read_to_string(path("README.md")).unwrap()
+const REFERENCE: &str = "docs/reference.md";
+
+const MANUAL: [&str; 6] = [
+    "README.md",
+    "docs/recipes.md",
+    "docs/routes.md",
+    "docs/limits.md",
+    "docs/operating.md",
+    REFERENCE,
+];
+
+fn manual() -> String {
+    MANUAL.map(|name| fs::read_to_string(path(name)).unwrap()).concat()
 }
 
-/// The contents of README's code blocks of one language.
+/// The contents of the manual's code blocks of one language.
 fn blocks(language: &str) -> Vec<String> {
-    let text = readme();
+    let text = manual();
     let mut blocks = Vec::new();
     let mut rest = text.as_str();
     while let Some((_, after)) = rest.split_once(&format!("```{language}\n")) {
@@ -37,18 +48,18 @@ fn blocks(language: &str) -> Vec<String> {
 
 #[test]
 fn the_reference_is_the_program_s_own() {
-    let text = readme();
-    let (before, rest) = text.split_once(BEGIN).expect("README has a reference");
+    let text = fs::read_to_string(path(REFERENCE)).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("the manual has a reference");
     let (written, after) = rest.split_once(END).expect("the reference ends");
     let meant = format!("\n{}\n", schema::markdown().trim());
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(path("README.md"), format!("{before}{BEGIN}{meant}{END}{after}")).unwrap();
+        fs::write(path(REFERENCE), format!("{before}{BEGIN}{meant}{END}{after}")).unwrap();
         return;
     }
     assert_eq!(written, meant, "TIDEGATE_BLESS=1 cargo test --test it readme writes it anew");
 }
 
-/// An example of README as a file: what it leaves out is put beside it.
+/// An example of the manual as a file: what it leaves out is put beside it.
 fn completed(example: &str) -> String {
     let mut text = example.to_owned();
     if !text.contains("[upstreams.") {
@@ -106,8 +117,8 @@ fn each_recipe_is_in_both_places_with_the_same_figures() {
         "monthly",
     ] {
         let here = examples.iter().find_map(|plan| recipe(plan, name));
-        assert!(here.is_some(), "README has no `{name}`");
-        assert!(recipe(&shipped, name) == here, "`{name}` in proxy.toml and in README");
+        assert!(here.is_some(), "the manual has no `{name}`");
+        assert!(recipe(&shipped, name) == here, "`{name}` in proxy.toml and in the manual");
     }
 }
 
@@ -220,22 +231,25 @@ fn every_command_of_the_program_is_in_the_readme_and_the_other_way_round() {
         .filter(|command| *command != "help")
         .collect();
     assert!(in_program.contains(&"explain"));
-    let text = readme();
+    let text = manual();
     for command in &in_program {
-        assert!(text.contains(&format!("| `tidegate {command}")), "`{command}` is not in README");
+        assert!(
+            text.contains(&format!("| `tidegate {command}")),
+            "`{command}` is not in the manual"
+        );
     }
     let in_readme = text
         .lines()
         .filter_map(|line| line.strip_prefix("| `tidegate "))
         .filter_map(|line| line.split([' ', '`']).next());
     for command in in_readme {
-        assert!(in_program.contains(&command), "README names `tidegate {command}`");
+        assert!(in_program.contains(&command), "the manual names `tidegate {command}`");
     }
 }
 
 #[test]
 fn the_test_command_is_there_and_ci_runs_it() {
-    assert!(readme().contains("./scripts/test"));
+    assert!(manual().contains("./scripts/test"));
     let ci = fs::read_to_string(path(".ci/run")).unwrap();
     assert!(ci.contains("./scripts/test"));
     let parsed = Command::new("bash").arg("-n").arg(path("scripts/test")).status().unwrap();
@@ -244,7 +258,7 @@ fn the_test_command_is_there_and_ci_runs_it() {
 
 #[test]
 fn every_metric_in_the_readme_exists() {
-    let text = readme();
+    let text = manual();
     let metrics = tidegate::observe::metrics::Metrics::new(1);
     let page = metrics.render(&tidegate::observe::metrics::Snapshot {
         version: "0",
@@ -277,6 +291,34 @@ fn every_metric_in_the_readme_exists() {
     }
     for line in page.lines().filter_map(|line| line.strip_prefix("# TYPE tidegate_")) {
         let name = line.split(' ').next().unwrap();
-        assert!(named.contains(&name), "tidegate_{name} is not in README");
+        assert!(named.contains(&name), "tidegate_{name} is not in the manual");
+    }
+}
+
+/// A place in a document that another document names.
+#[test]
+fn every_link_leads_somewhere() {
+    let anchor = |heading: &str| {
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+    };
+    let documents = MANUAL.iter().chain(&["docs/decisions.md", "docs/performance.md"]);
+    for name in documents {
+        let text = fs::read_to_string(path(name)).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, place) = link.split_once('#').unwrap_or((link, ""));
+            let file = match file {
+                "" => path(name),
+                file => path(name).parent().unwrap().join(file),
+            };
+            let target = fs::read_to_string(&file);
+            let target = target.unwrap_or_else(|_| panic!("{name} links to {link}"));
+            let headings = target.lines().filter(|line| line.starts_with('#'));
+            let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#').trim()));
+            assert!(place.is_empty() || anchors.any(|it| it == place), "{name} links to {link}");
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! The one list of everything that `proxy.toml` may say, a file for each section: the reader knows its
-//! fields from here, and so do the JSON Schema and the README's tables.
+//! fields from here, and so do the JSON Schema and the tables of docs/reference.md.
 
 mod answer;
 mod limit;
@@ -77,7 +77,7 @@ pub(super) enum Kind {
     Either(&'static [Self]),
 }
 
-/// The tables of the file, in the order in which README has them.
+/// The tables of the file, in the order in which docs/reference.md has them.
 pub(super) static SECTIONS: [&Shape; 19] = [
     &SERVER,
     &SERVER_TLS,
