@@ -23,6 +23,7 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method;
 use crate::request::path::NormalPath;
+use crate::request::route::Params;
 
 /// Say which route and limits a request meets, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
@@ -184,16 +185,23 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         text.more(format_args!("{name} counts for nothing: the API does not get it"));
     }
     let headers = &sent;
-    let found = match plan.table.find(&path, method, host.as_str(), headers) {
-        Ok(found) => found,
-        Err(none) => {
-            let others = plan.table.candidates(&path, host.as_str());
-            return describe_none(plan, method, &none, &others, text);
-        }
+    let found = plan.table.find(&path, method, host.as_str(), headers);
+    let candidates = plan.table.candidates(&path, host.as_str());
+    let route = match &found {
+        Ok(found) => &plan.routes[found.route],
+        Err(_) => &plan.no_route,
     };
-    let route = &plan.routes[found.route];
-    describe_route(plan, route, &path, text);
-    why(plan, &found, plan.table.candidates(&path, host.as_str()), text);
+    match &found {
+        Ok(found) => {
+            describe_route(plan, route, &path, text);
+            why(plan, found, candidates, text);
+            if route.limits.is_empty() {
+                text.line("limits", "none: everything passes");
+            }
+        }
+        Err(none) => describe_none(plan, method, none, &candidates, text),
+    }
+    let none = Params::none();
     let view = View {
         path: &path,
         query: uri.query(),
@@ -202,13 +210,10 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
         route: &route.name,
         client: client.address,
         headers,
-        params: &found.params,
+        params: found.as_ref().map_or(&none, |found| &found.params),
         cert: None,
         id: None,
     };
-    if route.limits.is_empty() {
-        text.line("limits", "none: everything passes");
-    }
     for limit in plan.limits_of(route) {
         describe_limit(plan, limit, &view, *now, text);
     }

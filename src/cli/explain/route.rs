@@ -17,20 +17,23 @@ pub(super) fn describe_none(
 ) {
     let names = others.iter().map(|place| plan.routes[*place].name.to_string());
     let names = names.collect::<Vec<_>>().join(", ");
+    // Limits of the server come first, also here.
+    let if_allowed =
+        if plan.no_route.limits.is_empty() { "" } else { ", if the server's limits allow" };
     match none {
         NoRoute::NotFound if names.is_empty() => {
             text.line("route", "none has this path and host");
-            text.line("answer", "404");
+            text.line("answer", format_args!("404{if_allowed}"));
         }
         NoRoute::NotFound => {
             text.line("route", format_args!("none: the headers do not fit {names}"));
-            text.line("answer", "404");
+            text.line("answer", format_args!("404{if_allowed}"));
         }
         NoRoute::MethodNotAllowed(allowed) => {
             let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
             let allowed = allowed.join(", ");
             text.line("route", format_args!("none for {method}: {names} has {allowed}"));
-            text.line("answer", format_args!("405 with allow: {allowed}"));
+            text.line("answer", format_args!("405 with allow: {allowed}{if_allowed}"));
         }
     }
 }

@@ -67,6 +67,9 @@ fn one(
         Algorithm::Redisson => (None, Some(redisson::build(&mut section, inherited))),
         Algorithm::Ours(family) => (family, None),
     };
+    if let (Some(_), Some(sources)) = (&limiter, &sources) {
+        redisson::refuse_alternatives(&section, sources);
+    }
     let figures = match &mut limiter {
         Some(limiter) => limiter.figures.take(),
         None => figures::build(&mut section, family.as_ref()),

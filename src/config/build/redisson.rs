@@ -6,11 +6,12 @@ use super::store::STORE_ERRORS;
 use super::waiting;
 use crate::config::fields::MAX_TOKENS;
 use crate::config::file::{Item, Section};
-use crate::config::problem::Problem;
+use crate::config::problem::{Problem, Span};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{Rate, RateError};
 use crate::plan::{CostSpec, Figures, OnStoreError, StoreLocation};
+use crate::request::key::KeySource;
 
 /// What was read of it; `None` where something was wrong.
 pub(super) struct Limiter {
@@ -86,6 +87,18 @@ pub(super) fn refuse_fields(section: &mut Section<'_>) {
             "is a Redisson limiter's",
             "remove it, or set `algorithm = \"redisson\"`",
         );
+    }
+}
+
+/// Refuses parts of a key with alternatives: Java names a limiter by values alone, so equal values of two
+/// alternatives would be one limiter.
+pub(super) fn refuse_alternatives(section: &Section<'_>, sources: &[(KeySource, Span)]) {
+    for (source, span) in sources.iter().filter(|(source, _)| source.alternatives().len() > 1) {
+        section.cx.note(Problem::error(
+            span.clone(),
+            format!("`{source}` names no Redisson limiter: values of both could be the same"),
+            "expected one of them",
+        ));
     }
 }
 

@@ -98,6 +98,23 @@ fn explain_says_which_and_why() {
 }
 
 #[test]
+fn explain_has_the_servers_limits_also_where_no_route_is() {
+    const FILE: &str = "[server]\nlimits = [\"all\"]\n[limits.all]\nkey = [\"ip\"]\nrate = \"5/s\"\n\
+        [[routes]]\npath = \"/a\"\nmethods = [\"GET\"]\nrespond = { status = 200 }\n";
+    let folder = folder(Some(FILE));
+    for (request, answer) in [
+        ("GET /a", "200 from the file, if the limits allow"),
+        ("POST /a", "405 with allow: GET, if the server's limits allow"),
+        ("GET /b", "404, if the server's limits allow"),
+    ] {
+        let (code, out, _) = told(folder.path(), &["explain", request]);
+        assert_eq!(code, 0);
+        assert!(out.contains(answer), "{request}:\n{out}");
+        assert!(out.contains("all: 5/s"), "{request}:\n{out}");
+    }
+}
+
+#[test]
 fn explain_prints_the_name_that_stands_in_redis() {
     let redis = crate::support::redis::RedisServer::start();
     let file = format!(
