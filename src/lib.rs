@@ -21,6 +21,29 @@
 //! store once, and holds what passes only after a wait; what passes is sent by `Upstream::send`, and its
 //! answer flows back through `proxy::body`, whose end settles, counts and logs the request. Whatever stops
 //! it on the way is a `proxy::refusal`, which `proxy::answer` turns into a response.
+//!
+//! # A 429, from the decision to its header
+//! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a
+//! `limit::decision::Decision` with the wait in microseconds. The store puts the decision into the limit's
+//! `store::Claim`, and `store::verdict` makes one answer of all the claims: the longest wait counts.
+//! `throttle` either holds the request for that time or returns `Refused::Throttled` with it, and
+//! `observe` writes the log line. `proxy::rejection` composes the response: `proxy::headers` rounds the
+//! wait up to whole seconds for `retry-after`, and writes the `ratelimit` fields of each limit.
+//!
+//! # A new setting, from its declaration to its use
+//! `config::fields` declares it: its name, its type, its default and one line of meaning. The reader's
+//! field names, the JSON Schema and docs/reference.md follow from there. `config::build` reads its value
+//! and says what is wrong with it. Its field in [`plan`] holds the value in a type that cannot be wrong.
+//! `config::diff` says what a reload changes. The part that uses the setting reads it from the plan that
+//! is in force. Tests want it in `proxy.toml` too, with its default.
+//!
+//! # A saved file, until the next request
+//! [`reload`] looks at the file five times a second and reads it when two looks found the same new
+//! content. `config::load_again` makes a [`plan`] of it, or a list of problems, which `server` logs while
+//! the old plan stays. `server` publishes the new plan to all workers. Each [`worker`] makes its own
+//! upstreams for it, keeps the connections of servers that stay, and hands it to its `Proxy`. A request
+//! that has begun ends with the plan that it began with; the next one has the new plan. Buckets are known
+//! by their limit's name and key, so they stay.
 
 pub mod admin;
 pub mod cli;

@@ -5,26 +5,53 @@
 -- One call holds any number of requests. They are decided in their order, each seeing what the ones
 -- before it took, and each takes from all of its buckets or from none.
 --
--- KEYS: the buckets, each once.
--- ARGV[1]: numbers in MessagePack: for each request how many asks it has, below zero where it wants
---          their receipts, then for each ask its bucket and its terms, by their places.
--- ARGV[2] and so on: terms, in MessagePack: the algorithm's name, the cost, the way in which it is
---          asked, a list of the algorithm's figures, how many microseconds the request may be held; and
---          the receipt of what is settled. The ways:
---   enforce  take where every enforcing ask of the request lets it pass
---   shadow   the same, but a refusal of this one does not count
---   candidate  as shadow; and where the ask right before it is the only enforcing one that does not
---            let the request pass, this one takes all the same: it stands in for that one
---   look     take for no ask of the request
---   settle   take the cost in any case, or give it back where it is below zero
+-- The protocol with the caller (call.rs, pack.rs). Every number is a whole one, nearer to 0 than 2^53.
+--
+--   KEYS        the buckets' names, each once
+--   ARGV[1]     the requests, as numbers in MessagePack. For each request:
+--                 the number of its asks; below zero where it wants receipts
+--                 then for each ask two places from 1: its bucket's in KEYS, its terms' behind ARGV[1]
+--   ARGV[2]...  terms in MessagePack, different ones once each:
+--                 1  name of the algorithm
+--                 2  cost: tokens to take; below zero: tokens to give back
+--                 3  way of asking (below)
+--                 4  list of the algorithm's figures
+--                 5  microseconds that the request may be held
+--                 6  receipt of what is settled; with `settle` alone
+--
+-- The way of asking:
+--   enforce     takes where every enforcing ask of the request lets it pass
+--   shadow      the same, but a refusal by this ask does not count
+--   candidate   as shadow; where the ask right before it is the only enforcing one that refuses, this
+--               ask takes all the same: it stands in for that one
+--   look        no ask of the request takes
+--   settle      takes the cost in any case, or gives it back
+--
+-- The answer is one text of numbers of 8 bytes. Each ask has one number or two, then each ask of a request
+-- that wants receipts has one more, which means something where the ask took:
+--   first       second         says
+--   0 and more  (none)         allowed; the first number is the tokens that remain
+--   -1          tokens         rejected, and no time will help; so many tokens remain
+--   -2          0              the key holds a value of another type; its request took nothing
+--   -2 - wait   tokens         rejected; it would be allowed after `wait` microseconds
+--   -2 - wait   -1 - tokens    held for `wait` microseconds
+--
+-- The protocol with the algorithms: decide(algorithm, figures, cost, patience, bytes, now, receipt).
+--   cost        above zero: to take; zero: only bring the state up to now; below zero: to give back
+--   patience    microseconds that the request may be held; below zero the cost is taken in any case: -1
+--               where this limit holds nobody, less where it may hold somebody
+--   bytes       the bucket's state; false or nil for a new bucket
+--   now         microseconds since 1970, by Redis's clock
+--   receipt     where tokens are given back
+-- It returns up to six values:
+--   1  wait       microseconds until the cost would be allowed; 0: it is allowed; -1: it never will be
+--   2  remaining  tokens; after the cost was taken, where it is allowed
+--   3  moved      true where the state had to follow a clock that stepped back
+--   4  taken      where the request passes: the state's bytes with the cost taken; false: a new bucket's
+--   5  expiry     until when the bytes are to be kept; nothing where the key lives long enough already
+--   6  receipt    what is noted of the taking, for a later settlement
 -- Buckets that are lists are sorted sets, each read and written when a request asks about it: see
 -- `lists.lua`.
--- Answer: numbers of 8 bytes. For an ask that would be allowed one, the tokens that remain. For any
---   other two: -1 is never, -2 that the key holds something that is no string, and below that the
---   microseconds until it would be allowed, less by 2 and negative; then the tokens that remain, less
---   by 1 and negative where the request is to be held for that time. A request with a key of another
---   type takes nothing. Behind all of that follow the receipts: for each ask of a request that wants them
---   one number, which means something where it took.
 --
 -- Everything between the calls of Redis is written for an interpreter that runs it once: loops
 -- rather than functions, few tables, and few reads from them.

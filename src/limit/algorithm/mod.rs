@@ -22,21 +22,13 @@ use super::patience::Patience;
 use super::rate::{Cost, Rate};
 use super::time::{Now, Timestamp};
 
-/// The same algorithms in Lua, for a script that runs in Redis: one function `decide`, each branch
-/// of it the twin of the Rust file beside it. It only calculates; the caller reads and writes.
+/// The same algorithms in Lua, for a script that runs in Redis: one function `decide`. Each branch of it is
+/// the twin of the Rust file beside it. It only calculates; `store/shell.lua` reads and writes, and the
+/// table at its head says what `decide` takes and returns. The algorithm is known by its
+/// [name](Algorithm::name), its figures are [`Algorithm::figures`], the receipt is a [`Receipt`].
 ///
-/// It takes the algorithm's [name](Algorithm::name), its [figures](Algorithm::figures) as the first
-/// of a list, the cost (below zero what is given back, at zero the state is only brought up to
-/// now), how many microseconds the request may be held (below zero the cost is taken in any case: -1
-/// where nobody is ever held, less where somebody may be), the state's bytes (nothing for a new
-/// bucket), the time, and, where something is given back, the [`Receipt`]. It returns the microseconds
-/// until the cost would be allowed (0 where it is, -1 where it never will be); the tokens that remain,
-/// once the cost is taken where it is; whether the state had to follow a clock that stepped back; and,
-/// where the request passes now or after those microseconds, the bytes after its cost was taken
-/// (nothing for a new bucket), the time until which they are to be kept, and the receipt. They are kept
-/// at least until they are indistinguishable from a new bucket; where they still say that their key lives
-/// long enough, no time is returned. Between it and an algorithm that keeps a list stands `store/lists.lua`: see there, and the
-/// algorithm's own file.
+/// The bytes are kept at least until they are indistinguishable from a new bucket. Between `decide` and an
+/// algorithm that keeps a list stands `store/lists.lua`.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
     "local function decide(algorithm, figures, cost, patience, bytes, now, receipt)\n",

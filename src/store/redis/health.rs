@@ -28,7 +28,8 @@ const STILL_AWAY: Duration = Duration::from_secs(300);
 /// Between two lines about requests that met no outage, and yet were decided without Redis.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
-/// A state, and the how-manieth. What began in an earlier one says nothing about the present.
+/// Whether the server is up, with a number that grows at each change. An answer to a question from an
+/// earlier phase says nothing about the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Phase {
     up: bool,

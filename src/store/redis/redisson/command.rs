@@ -110,7 +110,7 @@ if new == 1 and ARGV[4] ~= '0' then
 end
 return new";
 
-/// Nothing of what is no limiter goes: a key of that name may be dear to somebody.
+/// Sets an expiry only where the name is a limiter's: another program may use a key of that name.
 const EXPIRE: &str = "\
 local any = 0
 if redis.call('HEXISTS', KEYS[1], 'rate') == 0 then
