@@ -27,16 +27,16 @@ pub struct Reload {
     path: PathBuf,
     overrides: config::Overrides,
     /// What the configuration in force, or the last rejected one, was read from.
-    known: Seen,
+    known: FileContent,
     /// What the last look found, where that was something new.
-    news: Option<Seen>,
+    news: Option<FileContent>,
     /// What the file system said at the last look, and how many looks have not read the file since.
     stamp: Option<FileStamp>,
     unread: u32,
 }
 
 /// A file's content, or why there is none.
-type Seen = Result<Vec<u8>, io::ErrorKind>;
+type FileContent = Result<Vec<u8>, io::ErrorKind>;
 
 impl Reload {
     /// Notices changes of `path` from what it holds now.
@@ -101,7 +101,7 @@ fn is_passing(error: &io::Error) -> bool {
         .contains(&error.kind())
 }
 
-fn seen(file: &io::Result<Vec<u8>>) -> Seen {
+fn seen(file: &io::Result<Vec<u8>>) -> FileContent {
     file.as_ref().cloned().map_err(io::Error::kind)
 }
 

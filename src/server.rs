@@ -20,7 +20,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 
 pub use self::error::RunError;
 use self::open_files::OpenFiles;
-use self::signals::{Signals, Told};
+use self::signals::{Instruction, Signals};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config;
@@ -241,7 +241,7 @@ impl Server {
                         self.adopt(read);
                     }
                 }
-                signal = self.signals.next() => if signal == Told::End { break } else {
+                signal = self.signals.next() => if signal == Instruction::End { break } else {
                     let read = self.reload.now();
                     self.adopt(read);
                 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{ConfigFile, Ended, Failure, WRONG, colour, complain, print};
+use super::{CommandResult, ConfigFile, Failure, WRONG, colour, complain, print};
 use crate::config::{self, Problems, Severity};
 
 /// Say `ok`, or everything that is wrong with the file.
@@ -21,7 +21,7 @@ pub(super) struct Check {
     json: bool,
 }
 
-pub(super) fn check(check: &Check) -> Ended {
+pub(super) fn check(check: &Check) -> CommandResult {
     let file: &Path = check.path.as_deref().unwrap_or(&check.file.config);
     let none = config::Overrides::default();
     let loaded = config::load(file, &config::process_environment, &none);

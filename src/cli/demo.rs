@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{Ended, Failure, print, terminal};
+use super::{CommandResult, Failure, print, terminal};
 use crate::config;
 use crate::observe::log;
 use crate::reload::Reload;
@@ -42,7 +42,7 @@ pub(super) struct Demo {
     quiet: bool,
 }
 
-pub(super) fn demo(demo: &Demo) -> Ended {
+pub(super) fn demo(demo: &Demo) -> CommandResult {
     let failed = |error: std::io::Error| Failure::run(error);
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     api.set_nonblocking(true).map_err(failed)?;

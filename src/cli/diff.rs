@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Ended, FAILED, Failure, print};
+use super::{CommandResult, FAILED, Failure, print};
 use crate::config;
 use crate::plan::Plan;
 
@@ -17,7 +17,7 @@ pub(super) struct Diff {
     new: PathBuf,
 }
 
-pub(super) fn diff(diff: &Diff) -> Ended {
+pub(super) fn diff(diff: &Diff) -> CommandResult {
     let config::Changes { changed, restart } = config::diff(&load(&diff.old)?, &load(&diff.new)?);
     if changed.is_empty() && restart.is_empty() {
         return print("nothing changes");

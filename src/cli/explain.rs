@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use self::limit::describe_limit;
 use self::route::{describe_none, describe_route, why};
-use super::{ConfigFile, Ended, Failure, print};
+use super::{CommandResult, ConfigFile, Failure, print};
 use crate::clock::Clock;
 use crate::config;
 use crate::limit::time::Timestamp;
@@ -47,14 +47,19 @@ pub(super) struct Explain {
     json: bool,
 }
 
-pub(super) fn explain(explain: &Explain) -> Ended {
+pub(super) fn explain(explain: &Explain) -> CommandResult {
     let none = config::Overrides::default();
     let loaded = config::load(&explain.file.config, &config::process_environment, &none)
         .map_err(Failure::Config)?;
     let (method, uri) = request_line(&explain.request)?;
     let headers = headers(&explain.headers, &uri)?;
-    let asked =
-        Asked { method, uri, headers, peer: explain.ip.to_canonical(), now: Clock::new().now() };
+    let asked = ExplainedRequest {
+        method,
+        uri,
+        headers,
+        peer: explain.ip.to_canonical(),
+        now: Clock::new().now(),
+    };
     let mut text = Text::default();
     describe(&loaded.plan, &asked, &mut text);
     match explain.json {
@@ -64,7 +69,7 @@ pub(super) fn explain(explain: &Explain) -> Ended {
 }
 
 /// The request that is asked about.
-struct Asked {
+struct ExplainedRequest {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -146,7 +151,7 @@ impl fmt::Display for Text {
 }
 
 /// The headers that the API is sent of those that were asked about: no others count.
-fn sent(asked: &Asked, client: &Client, trust: &Trust) -> HeaderMap {
+fn sent(asked: &ExplainedRequest, client: &Client, trust: &Trust) -> HeaderMap {
     let (mut parts, ()) = http::Request::new(()).into_parts();
     parts.uri = asked.uri.clone();
     parts.headers = asked.headers.clone();
@@ -155,8 +160,8 @@ fn sent(asked: &Asked, client: &Client, trust: &Trust) -> HeaderMap {
 }
 
 /// The same walk as a request's, with words at each step.
-fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
-    let Asked { method, uri, headers, peer, now } = asked;
+fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Text) {
+    let ExplainedRequest { method, uri, headers, peer, now } = asked;
     let host = match Host::of(uri, headers, Version::HTTP_11) {
         Ok(host) => host,
         Err(error) => return text.line("answer", format_args!("400: {error}")),
@@ -219,8 +224,8 @@ fn describe(plan: &Plan, asked: &Asked, text: &mut Text) {
     }
 }
 
-fn describe_client(plan: &Plan, client: &Client, asked: &Asked) -> String {
-    let Asked { headers, peer, .. } = asked;
+fn describe_client(plan: &Plan, client: &Client, asked: &ExplainedRequest) -> String {
+    let ExplainedRequest { headers, peer, .. } = asked;
     let header = match &plan.server.trust.header {
         ClientHeader::XForwardedFor => "x-forwarded-for",
         ClientHeader::Forwarded => "forwarded",

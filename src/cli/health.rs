@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{ConfigFile, Ended, Failure};
+use super::{CommandResult, ConfigFile, Failure};
 use crate::config;
 
 /// For each step of the question.
@@ -26,7 +26,7 @@ pub(super) struct Health {
     file: ConfigFile,
 }
 
-pub(super) fn health(health: &Health) -> Ended {
+pub(super) fn health(health: &Health) -> CommandResult {
     let authority = match &health.url {
         Some(url) => authority(url)?,
         None => configured(&health.file)?,

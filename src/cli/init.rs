@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use clap::Args;
 
-use super::{ConfigFile, Ended, Failure, print};
+use super::{CommandResult, ConfigFile, Failure, print};
 use crate::config;
 
 /// Write a proxy.toml to begin with. A file that is there is never overwritten.
@@ -18,7 +18,7 @@ pub(super) struct Init {
     upstream: String,
 }
 
-pub(super) fn init(init: &Init) -> Ended {
+pub(super) fn init(init: &Init) -> CommandResult {
     let (path, text) = (&init.file.config, sample(&init.upstream));
     let name = path.display();
     // What this command writes must be right: the URL may not be.

@@ -83,7 +83,7 @@ struct ConfigFile {
 }
 
 /// How a command ended.
-type Ended = Result<(), Failure>;
+type CommandResult = Result<(), Failure>;
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ fn chain(error: &dyn Error) -> String {
 ///
 /// # Errors
 /// Where it cannot be written: the disk is full, or nobody reads.
-fn print(text: impl Display) -> Ended {
+fn print(text: impl Display) -> CommandResult {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{text}")
         .and_then(|()| stdout.flush())
@@ -184,7 +184,7 @@ fn colour() -> Colour {
     }
 }
 
-/// What kind of terminal an output is. `NO_COLOR` (https://no-color.org) and a terminal that can show no
+/// What kind of terminal an output is. `NO_COLOR` (<https://no-color.org>) and a terminal that can show no
 /// colours are honoured.
 fn terminal(output: &impl std::io::IsTerminal) -> Terminal {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");

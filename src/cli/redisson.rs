@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Ended, Failure, print};
+use super::{CommandResult, Failure, print};
 use crate::config;
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{Burst, Rate};
@@ -88,7 +88,7 @@ enum Type {
     PerClient,
 }
 
-pub(super) fn redisson(redisson: &Redisson) -> Ended {
+pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
     match &redisson.verb {
         Verb::Get(get) => {
             let limiter = &get.limiter;

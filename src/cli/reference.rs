@@ -3,7 +3,7 @@
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::{Ended, Failure, print};
+use super::{CommandResult, Failure, print};
 
 /// Print completions for a shell.
 #[derive(Args, Clone, Debug)]
@@ -12,13 +12,13 @@ pub(super) struct Completions {
     shell: Shell,
 }
 
-pub(super) fn completions(completions: &Completions, mut command: Command) -> Ended {
+pub(super) fn completions(completions: &Completions, mut command: Command) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(completions.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);
     print(String::from_utf8_lossy(&script).trim_end())
 }
 
-pub(super) fn man(command: Command) -> Ended {
+pub(super) fn man(command: Command) -> CommandResult {
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page).map_err(Failure::run)?;
     print(String::from_utf8_lossy(&page).trim_end())

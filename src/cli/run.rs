@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{ConfigFile, Ended, Failure, colour, complain, terminal};
+use super::{CommandResult, ConfigFile, Failure, colour, complain, terminal};
 use crate::config;
 use crate::observe::log;
 use crate::reload::Reload;
@@ -22,7 +22,7 @@ pub(super) struct Run {
     listen: Option<String>,
 }
 
-pub(super) fn run(run: Run) -> Ended {
+pub(super) fn run(run: Run) -> CommandResult {
     let overrides = config::Overrides { upstream: run.upstream, listen: run.listen };
     // Before the file is read, so that no change between the two is missed.
     let reload = Reload::new(run.file.config.clone(), overrides.clone());

@@ -20,13 +20,13 @@ pub(super) struct Item<'c> {
     pub(super) field: &'c str,
     value: &'c DeValue<'c>,
     pub(super) span: Span,
-    place: Place,
+    place: ValueContext,
     display: Display,
 }
 
 /// Whether a value is its field's, or one of a list in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ValueContext {
     Field,
     List,
 }
@@ -61,7 +61,7 @@ impl<'c> Item<'c> {
         value: &'c Spanned<DeValue<'c>>,
     ) -> Self {
         let (value, span) = (value.get_ref(), value.span());
-        Self { cx, field, value, span, place: Place::Field, display: Display::AsWritten }
+        Self { cx, field, value, span, place: ValueContext::Field, display: Display::AsWritten }
     }
 
     /// The same, never shown in a message.
@@ -76,8 +76,8 @@ impl<'c> Item<'c> {
             _ => self.found(),
         };
         let verb = match self.place {
-            Place::Field => "be",
-            Place::List => "hold",
+            ValueContext::Field => "be",
+            ValueContext::List => "hold",
         };
         let title = format!("`{}` cannot {verb} {found}", self.field);
         Problem::error(self.span.clone(), title, expected)
@@ -255,7 +255,12 @@ impl<'c> Item<'c> {
     }
 
     fn part(&self, value: &'c Spanned<DeValue<'c>>) -> Self {
-        Self { value: value.get_ref(), span: value.span(), place: Place::List, ..self.clone() }
+        Self {
+            value: value.get_ref(),
+            span: value.span(),
+            place: ValueContext::List,
+            ..self.clone()
+        }
     }
 
     /// A table with known fields, which messages call `title`.

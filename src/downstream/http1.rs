@@ -97,7 +97,7 @@ async fn exchange(
     });
     let builder = builder(&proxy.active().plan.server);
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let mut connection = Connection(connection);
+    let mut connection = Http1Serving(connection);
     let ended = ConnectionWatch::new(client, draining).during(&mut connection).await;
     match ended {
         WatchEnd::Ended(Ok(())) => client.take_switched().map_or(Served::Ended, Served::Switched),
@@ -125,11 +125,11 @@ async fn exchange(
 }
 
 /// hyper's connection, as a [`ConnectionWatch`] polls it.
-struct Connection<S: hyper::service::HttpService<Incoming>>(
+struct Http1Serving<S: hyper::service::HttpService<Incoming>>(
     http1::UpgradeableConnection<TokioIo<ClientStream>, S>,
 );
 
-impl<S> Serving for Connection<S>
+impl<S> Serving for Http1Serving<S>
 where
     S: hyper::service::HttpService<Incoming, ResBody = Box<ResponseBody>>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

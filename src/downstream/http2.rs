@@ -76,7 +76,7 @@ pub(super) async fn serve(
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let streams = Streams { spawned, running: FuturesUnordered::new() };
-    let mut serving = Connection { connection, streams, tolerance };
+    let mut serving = Http2Serving { connection, streams, tolerance };
     match ConnectionWatch::new(&client, draining).during(&mut serving).await {
         WatchEnd::Ended(ended) => ended,
         WatchEnd::Left | WatchEnd::Idle => {
@@ -184,13 +184,13 @@ impl Streams {
 }
 
 /// hyper's connection and its streams, as a [`ConnectionWatch`] polls them.
-struct Connection<S: HttpService<Incoming>> {
+struct Http2Serving<S: HttpService<Incoming>> {
     connection: http2::Connection<TokioIo<ClientStream>, S, Spawner>,
     streams: Streams,
     tolerance: Duration,
 }
 
-impl<S> Serving for Connection<S>
+impl<S> Serving for Http2Serving<S>
 where
     S: HttpService<Incoming, ResBody = Box<ResponseBody>>,
     http2::Connection<TokioIo<ClientStream>, S, Spawner>:

@@ -10,7 +10,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::FAR;
-use crate::proxy::client::{ClientConnection, Due};
+use crate::proxy::client::{ClientConnection, DueAction};
 
 /// How long a connection that has said nothing yet may take to say it once the process drains.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
@@ -55,19 +55,19 @@ pub(super) struct ConnectionWatch<'c> {
 /// How far the end of a connection has come in a process that drains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    No,
+    NotDraining,
     /// The process drains. Until then a request may still come, whose first bytes may be on their way:
     /// hyper would close at once and drop it.
     Announced(Instant),
     /// The connection ends with what is under way.
-    Told,
+    Begun,
 }
 
 impl<'c> ConnectionWatch<'c> {
     pub(super) fn new(client: &'c ClientConnection, draining: Receiver<bool>) -> Self {
         let set = deadline(client);
         let timer = Box::pin(sleep_until(set));
-        Self { client, timer, set, registered: false, draining, ending: Ending::No }
+        Self { client, timer, set, registered: false, draining, ending: Ending::NotDraining }
     }
 
     /// Serves a connection to its end, or until it has to be left.
@@ -102,7 +102,7 @@ impl<'c> ConnectionWatch<'c> {
 
     /// Whether the process drains and nothing more than what is under way is awaited, said once.
     fn is_last_now(&mut self) -> bool {
-        if self.ending == Ending::No && self.draining.has_changed().unwrap_or(true) {
+        if self.ending == Ending::NotDraining && self.draining.has_changed().unwrap_or(true) {
             self.draining.mark_unchanged();
             if *self.draining.borrow_and_update() {
                 self.ending = Ending::Announced(Instant::now() + LAST_CALL);
@@ -111,7 +111,7 @@ impl<'c> ConnectionWatch<'c> {
         let Ending::Announced(until) = self.ending else { return false };
         let is_last = !self.client.phase.awaits_head() || until <= Instant::now();
         if is_last {
-            self.ending = Ending::Told;
+            self.ending = Ending::Begun;
         }
         is_last
     }
@@ -136,14 +136,14 @@ impl<'c> ConnectionWatch<'c> {
         }
         let now = Instant::now();
         match self.client.phase.due() {
-            Some((at, Due::Close)) if at <= now => return Poll::Ready(Some(WatchEnd::Left)),
-            Some((at, Due::Park)) if at <= now => {
+            Some((at, DueAction::Close)) if at <= now => return Poll::Ready(Some(WatchEnd::Left)),
+            Some((at, DueAction::Park)) if at <= now => {
                 return Poll::Ready(Some(match self.ending {
-                    Ending::No => WatchEnd::Idle,
-                    Ending::Announced(_) | Ending::Told => WatchEnd::Left,
+                    Ending::NotDraining => WatchEnd::Idle,
+                    Ending::Announced(_) | Ending::Begun => WatchEnd::Left,
                 }));
             }
-            Some((at, Due::Look)) if at <= now => {
+            Some((at, DueAction::Look)) if at <= now => {
                 if self.client.socket.has_left() {
                     return Poll::Ready(Some(WatchEnd::Left));
                 }
@@ -166,7 +166,7 @@ impl<'c> ConnectionWatch<'c> {
         let due = deadline(self.client);
         match self.ending {
             Ending::Announced(until) => due.min(until),
-            Ending::No | Ending::Told => due,
+            Ending::NotDraining | Ending::Begun => due,
         }
     }
 }

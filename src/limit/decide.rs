@@ -103,7 +103,7 @@ impl Refusers {
 
     /// Whether a limit that lets the request pass takes: where all enforcing ones do. One that stands
     /// in for another does not ask for that other's word.
-    pub fn let_take(self, place: usize, mode: Mode) -> bool {
+    pub fn lets_take(self, place: usize, mode: Mode) -> bool {
         match self {
             Self::None => true,
             Self::One(by) => mode == Mode::Candidate && place == by + 1,
@@ -142,7 +142,7 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     };
     let (mut decisions, mut changes) = (PerAsk::new(), PerAsk::new());
     for (place, (ask, step)) in asks.iter().zip(&steps).enumerate() {
-        let takes = refusers.let_take(place, ask.mode);
+        let takes = refusers.lets_take(place, ask.mode);
         let remaining = if takes { step.decision.remaining } else { step.untouched };
         decisions.push(Decision { remaining, ..step.decision });
         changes.push(Change::of(step, takes));

@@ -26,7 +26,7 @@ impl Patience {
     }
 
     /// Whether a request may be held for so many microseconds.
-    pub fn bears(self, micros: u64) -> bool {
+    pub fn allows(self, micros: u64) -> bool {
         micros <= self.0
     }
 }

@@ -18,13 +18,13 @@ const MOST: usize = 1_000;
 /// Counts by kind. Of each kind the details of its last event are kept.
 #[derive(Debug)]
 pub(super) struct Repeated<K, S> {
-    kinds: Mutex<HashMap<K, Kind<S>>>,
+    kinds: Mutex<HashMap<K, EventKind<S>>>,
     /// Writes a line: the kind, the last event's details, and the count.
     say: fn(&K, &S, u64),
 }
 
 #[derive(Debug)]
-struct Kind<S> {
+struct EventKind<S> {
     /// When its last line was written.
     told: Instant,
     /// Events since that line.
@@ -51,10 +51,11 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
             true => HashMap::new(),
             false => mem::take(&mut *kinds),
         };
-        let new = Kind { told: now, untold: 0, details: details.clone() };
+        let new = EventKind { told: now, untold: 0, details: details.clone() };
         kinds.insert(kind.clone(), new);
         drop(kinds);
-        for (kind, Kind { untold, details, .. }) in over.iter().filter(|(_, kind)| kind.untold > 0)
+        for (kind, EventKind { untold, details, .. }) in
+            over.iter().filter(|(_, kind)| kind.untold > 0)
         {
             (self.say)(kind, details, *untold);
         }
@@ -72,7 +73,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
     }
 
     /// Writes what is due; what has not come again since its last line is forgotten.
-    fn tell(&self, is_due: impl Fn(&Kind<S>) -> bool, now: Instant) {
+    fn tell(&self, is_due: impl Fn(&EventKind<S>) -> bool, now: Instant) {
         let mut lines = Vec::new();
         self.kinds().retain(|name, kind| {
             if !is_due(kind) {
@@ -88,7 +89,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         lines.iter().for_each(|(kind, details, count)| (self.say)(kind, details, *count));
     }
 
-    fn kinds(&self) -> MutexGuard<'_, HashMap<K, Kind<S>>> {
+    fn kinds(&self) -> MutexGuard<'_, HashMap<K, EventKind<S>>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

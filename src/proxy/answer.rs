@@ -12,7 +12,7 @@ use super::grpc;
 use super::headers::Seen;
 use super::headers::quotas::{whole_seconds, write_quotas};
 use super::refusal::Refusal;
-use super::rejection::{Rejections, Telling};
+use super::rejection::{RejectionContent, Rejections};
 use crate::plan::AnswerSpec;
 use crate::request::method::MethodCase;
 use crate::throttle::{Quota, Refused};
@@ -54,7 +54,7 @@ pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
 }
 
 /// What is known of a request that was refused.
-pub(super) struct Asked<'r> {
+pub(super) struct RefusedRequest<'r> {
     pub(super) protocol: Protocol,
     /// What its limits said.
     pub(super) quotas: &'r [Quota<'r>],
@@ -65,12 +65,12 @@ pub(super) struct Asked<'r> {
 }
 
 /// Answers a request that was refused.
-pub(super) fn respond(refusal: &Refusal<'_>, asked: &Asked<'_>) -> Answer {
+pub(super) fn respond(refusal: &Refusal<'_>, asked: &RefusedRequest<'_>) -> Answer {
     match refusal {
         Refusal::Limits(Refused::Throttled { retry_after, answer: spec, .. }) => {
             let retry_after = retry_after.map(whole_seconds);
-            let Asked { protocol, quotas, default, rejections } = *asked;
-            rejections.answer(&Telling { protocol, spec, default, retry_after, quotas })
+            let RefusedRequest { protocol, quotas, default, rejections } = *asked;
+            rejections.answer(&RejectionContent { protocol, spec, default, retry_after, quotas })
         }
         Refusal::Method(allowed) if asked.protocol == Protocol::Http => not_allowed(allowed),
         _ => {

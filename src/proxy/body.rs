@@ -15,12 +15,12 @@ use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
 use super::answer::Protocol;
-use super::ended::Ended;
+use super::ended::RequestEnd;
 use super::grpc;
 use crate::observe::metrics::UpstreamFailure;
 use crate::throttle::Permit;
-use crate::upstream::body::{BodyFault, Patience};
-use crate::upstream::{Cause, Lease};
+use crate::upstream::body::{BodyFault, EventTimeout};
+use crate::upstream::{Cause, ConnectionLease};
 
 /// What a client is sent after the head, and what is done when it has been sent.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct ResponseBody {
     uptake: Option<Arc<Uptake>>,
     /// Counts and logs the request. It is dropped together with the body: at the body's end, or when the
     /// client has left.
-    ended: Option<Ended>,
+    ended: Option<RequestEnd>,
 }
 
 #[derive(Debug)]
@@ -44,8 +44,8 @@ enum Source {
 struct UpstreamAnswer {
     incoming: Incoming,
     /// The connection that the body comes on; `None` after the body's end.
-    lease: Option<Lease>,
-    patience: Patience,
+    lease: Option<ConnectionLease>,
+    patience: EventTimeout,
 }
 
 /// The two sides of a connection that changes to another protocol, and what is held while it lives.
@@ -60,7 +60,7 @@ pub struct Switched {
     /// What the request holds for as long as the tunnel lives.
     pub slots: Permit,
     /// The server's connection.
-    pub lease: Lease,
+    pub lease: ConnectionLease,
 }
 
 impl UpstreamAnswer {
@@ -90,12 +90,16 @@ impl ResponseBody {
     }
 
     /// What a server sends, each read within `patience` of the one before.
-    pub(super) fn streamed(incoming: Incoming, lease: Lease, patience: Duration) -> Box<Self> {
+    pub(super) fn streamed(
+        incoming: Incoming,
+        lease: ConnectionLease,
+        patience: Duration,
+    ) -> Box<Self> {
         if incoming.is_end_stream() {
             lease.release();
             return Self::whole(Bytes::new());
         }
-        let (lease, patience) = (Some(lease), Patience::new(patience));
+        let (lease, patience) = (Some(lease), EventTimeout::new(patience));
         let streamed = UpstreamAnswer { incoming, lease, patience };
         Self::of(Source::UpstreamAnswer(streamed))
     }
@@ -106,7 +110,7 @@ impl ResponseBody {
     }
 
     /// Says what is to be done at its end.
-    pub(super) fn until(&mut self, ended: Ended) {
+    pub(super) fn until(&mut self, ended: RequestEnd) {
         self.ended = Some(ended);
     }
 

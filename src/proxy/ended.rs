@@ -20,12 +20,12 @@ use crate::upstream::body::BodyEnd;
 
 /// The end of a request: dropped with its response's body, it counts and logs the request.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct RequestEnd {
     pub(super) client: Arc<ClientConnection>,
     pub(super) began: Instant,
     pub(super) active: Arc<Active>,
     pub(super) status: StatusCode,
-    pub(super) noted: Noted,
+    pub(super) noted: RequestFindings,
     /// The client's HTTP version. In HTTP/1.0 the end of the connection may mark the end of a body.
     pub(super) version: Version,
     /// How far the request's body has come.
@@ -37,7 +37,7 @@ pub(super) struct Ended {
     pub(super) protocol: Protocol,
 }
 
-impl Ended {
+impl RequestEnd {
     /// The route's name for logs.
     fn route(&self) -> &str {
         let route = self.noted.route.and_then(|route| self.active.plan.routes.get(route));
@@ -104,7 +104,7 @@ impl Proxy {
 
 /// What is found out about a request on its way.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct RequestFindings {
     /// The place of its route in the plan; `None` where none was found.
     pub(super) route: Option<usize>,
     /// What the limits settle when the response has ended.
@@ -128,7 +128,7 @@ pub(super) struct Access {
     pub(super) upstream: Option<Arc<str>>,
 }
 
-impl Drop for Ended {
+impl Drop for RequestEnd {
     fn drop(&mut self) {
         let now = Instant::now();
         let duration = now.saturating_duration_since(self.began);

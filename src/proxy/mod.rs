@@ -23,10 +23,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
-use self::answer::{Answer, Asked, Protocol};
+use self::answer::{Answer, Protocol, RefusedRequest};
 pub use self::body::{ResponseBody, Switched, Uptake};
 use self::client::ClientConnection;
-use self::ended::{Access, Ended, Noted};
+use self::ended::{Access, RequestEnd, RequestFindings};
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
 use self::headers::quotas::QuotaFields;
@@ -249,7 +249,7 @@ impl Proxy {
         began: Instant,
         head: &request::Parts,
         protocol: Protocol,
-    ) -> Ended {
+    ) -> RequestEnd {
         let active = self.active();
         let access = active.plan.log.access.then(|| {
             Box::new(Access {
@@ -262,7 +262,7 @@ impl Proxy {
                 upstream: None,
             })
         });
-        Ended {
+        RequestEnd {
             client: client.clone(),
             began,
             active,
@@ -272,7 +272,7 @@ impl Proxy {
             request_id: None,
             protocol,
             status: client_gone(),
-            noted: Noted { access, ..Noted::default() },
+            noted: RequestFindings { access, ..RequestFindings::default() },
         }
     }
 
@@ -297,7 +297,7 @@ impl Proxy {
         &self,
         (active, client, seen): (&'p Active, &ClientConnection, Seen),
         exchange: &mut Exchange,
-        (began, request_id, noted): (Instant, Option<&HeaderValue>, &mut Noted),
+        (began, request_id, noted): (Instant, Option<&HeaderValue>, &mut RequestFindings),
         quotas: &mut Quotas<'p>,
     ) -> Result<Answer, Refusal<'p>> {
         let plan = &*active.plan;
@@ -389,7 +389,7 @@ fn refused(
     permit: &mut Permit,
 ) -> Answer {
     let Active { plan, rejections, .. } = active;
-    let asked = Asked { protocol, quotas, default: &plan.reject, rejections };
+    let asked = RefusedRequest { protocol, quotas, default: &plan.reject, rejections };
     let answer = answer::respond(refusal, &asked);
     if !matches!(refusal, Refusal::ClientLeft) {
         permit.refused(answer.status());

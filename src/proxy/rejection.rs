@@ -33,7 +33,7 @@ const OTHERS: u8 = 8;
 
 /// What a rejected client is told.
 #[derive(Clone, Copy)]
-pub(super) struct Telling<'r> {
+pub(super) struct RejectionContent<'r> {
     pub(super) protocol: Protocol,
     /// How the limit that decides answers.
     pub(super) spec: &'r Arc<AnswerSpec>,
@@ -47,25 +47,25 @@ pub(super) struct Telling<'r> {
 /// One worker's answers under one plan, each in the place that its limit and its seconds give it.
 #[derive(Debug)]
 pub(super) struct Rejections {
-    places: Mutex<[Place; KEPT]>,
+    places: Mutex<[CachePlace; KEPT]>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
-    kept: Option<Box<Kept>>,
+struct CachePlace {
+    kept: Option<Box<CachedAnswer>>,
     /// How often another one was wanted since this one was.
     others: u8,
 }
 
 impl Rejections {
     pub(super) fn new() -> Self {
-        Self { places: Mutex::new(std::array::from_fn(|_| Place::default())) }
+        Self { places: Mutex::new(std::array::from_fn(|_| CachePlace::default())) }
     }
 
     /// The answer to one client.
-    pub(super) fn answer(&self, telling: &Telling<'_>) -> Answer {
+    pub(super) fn answer(&self, telling: &RejectionContent<'_>) -> Answer {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let Place { kept, others } = &mut places[telling.place()];
+        let CachePlace { kept, others } = &mut places[telling.place()];
         match kept {
             Some(kept) if kept.says(telling) => {
                 *others = 0;
@@ -75,7 +75,8 @@ impl Rejections {
                 let (answer, body) = compose(telling);
                 *others += 1;
                 if kept.is_none() || *others == OTHERS {
-                    (*kept, *others) = (Some(Box::new(Kept::of(telling, &answer, body))), 0);
+                    (*kept, *others) =
+                        (Some(Box::new(CachedAnswer::of(telling, &answer, body))), 0);
                 }
                 answer
             }
@@ -83,7 +84,7 @@ impl Rejections {
     }
 }
 
-impl Telling<'_> {
+impl RejectionContent<'_> {
     fn place(&self) -> usize {
         let limit = self.quotas.first().map_or(0, |quota| quota.limit.name.fingerprint());
         let place = limit.wrapping_add(self.retry_after.unwrap_or(0)) % KEPT as u64;
@@ -93,7 +94,7 @@ impl Telling<'_> {
 
 /// An answer, and what it says.
 #[derive(Debug)]
-struct Kept {
+struct CachedAnswer {
     protocol: Protocol,
     spec: Arc<AnswerSpec>,
     default: Arc<AnswerSpec>,
@@ -115,8 +116,8 @@ struct KeptQuota {
     refuses: bool,
 }
 
-impl Kept {
-    fn of(telling: &Telling<'_>, answer: &Answer, body: Bytes) -> Self {
+impl CachedAnswer {
+    fn of(telling: &RejectionContent<'_>, answer: &Answer, body: Bytes) -> Self {
         let quotas = telling.quotas.iter().map(|quota| KeptQuota {
             limit: Arc::clone(quota.limit),
             burst: quota.burst,
@@ -137,7 +138,7 @@ impl Kept {
         }
     }
 
-    fn says(&self, telling: &Telling<'_>) -> bool {
+    fn says(&self, telling: &RejectionContent<'_>) -> bool {
         self.retry_after == telling.retry_after
             && self.protocol == telling.protocol
             && Arc::ptr_eq(&self.spec, telling.spec)
@@ -160,7 +161,7 @@ impl Kept {
 }
 
 /// Plain HTTP or gRPC, with the same fields.
-fn compose(telling: &Telling<'_>) -> (Answer, Bytes) {
+fn compose(telling: &RejectionContent<'_>) -> (Answer, Bytes) {
     let spec = &**telling.spec;
     let (status, kind, body) = match (telling.protocol, &spec.body) {
         (Protocol::Grpc, _) => (StatusCode::OK, None, Bytes::new()),
@@ -185,7 +186,7 @@ fn compose(telling: &Telling<'_>) -> (Answer, Bytes) {
     (answer, body)
 }
 
-fn quota_exceeded(status: StatusCode, telling: &Telling<'_>) -> String {
+fn quota_exceeded(status: StatusCode, telling: &RejectionContent<'_>) -> String {
     const NEVER: &str = r#","detail":"no such request will ever be let through""#;
     let detail = if telling.retry_after.is_some() { "" } else { NEVER };
     // Piece by piece, because a crowd that is rejected must cost little, and the formatting
@@ -216,7 +217,7 @@ fn quota_exceeded(status: StatusCode, telling: &Telling<'_>) -> String {
     body
 }
 
-fn say(telling: &Telling<'_>) -> String {
+fn say(telling: &RejectionContent<'_>) -> String {
     match telling.retry_after {
         Some(seconds) => format!("too many requests, try again in {seconds} s\n"),
         None => "no such request will ever be let through\n".to_owned(),
@@ -265,7 +266,7 @@ mod tests {
         let teapot =
             Arc::new(AnswerSpec { status: StatusCode::IM_A_TEAPOT, ..AnswerSpec::clone(&default) });
         let bare = Arc::new(AnswerSpec { ratelimit: false, ..AnswerSpec::clone(&default) });
-        let first = Telling {
+        let first = RejectionContent {
             protocol: Protocol::Http,
             spec: &default,
             default: &default,
@@ -285,14 +286,15 @@ mod tests {
         // Each has the same place among those that are kept.
         let others = [
             first,
-            Telling { retry_after: Some(1 + KEPT as u64), ..first },
-            Telling { protocol: Protocol::Grpc, ..first },
-            Telling { spec: &plain, ..first },
-            Telling { spec: &plain, retry_after: Some(1 + KEPT as u64), ..first },
-            Telling { spec: &teapot, ..first },
-            Telling { default: &bare, ..first },
+            RejectionContent { retry_after: Some(1 + KEPT as u64), ..first },
+            RejectionContent { protocol: Protocol::Grpc, ..first },
+            RejectionContent { spec: &plain, ..first },
+            RejectionContent { spec: &plain, retry_after: Some(1 + KEPT as u64), ..first },
+            RejectionContent { spec: &teapot, ..first },
+            RejectionContent { default: &bare, ..first },
         ];
-        let tellings = quotas.iter().map(|quotas| Telling { quotas, ..first }).chain(others);
+        let tellings =
+            quotas.iter().map(|quotas| RejectionContent { quotas, ..first }).chain(others);
         let tellings: Vec<_> = tellings.collect();
         let rejections = Rejections::new();
         let mut all = Vec::new();
@@ -314,7 +316,7 @@ mod tests {
         let (_, default) = limits();
         let (spec, default) = (&default, &default);
         let protocol = Protocol::Http;
-        let telling = Telling { protocol, spec, default, retry_after: None, quotas: &[] };
+        let telling = RejectionContent { protocol, spec, default, retry_after: None, quotas: &[] };
         let rejections = Rejections::new();
         let mut first = rejections.answer(&telling);
         close(&mut first);

@@ -11,7 +11,7 @@ pub fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
 }
 
 /// Whether there is a field that some servers take for this one, and others do not.
-pub fn has_twin(headers: &HeaderMap, name: &HeaderName) -> bool {
+pub fn has_ambiguous_alias(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.keys().any(|other| other != name && are_alike(name, other))
 }
 

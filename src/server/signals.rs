@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal means.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Instruction {
     End,
     Reload,
 }
@@ -31,18 +31,18 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> Told {
+    pub(super) async fn next(&mut self) -> Instruction {
         tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
+            _ = self.terminate.recv() => Instruction::End,
+            _ = self.interrupt.recv() => Instruction::End,
             _ = self.reload.recv() => {
                 let closed = self.on_terminal && !io::stdout().is_terminal();
-                if closed { Told::End } else { Told::Reload }
+                if closed { Instruction::End } else { Instruction::Reload }
             }
         }
     }
 
     pub(super) async fn end(&mut self) {
-        while self.next().await != Told::End {}
+        while self.next().await != Instruction::End {}
     }
 }

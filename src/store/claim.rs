@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Store;
-use super::redis::{Entry, Holder, Lease};
+use super::redis::{Entry, Holder, SlotLease};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
@@ -143,7 +143,7 @@ impl<'p> Claim<'p> {
     pub fn receipt(&self) -> Option<Receipt> {
         match &self.grant.as_ref()?.source {
             Source::Process(Taken { receipt, .. }) | Source::Redis(receipt) => Some(*receipt),
-            Source::Lease(_) | Source::Limiter(_) | Source::Ended => None,
+            Source::SlotLease(_) | Source::Limiter(_) | Source::Ended => None,
         }
     }
 
@@ -163,8 +163,8 @@ impl<'p> Claim<'p> {
     }
 
     /// Holds a slot in Redis, which may be taken from now on.
-    pub(super) fn hold_lease(&mut self, store: &Arc<Store>, moment: Moment, lease: Lease) {
-        self.grant = Some(self.granted(store, moment, Source::Lease(lease)));
+    pub(super) fn hold_lease(&mut self, store: &Arc<Store>, moment: Moment, lease: SlotLease) {
+        self.grant = Some(self.granted(store, moment, Source::SlotLease(lease)));
     }
 
     /// Holds permits of a Redisson limiter.
@@ -188,14 +188,15 @@ impl<'p> Claim<'p> {
     /// Who holds the slot in Redis that it may take.
     pub(super) fn holder(&self) -> Option<Holder> {
         match &self.grant.as_ref()?.source {
-            Source::Lease(lease) => Some(lease.holder()),
+            Source::SlotLease(lease) => Some(lease.holder()),
             _ => None,
         }
     }
 
     /// Redis has said whether the slot was taken.
     pub(super) fn lease_was(&mut self, taken: bool) {
-        let Some(Source::Lease(lease)) = self.grant.as_mut().map(|grant| &mut grant.source) else {
+        let Some(Source::SlotLease(lease)) = self.grant.as_mut().map(|grant| &mut grant.source)
+        else {
             return;
         };
         match taken {
@@ -264,7 +265,7 @@ enum Source {
     /// A bucket in Redis.
     Redis(Receipt),
     /// A slot in Redis.
-    Lease(Lease),
+    SlotLease(SlotLease),
     /// Permits of a Redisson limiter.
     Limiter(Entry),
     /// Nowhere: the grant has ended.
@@ -328,7 +329,7 @@ impl Grant {
                 self.store.settle(&ask, used, Receipt::NONE, now);
             }
             // A slot is given back when it is dropped.
-            Source::Lease(_) | Source::Ended => {}
+            Source::SlotLease(_) | Source::Ended => {}
         }
     }
 }
@@ -340,7 +341,7 @@ impl Drop for Grant {
                 self.settle_with(source, Difference::Less(self.ask.cost.get()));
             }
             // They go back by themselves.
-            Source::Lease(_) | Source::Limiter(_) | Source::Ended => {}
+            Source::SlotLease(_) | Source::Limiter(_) | Source::Ended => {}
         }
     }
 }

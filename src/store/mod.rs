@@ -4,14 +4,14 @@
 //! decide on claims: `memory` (the buckets of this process), `redis` (a server, by `shell.lua` and the Lua
 //! twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage` splits a
 //! request's claims by party, asks one party after the other, and decides who stands in for a Redis that is
-//! away. `claim` has what a limit gave, and how it goes back. `in_force` knows the figures of the last
+//! away. `claim` has what a limit gave, and how it goes back. `current_limits` knows the figures of the last
 //! reload, by which a response is settled.
 //!
 //! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a connection
 //! lives in the runtime that made it.
 
 mod claim;
-mod in_force;
+mod current_limits;
 mod memory;
 mod outage;
 mod redis;
@@ -242,7 +242,7 @@ impl Store {
     }
 
     fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
-        BucketAsk { ask: self.shared.in_force.of(ask, self.wall(now)), ..*ask }
+        BucketAsk { ask: self.shared.current_limits.of(ask, self.wall(now)), ..*ask }
     }
 
     /// Waits until Redis was told of every settlement that this worker has begun, and of everything that

@@ -42,7 +42,7 @@ pub(super) async fn take(
     }
     // A key of another type is found out by asking, and then Redis is asked again without it. First the
     // limiters of Redisson's are found out, then the buckets.
-    for turn in [Turn::First, Turn::Again, Turn::Again] {
+    for turn in [Attempt::First, Attempt::Again, Attempt::Again] {
         if !store.shared.redis_is_up() {
             break;
         }
@@ -68,7 +68,7 @@ pub(super) async fn take(
 
 /// Whether Redis was asked before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Attempt {
     First,
     Again,
 }
@@ -88,7 +88,7 @@ impl Request<'_> {
     async fn ask_parties(
         &self,
         claims: &mut [&mut Claim<'_>],
-        turn: Turn,
+        turn: Attempt,
     ) -> Result<(), StoreError> {
         let mut passes = self.ask_process(claims).passes();
         let mut asked_limiter = false;
@@ -110,8 +110,8 @@ impl Request<'_> {
         let asking = self.redis.ask_for(&mut there, (verb, self.noting), (self.store, self.moment));
         match turn {
             // It ends in time by itself.
-            Turn::First if !asked_limiter => asking.await,
-            Turn::First | Turn::Again => {
+            Attempt::First if !asked_limiter => asking.await,
+            Attempt::First | Attempt::Again => {
                 timeout_at(self.deadline, asking).await.unwrap_or(Err(StoreError::TimedOut))
             }
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::StoreError;
-use super::in_force::InForce;
+use super::current_limits::CurrentLimits;
 use super::memory::Memory;
 use super::redis::{self, Health, Notices, Unsettled};
 use crate::clock::Wall;
@@ -23,7 +23,7 @@ pub struct Shared {
     pub(super) client_id: String,
     pub(super) notices: Notices,
     pub(super) unsettled: Unsettled,
-    pub(super) in_force: InForce,
+    pub(super) current_limits: CurrentLimits,
     /// Errors of Redis by their kind.
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -67,7 +67,7 @@ impl Shared {
             client_id: redis::client_id(),
             notices: Notices::default(),
             unsettled: Unsettled::default(),
-            in_force: InForce::default(),
+            current_limits: CurrentLimits::default(),
             errors: Mutex::default(),
         };
         shared.adjust(spec);
@@ -83,7 +83,7 @@ impl Shared {
 
     /// Takes over the limits of a reload, for what is settled later of requests that began before.
     pub fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
-        self.in_force.put(limits);
+        self.current_limits.put(limits);
         self.tell_limits(limits);
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::queue::{Place, Waiting};
+use super::queue::{Waiting, WaitingPlace};
 use super::{Refused, candidate};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -14,14 +14,14 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{Keyed, View};
-use crate::request::name::has_twin;
+use crate::request::name::has_ambiguous_alias;
 use crate::store::Claim;
 
 /// A limit that applies to a request, or the candidate of one.
 pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
     /// Where the request may wait for its turn.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<WaitingPlace>,
 }
 
 impl RequestLimit<'_> {
@@ -115,7 +115,7 @@ pub fn cost<'p>(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused<'p
         CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),
         CostSpec::Header { name, default, max } => {
             let refused = || Refused::Cost { header: (**name).clone(), max: *max };
-            if has_twin(headers, name) {
+            if has_ambiguous_alias(headers, name) {
                 return Err(refused());
             }
             let mut values = headers.get_all(&**name).iter();

@@ -37,7 +37,7 @@ pub(super) struct NoTurn {
 
 /// A request's place among those that wait for a limit; free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct WaitingPlace(Arc<AtomicUsize>);
 
 impl Waiting {
     /// Requests that are held now.
@@ -52,17 +52,17 @@ impl Waiting {
     }
 
     /// A place for a request of this limit, of which it has `most`; `None` where all are taken.
-    pub(super) fn claim(&self, limit: &Name, most: usize) -> Option<Place> {
+    pub(super) fn claim(&self, limit: &Name, most: usize) -> Option<WaitingPlace> {
         let line = self.line(limit);
         let more = |taken| (taken < most).then_some(taken + 1);
         let claimed = line.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
         // A place that is made is one that is given back.
-        claimed.then(|| Place(line))
+        claimed.then(|| WaitingPlace(line))
     }
 
     /// Waits until `due`.
     pub(super) async fn hold(&self, due: Instant) -> Result<(), NoTurn> {
-        let _counted = Counted::new(&self.held);
+        let _counted = HeldCount::new(&self.held);
         let mut end = self.end.subscribe();
         let ends_before = |end: &Option<Instant>| end.is_some_and(|end| end < due);
         tokio::select! {
@@ -81,23 +81,23 @@ impl Waiting {
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitingPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// One more, for as long as it lives.
-struct Counted<'c>(&'c AtomicUsize);
+struct HeldCount<'c>(&'c AtomicUsize);
 
-impl<'c> Counted<'c> {
+impl<'c> HeldCount<'c> {
     fn new(count: &'c AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for HeldCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@ struct Streamed {
     incoming: Incoming,
     /// Bytes that may still come.
     allowance: u64,
-    patience: Patience,
+    patience: EventTimeout,
     trailers: Trailers,
     end: BodyEnd,
 }
@@ -78,7 +78,7 @@ const BROKEN: u8 = 5;
 
 /// Whose turn it is while a request is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum AwaitedSide {
     /// The client's, to send more of the body.
     Client,
     /// The server's, since then; `None` is since the request was handed over.
@@ -102,13 +102,13 @@ impl BodyEnd {
     }
 
     /// Who has to do something next.
-    pub(super) fn turn(&self) -> Turn {
-        let Some(progress) = &self.0 else { return Turn::Server(None) };
+    pub(super) fn turn(&self) -> AwaitedSide {
+        let Some(progress) = &self.0 else { return AwaitedSide::Server(None) };
         if progress.state.load(Ordering::Relaxed) == AWAITED {
-            return Turn::Client;
+            return AwaitedSide::Client;
         }
         let moved = Duration::from_micros(progress.moved.load(Ordering::Relaxed));
-        Turn::Server(Some(progress.began + moved))
+        AwaitedSide::Server(Some(progress.began + moved))
     }
 
     /// That of a body of which nothing was handed on yet.
@@ -177,7 +177,7 @@ impl RequestBody {
         Self(Some(Box::new(Streamed {
             incoming,
             allowance: most.unwrap_or(u64::MAX),
-            patience: Patience::new(patience),
+            patience: EventTimeout::new(patience),
             trailers,
             end: BodyEnd::begin(),
         })))
@@ -260,13 +260,13 @@ impl Body for RequestBody {
 
 /// A time-out between two events, whose timer is made and moved only where an event is waited for.
 #[derive(Debug)]
-pub struct Patience {
+pub struct EventTimeout {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
 }
 
-impl Patience {
+impl EventTimeout {
     /// For this long between two events.
     pub fn new(limit: Duration) -> Self {
         Self { limit, timer: None, waiting: false }

@@ -289,13 +289,13 @@ async fn in_time<F: Future>(
 /// The connection on which a response's body is coming. Dropping it ends the exchange, so the server
 /// learns that nobody reads any more.
 #[derive(Debug)]
-pub struct Lease {
+pub struct ConnectionLease {
     pub(super) connection: Connection,
     pub(super) body_end: BodyEnd,
     pub(super) in_flight: InFlight,
 }
 
-impl Lease {
+impl ConnectionLease {
     /// The server's URL, for the log.
     pub fn server(&self) -> &Arc<str> {
         self.in_flight.server().state.url()

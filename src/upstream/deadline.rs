@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::body::Turn;
+use super::body::AwaitedSide;
 
 /// How far away a timer is set that is not meant to fire.
 const FAR: Duration = Duration::from_secs(24 * 3600);
@@ -28,20 +28,20 @@ impl Deadline {
         cx: &mut Context<'_>,
         sent: Instant,
         limit: Duration,
-        turn: impl Fn() -> Turn,
+        turn: impl Fn() -> AwaitedSide,
     ) -> Poll<()> {
         // Looked at again when it is reached, so a limit beyond what the clock can count is kept.
         let end = |since: Instant| since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
         let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end(sent))));
         // The request before may have had more time.
-        if timer.deadline() > end(sent) && turn() == Turn::Server(None) {
+        if timer.deadline() > end(sent) && turn() == AwaitedSide::Server(None) {
             timer.as_mut().reset(end(sent));
         }
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             let due = end(match turn() {
-                Turn::Client => now,
-                Turn::Server(since) => since.unwrap_or(sent),
+                AwaitedSide::Client => now,
+                AwaitedSide::Server(since) => since.unwrap_or(sent),
             });
             if due <= now {
                 return Poll::Ready(());

@@ -34,7 +34,7 @@ use self::pool::Pool;
 use crate::observe::events;
 use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
 
-pub use self::connection::Lease;
+pub use self::connection::ConnectionLease;
 pub use self::error::{Cause, UpstreamError};
 
 /// One upstream as one worker sees it: its own pooled connections, the process's view of health.
@@ -58,7 +58,7 @@ pub struct Answered {
     /// Head and body as the server sends them.
     pub response: Response<Incoming>,
     /// To be kept until the body has ended.
-    pub lease: Lease,
+    pub lease: ConnectionLease,
 }
 
 impl fmt::Debug for Upstream {
@@ -154,7 +154,7 @@ impl Upstream {
             let failure = match connection.send(sent, &server.address, response_timeout).await {
                 Ok(response) => {
                     self.reached(server);
-                    let lease = Lease { connection, body_end, in_flight };
+                    let lease = ConnectionLease { connection, body_end, in_flight };
                     return Ok(Answered { response, lease });
                 }
                 Err(failure) => failure,

@@ -24,13 +24,13 @@ const LONGEST_LIFE: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(super) struct Pool {
     // Touched by one worker's thread alone, so the lock is never waited for.
-    kept: Mutex<Kept>,
+    kept: Mutex<PooledConnections>,
     /// Held while a connection to an HTTP/2 server is made: other requests wait for it and share it.
     pub(super) connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct PooledConnections {
     /// Oldest first, each with the time of the last [`Pool::prune`] before it came. That is exact enough
     /// and needs no look at the clock.
     idle: VecDeque<(Instant, Box<Exclusive>)>,
@@ -43,7 +43,7 @@ struct Kept {
 impl Default for Pool {
     /// None yet.
     fn default() -> Self {
-        let kept = Kept {
+        let kept = PooledConnections {
             idle: VecDeque::new(),
             swept: Instant::now(),
             shared: Vec::new(),
@@ -118,7 +118,7 @@ impl Pool {
         });
     }
 
-    fn locked(&self) -> MutexGuard<'_, Kept> {
+    fn locked(&self) -> MutexGuard<'_, PooledConnections> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 use super::algorithm::Family;
-use super::settled;
+use super::response_cost;
 use crate::config::fields::{COST, MAX_TOKENS, RESPONSE_COST};
 use crate::config::file::{Item, Section};
 use crate::config::problem::Span;
@@ -30,8 +30,8 @@ pub(super) fn build(
     let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
     if item.is_table() {
         let section = item.section(&COST, "cost")?;
-        return match settled::is_by_response(&section) {
-            true => settled::by_response(item.section(&RESPONSE_COST, "cost")?, bursts),
+        return match response_cost::is_by_response(&section) {
+            true => response_cost::by_response(item.section(&RESPONSE_COST, "cost")?, bursts),
             false => by_header(section, bursts),
         };
     }

@@ -7,7 +7,9 @@ use super::cost::{self, Bursts};
 use super::figures;
 use super::server::network_item;
 use super::store::STORE_ERRORS;
-use super::{Named, answer, headers, key, name, named, overrides, redisson, settled, waiting};
+use super::{
+    Named, answer, headers, key, name, named, overrides, redisson, response_cost, waiting,
+};
 use crate::config::fields::{EXEMPT, LIMIT, REJECT};
 use crate::config::file::Section;
 use crate::config::problem::Span;
@@ -88,7 +90,7 @@ fn one(
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
     }
-    let count_when = settled::count_when(&mut section, family.as_ref());
+    let count_when = response_cost::count_when(&mut section, family.as_ref());
     let exempt = exempt(&mut section);
     let scope = section.word(
         "scope",

@@ -13,10 +13,10 @@ mod log;
 mod overrides;
 mod rate;
 mod redisson;
+mod response_cost;
 mod route;
 mod sanity;
 mod server;
-mod settled;
 mod store;
 mod tls;
 mod upstream;
@@ -150,7 +150,7 @@ fn finish(parts: Parts) -> Option<Plan> {
     let mut matchers = Vec::new();
     for (draft, name) in parts.routes.into_iter().zip(parts.names) {
         let (matcher, mut route) = draft.finish(name, &places, &everywhere)?;
-        settled::keep_readable(&mut route, &limits);
+        response_cost::keep_readable(&mut route, &limits);
         matchers.push(matcher);
         routes.push(route);
     }

@@ -80,10 +80,10 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     if cost > count {
         return refused(None);
     }
-    let Place { ahead, behind } = place(state.used, cost, count);
+    let WindowPlace { ahead, behind } = place(state.used, cost, count);
     let begins = params.windows.later(state.start, ahead);
     let wait = begins.micros_since(now).max(1);
-    if !want.patience.bears(wait) {
+    if !want.patience.allows(wait) {
         return refused(Some(Duration::from_micros(wait)));
     }
     let outcome = Outcome::Delay(Duration::from_micros(wait));
@@ -92,7 +92,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
 }
 
 /// Where a request goes that does not fit into this window.
-struct Place {
+struct WindowPlace {
     /// So many windows on.
     ahead: u64,
     /// Behind so much that counts as used.
@@ -100,13 +100,13 @@ struct Place {
 }
 
 /// The first window into which `cost` fits whole.
-fn place(used: u64, cost: u64, count: u64) -> Place {
+fn place(used: u64, cost: u64, count: u64) -> WindowPlace {
     let into = used % count;
     if into + cost > count {
         let ahead = used / count + 1;
-        return Place { ahead, behind: ahead * count };
+        return WindowPlace { ahead, behind: ahead * count };
     }
-    Place { ahead: used / count, behind: used }
+    WindowPlace { ahead: used / count, behind: used }
 }
 
 /// The state once a request's use is known; `None` where nothing is used then.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::token_bucket::{self, Asked, State};
+use super::token_bucket::{self, BucketSnapshot, State};
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Rate};
@@ -45,7 +45,7 @@ impl Params {
 /// is longer than it may.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let bucket = params.bucket();
-    let Asked { state, ahead, untouched, kept } = token_bucket::ask(&bucket, state, now);
+    let BucketSnapshot { state, ahead, untouched, kept } = token_bucket::ask(&bucket, state, now);
     let (capacity, cost) = (bucket.burst.get(), want.cost.get());
     let kept = kept.map(AnyState::LeakyBucket);
     let wait =
@@ -56,7 +56,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
             0 => 0,
             _ => wait(state.missing),
         };
-        if want.patience.bears(turn) {
+        if want.patience.allows(turn) {
             let taken = token_bucket::take(state, cost);
             let outcome = match turn {
                 0 => Outcome::Allow,

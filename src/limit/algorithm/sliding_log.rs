@@ -95,7 +95,7 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     }
     let wait = turn.micros_since(now);
     let delay = Duration::from_micros(wait);
-    if want.patience.bears(wait) && lead <= MOST_LEAD {
+    if want.patience.allows(wait) && lead <= MOST_LEAD {
         let decision = Decision { outcome: Outcome::Delay(delay), remaining: 0 };
         return Step { decision, untouched: 0, taken, kept };
     }

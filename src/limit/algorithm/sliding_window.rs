@@ -99,7 +99,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     let wait = moment.map(|moment| moment.at.micros_since(now).max(1));
     if let (Some(moment), Some(wait)) = (moment, wait)
         && let Some(taken) = reserve(state, cost, moment.ahead)
-        && want.patience.bears(wait)
+        && want.patience.allows(wait)
     {
         let outcome = Outcome::Delay(Duration::from_micros(wait));
         return Step {

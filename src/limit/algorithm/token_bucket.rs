@@ -95,7 +95,7 @@ pub struct State {
 /// What a request at `now` means to the bucket. One that may be held long enough takes its tokens at
 /// once, and the bucket goes below zero: whoever comes later finds that place taken.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let Asked { state, ahead, untouched, kept } = ask(params, state, now);
+    let BucketSnapshot { state, ahead, untouched, kept } = ask(params, state, now);
     let (burst, cost) = (params.burst.get(), want.cost.get());
     let taken = || AnyState::TokenBucket(take(state, cost));
 
@@ -114,7 +114,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     });
     let retry_after = wait.map(Duration::from_micros);
     match wait {
-        Some(wait) if want.patience.bears(wait) => Step {
+        Some(wait) if want.patience.allows(wait) => Step {
             decision: Decision {
                 outcome: Outcome::Delay(Duration::from_micros(wait)),
                 remaining: 0,
@@ -139,7 +139,7 @@ pub(super) fn take(state: State, tokens: u64) -> State {
 }
 
 /// A bucket as a request finds it.
-pub(super) struct Asked {
+pub(super) struct BucketSnapshot {
     /// As of the request's time.
     pub(super) state: State,
     /// Microseconds by which the state is ahead of that.
@@ -150,11 +150,11 @@ pub(super) struct Asked {
     pub(super) kept: Option<State>,
 }
 
-pub(super) fn ask(params: &Params, state: Option<State>, now: Timestamp) -> Asked {
+pub(super) fn ask(params: &Params, state: Option<State>, now: Timestamp) -> BucketSnapshot {
     let Refilled { state, moved, ahead } = refill(params, state, now);
     let used = state.missing + u64::from(state.rest > 0);
     let untouched = params.burst.get().saturating_sub(used);
-    Asked { state, ahead, untouched, kept: moved.then_some(state) }
+    BucketSnapshot { state, ahead, untouched, kept: moved.then_some(state) }
 }
 
 /// The state once a request's use is known; `None` where the bucket is then full.

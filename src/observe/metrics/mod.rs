@@ -20,7 +20,7 @@ use http::StatusCode;
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
 use self::routes::{Requests, increment};
 pub use self::routes::{RouteCounter, RouteCounters};
-use self::text::{Kind, Page};
+use self::text::{FamilyKind, Page};
 use super::hashed::AsItIs;
 use crate::limit::name::Name;
 use crate::plan::NO_ROUTE;
@@ -283,24 +283,24 @@ struct Counts {
     /// By the fingerprint of the limit's name.
     decisions: HashMap<u64, (Name, Decisions), AsItIs>,
     /// By the fingerprint of the upstream's name.
-    upstreams: HashMap<u64, (Name, Upstream), AsItIs>,
+    upstreams: HashMap<u64, (Name, UpstreamCounts), AsItIs>,
     store_seconds: Histogram,
 }
 
 /// What is counted of an upstream.
 #[derive(Debug)]
-struct Upstream {
+struct UpstreamCounts {
     seconds: Histogram,
     failures: BTreeMap<UpstreamFailure, u64>,
 }
 
-impl Default for Upstream {
+impl Default for UpstreamCounts {
     fn default() -> Self {
         Self { seconds: Histogram::new(&REQUEST_BOUNDS), failures: BTreeMap::new() }
     }
 }
 
-impl Upstream {
+impl UpstreamCounts {
     fn add(&mut self, other: &Self) {
         self.seconds.add(&other.seconds);
         for (failure, count) in &other.failures {
@@ -310,9 +310,9 @@ impl Upstream {
 }
 
 impl Counts {
-    fn upstream(&mut self, name: &Name) -> &mut Upstream {
+    fn upstream(&mut self, name: &Name) -> &mut UpstreamCounts {
         let known = self.upstreams.entry(name.fingerprint());
-        &mut known.or_insert_with(|| (name.clone(), Upstream::default())).1
+        &mut known.or_insert_with(|| (name.clone(), UpstreamCounts::default())).1
     }
 }
 
@@ -355,7 +355,7 @@ struct Total {
     requests: BTreeMap<(Arc<str>, u16), u64>,
     request_seconds: BTreeMap<Arc<str>, Histogram>,
     decisions: BTreeMap<Name, Decisions>,
-    upstreams: BTreeMap<Name, Upstream>,
+    upstreams: BTreeMap<Name, UpstreamCounts>,
     others: Counts,
 }
 
@@ -389,12 +389,20 @@ impl Total {
     }
 
     fn write(&self, page: &mut Page) {
-        page.family(Kind::Counter, "tidegate_requests_total", "Requests by route and status.");
+        page.family(
+            FamilyKind::Counter,
+            "tidegate_requests_total",
+            "Requests by route and status.",
+        );
         for ((route, status), count) in &self.requests {
             let status = status.to_string();
             page.sample(&[("route", route.as_ref()), ("status", &status)], count);
         }
-        page.family(Kind::Counter, "tidegate_decisions_total", "What limits said to requests.");
+        page.family(
+            FamilyKind::Counter,
+            "tidegate_decisions_total",
+            "What limits said to requests.",
+        );
         for (limit, decisions) in &self.decisions {
             for (decision, count) in [
                 ("allowed", decisions.allowed),
@@ -407,24 +415,28 @@ impl Total {
             }
         }
         let help = "Time from a request's head to the end of its response.";
-        page.family(Kind::Histogram, "tidegate_request_duration_seconds", help);
+        page.family(FamilyKind::Histogram, "tidegate_request_duration_seconds", help);
         for (route, seconds) in &self.request_seconds {
             page.histogram(&[("route", route.as_ref())], seconds);
         }
         let help = "Time from a request's way upstream to the head of the answer.";
-        page.family(Kind::Histogram, "tidegate_upstream_duration_seconds", help);
-        for (upstream, Upstream { seconds, .. }) in &self.upstreams {
+        page.family(FamilyKind::Histogram, "tidegate_upstream_duration_seconds", help);
+        for (upstream, UpstreamCounts { seconds, .. }) in &self.upstreams {
             page.histogram(&[("upstream", upstream.as_str())], seconds);
         }
-        page.family(Kind::Counter, "tidegate_upstream_errors_total", "Exchanges that failed.");
-        for (upstream, Upstream { failures, .. }) in &self.upstreams {
+        page.family(
+            FamilyKind::Counter,
+            "tidegate_upstream_errors_total",
+            "Exchanges that failed.",
+        );
+        for (upstream, UpstreamCounts { failures, .. }) in &self.upstreams {
             for (failure, count) in failures {
                 let labels = [("upstream", upstream.as_str()), ("reason", failure.reason())];
                 page.sample(&labels, count);
             }
         }
         let help = "Time of a question to the store.";
-        page.family(Kind::Histogram, "tidegate_store_duration_seconds", help);
+        page.family(FamilyKind::Histogram, "tidegate_store_duration_seconds", help);
         page.histogram(&[], &self.others.store_seconds);
     }
 }
@@ -445,7 +457,7 @@ impl Traffic {
     }
 
     fn write(&self, page: &mut Page, connections: u64) {
-        use Kind::{Counter, Gauge};
+        use FamilyKind::{Counter, Gauge};
         page.family(Gauge, "tidegate_connections", "Client connections.");
         page.sample(&[("protocol", "http1")], &connections.saturating_sub(self.http2));
         page.sample(&[("protocol", "http2")], &self.http2);
@@ -458,7 +470,7 @@ impl Traffic {
 
 impl Snapshot<'_> {
     fn write(&self, page: &mut Page) {
-        use Kind::{Counter, Gauge};
+        use FamilyKind::{Counter, Gauge};
         page.family(Gauge, "tidegate_limit_rate", "Tokens a second, as the file has it.");
         for LimitFigures { limit, rate, .. } in &self.limits {
             if let Some(rate) = rate {

@@ -3,14 +3,14 @@
 
 use std::fs;
 
-use super::text::{Kind, Page};
+use super::text::{FamilyKind, Page};
 
 /// Clock ticks a second in `/proc`: the same on every Linux (`man 5 proc`, USER_HZ).
 const TICKS: f64 = 100.0;
 
 /// Writes what is known.
 pub(super) fn write(page: &mut Page) {
-    use Kind::{Counter, Gauge};
+    use FamilyKind::{Counter, Gauge};
     let mut one = |kind, name, help: &str, value: Option<f64>| {
         if let Some(value) = value {
             page.family(kind, name, help);

@@ -57,15 +57,15 @@ impl Default for Requests {
 
 /// How often each status was answered: a route answers with few, so that a list is searched faster than
 /// a table. Two fit into the list itself.
-pub(super) type Statuses = SmallVec<[Answered; 2]>;
+pub(super) type Statuses = SmallVec<[StatusCount; 2]>;
 
 /// A status in the upper 16 bits, and how often it was answered below: hardly one of ten thousand
 /// routes is in a processor's cache, so their counts are small. 2⁴⁸ answers take nine years at a
 /// million a second.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answered(u64);
+pub(super) struct StatusCount(u64);
 
-impl Answered {
+impl StatusCount {
     const COUNT_BITS: u32 = 48;
 
     fn once(status: u16) -> Self {
@@ -85,6 +85,6 @@ impl Answered {
 pub(super) fn increment(statuses: &mut Statuses, status: u16) {
     match statuses.iter_mut().find(|answered| answered.status() == status) {
         Some(answered) => answered.0 += 1,
-        None => statuses.push(Answered::once(status)),
+        None => statuses.push(StatusCount::once(status)),
     }
 }

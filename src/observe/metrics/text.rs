@@ -13,7 +13,7 @@ pub(super) struct Page {
 
 /// What kind of numbers a family has.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum FamilyKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -24,11 +24,11 @@ pub(super) enum Kind {
 
 impl Page {
     /// Begins a family: the samples that follow are its own.
-    pub(super) fn family(&mut self, kind: Kind, name: &'static str, help: &str) {
+    pub(super) fn family(&mut self, kind: FamilyKind, name: &'static str, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            FamilyKind::Counter => "counter",
+            FamilyKind::Gauge => "gauge",
+            FamilyKind::Histogram => "histogram",
         };
         self.family = name;
         self.line(format_args!("# HELP {name} {help}"));
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let mut page = Page::default();
-        page.family(Kind::Gauge, "a", "An a.");
+        page.family(FamilyKind::Gauge, "a", "An a.");
         page.sample(&[("b", "x\\y\"z\n{ü}"), ("c", "")], &1.5);
         let expected = "# HELP a An a.\n# TYPE a gauge\na{b=\"x\\\\y\\\"z\\n{ü}\",c=\"\"} 1.5\n";
         assert_eq!(page.finish(), expected);

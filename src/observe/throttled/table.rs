@@ -38,14 +38,14 @@ pub(super) struct Entry {
     /// When the first event came since the last summary, and the last.
     pub(super) times: (Timestamp, Timestamp),
     /// The last event.
-    pub(super) seen: Seen,
+    pub(super) seen: PastEvent,
 }
 
 impl Entry {
     /// Of a first event, which is told in a line of its own or is counted.
     pub(super) fn new(event: &ThrottleEvent<'_>, is_told: bool, now: Timestamp) -> Self {
         let (count, told) = (u64::from(!is_told), u64::from(is_told));
-        Self { count, told, fresh: true, times: (now, now), seen: Seen::of(event) }
+        Self { count, told, fresh: true, times: (now, now), seen: PastEvent::of(event) }
     }
 
     pub(super) fn add(&mut self, event: &ThrottleEvent<'_>, now: Timestamp) {
@@ -73,7 +73,7 @@ impl Group {
 
 /// An event that is over.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct PastEvent {
     limit: Name,
     key: Box<str>,
     route: String,
@@ -83,7 +83,7 @@ pub(super) struct Seen {
     decision: Shown,
 }
 
-impl Seen {
+impl PastEvent {
     fn of(event: &ThrottleEvent<'_>) -> Self {
         Self {
             limit: event.limit.clone(),

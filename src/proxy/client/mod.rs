@@ -6,7 +6,7 @@ mod socket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-pub use self::phase::{Due, Phase, Times};
+pub use self::phase::{DueAction, Phase, Times};
 pub use self::socket::Socket;
 use super::body::Switched;
 use super::headers::forwarded::Peer;

@@ -62,7 +62,7 @@ const NOW: u64 = u64::MAX;
 
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Due {
+pub enum DueAction {
     /// Its client had its time.
     Close,
     /// Put it aside until its client says something.
@@ -91,21 +91,21 @@ impl Phase {
     }
 
     /// What is to be done next unless something happens before.
-    pub fn due(&self) -> Option<(Instant, Due)> {
+    pub fn due(&self) -> Option<(Instant, DueAction)> {
         let writing = match self.write_waits_since.load(Ordering::Relaxed) {
             0 => None,
-            since => Some((since, self.times.body, Due::Close)),
+            since => Some((since, self.times.body, DueAction::Close)),
         };
         let settled = writing.is_none()
             && !self.unsettled.load(Ordering::Relaxed)
             && !self.is_multiplexed()
             && PARK < self.times.idle;
         let (limit, due) = match self.doing.load(Ordering::Relaxed) {
-            IDLE if settled => (PARK, Due::Park),
-            IDLE => (self.times.idle, Due::Close),
-            BUSY => (LOOK, Due::Look),
-            DISCARDING => (self.times.body, Due::Close),
-            _ => (self.times.header, Due::Close),
+            IDLE if settled => (PARK, DueAction::Park),
+            IDLE => (self.times.idle, DueAction::Close),
+            BUSY => (LOOK, DueAction::Look),
+            DISCARDING => (self.times.body, DueAction::Close),
+            _ => (self.times.header, DueAction::Close),
         };
         let doing = (self.since(), limit, due);
         let at = |(since, limit, due)| Some((self.at(since, limit)?, due));
@@ -306,7 +306,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_connection_is_parked_and_later_closed() {
         let (ended, phase) = answered().await;
-        assert_eq!(phase.due(), Some((ended + PARK, Due::Park)));
+        assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
         assert_eq!(phase.idle_until(), Some(ended + TIMES.idle));
     }
 
@@ -314,22 +314,30 @@ mod tests {
     async fn what_is_still_under_way_keeps_a_connection_from_being_parked() {
         let (ended, phase) = answered().await;
         phase.unsettle();
-        assert_eq!(phase.due(), Some((ended + TIMES.idle, Due::Close)), "a rest of its request");
+        assert_eq!(
+            phase.due(),
+            Some((ended + TIMES.idle, DueAction::Close)),
+            "a rest of its request"
+        );
         phase.begin(ended);
         phase.end(Instant::now());
-        assert_eq!(phase.due(), Some((ended + PARK, Due::Park)), "gone with the next request");
+        assert_eq!(
+            phase.due(),
+            Some((ended + PARK, DueAction::Park)),
+            "gone with the next request"
+        );
         phase.write_waits();
-        assert_eq!(phase.due(), Some((ended + TIMES.body, Due::Close)), "a write that waits");
+        assert_eq!(phase.due(), Some((ended + TIMES.body, DueAction::Close)), "a write that waits");
         phase.write_moved();
-        assert_eq!(phase.due(), Some((ended + PARK, Due::Park)));
+        assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
         phase.bytes_came();
-        assert_eq!(phase.due(), Some((ended + TIMES.header, Due::Close)), "a head has begun");
+        assert_eq!(phase.due(), Some((ended + TIMES.header, DueAction::Close)), "a head has begun");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_was_not_asked_yet_is_not_parked() {
         let phase = Phase::new(TIMES);
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)));
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, DueAction::Close)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -337,7 +345,7 @@ mod tests {
         let phase = Phase::new(Times { idle: PARK, ..TIMES });
         phase.begin(Instant::now());
         phase.end(Instant::now());
-        assert_eq!(phase.due(), Some((Instant::now() + PARK, Due::Close)));
+        assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Close)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -349,31 +357,39 @@ mod tests {
         for _ in 0..5 {
             tokio::time::advance(TIMES.body / 2).await;
             phase.bytes_came();
-            assert_eq!(phase.due(), Some((Instant::now() + TIMES.body, Due::Close)));
+            assert_eq!(phase.due(), Some((Instant::now() + TIMES.body, DueAction::Close)));
         }
         phase.discarded();
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, Due::Close)));
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, DueAction::Close)));
         phase.bytes_came();
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)), "the next head");
+        assert_eq!(
+            phase.due(),
+            Some((Instant::now() + TIMES.header, DueAction::Close)),
+            "the next head"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_requests_end_with_the_last() {
         let phase = Phase::new(TIMES);
         phase.multiplex();
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)), "a hello");
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, DueAction::Close)), "a hello");
         phase.bytes_came();
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, Due::Close)), "half of it");
+        assert_eq!(
+            phase.due(),
+            Some((Instant::now() + TIMES.header, DueAction::Close)),
+            "half of it"
+        );
         tokio::time::advance(TIMES.header / 2).await;
         phase.bytes_came();
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, Due::Close)));
+        assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, DueAction::Close)));
         let began = Instant::now();
         phase.begin(began);
         phase.begin(began + LOOK / 2);
         phase.end(began + LOOK / 2);
-        assert_eq!(phase.due(), Some((began + LOOK, Due::Look)), "not put off by the second");
+        assert_eq!(phase.due(), Some((began + LOOK, DueAction::Look)), "not put off by the second");
         phase.end(began);
         phase.bytes_came();
-        assert_eq!(phase.due(), Some((began + TIMES.idle, Due::Close)), "a ping is no head");
+        assert_eq!(phase.due(), Some((began + TIMES.idle, DueAction::Close)), "a ping is no head");
     }
 }

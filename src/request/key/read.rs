@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{KeySource, View, credentials, ip_text};
 use crate::limit::key::KeyBuilder;
-use crate::request::name::has_twin;
+use crate::request::name::has_ambiguous_alias;
 use crate::request::percent::{decode, decode_query};
 
 /// How often a request has a part.
@@ -39,7 +39,9 @@ impl KeySource {
             Self::Header(name) if *name == AUTHORIZATION => {
                 return only_credentials(request.headers, builder);
             }
-            Self::Header(name) if has_twin(request.headers, name) => return Found::Ambiguous,
+            Self::Header(name) if has_ambiguous_alias(request.headers, name) => {
+                return Found::Ambiguous;
+            }
             Self::Header(name) => return only(header(request.headers, name), builder),
             Self::Cookie(name) => {
                 return unless_ambiguous(cookies(request.headers, name), builder);

@@ -75,8 +75,8 @@ struct Node {
     /// Where it is a literal one.
     literal: Text,
     /// What may follow; most have nothing.
-    literals: Option<Box<HashTable<Place>>>,
-    param: Option<Place>,
+    literals: Option<Box<HashTable<ListIndex>>>,
+    param: Option<ListIndex>,
     /// Routes whose path ends here.
     end: Routes,
     /// Routes whose `{*rest}` begins here.
@@ -84,7 +84,7 @@ struct Node {
 }
 
 /// A place in one of the table's lists. A list of four billion routes is beyond any memory.
-type Place = u32;
+type ListIndex = u32;
 
 /// The routes of one path.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,9 +92,9 @@ enum Routes {
     #[default]
     None,
     /// One without conditions, by its place in [`Table::routes`].
-    One(Place),
+    One(ListIndex),
     /// By the place in [`Table::leaves`].
-    Leaf(Place),
+    Leaf(ListIndex),
 }
 
 /// The routes of one path, by their host, so that a table of a thousand hosts is searched as
@@ -116,7 +116,7 @@ struct Hosts {
 type Text = SmallVec<[u8; 24]>;
 
 /// Places in [`Table::routes`].
-type Places = SmallVec<[Place; 4]>;
+type Places = SmallVec<[ListIndex; 4]>;
 
 /// What a request's candidates are narrowed by before their other conditions are looked at.
 #[derive(Clone, Copy)]
@@ -250,8 +250,8 @@ impl Table {
                     // Taken out, since its nodes are looked at meanwhile.
                     let mut literals = nodes[here].literals.take().unwrap_or_default();
                     let text = text.as_bytes();
-                    let is_it = |child: &Place| *nodes[index(*child)].literal == *text;
-                    let hash = |child: &Place| hasher.hash_one(&*nodes[index(*child)].literal);
+                    let is_it = |child: &ListIndex| *nodes[index(*child)].literal == *text;
+                    let hash = |child: &ListIndex| hasher.hash_one(&*nodes[index(*child)].literal);
                     let child = literals.entry(hasher.hash_one(text), is_it, hash).or_insert(next);
                     let child = *child.get();
                     nodes[here].literals = Some(literals);
@@ -326,9 +326,9 @@ impl Table {
         self.visit(node.rest, host, visit)
     }
 
-    fn literal(&self, node: &Node, segment: &[u8]) -> Option<Place> {
+    fn literal(&self, node: &Node, segment: &[u8]) -> Option<ListIndex> {
         let literals = node.literals.as_ref()?;
-        let is_it = |child: &Place| *self.nodes[index(*child)].literal == *segment;
+        let is_it = |child: &ListIndex| *self.nodes[index(*child)].literal == *segment;
         literals.find(self.hasher.hash_one(segment), is_it).copied()
     }
 
@@ -344,12 +344,12 @@ impl Table {
             Routes::One(route) => return visit(index(route), None),
             Routes::Leaf(leaf) => &self.leaves[index(leaf)],
         };
-        let mut visit = |route: &Place| {
+        let mut visit = |route: &ListIndex| {
             let route = index(*route);
             visit(route, Some(&self.routes[route].conditions))
         };
         let Some(hosts) = &leaf.hosts else { return leaf.any.iter().try_for_each(visit) };
-        let mut lists: SmallVec<[&[Place]; 6]> = SmallVec::new();
+        let mut lists: SmallVec<[&[ListIndex]; 6]> = SmallVec::new();
         lists.push(&leaf.any);
         lists.extend(hosts.exact.get(host.as_bytes()).map(Places::as_slice));
         if !hosts.below.is_empty() {
@@ -357,7 +357,7 @@ impl Table {
             let below = ends.filter_map(|end| hosts.below.get(end.as_bytes()));
             lists.extend(below.map(Places::as_slice));
         }
-        let rank = |route: &Place| self.routes[index(*route)].rank;
+        let rank = |route: &ListIndex| self.routes[index(*route)].rank;
         while let Some(list) =
             lists.iter_mut().filter(|l| !l.is_empty()).min_by_key(|l| l.first().map(rank))
             && let Some((first, rest)) = list.split_first()
@@ -370,7 +370,7 @@ impl Table {
 }
 
 impl Leaf {
-    fn insert(&mut self, route: Place, host: Option<&HostPattern>) {
+    fn insert(&mut self, route: ListIndex, host: Option<&HostPattern>) {
         let Some(host) = host else { return self.any.push(route) };
         let hosts = self.hosts.get_or_insert_default();
         match host {
@@ -388,11 +388,11 @@ impl Leaf {
     }
 }
 
-fn place(index: usize) -> Place {
-    Place::try_from(index).unwrap_or(Place::MAX)
+fn place(index: usize) -> ListIndex {
+    ListIndex::try_from(index).unwrap_or(ListIndex::MAX)
 }
 
-fn index(place: Place) -> usize {
+fn index(place: ListIndex) -> usize {
     usize::try_from(place).unwrap_or(usize::MAX)
 }
 

@@ -7,17 +7,17 @@ use crate::limit::name::Name;
 /// How often there was no room.
 #[derive(Default)]
 pub(super) struct Full {
-    shared: Told,
-    forgotten: Told,
+    shared: LoggedCount,
+    forgotten: LoggedCount,
 }
 
 #[derive(Default)]
-struct Told {
+struct LoggedCount {
     count: AtomicU64,
     logged: AtomicBool,
 }
 
-impl Told {
+impl LoggedCount {
     /// Counts one; true for the first.
     fn is_first(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed);

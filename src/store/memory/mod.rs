@@ -4,10 +4,10 @@
 //! several shards their locks are taken in ascending order, and the one of the shared buckets last.
 
 mod blocks;
+mod eviction;
 mod full;
 mod locked;
 mod packed;
-mod room;
 mod settle;
 mod shard;
 
@@ -56,7 +56,7 @@ pub(super) struct Memory {
 
 /// Where a claim's bucket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum BucketPlace {
     /// In its shard.
     Known,
     /// Not there yet, but there is room for it.
@@ -76,7 +76,7 @@ struct SharedBucket {
 /// A claim's bucket, as it is found.
 struct Seat {
     id: Identity,
-    place: Place,
+    place: BucketPlace,
     state: Option<State>,
 }
 
@@ -137,28 +137,28 @@ impl Memory {
         let mut seats: PerAsk<Seat> = PerAsk::new();
         for id in &ids {
             let place = if shards.of(*id).state(*id).is_some() {
-                Place::Known
+                BucketPlace::Known
             } else if self.make_room(shards.of(*id), &ids, now) {
-                Place::New
+                BucketPlace::New
             } else {
-                Place::Shared
+                BucketPlace::Shared
             };
             seats.push(Seat { id: *id, place, state: None });
         }
-        let has_shared = seats.iter().any(|seat| seat.place == Place::Shared);
+        let has_shared = seats.iter().any(|seat| seat.place == BucketPlace::Shared);
         let mut shared = has_shared.then(|| unpoisoned(self.shared.lock()));
         for (claim, seat) in claims.iter().zip(&mut seats) {
             match (seat.place, &mut shared) {
-                (Place::Known, _) => {
+                (BucketPlace::Known, _) => {
                     seat.state = state(shards.of(seat.id), seat.id, &claim.ask, now)
                 }
-                (Place::Shared, Some(shared)) => {
+                (BucketPlace::Shared, Some(shared)) => {
                     self.full.shared(&claim.spec.name, self.keys());
                     seat.id = self.shared_identity(&claim.question());
                     let bucket = shared.get_mut(&seat.id);
                     seat.state = bucket.map(|it| read(it.state, &mut it.log, &claim.ask, now));
                 }
-                (Place::New | Place::Shared, _) => {}
+                (BucketPlace::New | BucketPlace::Shared, _) => {}
             }
         }
         let states: PerAsk<Option<State>> = seats.iter().map(|seat| seat.state).collect();
@@ -167,7 +167,7 @@ impl Memory {
         let said = decided.decisions.into_iter().zip(decided.changes);
         for ((claim, seat), (decision, change)) in claims.iter_mut().zip(seats).zip(said) {
             match (seat.place, &mut shared) {
-                (Place::Shared, Some(shared)) => {
+                (BucketPlace::Shared, Some(shared)) => {
                     keep_shared(shared, seat.id, &claim.ask.algorithm, change.state());
                 }
                 _ => {
@@ -177,7 +177,7 @@ impl Memory {
             }
             decided_on(claim, decision, change, (noting, now));
             if let Some(taken) = &mut claim.taken {
-                taken.from_shared = seat.place == Place::Shared;
+                taken.from_shared = seat.place == BucketPlace::Shared;
             }
         }
         decided.verdict

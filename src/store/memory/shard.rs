@@ -67,7 +67,7 @@ impl Due {
     }
 
     /// The order in which buckets go: by how much of them is used, and then by time.
-    fn rank(self, identity: Identity, now: Now) -> Rank {
+    fn rank(self, identity: Identity, now: Now) -> EvictionRank {
         (self.used(now) << Self::TIME_BITS | self.fresh_at(), identity)
     }
 
@@ -91,7 +91,7 @@ struct Entry {
 /// The order in which buckets go: the closest to full first, and of those the ones that are full sooner. The
 /// identity makes it total. Times by two clocks are taken as of one: it is the order alone that a step of the
 /// wall may disturb.
-type Rank = (u64, Identity);
+type EvictionRank = (u64, Identity);
 
 /// A time as one of about 200 values, each a fifth longer than the one before: what the order needs.
 fn quarter_octaves(micros: u64) -> u64 {
@@ -110,10 +110,10 @@ pub(super) struct Shard {
     /// What does not fit into an entry: beside it, so that the others need no room for it.
     logs: HashMap<Identity, Log>,
     /// The next to go. A rank that is no longer its bucket's is passed over.
-    candidates: BinaryHeap<Reverse<Rank>>,
+    candidates: BinaryHeap<Reverse<EvictionRank>>,
     /// Every evictable bucket of a lower rank is among the candidates; `None` before the first
     /// eviction.
-    horizon: Option<Rank>,
+    horizon: Option<EvictionRank>,
     /// So many searches for a candidate are spared, because the last one found none.
     spared: usize,
 }
@@ -129,7 +129,7 @@ pub(super) enum Evicted {
     Used,
 }
 
-const LAST: Rank = (u64::MAX, Identity { shard: u64::MAX, place: u64::MAX });
+const LAST: EvictionRank = (u64::MAX, Identity { shard: u64::MAX, place: u64::MAX });
 
 impl Shard {
     pub(super) fn state(&self, identity: Identity) -> Option<State> {
@@ -247,7 +247,7 @@ impl Shard {
         &mut self,
         spare: &[Identity],
         now: Now,
-        set_aside: &mut Vec<Reverse<Rank>>,
+        set_aside: &mut Vec<Reverse<EvictionRank>>,
     ) -> Evicted {
         while let Some(Reverse((order, identity))) = self.candidates.pop() {
             let due = self.find(identity).and_then(|place| self.entries.get(place)).map(|e| e.due);
@@ -265,7 +265,7 @@ impl Shard {
 
     /// One pass over all buckets, paid for by the many evictions that follow without one.
     fn find_candidates(&mut self, now: Now) {
-        let mut ranks: Vec<Rank> = self
+        let mut ranks: Vec<EvictionRank> = self
             .entries
             .iter()
             .filter(|entry| entry.due.evictable(now))

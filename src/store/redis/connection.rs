@@ -64,12 +64,12 @@ enum Link {
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
-    wounds: Arc<Wounds>,
+    wounds: Arc<ConnectionFailures>,
 }
 
 /// What was seen of one connection.
 #[derive(Default)]
-struct Wounds {
+struct ConnectionFailures {
     in_a_row: AtomicU32,
     answers: AtomicU32,
     closed: AtomicBool,
@@ -187,7 +187,7 @@ impl Connects {
     }
 }
 
-impl Wounds {
+impl ConnectionFailures {
     fn healed(&self) {
         self.answers.fetch_add(1, Relaxed);
         if self.in_a_row.load(Relaxed) > 0 {

@@ -175,19 +175,19 @@ impl Health {
     }
 
     /// Waits until Redis is up, or until it is this caller's turn to look whether it is.
-    pub(super) async fn turn(&self) -> Turn<'_> {
+    pub(super) async fn turn(&self) -> TryPermit<'_> {
         let mut phase = self.phase.subscribe();
         loop {
             let now = *phase.borrow_and_update();
             if now.up {
-                return Turn { health: self, phase: now, probe: false };
+                return TryPermit { health: self, phase: now, probe: false };
             }
             let next = {
                 let mut away = self.away();
                 let next = away.next_probe.unwrap_or_else(Instant::now);
                 if !away.probing && next <= Instant::now() {
                     away.probing = true;
-                    return Turn { health: self, phase: now, probe: true };
+                    return TryPermit { health: self, phase: now, probe: true };
                 }
                 if away.probing { Instant::now() + PROBE_PAUSE } else { next }
             };
@@ -260,13 +260,13 @@ impl Health {
 
 /// The right to try: with others while Redis is up, alone while it is away. Dropped, it makes way
 /// for the next one.
-pub(super) struct Turn<'h> {
+pub(super) struct TryPermit<'h> {
     health: &'h Health,
     phase: Phase,
     probe: bool,
 }
 
-impl Turn<'_> {
+impl TryPermit<'_> {
     /// When it was given.
     pub(super) fn phase(&self) -> Phase {
         self.phase
@@ -296,7 +296,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for TryPermit<'_> {
     fn drop(&mut self) {
         if self.probe {
             let mut away = self.health.away();

@@ -49,7 +49,7 @@ struct Table {
 #[derive(Default)]
 struct Slots {
     named: u64,
-    held: HashMap<u64, Kept>,
+    held: HashMap<u64, HeldSlot>,
     /// Given back, and Redis may not have heard it.
     unheard: HashMap<u64, Unheard>,
     /// When the keeper looks next.
@@ -57,7 +57,7 @@ struct Slots {
 }
 
 /// A slot that is held, with what Redis is to be told of it.
-struct Kept {
+struct HeldSlot {
     name: Vec<u8>,
     ask: Ask,
     due: Instant,
@@ -85,11 +85,11 @@ impl Leases {
     }
 
     /// Names a slot that is about to be asked for.
-    pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> Lease {
+    pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> SlotLease {
         let mut slots = self.table.slots();
         slots.named += 1;
         let holder = Holder { worker: self.table.worker, request: slots.named };
-        Lease { table: Arc::clone(&self.table), holder, told: Some((name, *ask)) }
+        SlotLease { table: Arc::clone(&self.table), holder, told: Some((name, *ask)) }
     }
 }
 
@@ -100,14 +100,14 @@ impl Drop for Leases {
 }
 
 /// A slot that may be taken or is; given back when it is dropped.
-pub(in crate::store) struct Lease {
+pub(in crate::store) struct SlotLease {
     table: Arc<Table>,
     holder: Holder,
     /// What Redis is to be told at the end; `None` where it is in the table, or nothing was taken.
     told: Option<(Vec<u8>, Ask)>,
 }
 
-impl Lease {
+impl SlotLease {
     pub(in crate::store) fn holder(&self) -> Holder {
         self.holder
     }
@@ -117,7 +117,7 @@ impl Lease {
         let Some((name, ask)) = self.told.take() else { return };
         let due = Instant::now() + pause(&ask);
         let mut slots = self.table.slots();
-        slots.held.insert(self.holder.request, Kept { name, ask, due });
+        slots.held.insert(self.holder.request, HeldSlot { name, ask, due });
         self.table.look_at(slots, due);
     }
 
@@ -127,7 +127,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for SlotLease {
     fn drop(&mut self) {
         let kept = self.table.slots().held.remove(&self.holder.request);
         let told = kept.map(|kept| (kept.name, kept.ask)).or(self.told.take());
@@ -139,7 +139,7 @@ impl Drop for Lease {
     }
 }
 
-impl fmt::Debug for Lease {
+impl fmt::Debug for SlotLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Lease").field(&self.holder).finish()
     }
@@ -197,7 +197,7 @@ impl Table {
         let now = Instant::now();
         let mut slots = self.slots();
         // What is due soon is renewed with what is due now, and from then on together with it.
-        let is_due = |kept: &Kept| kept.due <= now + pause(&kept.ask) / GATHERED;
+        let is_due = |kept: &HeldSlot| kept.due <= now + pause(&kept.ask) / GATHERED;
         for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| is_due(kept)) {
             kept.due = now + pause(&kept.ask);
             self.tell(*request, Verb::Hold, (&kept.name, &kept.ask), None);

@@ -45,7 +45,7 @@ use crate::plan::KeyDisplay;
 pub(super) use self::advice::words;
 pub(super) use self::call::{Holder, Verb};
 pub(super) use self::health::Health;
-pub(super) use self::leases::Lease;
+pub(super) use self::leases::SlotLease;
 pub use self::name::BucketName;
 pub(super) use self::notices::Notices;
 use self::redisson::LimiterReply;

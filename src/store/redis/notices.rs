@@ -16,11 +16,11 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// What a process has told: each thing once in a while, for each limit.
 #[derive(Default)]
 pub(in crate::store) struct Notices {
-    told: Mutex<HashMap<(String, Kind), Instant>>,
+    told: Mutex<HashMap<(String, NoticeKind), Instant>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum NoticeKind {
     Unset,
     Ahead,
     EndsTooSoon,
@@ -31,7 +31,7 @@ enum Kind {
 
 impl Notices {
     pub(super) fn unset(&self, limit: &LimitSpec) {
-        if self.is_news(limit, Kind::Unset) {
+        if self.is_news(limit, NoticeKind::Unset) {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
@@ -42,7 +42,7 @@ impl Notices {
     }
 
     pub(super) fn ahead(&self, limit: &LimitSpec, ahead: Duration) {
-        if self.is_news(limit, Kind::Ahead) {
+        if self.is_news(limit, NoticeKind::Ahead) {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
@@ -55,7 +55,7 @@ impl Notices {
     }
 
     pub(super) fn ends_too_soon(&self, limit: &LimitSpec) {
-        if self.is_news(limit, Kind::EndsTooSoon) {
+        if self.is_news(limit, NoticeKind::EndsTooSoon) {
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
@@ -67,7 +67,7 @@ impl Notices {
     }
 
     pub(super) fn other_figures(&self, limit: &LimitSpec, figures: &Figures) {
-        if self.is_news(limit, Kind::OtherFigures) {
+        if self.is_news(limit, NoticeKind::OtherFigures) {
             let config = LimiterConfig {
                 rate: figures.rate,
                 interval_ms: figures.interval_ms,
@@ -88,7 +88,7 @@ impl Notices {
 
     /// The key, which `name` writes, is no bucket of ours.
     pub(super) fn other_type(&self, limit: &LimitSpec, name: impl FnOnce() -> String) {
-        if self.is_news(limit, Kind::OtherType) {
+        if self.is_news(limit, NoticeKind::OtherType) {
             tracing::warn!(
                 limit = %limit.name,
                 redis_key = name(),
@@ -101,7 +101,7 @@ impl Notices {
 
     /// Redis refuses the limit's key, and works otherwise.
     pub(super) fn refused(&self, limit: &LimitSpec, error: &StoreError) {
-        if self.is_news(limit, Kind::Refused) {
+        if self.is_news(limit, NoticeKind::Refused) {
             tracing::warn!(
                 limit = %limit.name,
                 %error,
@@ -112,7 +112,7 @@ impl Notices {
         }
     }
 
-    fn is_news(&self, limit: &LimitSpec, kind: Kind) -> bool {
+    fn is_news(&self, limit: &LimitSpec, kind: NoticeKind) -> bool {
         let now = Instant::now();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let last = told.get(&(limit.name.as_str().to_owned(), kind));

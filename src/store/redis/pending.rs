@@ -94,7 +94,7 @@ pub(super) fn takers<'a>(
     let refusers = Refusers::of(modes.map(|(place, (ask, outcome))| (place, ask.mode, *outcome)));
     let took = |(place, ask): (usize, &Ask)| {
         let passes = outcomes.get(place).is_some_and(|outcome| outcome.passes());
-        passes && refusers.let_take(place, ask.mode)
+        passes && refusers.lets_take(place, ask.mode)
     };
     asks.enumerate().map(took).collect()
 }

@@ -24,33 +24,33 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Gathered {
-    calls: Mutex<Vec<Shared>>,
+    calls: Mutex<Vec<GatheredCall>>,
     filled: Notify,
     told: UnderWay,
 }
 
 /// A call, and who waits for its answers, in the order of its requests.
-struct Shared {
+struct GatheredCall {
     call: Call,
-    waiting: Vec<Waiting>,
+    waiting: Vec<Recipient>,
     deadline: Instant,
 }
 
 /// Who hears what is said to a request.
-enum Waiting {
+enum Recipient {
     Asker(oneshot::Sender<Answer>),
     /// Nobody: it is to be said in any case.
     Nobody {
         lost: Option<Lost>,
         #[allow(dead_code, reason = "it counts until it is dropped")]
-        counted: Counted,
+        counted: UnderWayGuard,
     },
 }
 
 /// What is done where Redis may not have heard what it was told, or could not do it.
 pub(super) type Lost = Box<dyn FnOnce(&StoreError) + Send>;
 
-impl Waiting {
+impl Recipient {
     fn has_left(&self) -> bool {
         matches!(self, Self::Asker(asker) if asker.is_closed())
     }
@@ -98,7 +98,7 @@ impl Queue {
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(deadline, Waiting::Asker(sender), request.asks(), |call| {
+        self.gathered.join(deadline, Recipient::Asker(sender), request.asks(), |call| {
             call.request(request);
             ask(call);
         });
@@ -123,13 +123,13 @@ pub(super) struct Teller(Arc<Gathered>);
 
 impl Teller {
     /// Counts as under way, until it is dropped, what is told once something else is known.
-    pub(super) fn about_to(&self) -> Counted {
+    pub(super) fn about_to(&self) -> UnderWayGuard {
         self.0.told.one_more()
     }
 
     /// Joins a call with a request of one ask, whose answer nobody waits for.
     pub(super) fn tell(&self, deadline: Instant, lost: Option<Lost>, ask: impl FnOnce(&mut Call)) {
-        let nobody = Waiting::Nobody { lost, counted: self.0.told.one_more() };
+        let nobody = Recipient::Nobody { lost, counted: self.0.told.one_more() };
         self.0.join(deadline, nobody, 1, |call| {
             call.request(Request::Plain(1));
             ask(call);
@@ -148,16 +148,16 @@ impl UnderWay {
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    fn one_more(&self) -> Counted {
+    fn one_more(&self) -> UnderWayGuard {
         self.0.send_modify(|count| *count += 1);
-        Counted(self.clone())
+        UnderWayGuard(self.clone())
     }
 }
 
 /// Under way until this is dropped.
-pub(super) struct Counted(UnderWay);
+pub(super) struct UnderWayGuard(UnderWay);
 
-impl Drop for Counted {
+impl Drop for UnderWayGuard {
     fn drop(&mut self) {
         self.0.0.send_modify(|count| *count -= 1);
     }
@@ -170,13 +170,19 @@ impl Drop for Queue {
 }
 
 impl Gathered {
-    fn join(&self, deadline: Instant, waiting: Waiting, asks: usize, add: impl FnOnce(&mut Call)) {
+    fn join(
+        &self,
+        deadline: Instant,
+        waiting: Recipient,
+        asks: usize,
+        add: impl FnOnce(&mut Call),
+    ) {
         let mut calls = self.calls();
         if calls.is_empty() {
             self.filled.notify_one();
         }
         if !calls.last().is_some_and(|shared| shared.call.has_room(asks)) {
-            calls.push(Shared { call: Call::default(), waiting: Vec::new(), deadline });
+            calls.push(GatheredCall { call: Call::default(), waiting: Vec::new(), deadline });
         }
         if let Some(shared) = calls.last_mut() {
             add(&mut shared.call);
@@ -184,7 +190,7 @@ impl Gathered {
         }
     }
 
-    fn calls(&self) -> MutexGuard<'_, Vec<Shared>> {
+    fn calls(&self) -> MutexGuard<'_, Vec<GatheredCall>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -199,9 +205,9 @@ async fn send(gathered: Arc<Gathered>, connection: Arc<Connection>) {
     }
 }
 
-impl Shared {
+impl GatheredCall {
     async fn run(mut self, connection: Arc<Connection>) {
-        if self.waiting.iter().all(Waiting::has_left) {
+        if self.waiting.iter().all(Recipient::has_left) {
             return;
         }
         let waiting = &mut self.waiting;

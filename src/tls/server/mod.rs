@@ -107,13 +107,13 @@ struct FileWatch {
     /// Looks since the files were last read.
     unread: u32,
     /// What the last look read, where that was something new.
-    news: Option<Seen>,
+    news: Option<LoadedMaterial>,
     /// Why what the files hold is not in force.
     rejected: Option<String>,
 }
 
 /// What the files hold, or why that cannot be used.
-type Seen = Result<Material, String>;
+type LoadedMaterial = Result<Material, String>;
 
 /// What lets a client come back without a whole handshake. It outlives the certificates, or each renewal
 /// would have all clients shake hands anew.
@@ -230,7 +230,7 @@ impl FileWatch {
     }
 
     /// Whether that is in force, or was rejected already.
-    fn is_known(&self, seen: &Seen) -> bool {
+    fn is_known(&self, seen: &LoadedMaterial) -> bool {
         match (seen, &self.rejected) {
             (Ok(material), None) => *material == self.material,
             (Err(error), Some(rejected)) => error == rejected,

@@ -141,7 +141,7 @@ async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_away_at_the_start_is_told_as_connected() {
     let health = Health::new("here".into());
-    let told = |turn: Turn<'_>| -> Vec<_> {
+    let told = |turn: TryPermit<'_>| -> Vec<_> {
         let lines = crate::observe::testing::lines(|| turn.succeeded());
         lines.into_iter().map(|line| line["message"].as_str().unwrap().to_owned()).collect()
     };

@@ -109,13 +109,13 @@ impl Redis {
             (answer, entry) => (answer?, entry),
         };
         let (said, figures) = match answer {
-            Answer::Said(decision, figures) => (decision, figures),
-            Answer::Unset => {
+            ScriptReply::Decided(decision, figures) => (decision, figures),
+            ScriptReply::Unset => {
                 forget(entry);
                 self.shared.notices.unset(ask.spec);
                 return Ok(LimiterReply::Unset);
             }
-            Answer::WrongType => {
+            ScriptReply::WrongType => {
                 forget(entry);
                 self.shared.notices.other_type(ask.spec, || shown(ask.spec));
                 return Ok(LimiterReply::WrongType);
@@ -147,9 +147,9 @@ impl Redis {
         let counted = self.queue.teller().about_to();
         runtime.spawn(async move {
             match connection.call(&call, read, deadline).await {
-                Ok(Answer::Said(..)) => {}
-                Ok(Answer::WrongType) => lost(&StoreError::WrongType),
-                Ok(Answer::Unset) => lost(&StoreError::Unset),
+                Ok(ScriptReply::Decided(..)) => {}
+                Ok(ScriptReply::WrongType) => lost(&StoreError::WrongType),
+                Ok(ScriptReply::Unset) => lost(&StoreError::Unset),
                 Err(error) => lost(&error),
             }
             drop(counted);
@@ -248,8 +248,8 @@ fn command(
     call
 }
 
-enum Answer {
-    Said(Decision, Figures),
+enum ScriptReply {
+    Decided(Decision, Figures),
     Unset,
     WrongType,
 }
@@ -266,7 +266,7 @@ pub(super) struct Figures {
     ends_too_soon: bool,
 }
 
-fn read(answer: Value) -> Option<Answer> {
+fn read(answer: Value) -> Option<ScriptReply> {
     let Value::Array(values) = answer else { return None };
     let number = |value: &Value| match value {
         Value::Int(number) => Some(*number),
@@ -274,8 +274,8 @@ fn read(answer: Value) -> Option<Answer> {
     };
     let numbers: Option<Vec<i64>> = values.iter().map(number).collect();
     match numbers?.as_slice() {
-        [1] => Some(Answer::Unset),
-        [2] => Some(Answer::WrongType),
+        [1] => Some(ScriptReply::Unset),
+        [2] => Some(ScriptReply::WrongType),
         [0, wait, waits, left, rate, interval_ms, kind, ahead] => {
             let wait = u64::try_from(*wait).ok().map(Duration::from_micros);
             let outcome = match (wait, waits) {
@@ -294,7 +294,7 @@ fn read(answer: Value) -> Option<Answer> {
                 ahead: Duration::from_millis(u64::try_from(*ahead).ok()?),
                 ends_too_soon: *waits == 2,
             };
-            Some(Answer::Said(Decision { outcome, remaining }, figures))
+            Some(ScriptReply::Decided(Decision { outcome, remaining }, figures))
         }
         _ => None,
     }
@@ -347,7 +347,7 @@ mod tests {
             (2, Outcome::Reject { retry_after: Some(seven) }),
         ] {
             let said = read(answer(&[0, 7, waits, -3, 10, 1_000, 0, 0]));
-            let Some(Answer::Said(decision, figures)) = said else {
+            let Some(ScriptReply::Decided(decision, figures)) = said else {
                 panic!("not understood");
             };
             assert_eq!((decision.outcome, decision.remaining), (outcome, 0));

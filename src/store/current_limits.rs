@@ -14,9 +14,9 @@ use crate::plan::LimitSpec;
 
 /// The limits of the last reload by their names, and the candidates; nothing before the first one.
 #[derive(Default)]
-pub(super) struct InForce(RwLock<HashMap<Name, Arc<LimitSpec>>>);
+pub(super) struct CurrentLimits(RwLock<HashMap<Name, Arc<LimitSpec>>>);
 
-impl InForce {
+impl CurrentLimits {
     /// These are in force from now on.
     pub(super) fn put(&self, limits: &[Arc<LimitSpec>]) {
         let all = limits.iter().chain(limits.iter().filter_map(|spec| spec.candidate.as_ref()));
@@ -65,11 +65,11 @@ mod tests {
     }
 
     /// What is asked of this limit, by the figures that are in force.
-    fn asked(in_force: &InForce, spec: &LimitSpec, key: &Key) -> String {
+    fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &Key) -> String {
         let (algorithm, cost) = (algorithm(spec), Cost::ONE);
         let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
         let Ask { algorithm, patience, .. } =
-            in_force.of(&BucketAsk { spec, key, ask }, Timestamp::MIN);
+            current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN);
         format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
     }
 
@@ -80,10 +80,10 @@ mod tests {
         let before = limit("rate = \"1/s\"\ncandidate = { rate = \"2/s\" }");
         let (spec, candidate) = (&before[0], before[0].candidate.as_ref().unwrap());
         let key = Key::of([Some(&b"partner"[..])]);
-        let in_force = InForce::default();
-        assert_eq!(asked(&in_force, spec, &key), "1/s, burst 1, 0 s", "before the first reload");
-        in_force.put(&before);
-        assert_eq!(asked(&in_force, spec, &key), "1/s, burst 1, 0 s", "by itself");
+        let current = CurrentLimits::default();
+        assert_eq!(asked(&current, spec, &key), "1/s, burst 1, 0 s", "before the first reload");
+        current.put(&before);
+        assert_eq!(asked(&current, spec, &key), "1/s, burst 1, 0 s", "by itself");
         for (name, after, expected) in [
             ("another rate", "rate = \"3/h\"\nwait = \"5s\"", "3/h, burst 3, 5 s"),
             (
@@ -98,12 +98,12 @@ mod tests {
                 "1/s, burst 1, 0 s",
             ),
         ] {
-            in_force.put(&limit(after));
-            assert_eq!(asked(&in_force, spec, &key), expected, "{name}");
+            current.put(&limit(after));
+            assert_eq!(asked(&current, spec, &key), expected, "{name}");
         }
-        in_force.put(&limits("[limits.a]\nkey = [\"header:x-other\"]\nrate = \"3/h\""));
-        assert_eq!(asked(&in_force, spec, &key), "1/s, burst 1, 0 s", "another key");
-        in_force.put(&limit("rate = \"3/h\"\ncandidate = { rate = \"5/h\" }"));
-        assert_eq!(asked(&in_force, candidate, &key), "5/h, burst 5, 0 s", "a candidate's");
+        current.put(&limits("[limits.a]\nkey = [\"header:x-other\"]\nrate = \"3/h\""));
+        assert_eq!(asked(&current, spec, &key), "1/s, burst 1, 0 s", "another key");
+        current.put(&limit("rate = \"3/h\"\ncandidate = { rate = \"5/h\" }"));
+        assert_eq!(asked(&current, candidate, &key), "5/h, burst 5, 0 s", "a candidate's");
     }
 }
