@@ -60,7 +60,7 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
         peer: explain.ip.to_canonical(),
         now: Clock::new().now(),
     };
-    let mut text = Text::default();
+    let mut text = Explanation::default();
     describe(&loaded.plan, &asked, &mut text);
     match explain.json {
         true => print(text.to_json()),
@@ -110,9 +110,9 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
 
 /// Paragraphs of lines, with a title in front of each.
 #[derive(Default)]
-struct Text(Vec<(&'static str, Vec<String>)>);
+struct Explanation(Vec<(&'static str, Vec<String>)>);
 
-impl Text {
+impl Explanation {
     fn line(&mut self, title: &'static str, value: impl fmt::Display) {
         self.0.push((title, vec![value.to_string()]));
     }
@@ -138,7 +138,7 @@ impl Text {
 /// The title of a limit's paragraph.
 const LIMIT: &str = "limit";
 
-impl fmt::Display for Text {
+impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (title, lines) in &self.0 {
             for (place, line) in lines.iter().enumerate() {
@@ -160,7 +160,7 @@ fn sent(asked: &ExplainedRequest, client: &Client, trust: &Trust) -> HeaderMap {
 }
 
 /// The same walk as a request's, with words at each step.
-fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Text) {
+fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) {
     let ExplainedRequest { method, uri, headers, peer, now } = asked;
     let host = match Host::of(uri, headers, Version::HTTP_11) {
         Ok(host) => host,

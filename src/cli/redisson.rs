@@ -22,11 +22,11 @@ use crate::store::{LimiterConfig, LimiterError, Limiters};
     tidegate redisson expire orders 1d")]
 pub(super) struct Redisson {
     #[command(subcommand)]
-    verb: Verb,
+    verb: RedissonCommand,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Verb {
+enum RedissonCommand {
     /// Print its figures (getConfig)
     Get(Get),
     /// Give it other figures and forget what was used (setRate); of type per-client, each client goes on
@@ -90,25 +90,25 @@ enum Type {
 
 pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
     match &redisson.verb {
-        Verb::Get(get) => {
+        RedissonCommand::Get(get) => {
             let limiter = &get.limiter;
             let config = limiter.connect()?.get(&limiter.name);
             let config = config.map_err(|error| limiter.failed(error))?;
             print(if get.json { json(&config) } else { plain(&config) })
         }
-        Verb::Set(set) => {
+        RedissonCommand::Set(set) => {
             let (limiter, config) = (&set.limiter, set.figures()?);
             let done = limiter.connect()?.set(&limiter.name, &config);
             done.map_err(|error| limiter.failed(error))?;
             print("set")
         }
-        Verb::TrySet(set) => {
+        RedissonCommand::TrySet(set) => {
             let (limiter, config) = (&set.limiter, set.figures()?);
             let new = limiter.connect()?.try_set(&limiter.name, &config);
             let new = new.map_err(|error| limiter.failed(error))?;
             print(if new { "set" } else { "kept" })
         }
-        Verb::Expire(expire) => {
+        RedissonCommand::Expire(expire) => {
             let limiter = &expire.limiter;
             let after = milliseconds(&expire.after)?;
             let done = limiter.connect()?.expire(&limiter.name, after);

@@ -49,12 +49,12 @@ pub(super) struct Section<'c> {
     pub(super) title: String,
     pub(super) span: Span,
     shape: &'static Shape,
-    entries: Vec<Entry<'c>>,
+    entries: Vec<FieldEntry<'c>>,
 }
 
 /// A name in the file with its value.
 #[derive(Clone)]
-pub(super) struct Entry<'c> {
+pub(super) struct FieldEntry<'c> {
     pub(super) name: &'c str,
     pub(super) name_span: Span,
     pub(super) item: Item<'c>,
@@ -140,7 +140,7 @@ impl<'c> Section<'c> {
         }
     }
 
-    fn leftover(&self, entry: &Entry<'_>) -> Problem {
+    fn leftover(&self, entry: &FieldEntry<'_>) -> Problem {
         let (name, span) = (entry.name, entry.name_span.clone());
         if self.shape.later.contains(&name) {
             return Problem::error(
@@ -169,12 +169,12 @@ impl<'c> Section<'c> {
 }
 
 /// A table's entries in the file's order.
-pub(super) fn entries<'c>(cx: &'c Context<'c>, table: &'c DeTable<'c>) -> Vec<Entry<'c>> {
-    let mut entries: Vec<Entry<'c>> = table
+pub(super) fn entries<'c>(cx: &'c Context<'c>, table: &'c DeTable<'c>) -> Vec<FieldEntry<'c>> {
+    let mut entries: Vec<FieldEntry<'c>> = table
         .iter()
         .map(|(name, value)| {
             let field = name.get_ref().as_ref();
-            Entry { name: field, name_span: name.span(), item: Item::new(cx, field, value) }
+            FieldEntry { name: field, name_span: name.span(), item: Item::new(cx, field, value) }
         })
         .collect();
     entries.sort_by_key(|entry| entry.name_span.start);

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::environment::{self, EnvironmentError};
 use super::fields::Shape;
-use super::file::{Context, Entry, Section, entries};
+use super::file::{Context, FieldEntry, Section, entries};
 use super::problem::{Problem, Span, enumerate, nearest};
 use super::value;
 
@@ -280,7 +280,7 @@ impl<'c> Item<'c> {
     }
 
     /// The entries of a table whose names are the operator's own.
-    pub(super) fn entries(&self) -> Option<Vec<Entry<'c>>> {
+    pub(super) fn entries(&self) -> Option<Vec<FieldEntry<'c>>> {
         let DeValue::Table(table) = self.value else {
             self.reject("expected a table: `{ name = … }`");
             return None;

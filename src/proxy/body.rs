@@ -15,8 +15,8 @@ use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
 use super::answer::Protocol;
-use super::ended::RequestEnd;
 use super::grpc;
+use super::request_end::RequestEnd;
 use crate::observe::metrics::UpstreamFailure;
 use crate::throttle::Permit;
 use crate::upstream::body::{BodyFault, EventTimeout};

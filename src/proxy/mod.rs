@@ -3,12 +3,12 @@
 mod answer;
 mod body;
 pub mod client;
-mod ended;
 mod forward;
 mod grpc;
 mod headers;
 pub mod refusal;
 mod rejection;
+mod request_end;
 
 use std::mem;
 use std::pin::pin;
@@ -26,13 +26,13 @@ use tokio::time::{Instant, timeout};
 use self::answer::{Answer, Protocol, RefusedRequest};
 pub use self::body::{ResponseBody, Switched, Uptake};
 use self::client::ClientConnection;
-use self::ended::{Access, RequestEnd, RequestFindings};
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
 use self::headers::quotas::QuotaFields;
 use self::headers::{Seen, hop};
 use self::refusal::{Refusal, TargetForm};
 use self::rejection::Rejections;
+use self::request_end::{Access, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
 use crate::observe::failed::Failed;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Store;
-use super::redis::{Entry, Holder, SlotLease};
+use super::redis::{Holder, LimiterEntry, SlotLease};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
@@ -168,7 +168,7 @@ impl<'p> Claim<'p> {
     }
 
     /// Holds permits of a Redisson limiter.
-    pub(super) fn hold_entry(&mut self, store: &Arc<Store>, moment: Moment, entry: Entry) {
+    pub(super) fn hold_entry(&mut self, store: &Arc<Store>, moment: Moment, entry: LimiterEntry) {
         self.grant = Some(self.granted(store, moment, Source::Limiter(entry)));
     }
 
@@ -267,7 +267,7 @@ enum Source {
     /// A slot in Redis.
     SlotLease(SlotLease),
     /// Permits of a Redisson limiter.
-    Limiter(Entry),
+    Limiter(LimiterEntry),
     /// Nowhere: the grant has ended.
     Ended,
 }

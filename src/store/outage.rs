@@ -28,7 +28,7 @@ pub(super) async fn take(
     moment: Moment,
 ) -> Result<(), Unavailable> {
     let deadline = Instant::now() + store.shared.timeout();
-    let request = Request { store, redis, moment, deadline, noting: noting(claims) };
+    let request = RedisRequest { store, redis, moment, deadline, noting: noting(claims) };
     for claim in claims.iter_mut() {
         claim.party = match claim.spec.scope {
             Scope::Node => Party::Process,
@@ -73,7 +73,7 @@ enum Attempt {
     Again,
 }
 
-struct Request<'q> {
+struct RedisRequest<'q> {
     store: &'q Arc<Store>,
     redis: &'q Redis,
     moment: Moment,
@@ -82,7 +82,7 @@ struct Request<'q> {
     noting: Noting,
 }
 
-impl Request<'_> {
+impl RedisRequest<'_> {
     /// Asks the process, then limiters, then the buckets in Redis. Once an enforcing limit has refused, the
     /// rest is only asked what it would say.
     async fn ask_parties(

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::either::Either::{Left, Right};
 use tower_service::Service as _;
 
-use super::connection::{Connection, Driver, Exclusive, Shared};
+use super::connection::{Connection, Driver, ExclusiveConnection, SharedConnection};
 use super::stream::{ServerStream, ServerTransport};
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
@@ -161,7 +161,7 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
         .await
         .map_err(io::Error::other)?;
     let driver = Driver::start(connection.with_upgrades());
-    Ok(Connection::Http1(Box::new(Exclusive::new(sender, watched, driver))))
+    Ok(Connection::Http1(Box::new(ExclusiveConnection::new(sender, watched, driver))))
 }
 
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
@@ -174,5 +174,5 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         .handshake(TokioIo::new(transport))
         .await
         .map_err(io::Error::other)?;
-    Ok(Connection::Http2(Shared::start(sender, connection)))
+    Ok(Connection::Http2(SharedConnection::start(sender, connection)))
 }

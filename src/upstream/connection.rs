@@ -36,14 +36,14 @@ type Http2Connection = http2::Connection<TokioIo<ServerTransport>, RequestBody, 
 /// What a request is sent on.
 #[derive(Debug)]
 pub(super) enum Connection {
-    Http1(Box<Exclusive>),
-    Http2(Shared),
+    Http1(Box<ExclusiveConnection>),
+    Http2(SharedConnection),
 }
 
 /// An HTTP/1.1 connection, which one request uses at a time. Dropping it closes it, also in the middle of
 /// an exchange.
 #[derive(Debug)]
-pub(super) struct Exclusive {
+pub(super) struct ExclusiveConnection {
     sender: http1::SendRequest<RequestBody>,
     /// When it first came into the pool; `None` for a new connection. The server may have closed a pooled
     /// connection meanwhile.
@@ -55,7 +55,7 @@ pub(super) struct Exclusive {
 
 /// An HTTP/2 connection. It is closed when the last of its users and the pool have dropped it.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedConnection {
     sender: http2::SendRequest<RequestBody>,
     /// Whether it comes from the pool. The server may have closed a pooled connection meanwhile.
     pooled: bool,
@@ -111,7 +111,7 @@ impl Drop for Driver {
     }
 }
 
-impl Exclusive {
+impl ExclusiveConnection {
     pub(super) fn new(
         sender: http1::SendRequest<RequestBody>,
         watched: Arc<SocketState>,
@@ -133,7 +133,7 @@ impl Exclusive {
     }
 }
 
-impl Shared {
+impl SharedConnection {
     /// Drives a connection. The server may change its limit of concurrent requests at any time.
     pub(super) fn start(
         sender: http2::SendRequest<RequestBody>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::connect::Wanted;
-use super::connection::{Connection, Exclusive, Shared};
+use super::connection::{Connection, ExclusiveConnection, SharedConnection};
 
 /// The most idle connections to one server that a worker keeps.
 const MOST_IDLE: usize = 256;
@@ -33,10 +33,10 @@ pub(super) struct Pool {
 struct PooledConnections {
     /// Oldest first, each with the time of the last [`Pool::prune`] before it came. That is exact enough
     /// and needs no look at the clock.
-    idle: VecDeque<(Instant, Box<Exclusive>)>,
+    idle: VecDeque<(Instant, Box<ExclusiveConnection>)>,
     swept: Instant,
     /// Each with the time of the last [`Pool::prune`] before it was made.
-    shared: Vec<(Instant, Shared)>,
+    shared: Vec<(Instant, SharedConnection)>,
     has_shared: bool,
 }
 
@@ -79,7 +79,7 @@ impl Pool {
     }
 
     /// Keeps a connection for the next request.
-    pub(super) fn put(&self, mut connection: Box<Exclusive>) {
+    pub(super) fn put(&self, mut connection: Box<ExclusiveConnection>) {
         let mut kept = self.locked();
         let since = kept.swept;
         let born = *connection.pooled.get_or_insert(since);
@@ -93,7 +93,7 @@ impl Pool {
     }
 
     /// Lets other requests use a connection too.
-    pub(super) fn share(&self, connection: Shared) {
+    pub(super) fn share(&self, connection: SharedConnection) {
         let mut kept = self.locked();
         kept.has_shared = true;
         let since = kept.swept;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     /// A connection that waits for its first request, and its server's end.
-    async fn http1() -> (Box<Exclusive>, UnixStream) {
+    async fn http1() -> (Box<ExclusiveConnection>, UnixStream) {
         let (transport, server) = transport();
         let Connection::Http1(connection) = connect::http1(transport).await.unwrap() else {
             panic!("another protocol");

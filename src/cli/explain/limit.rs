@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Text;
+use super::Explanation;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::limit::patience::Patience;
@@ -20,7 +20,7 @@ pub(super) fn describe_limit(
     spec: &LimitSpec,
     view: &View<'_>,
     now: Timestamp,
-    text: &mut Text,
+    text: &mut Explanation,
 ) {
     let name = &spec.name;
     if spec.exempt.covers(view) {
@@ -87,7 +87,7 @@ pub(super) fn describe_limit(
     describe_candidate(plan, spec, &key, (now, text));
 }
 
-fn describe_wait(spec: &LimitSpec, text: &mut Text) {
+fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
     let most = spec.max_waiting;
     match (spec.mode, spec.wait) {
         (_, Patience::NONE) => {}
@@ -107,7 +107,7 @@ fn describe_candidate(
     plan: &Plan,
     spec: &LimitSpec,
     key: &Key,
-    (now, text): (Timestamp, &mut Text),
+    (now, text): (Timestamp, &mut Explanation),
 ) {
     let overridden = spec.overrides.find(key).is_some();
     let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };
@@ -129,7 +129,7 @@ fn describe_bucket(
     spec: &LimitSpec,
     key: &Key,
     algorithm: &Algorithm,
-    text: &mut Text,
+    text: &mut Explanation,
 ) {
     if let Some(begin) = &spec.limiter {
         let key = Some(key).filter(|_| !spec.key.sources.is_empty());
@@ -145,14 +145,14 @@ fn describe_bucket(
     }
 }
 
-fn describe_limiter(name: &[u8], text: &mut Text) {
+fn describe_limiter(name: &[u8], text: &mut Explanation) {
     let keys = LimiterKeys::new(name, "CLIENT");
     let [name, value, permits] =
         [&keys.hash, &keys.value, &keys.permits].map(|key| String::from_utf8_lossy(key));
     text.more(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
 }
 
-fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Text) {
+fn describe_key(plan: &Plan, spec: &LimitSpec, key: &Key, text: &mut Explanation) {
     let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
     if sources.is_empty() {
         return text.more("one bucket for all requests");

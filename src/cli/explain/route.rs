@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::Text;
+use super::Explanation;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
 use crate::request::route::{Conditions, HostPattern, Match, NoRoute};
@@ -13,7 +13,7 @@ pub(super) fn describe_none(
     method: &Method,
     none: &NoRoute,
     others: &[usize],
-    text: &mut Text,
+    text: &mut Explanation,
 ) {
     let names = others.iter().map(|place| plan.routes[*place].name.to_string());
     let names = names.collect::<Vec<_>>().join(", ");
@@ -43,7 +43,7 @@ pub(super) fn describe_route(
     plan: &Plan,
     route: &RouteSpec,
     path: &NormalPath<'_>,
-    text: &mut Text,
+    text: &mut Explanation,
 ) {
     text.line("route", &route.name);
     match &route.action {
@@ -65,7 +65,7 @@ pub(super) fn describe_route(
 }
 
 /// Why it is this route and none of the others with a path and host that fit.
-pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Text) {
+pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Explanation) {
     let pattern = plan.table.pattern(found.route);
     let params: Vec<_> = pattern
         .params()

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 
 use crate::config::fields::HEADERS;
-use crate::config::file::{Entry, Item, Section};
+use crate::config::file::{FieldEntry, Item, Section};
 use crate::config::problem::{Problem, Span};
 use crate::plan::HeaderChanges;
 
@@ -76,7 +76,7 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
     Some(changes)
 }
 
-fn name(section: &Section<'_>, entry: &Entry<'_>) -> Option<HeaderName> {
+fn name(section: &Section<'_>, entry: &FieldEntry<'_>) -> Option<HeaderName> {
     let Ok(name) = HeaderName::from_bytes(entry.name.as_bytes()) else {
         section.cx.note(Problem::error(
             entry.name_span.clone(),

@@ -126,14 +126,14 @@ fn untouched(params: &Params, state: State, now: Timestamp) -> u64 {
 
 /// When a request passes.
 #[derive(Clone, Copy)]
-struct Moment {
+struct WindowMoment {
     /// In the window so many after the state's.
     ahead: u64,
     at: Timestamp,
 }
 
 /// The first moment at which a request that does not pass now will, if nobody else comes.
-fn moment(params: &Params, state: State, cost: u64) -> Moment {
+fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
     let (count, units, interval) =
         (params.count.get(), params.units(), params.interval.as_micros());
     let windows =
@@ -146,11 +146,11 @@ fn moment(params: &Params, state: State, cost: u64) -> Moment {
         let unit = if behind <= room { 0 } else { units - room * units / behind };
         let into = unit * params.grain;
         if into < interval {
-            return Moment { ahead, at: state.start.plus_micros(ahead * interval + into) };
+            return WindowMoment { ahead, at: state.start.plus_micros(ahead * interval + into) };
         }
     }
     // Where nothing is behind there is room for all that can ever pass: the last window had it.
-    Moment { ahead: 3, at: state.start.plus_micros(3 * interval) }
+    WindowMoment { ahead: 3, at: state.start.plus_micros(3 * interval) }
 }
 
 /// The state with a request that is held, `None` where no counter reaches its moment.

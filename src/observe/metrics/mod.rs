@@ -474,12 +474,13 @@ impl Snapshot<'_> {
         page.family(Gauge, "tidegate_limit_rate", "Tokens a second, as the file has it.");
         for LimitFigures { limit, rate, .. } in &self.limits {
             if let Some(rate) = rate {
-                page.sample(&[("limit", limit)], &Number(*rate));
+                page.sample(&[("limit", limit)], &MetricNumber(*rate));
             }
         }
         page.family(Gauge, "tidegate_limit_burst", "The most that passes at once.");
         for LimitFigures { limit, burst, .. } in &self.limits {
-            let burst = burst.map_or(Number(f64::INFINITY), |burst| Number(burst as f64));
+            let burst =
+                burst.map_or(MetricNumber(f64::INFINITY), |burst| MetricNumber(burst as f64));
             page.sample(&[("limit", limit)], &burst);
         }
         let help = "Keys that were rejected in the last summary interval.";
@@ -535,9 +536,9 @@ impl Snapshot<'_> {
 }
 
 /// A number as Prometheus writes it.
-struct Number(f64);
+struct MetricNumber(f64);
 
-impl fmt::Display for Number {
+impl fmt::Display for MetricNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.is_infinite() {
             true => f.write_str("+Inf"),

@@ -45,19 +45,19 @@ impl RouteCounters {
 /// What is counted of a route.
 #[derive(Debug)]
 pub(super) struct Requests {
-    pub(super) statuses: Statuses,
+    pub(super) statuses: StatusCounts,
     pub(super) seconds: Histogram,
 }
 
 impl Default for Requests {
     fn default() -> Self {
-        Self { statuses: Statuses::new(), seconds: Histogram::new(&REQUEST_BOUNDS) }
+        Self { statuses: StatusCounts::new(), seconds: Histogram::new(&REQUEST_BOUNDS) }
     }
 }
 
 /// How often each status was answered: a route answers with few, so that a list is searched faster than
 /// a table. Two fit into the list itself.
-pub(super) type Statuses = SmallVec<[StatusCount; 2]>;
+pub(super) type StatusCounts = SmallVec<[StatusCount; 2]>;
 
 /// A status in the upper 16 bits, and how often it was answered below: hardly one of ten thousand
 /// routes is in a processor's cache, so their counts are small. 2⁴⁸ answers take nine years at a
@@ -82,7 +82,7 @@ impl StatusCount {
     }
 }
 
-pub(super) fn increment(statuses: &mut Statuses, status: u16) {
+pub(super) fn increment(statuses: &mut StatusCounts, status: u16) {
     match statuses.iter_mut().find(|answered| answered.status() == status) {
         Some(answered) => answered.0 += 1,
         None => statuses.push(StatusCount::once(status)),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tracing::info;
 
-use super::table::{Entry, Group};
+use super::table::{EventEntry, Group};
 use super::{REJECTED, TARGET};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
@@ -28,7 +28,7 @@ struct Episode {
 
 impl Episodes {
     /// What is counted of a key since the last summary.
-    pub(super) fn add(&mut self, entry: &Entry) {
+    pub(super) fn add(&mut self, entry: &EventEntry) {
         let event = entry.seen.event();
         let count = entry.count + entry.told;
         if event.decision.name() != REJECTED || count == 0 {

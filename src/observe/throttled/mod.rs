@@ -19,7 +19,7 @@ use siphasher::sip128::SipHasher13;
 use tracing::{info, warn};
 
 use self::episodes::Episodes;
-use self::table::{Entry, Group, Shard, Window};
+use self::table::{EventEntry, EventShard, Group, Window};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
@@ -106,7 +106,7 @@ macro_rules! by_decision {
 /// Counts refusals and delays and writes them to the log.
 #[derive(Debug)]
 pub struct Throttled {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<EventShard>>,
     /// Taken for a new entry and at the end of an interval; may be taken under a shard's lock,
     /// never the other way round.
     window: Mutex<Window>,
@@ -121,7 +121,7 @@ impl Throttled {
         // Keyed by chance, so that no client can make two keys meet.
         let random = RandomState::new();
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(mode))).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(EventShard::new(mode))).collect(),
             window: Mutex::new(Window::new(interval)),
             episodes: Mutex::default(),
             secret: (random.hash_one(0), random.hash_one(1)),
@@ -187,7 +187,7 @@ impl Throttled {
             return false;
         }
         let first = self.window().claim_line(now);
-        shard.entries.insert(id, Entry::new(event, first, now));
+        shard.entries.insert(id, EventEntry::new(event, first, now));
         first
     }
 

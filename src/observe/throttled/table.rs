@@ -15,12 +15,12 @@ const TEXT: usize = 512;
 
 /// A part of the table, with a lock of its own.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct EventShard {
     pub(super) mode: ThrottleLog,
-    pub(super) entries: HashMap<u128, Entry, AsItIs>,
+    pub(super) entries: HashMap<u128, EventEntry, AsItIs>,
 }
 
-impl Shard {
+impl EventShard {
     pub(super) fn new(mode: ThrottleLog) -> Self {
         Self { mode, entries: HashMap::default() }
     }
@@ -28,7 +28,7 @@ impl Shard {
 
 /// The events of one limit, key and decision.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct EventEntry {
     /// Events that no line tells of yet.
     pub(super) count: u64,
     /// Events that had a line of their own since the last summary.
@@ -41,7 +41,7 @@ pub(super) struct Entry {
     pub(super) seen: PastEvent,
 }
 
-impl Entry {
+impl EventEntry {
     /// Of a first event, which is told in a line of its own or is counted.
     pub(super) fn new(event: &ThrottleEvent<'_>, is_told: bool, now: Timestamp) -> Self {
         let (count, told) = (u64::from(!is_told), u64::from(is_told));

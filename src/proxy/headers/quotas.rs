@@ -18,7 +18,7 @@ const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-r
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// A field's value while it is written: those of two limits mostly fit.
-type Text = SmallVec<[u8; 96]>;
+type QuotaText = SmallVec<[u8; 96]>;
 
 /// Writes `ratelimit-policy` and `ratelimit` as in draft-ietf-httpapi-ratelimit-headers-11, and the
 /// older `x-ratelimit-*`, each for the limits whose answer asks for it; `default` is the answer of
@@ -33,7 +33,7 @@ pub(in crate::proxy) fn write_quotas(
     let told = |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).ratelimit;
     let told = || quotas.iter().filter(told).enumerate();
     if told().next().is_some() {
-        let (mut policy, mut state) = (Text::new(), Text::new());
+        let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
         for (place, quota) in told() {
             write_policy(&mut policy, place, quota);
             write_member(&mut state, place, quota);
@@ -77,7 +77,7 @@ struct LimitFields {
     unit: Option<&'static str>,
     policy: HeaderValue,
     /// The text of `ratelimit` before and behind the number of remaining tokens.
-    around: (Text, Text),
+    around: (QuotaText, QuotaText),
 }
 
 impl QuotaFields {
@@ -106,7 +106,7 @@ impl QuotaFields {
             other => other.insert(Box::new(LimitFields::of(quota))),
         };
         headers.insert(RATELIMIT_POLICY, kept.policy.clone());
-        let mut state = Text::from_slice(&kept.around.0);
+        let mut state = QuotaText::from_slice(&kept.around.0);
         state.extend_from_slice(itoa::Buffer::new().format(quota.remaining).as_bytes());
         state.extend_from_slice(&kept.around.1);
         headers.insert(RATELIMIT, value(&state));
@@ -115,7 +115,8 @@ impl QuotaFields {
 
 impl LimitFields {
     fn of(quota: &Quota<'_>) -> Self {
-        let (mut policy, mut before, mut after) = (Text::new(), Text::new(), Text::new());
+        let (mut policy, mut before, mut after) =
+            (QuotaText::new(), QuotaText::new(), QuotaText::new());
         write_policy(&mut policy, 0, quota);
         write_member(&mut before, 0, quota);
         before.extend_from_slice(b";r=");
@@ -144,7 +145,7 @@ fn value(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-fn write_policy(out: &mut Text, place: usize, quota: &Quota<'_>) {
+fn write_policy(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
     write_member(out, place, quota);
     write_parameter(out, b";q=", quota.burst);
     if let Some(window) = quota.window {
@@ -155,21 +156,21 @@ fn write_policy(out: &mut Text, place: usize, quota: &Quota<'_>) {
     }
 }
 
-fn write_unit(out: &mut Text, unit: &str) {
+fn write_unit(out: &mut QuotaText, unit: &str) {
     out.extend_from_slice(b";qu=\"");
     out.extend_from_slice(unit.as_bytes());
     out.push(b'"');
 }
 
 /// Begins a member of a list. The formatting machinery would cost ten times as much.
-fn write_member(out: &mut Text, place: usize, quota: &Quota<'_>) {
+fn write_member(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
     out.extend_from_slice(if place == 0 { b"\"" } else { b", \"" });
     // Names need no escapes.
     out.extend_from_slice(quota.limit.name.as_str().as_bytes());
     out.push(b'"');
 }
 
-fn write_parameter(out: &mut Text, name: &[u8; 3], number: u64) {
+fn write_parameter(out: &mut QuotaText, name: &[u8; 3], number: u64) {
     out.extend_from_slice(name);
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }

@@ -29,7 +29,7 @@ pub struct Table {
     /// What nodes share: those of the paths that more than one route has, or one with conditions.
     leaves: Vec<Leaf>,
     /// In the list's order.
-    routes: Vec<Entry>,
+    routes: Vec<RouteEntry>,
     hasher: DefaultHashBuilder,
 }
 
@@ -61,7 +61,7 @@ pub struct Shadowed {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RouteEntry {
     pattern: Pattern,
     conditions: Conditions,
     /// Of the routes of one path, the one with the lowest is tried first.
@@ -120,7 +120,7 @@ type Places = SmallVec<[ListIndex; 4]>;
 
 /// What a request's candidates are narrowed by before their other conditions are looked at.
 #[derive(Clone, Copy)]
-struct Target<'t> {
+struct PathTarget<'t> {
     path: &'t str,
     host: &'t str,
 }
@@ -128,7 +128,7 @@ struct Target<'t> {
 impl Table {
     /// The table of these routes, each known by its place.
     pub fn new(routes: Vec<(Pattern, Conditions)>) -> Self {
-        let entry = |(pattern, conditions)| Entry { pattern, conditions, rank: 0 };
+        let entry = |(pattern, conditions)| RouteEntry { pattern, conditions, rank: 0 };
         let routes: Vec<_> = routes.into_iter().map(entry).collect();
         let mut order: Vec<_> = (0..routes.len()).collect();
         order.sort_by_key(|place| routes[*place].conditions.rank(*place));
@@ -162,7 +162,7 @@ impl Table {
         host: &str,
         headers: &HeaderMap,
     ) -> Result<Match<'p>, NoRoute> {
-        let target = Target { path: path.matching(), host };
+        let target = PathTarget { path: path.matching(), host };
         let found = self.walk(target, &mut |route, conditions| {
             let holds = |conditions: &Conditions| {
                 conditions.allow_method(method) && conditions.allow_headers(headers)
@@ -185,7 +185,7 @@ impl Table {
     pub fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
         let _: ControlFlow<()> =
-            self.walk(Target { path: path.matching(), host }, &mut |route, _| {
+            self.walk(PathTarget { path: path.matching(), host }, &mut |route, _| {
                 candidates.push(route);
                 ControlFlow::Continue(())
             });
@@ -222,7 +222,7 @@ impl Table {
         found.break_value()
     }
 
-    fn why_none(&self, target: Target<'_>, headers: &HeaderMap) -> NoRoute {
+    fn why_none(&self, target: PathTarget<'_>, headers: &HeaderMap) -> NoRoute {
         let mut allowed: Vec<Method> = Vec::new();
         let _: ControlFlow<()> = self.walk(target, &mut |_, conditions| {
             if let Some(conditions) = conditions.filter(|c| c.allow_headers(headers)) {
@@ -241,7 +241,7 @@ impl Table {
     /// Puts a route behind those of its path that are there already.
     fn insert(&mut self, route: usize) {
         let Self { nodes, leaves, routes, hasher } = self;
-        let Entry { pattern, conditions, .. } = &routes[route];
+        let RouteEntry { pattern, conditions, .. } = &routes[route];
         let mut here = 0;
         for segment in pattern.segments() {
             let next = place(nodes.len());
@@ -296,7 +296,7 @@ impl Table {
     /// conditions if it has any.
     fn walk<'t, B>(
         &'t self,
-        target: Target<'_>,
+        target: PathTarget<'_>,
         visit: &mut impl FnMut(usize, Option<&'t Conditions>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         match (self.nodes.first(), target.path.strip_prefix('/')) {

@@ -82,7 +82,7 @@ impl Due {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct BucketEntry {
     identity: Identity,
     due: Due,
     state: Packed,
@@ -106,7 +106,7 @@ fn micros(quarter_octaves: u64) -> u64 {
 #[derive(Default)]
 pub(super) struct Shard {
     places: HashTable<u32>,
-    entries: Blocks<Entry>,
+    entries: Blocks<BucketEntry>,
     /// What does not fit into an entry: beside it, so that the others need no room for it.
     logs: HashMap<Identity, Log>,
     /// The next to go. A rank that is no longer its bucket's is passed over.
@@ -138,7 +138,7 @@ impl Shard {
 
     /// Keeps a state in place of the bucket's former one.
     pub(super) fn put(&mut self, identity: Identity, state: State, due: Due, now: Now) {
-        let entry = Entry { identity, due, state: Packed::of(state) };
+        let entry = BucketEntry { identity, due, state: Packed::of(state) };
         match self.find(identity).and_then(|place| self.entries.get_mut(place)) {
             Some(known) => *known = entry,
             None => self.insert(entry),
@@ -218,7 +218,7 @@ impl Shard {
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.places.allocation_size()
-            + self.entries.capacity() * size_of::<Entry>()
+            + self.entries.capacity() * size_of::<BucketEntry>()
             + self.logs.capacity() * size_of::<(Identity, Log)>()
             + self.logs.values().map(Log::bytes).sum::<usize>()
     }
@@ -235,7 +235,7 @@ impl Shard {
             .map(|place| index(*place))
     }
 
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, entry: BucketEntry) {
         // A shard that has four billion buckets is beyond any memory; it would keep no more.
         let Ok(place) = u32::try_from(self.entries.len()) else { return };
         self.entries.push(entry);
@@ -309,11 +309,11 @@ const BATCH: usize = 16;
 /// After a search that found nothing to evict as many are spared.
 const SPARED_SHARE: usize = 16;
 
-fn is(entries: &Blocks<Entry>, place: u32, identity: Identity) -> bool {
+fn is(entries: &Blocks<BucketEntry>, place: u32, identity: Identity) -> bool {
     entries.get(index(place)).is_some_and(|entry| entry.identity == identity)
 }
 
-fn hash(entries: &Blocks<Entry>, place: u32) -> u64 {
+fn hash(entries: &Blocks<BucketEntry>, place: u32) -> u64 {
     entries.get(index(place)).map_or(0, |entry| entry.identity.place)
 }
 

@@ -33,11 +33,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// A worker's slots.
 pub(super) struct Leases {
-    table: Arc<Table>,
+    table: Arc<SlotTable>,
     keeper: JoinHandle<()>,
 }
 
-struct Table {
+struct SlotTable {
     worker: u64,
     slots: Mutex<Slots>,
     /// Something is to be renewed sooner than the keeper would look.
@@ -79,7 +79,7 @@ impl Leases {
         // Seeded by the system, anew for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
-        let table = Arc::new(Table { worker, slots, sooner: Notify::new(), teller, shared });
+        let table = Arc::new(SlotTable { worker, slots, sooner: Notify::new(), teller, shared });
         let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
         Self { table, keeper }
     }
@@ -101,7 +101,7 @@ impl Drop for Leases {
 
 /// A slot that may be taken or is; given back when it is dropped.
 pub(in crate::store) struct SlotLease {
-    table: Arc<Table>,
+    table: Arc<SlotTable>,
     holder: Holder,
     /// What Redis is to be told at the end; `None` where it is in the table, or nothing was taken.
     told: Option<(Vec<u8>, Ask)>,
@@ -145,7 +145,7 @@ impl fmt::Debug for SlotLease {
     }
 }
 
-impl Table {
+impl SlotTable {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,7 +218,7 @@ impl Table {
     }
 }
 
-async fn keep(table: Arc<Table>, mut connects: Connects) {
+async fn keep(table: Arc<SlotTable>, mut connects: Connects) {
     loop {
         let look = table.look();
         let due = async {

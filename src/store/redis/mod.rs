@@ -49,8 +49,8 @@ pub(super) use self::leases::SlotLease;
 pub use self::name::BucketName;
 pub(super) use self::notices::Notices;
 use self::redisson::LimiterReply;
-pub(super) use self::redisson::{Entry, client_id};
 pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
+pub(super) use self::redisson::{LimiterEntry, client_id};
 pub(super) use self::unsettled::Unsettled;
 
 /// One worker's way to Redis.

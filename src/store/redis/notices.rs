@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::StoreError;
-use super::redisson::{Figures, LimiterConfig};
+use super::redisson::{LimiterConfig, LimiterHash};
 use crate::plan::LimitSpec;
 
 /// What is said of a limit is not said again for so long.
@@ -66,7 +66,7 @@ impl Notices {
         }
     }
 
-    pub(super) fn other_figures(&self, limit: &LimitSpec, figures: &Figures) {
+    pub(super) fn other_figures(&self, limit: &LimitSpec, figures: &LimiterHash) {
         if self.is_news(limit, NoticeKind::OtherFigures) {
             let config = LimiterConfig {
                 rate: figures.rate,

@@ -173,7 +173,7 @@ fn turning_back_visits_each_node_once_at_most() {
         .collect();
     let table = table(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut visited = 0;
-    let target = Target { path: &"/a".repeat(12), host: "h" };
+    let target = PathTarget { path: &"/a".repeat(12), host: "h" };
     let _: ControlFlow<()> = table.walk(target, &mut |_, _| {
         visited += 1;
         ControlFlow::Continue(())
@@ -186,7 +186,7 @@ fn a_thousand_hosts_on_one_path_are_not_tried_one_by_one() {
     let names: Vec<_> = (0..1000).map(|n| format!("- h{n}.example /a")).collect();
     let table = table(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut visited = Vec::new();
-    let target = Target { path: "/a", host: "h77.example" };
+    let target = PathTarget { path: "/a", host: "h77.example" };
     let _: ControlFlow<()> = table.walk(target, &mut |route, _| {
         visited.push(route);
         ControlFlow::Continue(())

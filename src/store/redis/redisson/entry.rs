@@ -14,7 +14,7 @@ use super::{LimiterKeys, Patience, Redis, command};
 
 /// Permits that were taken for a request that has not gone on yet. Dropped, they go back: where another
 /// limit refuses, and where the client leaves.
-pub(in crate::store) struct Entry {
+pub(in crate::store) struct LimiterEntry {
     connection: Arc<Connection>,
     teller: Teller,
     give_back: Option<TakenPermits>,
@@ -28,7 +28,7 @@ pub(super) struct TakenPermits {
     pub(super) id: [u8; 16],
 }
 
-impl Entry {
+impl LimiterEntry {
     /// One that is there, or may be.
     pub(super) fn new(redis: &Redis, taken: TakenPermits) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for LimiterEntry {
     fn drop(&mut self) {
         self.give_back();
     }

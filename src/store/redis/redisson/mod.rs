@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use self::command::{LimiterConfig, LimiterError, Limiters};
-pub(in crate::store) use self::entry::Entry;
+pub(in crate::store) use self::entry::LimiterEntry;
 use self::entry::TakenPermits;
 pub use self::names::{LimiterKeys, limiter_name};
 use super::call::{Code, Verb};
@@ -53,7 +53,7 @@ pub(super) struct LimiterDecision {
     pub(super) decision: Decision,
     figures: LimiterFigures,
     /// What was taken, where something was.
-    entry: Option<Entry>,
+    entry: Option<LimiterEntry>,
 }
 
 impl Redis {
@@ -97,8 +97,8 @@ impl Redis {
         let wanted @ (_, permits) = wanted(ask, verb);
         let call = command(&keys, wanted, &id, written(ask), ask.ask.patience);
         // From here on it may have been taken, also where no answer comes.
-        let entry =
-            (verb == Verb::Take).then(|| Entry::new(self, TakenPermits { keys, permits, id }));
+        let entry = (verb == Verb::Take)
+            .then(|| LimiterEntry::new(self, TakenPermits { keys, permits, id }));
         let answer = self.connection.call(&call, read, deadline).await;
         let (answer, entry) = match (answer, entry) {
             (Err(error @ (StoreError::Away | StoreError::NotConnected)), Some(entry)) => {
@@ -172,7 +172,7 @@ impl Redis {
     }
 
     /// Tells the operator what is odd about a limiter.
-    fn tell(&self, ask: &BucketAsk<'_>, figures: &Figures) {
+    fn tell(&self, ask: &BucketAsk<'_>, figures: &LimiterHash) {
         if figures.ahead > AHEAD {
             self.shared.notices.ahead(ask.spec, figures.ahead);
         }
@@ -187,7 +187,7 @@ impl Redis {
     }
 }
 
-fn forget(entry: Option<Entry>) {
+fn forget(entry: Option<LimiterEntry>) {
     if let Some(entry) = entry {
         entry.keep();
     }
@@ -249,14 +249,14 @@ fn command(
 }
 
 enum ScriptReply {
-    Decided(Decision, Figures),
+    Decided(Decision, LimiterHash),
     Unset,
     WrongType,
 }
 
 /// What a limiter is, by its hash.
 #[derive(Clone, Copy)]
-pub(super) struct Figures {
+pub(super) struct LimiterHash {
     pub(super) rate: u64,
     pub(super) interval_ms: u64,
     pub(super) sharing: Sharing,
@@ -284,7 +284,7 @@ fn read(answer: Value) -> Option<ScriptReply> {
                 (retry_after, _) => Outcome::Reject { retry_after },
             };
             let remaining = u64::try_from(*left).unwrap_or(0);
-            let figures = Figures {
+            let figures = LimiterHash {
                 rate: u64::try_from(*rate).ok()?,
                 interval_ms: u64::try_from(*interval_ms).ok()?,
                 sharing: match kind {
