@@ -22,7 +22,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::observe::log::DroppedLines;
-use crate::observe::metrics::{self, LimitFigures, ServerState, Snapshot};
+use crate::observe::metrics::{self, LimitFigures, ServerGauge, Snapshot};
 use crate::plan::LimitSpec;
 use crate::worker::{Process, Published};
 
@@ -106,7 +106,7 @@ impl Admin {
             .iter()
             .zip(&published.servers)
             .flat_map(|(upstream, servers)| {
-                servers.iter().map(|server| ServerState {
+                servers.iter().map(|server| ServerGauge {
                     upstream: upstream.name.as_str(),
                     server: server.url(),
                     up: server.is_up(),

@@ -25,7 +25,7 @@ use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config;
 use crate::downstream::Port;
-use crate::downstream::accept::Slots;
+use crate::downstream::accept::ConnectionSlots;
 use crate::limit::name::Name;
 use crate::observe::events::{self, ConfigSummary};
 use crate::observe::log::LogGuard;
@@ -121,7 +121,7 @@ impl Server {
             draining: AtomicBool::new(false),
             store: store::Shared::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
-            slots: Arc::new(Slots::new(open_files.connections(&plan))),
+            slots: Arc::new(ConnectionSlots::new(open_files.connections(&plan))),
             keys: plan.log.keys,
             clock,
         });

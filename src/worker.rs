@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::clock::Clock;
-use crate::downstream::accept::{self, Connections, Slots};
+use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Port};
 use crate::limit::time::Timestamp;
 use crate::observe::failed::Failed;
@@ -57,7 +57,7 @@ pub struct Process {
     /// The requests that are held for a limit.
     pub waiting: Arc<Waiting>,
     /// Client connections.
-    pub slots: Arc<Slots>,
+    pub slots: Arc<ConnectionSlots>,
     /// How keys are shown; for the process's life.
     pub keys: KeyDisplay,
     /// How the last readings of the configuration went.

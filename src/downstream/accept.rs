@@ -24,7 +24,7 @@ const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
 /// The client connections of the process: no more than `max_connections` at once.
 #[derive(Debug)]
-pub struct Slots {
+pub struct ConnectionSlots {
     free: Arc<Semaphore>,
     /// Slots to be withdrawn when their connections end, after the maximum was lowered.
     owed: AtomicUsize,
@@ -54,10 +54,10 @@ impl Complaint {
 #[derive(Debug)]
 pub struct Slot {
     permit: Option<OwnedSemaphorePermit>,
-    slots: Arc<Slots>,
+    slots: Arc<ConnectionSlots>,
 }
 
-impl Slots {
+impl ConnectionSlots {
     /// `max` slots.
     pub fn new(max: usize) -> Self {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
@@ -126,13 +126,13 @@ impl Drop for Slot {
 /// A worker's connections, each a task of its own.
 #[derive(Debug)]
 pub struct Connections {
-    slots: Arc<Slots>,
+    slots: Arc<ConnectionSlots>,
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl Connections {
     /// None yet; each will take one of the process's slots.
-    pub fn new(slots: Arc<Slots>) -> Self {
+    pub fn new(slots: Arc<ConnectionSlots>) -> Self {
         Self { slots, tasks: Mutex::default() }
     }
 

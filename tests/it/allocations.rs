@@ -9,7 +9,7 @@ use allocation_counter::measure;
 use tidegate::clock::Clock;
 use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
-use tidegate::downstream::accept::Slots;
+use tidegate::downstream::accept::ConnectionSlots;
 use tidegate::limit::time::Timestamp;
 use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
@@ -113,7 +113,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         draining: AtomicBool::new(false),
         store: store::Shared::new(&plan.store),
         waiting: Arc::default(),
-        slots: Arc::new(Slots::new(10)),
+        slots: Arc::new(ConnectionSlots::new(10)),
         keys: plan.log.keys,
     };
     let servers = plan.upstreams[0].servers.iter();

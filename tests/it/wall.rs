@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::clock::{Clock, Wall};
 use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
-use tidegate::downstream::accept::Slots;
+use tidegate::downstream::accept::ConnectionSlots;
 use tidegate::limit::algorithm::fixed_window::windows::Windows;
 use tidegate::limit::algorithm::{
     Algorithm, Difference, Receipt, fixed_window, leaky_bucket, sliding_log, sliding_window,
@@ -309,7 +309,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
         draining: AtomicBool::new(false),
         store: Shared::by(clock.wall().clone(), &plan.store),
         waiting: Arc::default(),
-        slots: Arc::new(Slots::new(10)),
+        slots: Arc::new(ConnectionSlots::new(10)),
         failed: Arc::default(),
         malformed: Arc::default(),
         keys: plan.log.keys,

@@ -34,7 +34,7 @@ enum Word {
 }
 
 /// What a limit says of how it counts.
-pub(super) enum Algorithm {
+pub(super) enum AlgorithmChoice {
     /// As one of ours; `None` where that is wrong.
     Ours(Option<Family>),
     /// As a limiter of Redisson's.
@@ -55,7 +55,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
 /// `algorithm` of a limit, with what else says how it counts and holds for its overrides too.
-pub(super) fn build(section: &mut Section<'_>) -> Algorithm {
+pub(super) fn build(section: &mut Section<'_>) -> AlgorithmChoice {
     let word = match section.take("algorithm") {
         Some(item) => item.word(WORDS, &[]),
         None => Some(Word::TokenBucket),
@@ -65,11 +65,11 @@ pub(super) fn build(section: &mut Section<'_>) -> Algorithm {
         for name in ["align", "timezone", "limit", "lease", "name", "type"] {
             section.take(name);
         }
-        return Algorithm::Ours(None);
+        return AlgorithmChoice::Ours(None);
     };
     match word {
-        Word::Redisson => Algorithm::Redisson,
-        word => Algorithm::Ours(family(section, word)),
+        Word::Redisson => AlgorithmChoice::Redisson,
+        word => AlgorithmChoice::Ours(family(section, word)),
     }
 }
 

@@ -8,16 +8,16 @@ use crate::config::problem::{Problem, nearest};
 use crate::plan::{AnswerBody, AnswerSpec};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum HeaderField {
     RetryAfter,
     RateLimit,
     XRateLimit,
 }
 
-const FIELDS: &[(&str, Field)] = &[
-    ("retry-after", Field::RetryAfter),
-    ("ratelimit", Field::RateLimit),
-    ("x-ratelimit", Field::XRateLimit),
+const FIELDS: &[(&str, HeaderField)] = &[
+    ("retry-after", HeaderField::RetryAfter),
+    ("ratelimit", HeaderField::RateLimit),
+    ("x-ratelimit", HeaderField::XRateLimit),
 ];
 
 /// The answer where the file says nothing.
@@ -41,15 +41,16 @@ pub(super) fn build(mut section: Section<'_>, base: &AnswerSpec) -> AnswerSpec {
         answer.body = body;
     }
     if let Some(items) = section.take("headers").and_then(|item| item.list()) {
-        let chosen: Vec<Field> = items.iter().filter_map(|item| item.word(FIELDS, &[])).collect();
+        let chosen: Vec<HeaderField> =
+            items.iter().filter_map(|item| item.word(FIELDS, &[])).collect();
         for (place, field) in chosen.iter().enumerate() {
             if chosen.len() == items.len() && chosen[..place].contains(field) {
                 items[place].reject("it is in the list already: remove it");
             }
         }
-        answer.retry_after = chosen.contains(&Field::RetryAfter);
-        answer.ratelimit = chosen.contains(&Field::RateLimit);
-        answer.x_ratelimit = chosen.contains(&Field::XRateLimit);
+        answer.retry_after = chosen.contains(&HeaderField::RetryAfter);
+        answer.ratelimit = chosen.contains(&HeaderField::RateLimit);
+        answer.x_ratelimit = chosen.contains(&HeaderField::XRateLimit);
     }
     section.finish();
     answer

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::algorithm::{self, Algorithm};
+use super::algorithm::{self, AlgorithmChoice};
 use super::cost::{self, Bursts};
 use super::figures;
 use super::server::network_item;
@@ -28,7 +28,7 @@ pub(super) struct Inherited<'i> {
 }
 
 /// A limit, and what is only known of its place in the file.
-pub(super) struct Draft {
+pub(super) struct LimitDraft {
     pub(super) spec: LimitSpec,
     /// Whether routes have it.
     pub(super) on: bool,
@@ -44,7 +44,7 @@ enum Written {
     Off,
 }
 
-pub(super) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Named<Draft>> {
+pub(super) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Named<LimitDraft>> {
     let cx = root.cx;
     let built = named(root, "limits", &LIMIT).into_iter().map(|(text, span, section)| {
         let name = name(cx, &text, span.clone());
@@ -58,7 +58,7 @@ fn one(
     mut section: Section<'_>,
     name: Option<crate::limit::name::Name>,
     inherited: &Inherited<'_>,
-) -> Option<Draft> {
+) -> Option<LimitDraft> {
     let sources = key::sources(&mut section);
     let missing = section.word(
         "missing",
@@ -66,8 +66,8 @@ fn one(
         Missing::Shared,
     );
     let (family, mut limiter) = match algorithm::build(&mut section) {
-        Algorithm::Redisson => (None, Some(redisson::build(&mut section, inherited))),
-        Algorithm::Ours(family) => (family, None),
+        AlgorithmChoice::Redisson => (None, Some(redisson::build(&mut section, inherited))),
+        AlgorithmChoice::Ours(family) => (family, None),
     };
     if let (Some(_), Some(sources)) = (&limiter, &sources) {
         redisson::refuse_alternatives(&section, sources);
@@ -147,7 +147,7 @@ fn one(
         limiter,
     };
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
-    Some(Draft { spec, on: mode != Written::Off, sources, override_spans })
+    Some(LimitDraft { spec, on: mode != Written::Off, sources, override_spans })
 }
 
 fn exempt(section: &mut Section<'_>) -> Exempt {

@@ -122,9 +122,9 @@ struct Parts {
     log: LogSpec,
     admin: AdminSpec,
     upstreams: Vec<Named<UpstreamSpec>>,
-    limits: Vec<Named<limit::Draft>>,
+    limits: Vec<Named<limit::LimitDraft>>,
     everywhere: Vec<(usize, Span)>,
-    routes: Vec<route::Draft>,
+    routes: Vec<route::RouteDraft>,
     names: Vec<Arc<str>>,
 }
 

@@ -14,7 +14,7 @@ use crate::plan::{CostSpec, Figures, OnStoreError, StoreLocation};
 use crate::request::key::KeySource;
 
 /// What was read of it; `None` where something was wrong.
-pub(super) struct Limiter {
+pub(super) struct LimiterDraft {
     pub(super) name: Option<String>,
     pub(super) figures: Option<Figures>,
     pub(super) on_store_error: OnStoreError,
@@ -35,7 +35,7 @@ const MEANINGLESS: &[(&str, &str)] = &[
 ];
 
 /// Takes a limiter's fields.
-pub(super) fn build(section: &mut Section<'_>, inherited: &Inherited<'_>) -> Limiter {
+pub(super) fn build(section: &mut Section<'_>, inherited: &Inherited<'_>) -> LimiterDraft {
     for (field, why) in MEANINGLESS {
         section.refuse_field(field, "means nothing with `algorithm = \"redisson\"`", why);
     }
@@ -76,7 +76,7 @@ pub(super) fn build(section: &mut Section<'_>, inherited: &Inherited<'_>) -> Lim
         ));
     }
     let on_store_error = without_redis(section, rate_item.is_some(), inherited.on_store_error);
-    Limiter { name, figures, on_store_error }
+    LimiterDraft { name, figures, on_store_error }
 }
 
 /// Refuses a limiter's fields in a limit of another algorithm.

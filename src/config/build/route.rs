@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
-use super::limit::Draft as Limit;
+use super::limit::LimitDraft;
 use super::{Named, answer, foreign, headers, one_of};
 use crate::config::fields::RESPOND;
 use crate::config::file::{Context, Item, Section, Text, Zero};
@@ -22,20 +22,23 @@ const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 /// What a route may name.
 pub(super) struct Known<'k> {
     upstreams: &'k [Named<UpstreamSpec>],
-    limits: &'k [Named<Limit>],
+    limits: &'k [Named<LimitDraft>],
     /// A file has thousands of either: no route looks through them all.
     limit_places: HashMap<&'k str, usize>,
 }
 
 impl<'k> Known<'k> {
-    pub(super) fn new(upstreams: &'k [Named<UpstreamSpec>], limits: &'k [Named<Limit>]) -> Self {
+    pub(super) fn new(
+        upstreams: &'k [Named<UpstreamSpec>],
+        limits: &'k [Named<LimitDraft>],
+    ) -> Self {
         let places = limits.iter().enumerate().map(|(place, limit)| (limit.name.as_str(), place));
         Self { upstreams, limits, limit_places: places.collect() }
     }
 }
 
 /// A route, and what is only known of its place in the file.
-pub(super) struct Draft {
+pub(super) struct RouteDraft {
     /// The value of `path`.
     pub(super) path_span: Span,
     pub(super) pattern: Option<Pattern>,
@@ -50,7 +53,7 @@ pub(super) struct Draft {
     options: RouteOptions,
 }
 
-impl Draft {
+impl RouteDraft {
     /// The finished route and what its requests are known by; `places` says where the file's limits
     /// stand in the plan, and `everywhere` are the limits that every request meets.
     pub(super) fn finish(
@@ -76,7 +79,7 @@ pub(super) fn in_plan<'l>(
     limits.filter_map(|place| u32::try_from(place).ok())
 }
 
-pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> Draft {
+pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let name = section.take("name").and_then(|item| explicit_name(&item));
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
@@ -105,7 +108,7 @@ pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> Draft {
             .and_then(|item| item.size(1..=u64::MAX, "more than zero")),
     };
     section.finish();
-    Draft { path_span, pattern, conditions, name, action, limits, limits_meant, options }
+    RouteDraft { path_span, pattern, conditions, name, action, limits, limits_meant, options }
 }
 
 /// A path pattern.
@@ -331,14 +334,14 @@ pub(super) fn used_limits(
 ///
 /// A route without a name is called by its path; where several of them have one path, by its
 /// methods, host and path: `GET,POST api.example.com/users/{id}`. The file's order does not matter.
-pub(super) fn names(cx: &Context<'_>, routes: &[Draft]) -> Vec<Arc<str>> {
+pub(super) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
     let mut by_path: HashMap<&str, usize> = HashMap::new();
     for route in routes.iter().filter(|route| route.name.is_none()) {
         if let Some(pattern) = &route.pattern {
             *by_path.entry(pattern.as_str()).or_default() += 1;
         }
     }
-    let mut taken: HashMap<Arc<str>, &Draft> = HashMap::new();
+    let mut taken: HashMap<Arc<str>, &RouteDraft> = HashMap::new();
     let mut names = Vec::with_capacity(routes.len());
     for route in routes {
         let name = match (&route.name, &route.pattern) {
@@ -364,7 +367,7 @@ pub(super) fn names(cx: &Context<'_>, routes: &[Draft]) -> Vec<Arc<str>> {
     names
 }
 
-impl Draft {
+impl RouteDraft {
     fn is_same(&self, other: &Self) -> bool {
         self.name.is_none()
             && other.name.is_none()
@@ -373,8 +376,8 @@ impl Draft {
     }
 }
 
-fn same_name(name: &str, route: &Draft, other: &Draft) -> Problem {
-    let place = |route: &Draft| match &route.name {
+fn same_name(name: &str, route: &RouteDraft, other: &RouteDraft) -> Problem {
+    let place = |route: &RouteDraft| match &route.name {
         Some((_, span)) => span.clone(),
         None => route.path_span.clone(),
     };

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::limit::Draft as Limit;
-use super::route::Draft as Route;
+use super::limit::LimitDraft;
+use super::route::RouteDraft;
 use super::{Named, one_of};
 use crate::config::file::Context;
 use crate::config::problem::{Problem, Span};
@@ -20,10 +20,10 @@ pub(super) struct Whole<'w> {
     /// Whether clients are asked for a certificate.
     pub(super) asks_clients: bool,
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
-    pub(super) limits: &'w [Named<Limit>],
+    pub(super) limits: &'w [Named<LimitDraft>],
     /// The limits that every request meets, and names of limits that were likely meant there.
     pub(super) everywhere: (&'w [(usize, Span)], &'w [String]),
-    pub(super) routes: &'w [Route],
+    pub(super) routes: &'w [RouteDraft],
 }
 
 pub(super) fn check(cx: &Context<'_>, whole: &Whole<'_>) {
@@ -213,8 +213,8 @@ fn loops(cx: &Context<'_>, whole: &Whole<'_>) {
 }
 
 /// Routes that never match, because another takes all of their requests first.
-fn dead_routes(cx: &Context<'_>, routes: &[Route]) {
-    let matchers = |route: &Route| Some((route.pattern.clone()?, route.conditions.clone()));
+fn dead_routes(cx: &Context<'_>, routes: &[RouteDraft]) {
+    let matchers = |route: &RouteDraft| Some((route.pattern.clone()?, route.conditions.clone()));
     let Some(all) = routes.iter().map(matchers).collect::<Option<Vec<_>>>() else { return };
     for shadowed in Table::new(all).shadowed() {
         let (Some(route), Some(by)) = (routes.get(shadowed.route), routes.get(shadowed.by)) else {
@@ -237,7 +237,7 @@ fn dead_routes(cx: &Context<'_>, routes: &[Route]) {
 }
 
 /// An override for a route that does not exist.
-pub(super) fn override_routes(cx: &Context<'_>, limits: &[Named<Limit>], names: &[Arc<str>]) {
+pub(super) fn override_routes(cx: &Context<'_>, limits: &[Named<LimitDraft>], names: &[Arc<str>]) {
     let known = names.iter().map(|name| &**name);
     for limit in limits.iter().filter_map(|limit| limit.value.as_ref()) {
         for (parts, span) in &limit.override_spans {

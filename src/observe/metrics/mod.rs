@@ -124,7 +124,7 @@ pub struct Snapshot<'s> {
     /// When a configuration last came in force, in seconds since 1970.
     pub reload_success_time: f64,
     /// Every server of every upstream.
-    pub servers: Vec<ServerState<'s>>,
+    pub servers: Vec<ServerGauge<'s>>,
 }
 
 /// What the file says of a limit, and whom it throttled lately.
@@ -142,7 +142,7 @@ pub struct LimitFigures<'s> {
 
 /// A server of an upstream at the moment of a scrape.
 #[derive(Clone, Copy, Debug)]
-pub struct ServerState<'s> {
+pub struct ServerGauge<'s> {
     /// The upstream's name.
     pub upstream: &'s str,
     /// The server's URL.
@@ -231,9 +231,9 @@ impl WorkerMetrics {
     }
 
     /// Counts a connection as one that speaks HTTP/2, until what is returned is dropped.
-    pub fn http2_connection(self: &Arc<Self>) -> Http2Connection {
+    pub fn http2_connection(self: &Arc<Self>) -> Http2Counted {
         self.http2.fetch_add(1, Ordering::Relaxed);
-        Http2Connection(Arc::clone(self))
+        Http2Counted(Arc::clone(self))
     }
 
     /// Counts what a limit said. `limit` is its name.
@@ -266,9 +266,9 @@ impl WorkerMetrics {
 
 /// Counts as a connection that speaks HTTP/2.
 #[derive(Debug)]
-pub struct Http2Connection(Arc<WorkerMetrics>);
+pub struct Http2Counted(Arc<WorkerMetrics>);
 
-impl Drop for Http2Connection {
+impl Drop for Http2Counted {
     fn drop(&mut self) {
         self.0.http2.fetch_sub(1, Ordering::Relaxed);
     }
@@ -501,7 +501,7 @@ impl Snapshot<'_> {
         page.family(Gauge, "tidegate_waiting", "Requests that are held by a limit.");
         page.sample(&[], &self.waiting);
         page.family(Gauge, "tidegate_upstream_up", "Whether requests are sent to a server.");
-        for ServerState { upstream, server, up } in &self.servers {
+        for ServerGauge { upstream, server, up } in &self.servers {
             page.sample(&[("upstream", upstream), ("server", server)], &u8::from(*up));
         }
         let help = "Connections that said what is no request.";

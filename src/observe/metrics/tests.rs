@@ -38,8 +38,8 @@ fn snapshot() -> Snapshot<'static> {
         retries: vec![("api", 11)],
         store_errors: vec![("timeout", 12)],
         servers: vec![
-            ServerState { upstream: "api", server: "http://10.0.0.1:3000", up: true },
-            ServerState { upstream: "api", server: "http://10.0.0.2:3000", up: false },
+            ServerGauge { upstream: "api", server: "http://10.0.0.1:3000", up: true },
+            ServerGauge { upstream: "api", server: "http://10.0.0.2:3000", up: false },
         ],
     }
 }

@@ -37,7 +37,7 @@ const FAILURES: u32 = 3;
 const QUEUE: usize = 4_096;
 
 /// What is connected to.
-pub(super) struct Server {
+pub(super) struct RedisServer {
     pub(super) url: String,
     /// A call that tells whether the server can decide.
     pub(super) probe: Option<Call>,
@@ -45,7 +45,7 @@ pub(super) struct Server {
 }
 
 /// A connection that is there, or is being made.
-pub(super) struct Connection {
+pub(super) struct RedisConnection {
     link: watch::Receiver<Link>,
     shared: Arc<Shared>,
     keeper: JoinHandle<()>,
@@ -76,9 +76,9 @@ struct ConnectionFailures {
     broken: Notify,
 }
 
-impl Connection {
+impl RedisConnection {
     /// Begins to connect and stays at it until it is dropped.
-    pub(super) fn keep(server: Server) -> Self {
+    pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
         let shared = Arc::clone(&server.shared);
         let keeper = tokio::spawn(async move { server.keep(&sender).await });
@@ -138,7 +138,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for RedisConnection {
     fn drop(&mut self) {
         self.keeper.abort();
     }
@@ -202,7 +202,7 @@ impl ConnectionFailures {
     }
 }
 
-impl Server {
+impl RedisServer {
     async fn keep(self, link: &watch::Sender<Link>) {
         let Some(health) = &self.shared.health else { return };
         let mut pause = FIRST_PAUSE;

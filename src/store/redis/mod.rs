@@ -27,7 +27,7 @@ use redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind, Val
 use tokio::time::Instant;
 
 use self::call::{Call, Request, SCRIPT};
-use self::connection::{Connection, Server};
+use self::connection::{RedisConnection, RedisServer};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
 use self::queue::{Lost, Queue};
@@ -55,7 +55,7 @@ pub(super) use self::unsettled::Unsettled;
 
 /// One worker's way to Redis.
 pub(super) struct Redis {
-    connection: Arc<Connection>,
+    connection: Arc<RedisConnection>,
     queue: Queue,
     leases: Leases,
     prefix: String,
@@ -67,8 +67,8 @@ impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
     pub(super) fn new(url: &str, prefix: &str, display: KeyDisplay, shared: Arc<Shared>) -> Self {
         let server =
-            Server { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
-        let connection = Arc::new(Connection::keep(server));
+            RedisServer { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
+        let connection = Arc::new(RedisConnection::keep(server));
         let queue = Queue::to(Arc::clone(&connection));
         let leases = Leases::keep(queue.teller(), connection.connects(), Arc::clone(&shared));
         Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::call::{Call, Reply, Request};
-use super::connection::Connection;
+use super::connection::RedisConnection;
 use crate::store::StoreError;
 
 /// A worker's requests that are to be sent.
@@ -38,7 +38,7 @@ struct GatheredCall {
 
 /// Who hears what is said to a request.
 enum Recipient {
-    Asker(oneshot::Sender<Answer>),
+    Asker(oneshot::Sender<ReplyResult>),
     /// Nobody: it is to be said in any case.
     Nobody {
         lost: Option<Lost>,
@@ -56,7 +56,7 @@ impl Recipient {
     }
 
     /// An asker who has left in the meantime does not hear it.
-    fn hear(self, answer: Answer) {
+    fn hear(self, answer: ReplyResult) {
         match self {
             Self::Asker(asker) => drop(asker.send(answer)),
             Self::Nobody { lost: Some(lost), .. } => match answer {
@@ -69,11 +69,11 @@ impl Recipient {
     }
 }
 
-pub(super) type Answer = Result<Reply, StoreError>;
+pub(super) type ReplyResult = Result<Reply, StoreError>;
 
 impl Queue {
     /// Begins to send over this connection.
-    pub(super) fn to(connection: Arc<Connection>) -> Self {
+    pub(super) fn to(connection: Arc<RedisConnection>) -> Self {
         let gathered = Arc::new(Gathered::default());
         let sender = tokio::spawn(send(Arc::clone(&gathered), connection));
         Self { gathered, sender }
@@ -107,11 +107,11 @@ impl Queue {
 }
 
 /// What will be said to a request that has joined a call. Once it is dropped the call may be left out.
-pub(super) struct Awaited(oneshot::Receiver<Answer>);
+pub(super) struct Awaited(oneshot::Receiver<ReplyResult>);
 
 impl Awaited {
     /// To be asked for once.
-    pub(super) async fn answer(&mut self) -> Answer {
+    pub(super) async fn answer(&mut self) -> ReplyResult {
         // An error means that the worker ends.
         (&mut self.0).await.unwrap_or(Err(StoreError::NotConnected))
     }
@@ -195,7 +195,7 @@ impl Gathered {
     }
 }
 
-async fn send(gathered: Arc<Gathered>, connection: Arc<Connection>) {
+async fn send(gathered: Arc<Gathered>, connection: Arc<RedisConnection>) {
     loop {
         gathered.filled.notified().await;
         let calls = mem::take(&mut *gathered.calls());
@@ -206,7 +206,7 @@ async fn send(gathered: Arc<Gathered>, connection: Arc<Connection>) {
 }
 
 impl GatheredCall {
-    async fn run(mut self, connection: Arc<Connection>) {
+    async fn run(mut self, connection: Arc<RedisConnection>) {
         if self.waiting.iter().all(Recipient::has_left) {
             return;
         }

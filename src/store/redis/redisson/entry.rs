@@ -8,14 +8,14 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::super::connection::Connection;
+use super::super::connection::RedisConnection;
 use super::super::queue::Teller;
 use super::{LimiterKeys, Patience, Redis, command};
 
 /// Permits that were taken for a request that has not gone on yet. Dropped, they go back: where another
 /// limit refuses, and where the client leaves.
 pub(in crate::store) struct LimiterEntry {
-    connection: Arc<Connection>,
+    connection: Arc<RedisConnection>,
     teller: Teller,
     give_back: Option<TakenPermits>,
     timeout: Duration,
