@@ -1,4 +1,4 @@
-//! One worker's connection to Redis: made and made again in the background.
+//! One worker's connection to Redis, which is made in the background, and made again where it breaks.
 //!
 //! All requests of a worker share one connection, on which their calls follow each other without
 //! waiting for answers. redis-rs could reconnect by itself; here it does not, since the pauses, the
@@ -20,20 +20,20 @@ use super::health::{Health, jitter};
 use super::run;
 use crate::store::{Shared, StoreError};
 
-/// To make a connection, and in it to log in: more than for a decision, since nobody waits for it.
+/// Time to connect and to log in. It is longer than that for a decision, since no request waits for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between two attempts to connect while Redis answers others: at first, and at most.
+/// Pause between two attempts to connect while other connections work: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A connection on which nothing was decided for this long is tried out.
+/// After this long without a decision a connection is tried with a probe.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// So many failures in a row on one connection, and it is made anew, though others may do well.
+/// After so many failures in a row on one connection it is made anew, even where other connections work.
 const FAILURES: u32 = 3;
 
-/// Calls that may lie ready to be sent; more wait, within their time.
+/// How many calls may lie ready to be sent. Further calls wait, as long as their deadline allows.
 const QUEUE: usize = 4_096;
 
 /// What is connected to.
@@ -53,18 +53,18 @@ pub(super) struct RedisConnection {
 
 #[derive(Clone)]
 enum Link {
-    /// The first attempt since it was last there is under way: worth waiting for.
+    /// The first attempt since the last connection broke is under way. Requests wait for it.
     Connecting,
     /// The last attempt failed.
     Broken,
     Ready(Live),
 }
 
-/// A connection that works, as far as is known.
+/// A connection that has not failed so far.
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
-    wounds: Arc<ConnectionFailures>,
+    failures: Arc<ConnectionFailures>,
 }
 
 /// What was seen of one connection.
@@ -77,7 +77,7 @@ struct ConnectionFailures {
 }
 
 impl RedisConnection {
-    /// Begins to connect and stays at it until it is dropped.
+    /// Begins to connect, and makes the connection again where it breaks, until this is dropped.
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
         let shared = Arc::clone(&server.shared);
@@ -85,7 +85,7 @@ impl RedisConnection {
         Self { link, shared, keeper }
     }
 
-    /// Tells of each connection that is made from now on.
+    /// Gives each connection that is made from now on.
     pub(super) fn connects(&self) -> Connects {
         Connects(self.link.clone())
     }
@@ -107,7 +107,7 @@ impl RedisConnection {
         .await
         .unwrap_or_else(|_| {
             if let Link::Ready(live) = &*self.link.borrow() {
-                live.wounds.failed();
+                live.failures.failed();
             }
             Err(StoreError::TimedOut)
         });
@@ -116,7 +116,7 @@ impl RedisConnection {
         }
         match &result {
             Ok(_) => health.succeeded(phase),
-            // The attempt to connect was counted when it failed.
+            // The failed attempt to connect was counted when it failed.
             Err(StoreError::NotConnected) => {}
             Err(error) => health.failed(phase, error),
         }
@@ -153,18 +153,18 @@ impl Live {
         match run(&mut self.connection, call).await {
             Ok(value) => match read(value) {
                 Some(answer) => {
-                    self.wounds.healed();
+                    self.failures.healed();
                     Ok(answer)
                 }
                 None => Err(StoreError::Nonsense),
             },
             Err(error) => {
-                if error.is_unrecoverable_error() && self.wounds.closed.swap(true, Relaxed) {
-                    // All that was under way fails with the connection: that is one failure.
+                if error.is_unrecoverable_error() && self.failures.closed.swap(true, Relaxed) {
+                    // All calls under way fail with the connection. Together they are one failure.
                     return Err(StoreError::NotConnected);
                 }
-                if self.wounds.closed.load(Relaxed) {
-                    self.wounds.broken.notify_one();
+                if self.failures.closed.load(Relaxed) {
+                    self.failures.broken.notify_one();
                 }
                 Err(StoreError::Redis(error))
             }
@@ -246,7 +246,7 @@ impl RedisServer {
             .await
             .map_err(|_| StoreError::TimedOut)?
             .map_err(StoreError::Redis)?;
-        let live = Live { connection, wounds: Arc::default() };
+        let live = Live { connection, failures: Arc::default() };
         match self.probe(&live).await {
             Ok(()) => Ok(live),
             Err(error @ StoreError::Redis(_)) => {
@@ -259,29 +259,29 @@ impl RedisServer {
 
     async fn probe(&self, live: &Live) -> Result<(), StoreError> {
         let Some(probe) = &self.probe else { return Ok(()) };
-        // As long as a request would wait: a server that is slower than that is no use yet.
+        // The time that a request would wait: a slower server cannot serve requests yet.
         let command = probe.command();
         let call = live.clone().call(&command, |answer| probe.read(&answer).map(|_| ()));
         timeout(self.shared.timeout(), call).await.map_err(|_| StoreError::TimedOut)?
     }
 
-    /// Returns when the connection is not to be used any more.
+    /// Returns when the connection is no longer to be used.
     async fn watch(&self, live: Live, health: &Health) {
         let idle = async {
             loop {
-                let answers = live.wounds.answers.load(Relaxed);
+                let answers = live.failures.answers.load(Relaxed);
                 sleep(IDLE).await;
                 let Some(phase) = health.begin() else { continue };
-                if live.wounds.answers.load(Relaxed) == answers
+                if live.failures.answers.load(Relaxed) == answers
                     && let Err(error) = self.probe(&live).await
                 {
                     health.failed(phase, &error);
-                    live.wounds.failed();
+                    live.failures.failed();
                 }
             }
         };
         tokio::select! {
-            () = live.wounds.broken.notified() => {}
+            () = live.failures.broken.notified() => {}
             () = health.gone() => {}
             () = idle => {}
         }

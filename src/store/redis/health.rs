@@ -1,8 +1,8 @@
 //! Whether Redis can decide, as one state for all workers of a process.
 //!
-//! A few failures in a row and nobody waits for it any more. From then on one worker at a time tries
-//! again, until a probe is decided: that too without any traffic. Each change is logged once, and so is
-//! each further reason for which it stays away.
+//! After a few failures in a row Redis counts as away, and no request waits for it. From then on one worker
+//! at a time sends a probe, also without traffic, until Redis answers one with a decision. Each change has
+//! one log line. So has each further reason for which Redis stays away.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use super::{StoreError, advice};
 use crate::limit::Scope;
 use crate::plan::{LimitSpec, OnStoreError};
 
-/// So many failures in a row, of all workers together, and Redis counts as away.
+/// After so many failures in a row, of all workers together, Redis counts as away.
 const FAILURES: u32 = 3;
 
-/// Between two probes, at least; jitter adds up to as much again.
+/// Shortest time between two probes; jitter adds up to as much again.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// Between two lines about one outage that goes on for the same reasons.
+/// Time between two log lines about one outage that goes on for the same reasons.
 const STILL_AWAY: Duration = Duration::from_secs(300);
 
-/// Between two lines about requests that met no outage, and yet were decided without Redis.
+/// Time between two log lines about requests that were decided without Redis outside an outage.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
@@ -40,7 +40,7 @@ pub(super) struct Phase {
 pub(in crate::store) struct Health {
     server: String,
     phase: watch::Sender<Phase>,
-    /// It has decided something since the start.
+    /// Redis has decided something since the start.
     was_up: AtomicBool,
     /// Which limits do what without Redis.
     without_it: Mutex<String>,
@@ -49,7 +49,7 @@ pub(in crate::store) struct Health {
     without: Without,
 }
 
-/// Requests that Redis should have decided on and did not.
+/// Requests on which Redis should have decided and did not.
 #[derive(Default)]
 struct Without {
     decided: AtomicU64,
@@ -59,19 +59,19 @@ struct Without {
 #[derive(Default)]
 struct Away {
     since: Option<Instant>,
-    /// The reasons that were logged, and when the last line was.
+    /// The reasons that were logged, and the time of the last line.
     told: Vec<String>,
     last_line: Option<Instant>,
     probing: bool,
     next_probe: Option<Instant>,
-    /// The requests without Redis that were told of: decided, refused.
+    /// Requests without Redis that log lines have counted: decided, refused.
     counted: (u64, u64),
-    /// When they were last told of outside an outage.
+    /// When a line outside an outage last counted them.
     missed: Option<Instant>,
 }
 
 impl Health {
-    /// Up until something else shows.
+    /// Counts as up until calls fail.
     pub(in crate::store) fn new(server: String) -> Self {
         Self {
             server,
@@ -89,7 +89,7 @@ impl Health {
         self.without.decided.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One was refused, because a limit's `on_store_error` is to reject.
+    /// A request was refused, because a limit has `on_store_error = "reject"`.
     pub(in crate::store) fn refused_without(&self) {
         self.without.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -104,12 +104,12 @@ impl Health {
         self.phase.borrow().up
     }
 
-    /// The state in which something begins, `None` where it should not begin at all.
+    /// The phase in which a call begins; `None` where Redis counts as away, and the call is not to begin.
     pub(super) fn begin(&self) -> Option<Phase> {
         Some(*self.phase.borrow()).filter(|phase| phase.up)
     }
 
-    /// Takes over what limits do without Redis, to be told in an outage.
+    /// Notes what limits do without Redis, for the log lines of an outage.
     pub(in crate::store) fn adjust(&self, limits: &[Arc<LimitSpec>]) {
         *self.without_it.lock().unwrap_or_else(PoisonError::into_inner) = without_redis(limits);
     }
@@ -118,7 +118,7 @@ impl Health {
         self.without_it.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What began in this phase was decided.
+    /// Redis decided on a call that began in this phase.
     pub(super) fn succeeded(&self, phase: Phase) {
         if !self.was_up.load(Ordering::Relaxed) {
             self.was_up.store(true, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Health {
         }
     }
 
-    /// What began in this phase was not decided.
+    /// Redis did not decide on a call that began in this phase.
     pub(super) fn failed(&self, phase: Phase, error: &StoreError) {
         if *self.phase.borrow() != phase || error.is_of_one_key() {
             return;
@@ -154,8 +154,8 @@ impl Health {
         }
     }
 
-    /// A probe was not decided. A server that was restarted with another password is first gone, and
-    /// then there and of no use: that is to be read in the log.
+    /// A probe failed. The reason may be a new one, and then it is logged: a server that was restarted with
+    /// another password is first out of reach, and then refuses the old password.
     fn still_away(&self, error: &StoreError) {
         let reason = reason(error);
         let mut away = self.away();
@@ -174,7 +174,7 @@ impl Health {
         }
     }
 
-    /// Waits until Redis is up, or until it is this caller's turn to look whether it is.
+    /// Waits until Redis is up, or until it is this caller's turn to send a probe.
     pub(super) async fn turn(&self) -> TryPermit<'_> {
         let mut phase = self.phase.subscribe();
         loop {
@@ -212,7 +212,7 @@ impl Health {
         drop(away);
         let away_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let server = &self.server;
-        // The first phase that ended was one in which nothing had been decided.
+        // In the phase that ended first, Redis had decided nothing.
         match self.was_up.swap(true, Ordering::Relaxed) {
             true => tracing::info!(server, away_ms, decided, refused, "store recovered"),
             false => tracing::info!(server, away_ms, decided, refused, "store connected"),
@@ -234,14 +234,14 @@ impl Health {
         tracing::warn!(server = self.server, decided, refused, help, "store missed");
     }
 
-    /// What was not told of so far: decided, refused.
+    /// Requests that no log line has counted yet: decided, refused.
     fn untold(&self, away: &mut Away) -> (u64, u64) {
         let (decided, refused) = self.without();
         let before = std::mem::replace(&mut away.counted, (decided, refused));
         (decided - before.0, refused - before.1)
     }
 
-    /// Ends a phase; `false` where somebody else already did.
+    /// Ends a phase; `false` where another caller has ended it already.
     fn change(&self, ended: Phase) -> bool {
         self.phase.send_if_modified(|phase| {
             let current = *phase == ended;
@@ -258,8 +258,8 @@ impl Health {
     }
 }
 
-/// The right to try: with others while Redis is up, alone while it is away. Dropped, it makes way
-/// for the next one.
+/// The right to try Redis: many have it while Redis is up, and one alone while it is away. Dropped, it
+/// passes to the next caller.
 pub(super) struct TryPermit<'h> {
     health: &'h Health,
     phase: Phase,
@@ -286,7 +286,7 @@ impl TryPermit<'_> {
         }
     }
 
-    /// It did not.
+    /// Redis did not decide.
     pub(super) fn failed(self, error: &StoreError) {
         if self.probe {
             self.health.still_away(error);
@@ -322,7 +322,7 @@ fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
     groups.collect::<Vec<_>>().join("; ")
 }
 
-/// What makes one error another one: its kind, not its words.
+/// What tells two reasons apart: the kind of the error, not its words.
 fn reason(error: &StoreError) -> String {
     match error {
         StoreError::Redis(error) => {
@@ -336,7 +336,7 @@ fn next_probe() -> Instant {
     Instant::now() + PROBE_PAUSE + jitter(PROBE_PAUSE)
 }
 
-/// Up to this long, at random: so that the workers of many processes do not knock all at once.
+/// A random time up to this long: the workers of many processes are not to send their probes at once.
 pub(super) fn jitter(most: Duration) -> Duration {
     let thousandth = u32::try_from(RandomState::new().hash_one(()) % 1_000).unwrap_or_default();
     most * thousandth / 1_000

@@ -1,9 +1,8 @@
 //! The slots that a worker's requests hold in Redis, each under a lease that is renewed while it is held.
 //!
-//! A slot is named before it is asked for, so that it can be given back even where nobody ever heard
-//! whether it was taken. What is given back and what is renewed joins the worker's other calls, and
-//! nobody waits for it. Where Redis does not hear that a slot is given back it is told again, until the
-//! lease has ended by itself.
+//! A slot has its name before Redis is asked for it. So it can be given back even where the answer of Redis
+//! was lost. Renewals and returns join the worker's other calls, and nobody waits for their replies. Where a
+//! return may not have reached Redis it is sent again, until the lease has ended by itself.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,7 +27,7 @@ const RENEWALS: u32 = 3;
 /// Leases that are due within one part in so many of the time between two renewals are renewed together.
 const GATHERED: u32 = 4;
 
-/// How long after Redis did not hear of a slot it is told again.
+/// Time until a return that may not have reached Redis is sent again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A worker's slots.
@@ -40,7 +39,7 @@ pub(super) struct Leases {
 struct SlotTable {
     worker: u64,
     slots: Mutex<Slots>,
-    /// Something is to be renewed sooner than the keeper would look.
+    /// Wakes the keeper where a lease is due before the time of its next look.
     sooner: Notify,
     teller: Teller,
     shared: Arc<Shared>,
@@ -50,7 +49,7 @@ struct SlotTable {
 struct Slots {
     named: u64,
     held: HashMap<u64, HeldSlot>,
-    /// Given back, and Redis may not have heard it.
+    /// Slots that were given back by calls that may not have reached Redis.
     unheard: HashMap<u64, Unheard>,
     /// When the keeper looks next.
     look: Option<Instant>,
@@ -67,7 +66,7 @@ struct HeldSlot {
 struct Unheard {
     name: Vec<u8>,
     ask: Ask,
-    /// When Redis is told again.
+    /// When the return is sent again.
     due: Instant,
     /// When its lease has ended.
     end: Instant,
@@ -112,7 +111,7 @@ impl SlotLease {
         self.holder
     }
 
-    /// It was taken: from now on it is renewed.
+    /// Redis gave the slot: from now on its lease is renewed.
     pub(in crate::store) fn taken(&mut self) {
         let Some((name, ask)) = self.told.take() else { return };
         let due = Instant::now() + pause(&ask);
@@ -121,7 +120,7 @@ impl SlotLease {
         self.table.look_at(slots, due);
     }
 
-    /// It was not taken: there is nothing to give back.
+    /// Redis did not give the slot: there is nothing to give back.
     pub(in crate::store) fn refused(&mut self) {
         self.told = None;
     }
@@ -150,7 +149,7 @@ impl SlotTable {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The keeper is to look then, if not sooner.
+    /// Has the keeper look at this time at the latest.
     fn look_at(&self, mut slots: MutexGuard<'_, Slots>, due: Instant) {
         if slots.look.is_none_or(|look| due < look) {
             slots.look = Some(due);
@@ -186,13 +185,13 @@ impl SlotTable {
         }
     }
 
-    /// Everything that is held is to be renewed now.
+    /// Makes the lease of every held slot due now.
     fn announce(&self) {
         let now = Instant::now();
         self.slots().held.values_mut().for_each(|kept| kept.due = now);
     }
 
-    /// Tells Redis what is due, and says when to look again.
+    /// Sends the renewals and returns that are due, and returns when to look again.
     fn look(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
         let mut slots = self.slots();
@@ -208,7 +207,7 @@ impl SlotTable {
         let look = slots.look;
         drop(slots);
         for (request, slot) in again {
-            // Whoever is away hears nothing.
+            // While Redis is away nothing is sent.
             match self.shared.redis_is_up() {
                 true => self.give_back(request, slot),
                 false => self.was_not_heard(request, slot),
@@ -230,13 +229,13 @@ async fn keep(table: Arc<SlotTable>, mut connects: Connects) {
         tokio::select! {
             () = due => {}
             () = table.sooner.notified() => {}
-            // Redis may have lost what it knew: it hears at once of everything that is held.
+            // The server may have lost its data: all held slots are announced at once.
             () = connects.next() => table.announce(),
         }
     }
 }
 
-/// Between two renewals.
+/// Time between two renewals.
 fn pause(ask: &Ask) -> Duration {
     lease(ask) / RENEWALS
 }

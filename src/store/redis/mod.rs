@@ -5,8 +5,8 @@
 //! client may leave before the answer. `health` knows whether the server can decide, and `advice` what is
 //! said where it cannot. `leases` keeps the slots that are held in Redis, and `unsettled` counts the
 //! settlements that were lost. `redisson` asks limiters of Redisson's, by a script and calls of its own.
-//! Whatever is not the answer to what was asked is an error, and what that means is decided in
-//! `store/outage.rs`.
+//! Where Redis answers anything else than a decision, that is an error. `store/outage.rs` calls this file, and
+//! decides what happens then.
 
 mod advice;
 mod call;
@@ -121,7 +121,7 @@ impl Redis {
         Ok(())
     }
 
-    /// What one ask would be told.
+    /// The decision that one ask would get. Nothing is taken.
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
         if is_limiter(&ask.ask) {
             return match self.ask_limiter(ask, Verb::Look, self.deadline()).await? {
@@ -138,9 +138,9 @@ impl Redis {
         one.decision.ok_or(StoreError::WrongType)
     }
 
-    /// Counts what a request used more, whatever its bucket says to it, or less. It is on its way when
-    /// this returns, together with what else is asked now. Where it is lost, that is counted, and logged
-    /// now and then.
+    /// Sends how much more or less than its cost a request used. More is taken whatever the bucket has left.
+    /// The settlement joins the call that is being gathered, and nobody waits for the reply. Lost
+    /// settlements are counted, and now and then logged.
     pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt) {
         let shared = Arc::clone(&self.shared);
         let lost: Lost = Box::new(move |error| shared.unsettled.add(error));
@@ -153,7 +153,7 @@ impl Redis {
         });
     }
 
-    /// Tells the operator, once in a while, that this bucket's key holds something else.
+    /// Logs, once in a while, that this bucket's key holds a value of another type.
     pub(super) fn tell_other_type(&self, ask: &BucketAsk<'_>) {
         let name = || String::from_utf8_lossy(&self.name(ask)).into_owned();
         self.shared.notices.other_type(ask.spec, name);
@@ -169,7 +169,7 @@ impl Redis {
         self.connection.call(&call, read, self.deadline()).await
     }
 
-    /// Waits until Redis has answered, or failed to, what it was told without anybody's waiting.
+    /// Waits until each request whose reply nobody waits for was answered or has failed.
     pub(super) async fn told(&self) {
         self.queue.told().await;
     }
@@ -201,8 +201,8 @@ pub(in crate::store) fn server_name(url: &str) -> String {
     url.into_connection_info().map_or_else(|_| "redis".to_owned(), |info| info.addr().to_string())
 }
 
-/// A decision that changes nothing anybody uses, and that only a server which can decide makes:
-/// it reads the clock, runs the script and writes a key that is gone within a few milliseconds.
+/// A decision on a bucket of its own, as only a server that can decide makes it: it reads the clock, runs
+/// the script and writes a key that expires within a few milliseconds.
 fn probe(prefix: &str) -> Option<Call> {
     let rate = Rate::new(1, 1_000).ok()?;
     let burst = Burst::new(1_000_000)?;

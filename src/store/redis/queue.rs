@@ -1,8 +1,8 @@
 //! Where a worker's requests meet on their way to Redis.
 //!
-//! Whoever asks joins the call that is being gathered, and the first one to do so wakes the sender.
-//! That is one of the worker's tasks like any other: it runs when those that were ready before it
-//! have run, so it finds what they all asked, and nobody waits for anybody who may still come. Calls
+//! A request joins the call that is being gathered. The first request of a call wakes the sender, which is
+//! one of the worker's tasks. The sender runs after the tasks that were ready before it, and so it finds
+//! the requests of all of them in the call. No request waits for requests that may still come. Calls
 //! follow each other on the connection without waiting for answers.
 
 use std::mem;
@@ -36,10 +36,10 @@ struct GatheredCall {
     deadline: Instant,
 }
 
-/// Who hears what is said to a request.
+/// Who gets the reply to a request.
 enum Recipient {
     Asker(oneshot::Sender<ReplyResult>),
-    /// Nobody: it is to be said in any case.
+    /// Nobody: Redis is to be told, and its reply changes nothing.
     Nobody {
         lost: Option<Lost>,
         #[allow(dead_code, reason = "it counts until it is dropped")]
@@ -47,7 +47,7 @@ enum Recipient {
     },
 }
 
-/// What is done where Redis may not have heard what it was told, or could not do it.
+/// Called where Redis may not have got the request, or could not carry it out.
 pub(super) type Lost = Box<dyn FnOnce(&StoreError) + Send>;
 
 impl Recipient {
@@ -55,7 +55,7 @@ impl Recipient {
         matches!(self, Self::Asker(asker) if asker.is_closed())
     }
 
-    /// An asker who has left in the meantime does not hear it.
+    /// A request that has ended meanwhile does not get it.
     fn hear(self, answer: ReplyResult) {
         match self {
             Self::Asker(asker) => drop(asker.send(answer)),
@@ -79,12 +79,12 @@ impl Queue {
         Self { gathered, sender }
     }
 
-    /// A way in for what needs no answer.
+    /// For requests whose reply nobody waits for.
     pub(super) fn teller(&self) -> Teller {
         Teller(Arc::clone(&self.gathered))
     }
 
-    /// Waits until nothing is under way of what was told.
+    /// Waits until Redis has answered every request whose reply nobody waits for.
     pub(super) async fn told(&self) {
         self.gathered.told.none().await;
     }
@@ -106,7 +106,7 @@ impl Queue {
     }
 }
 
-/// What will be said to a request that has joined a call. Once it is dropped the call may be left out.
+/// The reply to a request that has joined a call. Once all of a call are dropped, the call is not sent.
 pub(super) struct Awaited(oneshot::Receiver<ReplyResult>);
 
 impl Awaited {
@@ -117,12 +117,12 @@ impl Awaited {
     }
 }
 
-/// A way into a worker's queue that outlives nobody: for what is said without waiting.
+/// A way into a worker's queue for requests whose reply nobody waits for. It does not keep the queue alive.
 #[derive(Clone)]
 pub(super) struct Teller(Arc<Gathered>);
 
 impl Teller {
-    /// Counts as under way, until it is dropped, what is told once something else is known.
+    /// Counts a request as under way before it is sent, until this is dropped.
     pub(super) fn about_to(&self) -> UnderWayGuard {
         self.0.told.one_more()
     }
@@ -137,12 +137,12 @@ impl Teller {
     }
 }
 
-/// How much is under way of what a worker tells Redis without waiting for an answer.
+/// How many requests whose reply nobody waits for a worker has under way.
 #[derive(Clone, Default)]
 struct UnderWay(watch::Sender<usize>);
 
 impl UnderWay {
-    /// Waits until there is nothing.
+    /// Waits until there are none.
     async fn none(&self) {
         // The sender is here, so it cannot be gone.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
@@ -154,7 +154,7 @@ impl UnderWay {
     }
 }
 
-/// Under way until this is dropped.
+/// Counts one request as under way until it is dropped.
 pub(super) struct UnderWayGuard(UnderWay);
 
 impl Drop for UnderWayGuard {
