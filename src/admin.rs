@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::observe::log::DroppedLines;
@@ -160,10 +161,18 @@ fn limit_figures(limit: &LimitSpec, throttled_keys: u64) -> LimitFigures<'_> {
         Some(Algorithm::TokenBucket(params)) => Some(per_second(params.rate)),
         Some(Algorithm::LeakyBucket(params)) => Some(per_second(params.rate)),
         Some(Algorithm::Redisson(params)) => params.rate().map(per_second),
-        Some(Algorithm::Closed) => Some(0.0),
-        Some(algorithm) => {
-            algorithm.window_seconds().map(|window| algorithm.capacity() as f64 / window as f64)
+        Some(Algorithm::SlidingLog(params)) => Some(per_second(params.rate())),
+        Some(Algorithm::SlidingWindow(params)) => {
+            Some(params.count.get() as f64 * 1e6 / params.interval.as_micros() as f64)
         }
+        Some(Algorithm::FixedWindow(params)) => Some(match &params.windows {
+            Windows::Rolling(interval) | Windows::Clock(interval) => {
+                params.count.get() as f64 * 1e6 / interval.as_micros() as f64
+            }
+            Windows::Calendar(_) => params.count.get() as f64 / params.windows.seconds() as f64,
+        }),
+        Some(Algorithm::Closed) => Some(0.0),
+        Some(Algorithm::Concurrency(_)) => None,
     };
     let burst = algorithm.map(|algorithm| algorithm.capacity());
     LimitFigures { limit: limit.name.as_str(), rate, burst, throttled_keys }
@@ -210,6 +219,32 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Overrides, parse};
+
+    #[test]
+    fn a_limits_rate_is_the_files_also_below_a_second() {
+        for (lines, rate, burst) in [
+            ("rate = \"5/500ms\"\nburst = 7", Some(10.0), Some(7)),
+            ("rate = \"5/500ms\"\nalgorithm = \"leaky-bucket\"", Some(10.0), None),
+            ("rate = \"5/500ms\"\nalgorithm = \"fixed-window\"", Some(10.0), Some(5)),
+            ("rate = \"5/500ms\"\nalgorithm = \"sliding-window\"", Some(10.0), Some(5)),
+            ("rate = \"5/500ms\"\nalgorithm = \"sliding-log\"", Some(10.0), Some(5)),
+            ("limit = 3\nalgorithm = \"concurrency\"", None, Some(3)),
+            ("rate = \"unlimited\"", Some(f64::INFINITY), None),
+            ("rate = \"0/s\"", Some(0.0), Some(0)),
+        ] {
+            let text = format!(
+                "[limits.a]\n{lines}\n[[routes]]\npath = \"/\"\n\
+                 respond = {{ status = 200 }}\nlimits = [\"a\"]\n"
+            );
+            let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
+            let figures = limit_figures(&plan.limits[0], 2);
+            assert_eq!((figures.rate, figures.throttled_keys), (rate, 2), "{lines}");
+            if burst.is_some() {
+                assert_eq!(figures.burst, burst, "{lines}");
+            }
+        }
+    }
 
     fn local(host: &str) -> bool {
         let mut headers = HeaderMap::new();

@@ -33,7 +33,7 @@
 //! # A new setting, from its declaration to its use
 //! `config::fields` declares it: its name, its type, its default and one line of meaning. The reader's
 //! field names, the JSON Schema and docs/reference.md follow from there. `config::build` reads its value
-//! and says what is wrong with it. Its field in [`plan`] holds the value in a type that cannot be wrong.
+//! and says what is wrong with it. [`plan`] then holds the value, in a type that cannot hold a wrong one.
 //! `config::diff` says what a reload changes. The part that uses the setting reads it from the plan that
 //! is in force. Tests want it in `proxy.toml` too, with its default.
 //!

@@ -69,7 +69,7 @@ pub struct Process {
 /// How the readings of the configuration went.
 #[derive(Debug)]
 pub struct ConfigState {
-    /// When one last came in force.
+    /// When a configuration last came in force.
     adopted: AtomicU64,
     valid: AtomicBool,
 }
@@ -80,7 +80,7 @@ impl ConfigState {
         Self { adopted: AtomicU64::new(now.as_micros()), valid: AtomicBool::new(true) }
     }
 
-    /// Another one comes in force now.
+    /// A changed configuration comes in force now.
     pub fn adopted(&self, now: Timestamp) {
         self.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.valid.store(true, Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl ConfigState {
         self.valid.store(false, Ordering::Relaxed);
     }
 
-    /// When one last came in force.
+    /// When a configuration last came in force.
     pub fn last_adopted(&self) -> Timestamp {
         Timestamp::from_micros(self.adopted.load(Ordering::Relaxed)).unwrap_or(Timestamp::MIN)
     }

@@ -14,8 +14,8 @@ const SHORT: usize = 4096;
 /// Writes the pieces in one system call, as far as the socket takes them. A short message is copied into one
 /// piece first. A long message is not copied.
 ///
-/// hyper can copy too (`writev(false)`). But it copies long messages as well, and each connection has its own
-/// buffer for that, which is mostly not in the processor's cache. The buffer here is on the stack.
+/// hyper can copy too, with `writev(false)`. It then copies long messages as well. Its buffer belongs to the
+/// connection and is seldom in the processor's cache. The buffer here is on the stack.
 pub fn poll_write_pieces<W: AsyncWrite + Unpin>(
     out: &mut W,
     cx: &mut Context<'_>,

@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 
 /// A client's socket, shared by who reads and writes it and who only looks at it.
 #[derive(Clone, Debug)]
-pub struct Socket(Arc<SocketState>);
+pub struct Socket(Arc<TcpState>);
 
 #[derive(Debug)]
-struct SocketState {
+struct TcpState {
     // Touched by one worker's thread alone, so the lock is never waited for.
     stream: Mutex<TcpStream>,
     /// The runtime has not waited for the socket yet, and so was not told of its state.
@@ -27,7 +27,7 @@ struct SocketState {
 impl Socket {
     /// A socket that was just accepted.
     pub fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(SocketState { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
+        Self(Arc::new(TcpState { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
     }
 
     /// Whether the client has closed its side, also behind bytes that nobody has read yet.

@@ -32,7 +32,8 @@ pub enum KeySource {
     Param(String),
     /// The subject of the client's certificate, which was verified.
     Cert,
-    /// The first of these that the request has: two to [`MOST_ALTERNATIVES`], none of them one of these.
+    /// The first of these sources that the request has. There are two to [`MOST_ALTERNATIVES`] of them. None is
+    /// itself a `FirstOf`.
     FirstOf(Box<[Self]>),
 }
 

@@ -32,7 +32,7 @@ impl Memory {
         }
     }
 
-    /// The same for a key with a bucket of its own. `false` where there is no room for the bucket.
+    /// Settles with the key's own bucket. Returns `false` where the key has none and there is no room for one.
     fn settle_own(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) -> bool {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let mut shards = self.lock(&[id]);

@@ -20,10 +20,10 @@ use super::health::{Health, jitter};
 use super::run;
 use crate::store::{Shared, StoreError};
 
-/// Time to connect and to log in. It is longer than that for a decision, since no request waits for it.
+/// The time to connect and to log in. It may be long: few requests wait for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Pause between two attempts to connect while other connections work: the first, and the longest.
+/// The pause before the second attempt to connect. Each further pause is longer, up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,7 +53,7 @@ pub(super) struct RedisConnection {
 
 #[derive(Clone)]
 enum Link {
-    /// The first attempt since the last connection broke is under way. Requests wait for it.
+    /// The first attempt to connect is under way, at the start or after a loss. Requests wait for it.
     Connecting,
     /// The last attempt failed.
     Broken,

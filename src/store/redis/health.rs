@@ -19,13 +19,13 @@ use crate::plan::{LimitSpec, OnStoreError};
 /// After so many failures in a row, of all workers together, Redis counts as away.
 const FAILURES: u32 = 3;
 
-/// Shortest time between two probes; jitter adds up to as much again.
+/// The shortest time between two probes. A random time, at most as long, is added.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// Time between two log lines about one outage that goes on for the same reasons.
+/// An outage that lasts is logged again after this time.
 const STILL_AWAY: Duration = Duration::from_secs(300);
 
-/// Time between two log lines about requests that were decided without Redis outside an outage.
+/// Requests can be decided without Redis outside an outage, too. They have one log line in this time.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
@@ -154,8 +154,8 @@ impl Health {
         }
     }
 
-    /// A probe failed. The reason may be a new one, and then it is logged: a server that was restarted with
-    /// another password is first out of reach, and then refuses the old password.
+    /// A probe failed. A new reason is logged. For example, a server is restarted with another password: it
+    /// is first out of reach, and then it refuses the old password.
     fn still_away(&self, error: &StoreError) {
         let reason = reason(error);
         let mut away = self.away();
