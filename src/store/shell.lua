@@ -5,7 +5,7 @@
 -- One call holds any number of requests. They are decided in their order, each seeing what the ones
 -- before it took, and each takes from all of its buckets or from none.
 --
--- The protocol with the caller (call.rs, pack.rs). Every number is a whole one, nearer to 0 than 2^53.
+-- The protocol with the caller (redis/call). Every number is a whole one, nearer to 0 than 2^53.
 --
 --   KEYS        the buckets' names, each once
 --   ARGV[1]     the requests, as numbers in MessagePack. For each request:

@@ -223,5 +223,4 @@ pub(crate) fn hash(value: &[u8]) -> String {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -10,7 +10,7 @@ use tidegate::limit::time::Timestamp;
 
 use super::places::{Asked, Event, Pure, What};
 
-/// What `src/store/redis/call.rs` sends, but for the clock, and for how many permits an entry of a log has
+/// What `src/store/redis/call/mod.rs` sends, but for the clock, and for how many permits an entry of a log has
 /// no weight yet.
 fn text(many: Many) -> String {
     let (shell, lists) = (

@@ -1,4 +1,4 @@
--- The twin of `decide` in sliding_log.rs. `figures` are count and interval. In place of bytes there is
+-- The twin of `decide` in mod.rs. `figures` are count and interval. In place of bytes there is
 -- what the caller has read off the list: { arrived, newest, room_at, used }, as in `State` there. What
 -- is to be written is the time at which as many entries are to be added as the request costs; behind
 -- `fresh_at` follows the clock by which they are made.

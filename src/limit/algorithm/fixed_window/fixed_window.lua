@@ -1,4 +1,4 @@
--- The twin of fixed_window.rs, as a branch of the function `decide` (see mod.rs). `figures` are the
+-- The twin of mod.rs, as a branch of the function `decide` (see algorithm/mod.rs). `figures` are the
 -- count, how windows begin (0 rolling, 1 on the clock, 2 on the calendar), and then their length or,
 -- on the calendar, when the five known windows begin.
 --

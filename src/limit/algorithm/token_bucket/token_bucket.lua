@@ -1,4 +1,4 @@
--- The twin of token_bucket.rs and leaky_bucket.rs, in Lua's doubles: every whole number below 2^53 is exact in them,
+-- The twin of mod.rs and ../leaky_bucket.rs, in Lua's doubles: every whole number below 2^53 is exact in them,
 -- and no step leaves that range. Only arithmetic stands here; keys, Redis's clock and expiries are
 -- the shell's business.
 --

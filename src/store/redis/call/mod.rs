@@ -28,10 +28,10 @@ const WRONG_TYPE: i64 = -2;
 /// So much less, and negative, is what remains where a request is to be held.
 const HELD: i64 = -1;
 
-const SHELL: &str = include_str!("../shell.lua");
+const SHELL: &str = include_str!("../../shell.lua");
 
 /// What stands in the shell where this line of it is.
-const LISTS: (&str, &str) = ("-- (lists.lua)\n", include_str!("../lists.lua"));
+const LISTS: (&str, &str) = ("-- (lists.lua)\n", include_str!("../../lists.lua"));
 
 /// The script, and the hash by which Redis knows it.
 pub(super) static SCRIPT: LazyLock<Code> = LazyLock::new(|| {

@@ -1,4 +1,4 @@
--- The twin of sliding_window.rs, as a branch of the function `decide` (see mod.rs). `figures` are the
+-- The twin of mod.rs, as a branch of the function `decide` (see algorithm/mod.rs). `figures` are the
 -- count, the interval, and the grain in which time is counted.
 --
 -- Its bytes, by their number, each figure with its highest byte first:
