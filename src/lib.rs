@@ -31,11 +31,11 @@
 //! wait up to whole seconds for `retry-after`, and writes the `ratelimit` fields of each limit.
 //!
 //! # A new setting, from its declaration to its use
-//! `config::fields` declares it: its name, its type, its default and one line of meaning. The reader's
-//! field names, the JSON Schema and docs/reference.md follow from there. `config::build` reads its value
-//! and says what is wrong with it. [`plan`] then holds the value, in a type that cannot hold a wrong one.
-//! `config::diff` says what a reload changes. The part that uses the setting reads it from the plan that
-//! is in force. Tests want it in `proxy.toml` too, with its default.
+//! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
+//! section in `config::section` declares it: name, kind, default, meaning, and that place. The reader, the
+//! JSON Schema, docs/reference.md and what a reload says of a change follow from the line
+//! (`config::setting`). The part that uses the setting reads it from the plan that is in force. Tests want
+//! it in `proxy.toml` too, with its default.
 //!
 //! # A saved file, until the next request
 //! [`reload`] looks at the file five times a second and reads it when two looks found the same new

@@ -1,19 +1,17 @@
 //! `proxy.toml` to [`Plan`]: reads the file, finds everything that is wrong with it in one go, and
 //! says so with the place, what was expected and the nearest name.
 //!
-//! Two stages: the file's tree with positions (`file`, `environment`, `value`), then the finished
-//! plan (`build`). What the file may say is listed once, in `fields`.
+//! Two stages: the file's tree with positions (`reader`), then the finished plan (`section`, a file for each
+//! section of `proxy.toml`). Each setting is declared once, in its section: `setting` makes its reading,
+//! and `schema`, `changes` and the reference go by the same declaration.
 
-mod build;
-mod diff;
-mod environment;
-mod fields;
-mod file;
-mod item;
-mod problem;
+mod changes;
+mod doubts;
+mod reader;
 pub mod schema;
-mod syntax;
-mod value;
+mod section;
+mod setting;
+mod shape;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,9 +19,8 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use self::diff::{Changes, diff};
-pub use self::problem::{Colour, Problem, Problems, Severity};
-pub use self::value::{duration, duration_text};
+pub use self::changes::{Changes, diff};
+pub use self::reader::{Colour, Problem, Problems, Severity, duration, duration_text};
 use crate::plan::Plan;
 
 /// Larger files are refused unread: 10,000 routes take about a tenth of it.
@@ -138,12 +135,12 @@ pub fn parse(
     let (tree, syntax) = DeTable::parse_recoverable(text);
     if !syntax.is_empty() {
         // A recovered tree holds invented values: what else is wrong with it means nothing.
-        let problem = syntax::first(text, &syntax);
+        let problem = reader::first_syntax_error(text, &syntax);
         return Err(Problems::new(file_name, text, vec![problem]));
     }
     let folder = Path::new(file_name).parent().unwrap_or(Path::new(""));
-    let cx = file::Context::new(text, folder, env);
-    let plan = build::plan(&cx, tree.get_ref(), overrides);
+    let cx = reader::Context::new(text, folder, env);
+    let plan = section::plan(&cx, tree.get_ref(), overrides);
     let problems = Problems::new(file_name, text, cx.into_problems());
     match plan {
         Some(plan) if !problems.has_errors() => Ok(Loaded { plan, warnings: problems }),

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::fields::{Fallback, Field, Kind, ROOT, SECTIONS, Shape};
+use super::section::limit::LIMIT;
+use super::section::limit::algorithm::whose;
+use super::section::{ROOT, SECTIONS};
+use super::shape::{Fallback, Field, Kind, Shape};
 
 /// A variable may stand anywhere in a string.
 const VARIABLE: &str = r".*\$\{.*";
@@ -27,14 +30,14 @@ pub fn markdown() -> String {
 fn section_table(shape: &Shape) -> String {
     let mut table = format!("### {}\n\n", heading(shape));
     table.push_str("| field | default | meaning |\n| --- | --- | --- |\n");
-    for field in shape.fields {
+    for field in (shape.fields)() {
         let default = match field.default {
             Fallback::Required => "required".to_owned(),
             Fallback::Value(value) => format!("`{value}`"),
             Fallback::Words(words) => words.to_owned(),
         };
         // A bar would end the cell.
-        let meaning = meaning(field).replace('|', "\\|");
+        let meaning = meaning(shape, field).replace('|', "\\|");
         // Writing to a string does not fail.
         let _ = writeln!(table, "| `{}` | {default} | {meaning} |", field.name);
     }
@@ -57,32 +60,38 @@ fn heading(shape: &Shape) -> String {
     }
 }
 
-/// The meaning with the words that a reader cannot guess.
-fn meaning(field: &Field) -> String {
-    match &field.kind {
-        Kind::Word(words) if words.len() > 1 => {
-            let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
-            format!("{}: {}", words.join(", "), field.meaning)
-        }
-        _ => field.meaning.to_owned(),
-    }
+/// The meaning with the words that a reader cannot guess, and the algorithms that alone have the field.
+fn meaning(shape: &Shape, field: &Field) -> String {
+    let words = match &field.kind {
+        Kind::Word(words) => words(),
+        _ => Vec::new(),
+    };
+    let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+    let words = (words.len() > 1).then(|| words.join(", "));
+    let parts = [whose_field(shape, field), words, Some(field.meaning.to_owned())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+}
+
+/// The algorithms that alone have a field of a limit.
+fn whose_field(shape: &Shape, field: &Field) -> Option<String> {
+    std::ptr::eq(shape, &LIMIT).then(|| whose(field.name))?
 }
 
 fn shape_schema(shape: &Shape) -> Json {
     let mut properties = Map::new();
-    for field in shape.fields {
+    for field in (shape.fields)() {
         let mut schema = kind_schema(&field.kind);
         if let Json::Object(schema) = &mut schema {
-            schema.insert("description".into(), field.meaning.into());
+            let whose = whose_field(shape, field).map_or(String::new(), |whose| whose + ": ");
+            schema.insert("description".into(), format!("{whose}{}", field.meaning).into());
             if let Some(default) = default(field) {
                 schema.insert("default".into(), default);
             }
         }
         properties.insert(field.name.into(), schema);
     }
-    let required: Vec<&str> = shape
-        .fields
-        .iter()
+    let required: Vec<&str> = (shape.fields)()
+        .into_iter()
         .filter(|field| matches!(field.default, Fallback::Required))
         .map(|field| field.name)
         .collect();
@@ -109,13 +118,13 @@ fn kind_schema(kind: &Kind) -> Json {
     match kind {
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Whole { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        Kind::Duration => pattern(r"[0-9]+(ms|s|m|h|d)"),
-        Kind::Size => pattern(r"[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)"),
+        Kind::Duration(_) => pattern(r"[0-9]+(ms|s|m|h|d)"),
+        Kind::Size { .. } => pattern(r"[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)"),
         Kind::Rate => pattern(r"unlimited|[0-9]+/([0-9]*(s|m|h|d|w)|[0-9]+(ms|us)|month)"),
         Kind::Network => pattern(r"[0-9a-fA-F:.]+(/[0-9]{1,3})?"),
         Kind::Text => json!({ "type": "string" }),
         Kind::Word(words) => {
-            json!({ "anyOf": [{ "enum": words }, { "type": "string", "pattern": VARIABLE }] })
+            json!({ "anyOf": [{ "enum": words() }, { "type": "string", "pattern": VARIABLE }] })
         }
         Kind::WordOrText(words) => json!({ "type": "string", "examples": words }),
         Kind::Texts => {
@@ -144,7 +153,7 @@ mod tests {
 
     fn every_field() -> impl Iterator<Item = (&'static Shape, &'static Field)> {
         let shapes = std::iter::once(&ROOT).chain(SECTIONS);
-        shapes.flat_map(|shape| shape.fields.iter().map(move |field| (shape, field)))
+        shapes.flat_map(|shape| (shape.fields)().into_iter().map(move |field| (shape, field)))
     }
 
     #[test]

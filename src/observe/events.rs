@@ -55,7 +55,7 @@ pub fn config_rejected(errors: &[String]) {
 }
 
 /// These fields have changed, and only a restart brings them in force.
-pub fn restart_needed(fields: &[&str]) {
+pub fn restart_needed(fields: &[String]) {
     warn!(target: TARGET, fields = fields.join(SEPARATOR), "restart needed");
 }
 
@@ -280,7 +280,7 @@ mod tests {
         rejected["meanwhile"] = json!("the certificates from before stay in force");
         assert_eq!(logged(|| certificates_rejected(&"no key", "make one")), rejected);
         assert_eq!(
-            logged(|| restart_needed(&["server.listen"])),
+            logged(|| restart_needed(&["server.listen".to_owned()])),
             list("restart needed", "fields", &["server.listen"])
         );
     }

@@ -15,7 +15,7 @@ use crate::limit::rate::{Burst, Cost};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::request::exempt::Exempt;
-use crate::request::key::KeySpec;
+use crate::request::key::{KeySpec, Missing};
 use crate::request::overrides::Overrides;
 
 /// `[limits.NAME]`.
@@ -57,6 +57,31 @@ pub struct LimitSpec {
 }
 
 impl LimitSpec {
+    /// A limit of this name that everything passes: of which nothing else is known yet.
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            key: KeySpec {
+                sources: Vec::new().into(),
+                missing: Missing::default(),
+                ipv6_prefix: 128,
+            },
+            figures: Figures::Unlimited,
+            overrides: Overrides::default(),
+            cost: CostSpec::Fixed(Cost::ONE),
+            wait: Patience::NONE,
+            max_waiting: 0,
+            candidate: None,
+            count_when: None,
+            exempt: Exempt::default(),
+            mode: Mode::Enforce,
+            scope: Scope::Cluster,
+            on_store_error: OnStoreError::Local,
+            reject: None,
+            limiter: None,
+        }
+    }
+
     /// Whether what a request takes is known only when its response has ended.
     pub fn is_settled(&self) -> bool {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
@@ -87,6 +112,16 @@ pub struct CalendarQuota {
 impl fmt::Display for CalendarQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} in {}", self.count, self.schedule.unit(), self.schedule.zone())
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limited(algorithm) => write!(f, "{algorithm}"),
+            Self::Calendar(quota) => write!(f, "{quota}"),
+            Self::Unlimited => f.write_str("unlimited"),
+        }
     }
 }
 

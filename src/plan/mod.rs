@@ -64,7 +64,7 @@ impl Plan {
 }
 
 /// `[server]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSpec {
     /// Where to listen in clear text; empty only where there is `tls`.
     pub listen: Vec<SocketAddr>,
@@ -122,22 +122,46 @@ pub struct UpstreamSpec {
     pub tls: Option<Arc<client::Spec>>,
 }
 
+impl UpstreamSpec {
+    /// An upstream of this name of which nothing else is known yet.
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            servers: Vec::new(),
+            balance: Balance::default(),
+            connect_timeout: Duration::ZERO,
+            response_timeout: Duration::ZERO,
+            idle_timeout: Duration::ZERO,
+            retries: 0,
+            tls: None,
+        }
+    }
+}
+
 /// How an upstream's server is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// The one of two random servers with fewer requests in flight.
+    #[default]
     LeastRequests,
     /// One after the other.
     RoundRobin,
 }
 
 /// The answer to a throttled client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerSpec {
     /// Its status, 400 to 599.
     pub status: StatusCode,
     /// Its body.
     pub body: AnswerBody,
+    /// What says when to come back.
+    pub headers: AnswerHeaders,
+}
+
+/// The header fields that tell a client of its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnswerHeaders {
     /// `retry-after` is sent.
     pub retry_after: bool,
     /// `ratelimit-policy` and `ratelimit` are sent, on allowed answers too.
@@ -147,9 +171,10 @@ pub struct AnswerSpec {
 }
 
 /// The body of the answer to a throttled client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AnswerBody {
     /// RFC 9457 JSON.
+    #[default]
     Problem,
     /// One line of text.
     Text,
@@ -160,7 +185,7 @@ pub enum AnswerBody {
 }
 
 /// `[store]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSpec {
     /// Where buckets are shared.
     pub location: StoreLocation,
@@ -173,16 +198,17 @@ pub struct StoreSpec {
 }
 
 /// Where buckets live.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StoreLocation {
     /// In this process.
+    #[default]
     Memory,
     /// In one Redis server: a URL (`redis://` or `redis+unix:`) that the client has accepted.
     Redis(String),
 }
 
 /// `[log]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSpec {
     /// How a line looks; `None` is pretty on a terminal and JSON elsewhere.
     pub format: Option<LogFormat>,
@@ -208,9 +234,10 @@ pub enum LogFormat {
 }
 
 /// Which throttle lines are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThrottleLog {
     /// The first at once, then one for each interval.
+    #[default]
     Summary,
     /// Every one.
     Each,
@@ -219,9 +246,10 @@ pub enum ThrottleLog {
 }
 
 /// How the parts of a key that come from headers, cookies and the query are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyDisplay {
     /// By a hash.
+    #[default]
     Hashed,
     /// As they are.
     Plain,

@@ -179,7 +179,7 @@ fn compose(telling: &RejectionContent<'_>) -> (Answer, Bytes) {
         }
     };
     let headers = answer.headers_mut();
-    if let (true, Some(seconds)) = (spec.retry_after, telling.retry_after) {
+    if let (true, Some(seconds)) = (spec.headers.retry_after, telling.retry_after) {
         headers.insert(RETRY_AFTER, seconds.into());
     }
     write_quotas(headers, telling.quotas, telling.default, telling.retry_after);
@@ -234,6 +234,7 @@ mod tests {
     use super::*;
     use crate::config::{Overrides, parse};
     use crate::limit::decision::Outcome;
+    use crate::plan::AnswerHeaders;
 
     /// Two limits, and the file's answer.
     fn limits() -> (Vec<Arc<LimitSpec>>, Arc<AnswerSpec>) {
@@ -265,7 +266,10 @@ mod tests {
         let plain = Arc::new(AnswerSpec { body: AnswerBody::Text, ..AnswerSpec::clone(&default) });
         let teapot =
             Arc::new(AnswerSpec { status: StatusCode::IM_A_TEAPOT, ..AnswerSpec::clone(&default) });
-        let bare = Arc::new(AnswerSpec { ratelimit: false, ..AnswerSpec::clone(&default) });
+        let bare = Arc::new(AnswerSpec {
+            headers: AnswerHeaders { ratelimit: false, ..default.headers },
+            ..AnswerSpec::clone(&default)
+        });
         let first = RejectionContent {
             protocol: Protocol::Http,
             spec: &default,

@@ -6,7 +6,14 @@ use proptest::prelude::*;
 
 use self::fields::{assert_same, with};
 
-use super::fields::{ADMIN, LIMIT, LOG, REJECT, ROUTE, SERVER, STORE, UPSTREAM};
+use super::section::REJECT;
+use super::section::admin::ADMIN;
+use super::section::limit::LIMIT;
+use super::section::log::LOG;
+use super::section::route::ROUTE;
+use super::section::server::SERVER;
+use super::section::store::STORE;
+use super::section::upstream::UPSTREAM;
 use super::*;
 use crate::plan::{Action, Endpoint, Figures, Scheme, StoreLocation};
 use crate::request::client::ClientHeader;
@@ -94,8 +101,9 @@ fn every_setting_that_the_default_file_shows_works() {
         .collect();
     assert_same(&parsed(&defaults.join("\n")).plan, &parsed(text).plan, "a default is shown wrong");
     for shape in [&SERVER, &UPSTREAM, &LIMIT, &ROUTE, &STORE, &REJECT, &LOG, &ADMIN] {
-        for field in
-            shape.fields.iter().filter(|field| !matches!(field.name, "lease" | "algorithm"))
+        for field in (shape.fields)()
+            .into_iter()
+            .filter(|field| !matches!(field.name, "lease" | "algorithm"))
         {
             let shown = all.iter().any(|line| {
                 line.trim_start_matches('#')

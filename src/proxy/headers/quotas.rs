@@ -30,7 +30,8 @@ pub(in crate::proxy) fn write_quotas(
     default: &AnswerSpec,
     retry_after: Option<u64>,
 ) {
-    let told = |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).ratelimit;
+    let told =
+        |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers.ratelimit;
     let told = || quotas.iter().filter(told).enumerate();
     if told().next().is_some() {
         let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
@@ -45,7 +46,8 @@ pub(in crate::proxy) fn write_quotas(
         headers.insert(RATELIMIT_POLICY, value(&policy));
         headers.insert(RATELIMIT, value(&state));
     }
-    let asks = |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).x_ratelimit;
+    let asks =
+        |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers.x_ratelimit;
     let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota<'_>>, quota| {
         tightest.filter(|other| !is_tighter(quota, other)).or(Some(quota))
     });
@@ -95,7 +97,7 @@ impl QuotaFields {
     ) {
         let [quota] = quotas else { return write_quotas(headers, quotas, default, None) };
         let answer = quota.limit.reject.as_deref().unwrap_or(default);
-        if !answer.ratelimit || answer.x_ratelimit {
+        if !answer.headers.ratelimit || answer.headers.x_ratelimit {
             return write_quotas(headers, quotas, default, None);
         }
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,6 +201,7 @@ fn is_tighter(quota: &Quota<'_>, other: &Quota<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::config::{Overrides, parse};
+    use crate::plan::AnswerHeaders;
 
     /// What is cached of a limit must not be told of other figures, or of another limit.
     #[test]
@@ -212,8 +215,14 @@ mod tests {
             limits.collect::<String>()
         );
         let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
-        let spoken = AnswerSpec { x_ratelimit: true, ..AnswerSpec::clone(&plan.reject) };
-        let silent = AnswerSpec { ratelimit: false, ..AnswerSpec::clone(&plan.reject) };
+        let spoken = AnswerSpec {
+            headers: AnswerHeaders { x_ratelimit: true, ..plan.reject.headers },
+            ..AnswerSpec::clone(&plan.reject)
+        };
+        let silent = AnswerSpec {
+            headers: AnswerHeaders { ratelimit: false, ..plan.reject.headers },
+            ..AnswerSpec::clone(&plan.reject)
+        };
         let fields = QuotaFields::new();
         let mut seen = Vec::new();
         for default in [&*plan.reject, &spoken, &silent] {

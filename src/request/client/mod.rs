@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use super::network;
 
 /// Whose word about a client's address is taken, and in which header.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
     /// The proxies.
     pub networks: Vec<IpNet>,
@@ -23,9 +23,10 @@ pub struct Trust {
 }
 
 /// The header in which trusted proxies name the client. The others are never looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientHeader {
     /// `x-forwarded-for`: a list, the nearest last.
+    #[default]
     XForwardedFor,
     /// `forwarded` (RFC 7239): a list, the nearest last.
     Forwarded,

@@ -1,0 +1,302 @@
+//! What a reload changes, said in a few words for the log. Secrets never stand in it.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use super::reader::duration_text;
+use super::section::limit::mode_word;
+use super::section::{admin, limit, log, server, store, upstream};
+use super::setting::{Change, Settings, Spelled};
+use crate::limit::Scope;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::time::Timestamp;
+use crate::plan::{
+    Action, Figures, LimitSpec, Plan, RouteSpec, ServerTls, StoreLocation, UpstreamSpec,
+};
+use crate::request::key::KeySource;
+
+/// More are only counted: a log line is no place for ten thousand routes.
+const MOST: usize = 50;
+
+/// What differs between two plans.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Fields whose change only a restart brings into force, such as `server.listen`.
+    pub restart: Vec<String>,
+    /// What the new plan brings into force, such as `limits.per-client rate 100/s -> 50/s`.
+    pub changed: Vec<String>,
+}
+
+/// What is different in `new`.
+pub fn diff(old: &Plan, new: &Plan) -> Changes {
+    let mut changes = Changes::default();
+    changes.settings("server.", server::SETTINGS, &old.server, &new.server);
+    changes.server_tls(old.server.tls.as_ref(), new.server.tls.as_ref());
+    changes.upstreams(&old.upstreams, &new.upstreams);
+    changes.limits(old, new);
+    changes.routes(old, new);
+    changes.settings("store.", store::SETTINGS, &old.store, &new.store);
+    changes.some("reject", &old.reject, &new.reject);
+    changes.settings("log.", log::SETTINGS, &old.log, &new.log);
+    changes.settings("admin.", admin::SETTINGS, &old.admin, &new.admin);
+    let more = changes.changed.len().saturating_sub(MOST);
+    if more > 0 {
+        changes.changed.truncate(MOST);
+        changes.changed.push(format!("and {more} more"));
+    }
+    changes
+}
+
+impl Changes {
+    /// Whether the two plans are the same.
+    pub fn is_empty(&self) -> bool {
+        self.restart.is_empty() && self.changed.is_empty()
+    }
+
+    /// The settings of a table that says all of itself; `title` is what stands before their names.
+    fn settings<S>(&mut self, title: &str, settings: Settings<S>, old: &S, new: &S) {
+        for setting in settings {
+            let name = format!("{title}{}", setting.field().name);
+            match setting.change(old, new) {
+                None => {}
+                Some(Change::Restart) => self.restart.push(name),
+                Some(Change::Hidden) => self.changed.push(format!("{name} changed")),
+                Some(Change::Shown(old, new)) => self.value(&name, &old, &new),
+            }
+        }
+    }
+
+    fn server_tls(&mut self, old: Option<&ServerTls>, new: Option<&ServerTls>) {
+        let listen = |tls: Option<&ServerTls>| tls.map(|tls| tls.listen.clone());
+        if listen(old) != listen(new) {
+            self.restart.push("server.tls.listen".to_owned());
+        }
+        let (Some(old), Some(new)) = (old, new) else { return };
+        let certificates =
+            |tls: &ServerTls| (tls.files.certificates.clone(), tls.material.identities.clone());
+        self.some("server.tls.certificates", &certificates(old), &certificates(new));
+        // One of them there and the other not is a `client_ca` that was added or removed.
+        let split = |tls: &ServerTls| {
+            let auth = tls.files.client_ca.as_ref().map(|(_, auth)| *auth);
+            let authorities = tls.material.clients.as_ref().map(|(found, _)| found.clone());
+            let file = tls.files.client_ca.as_ref().map(|(file, _)| file.clone());
+            (auth, (file, authorities))
+        };
+        let ((old_auth, old_ca), (new_auth, new_ca)) = (split(old), split(new));
+        self.some("server.tls.client_ca", &old_ca, &new_ca);
+        if let (Some(old), Some(new)) = (old_auth, new_auth) {
+            self.value("server.tls.client_auth", &old.spelling(), &new.spelling());
+        }
+    }
+
+    fn upstreams(&mut self, old: &[UpstreamSpec], new: &[UpstreamSpec]) {
+        let pairs = pairs(old, new, |upstream| upstream.name.as_str());
+        for (name, pair) in pairs {
+            let title = format!("upstreams.{name}");
+            let Some((old, new)) = self.both(&title, pair) else { continue };
+            self.settings(&format!("{title} "), upstream::SETTINGS, old, new);
+        }
+    }
+
+    fn limits(&mut self, old: &Plan, new: &Plan) {
+        let is_off = |plan: &Plan, name: &str| plan.off.iter().any(|off| off.as_str() == name);
+        let new_store = &new.store;
+        let pairs = pairs(&old.limits, &new.limits, |limit| limit.name.as_str());
+        for (name, pair) in pairs {
+            let title = format!("limits.{name}");
+            match pair {
+                (Some(limit), None) if is_off(new, name) => {
+                    self.changed.push(format!("{title} mode {} -> off", mode_word(limit.mode)));
+                }
+                (None, Some(limit)) if is_off(old, name) => {
+                    let (rate, more) = figures(&limit.figures);
+                    let more = more.map(|(name, value)| format!("{name} {value}"));
+                    let rate = rate.map(|rate| format!("rate {rate}"));
+                    let all = [Some(mode_word(limit.mode).to_owned()), rate, more];
+                    let all: Vec<_> = all.into_iter().flatten().collect();
+                    self.changed.push(format!("{title} mode off -> {}", all.join(", ")));
+                }
+                pair => {
+                    if let Some((old, new)) = self.both(&title, pair) {
+                        self.limit(&title, old, new);
+                        self.key(&title, (old, new), &new_store.location);
+                    }
+                }
+            }
+        }
+    }
+
+    fn key(&mut self, title: &str, (old, new): (&LimitSpec, &LimitSpec), store: &StoreLocation) {
+        let sources = |limit: &LimitSpec| {
+            let sources: Vec<_> = limit.key.sources.iter().map(KeySource::to_string).collect();
+            format!("[{}]", sources.join(", "))
+        };
+        self.value(&format!("{title} key"), &sources(old), &sources(new));
+        // A key in Redis has a value's name, and not that of the header it came from.
+        let is_shared = *store != StoreLocation::Memory && new.scope == Scope::Cluster;
+        let sources = old.key.sources != new.key.sources;
+        if sources && is_shared {
+            self.changed.push(format!("{title} keeps the buckets of values that both keys have"));
+        } else if sources || old.key.ipv6_prefix != new.key.ipv6_prefix {
+            self.changed.push(format!("{title} begins anew: key changed"));
+        }
+    }
+
+    fn limit(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec) {
+        let mut anew = Vec::new();
+        if old.scope != new.scope {
+            anew.push("scope");
+        }
+        if let (Some(old), Some(new)) = (algorithm(&old.figures), algorithm(&new.figures))
+            && old != new
+        {
+            anew.push("algorithm");
+        }
+        if let (Some(old), Some(new)) = (&old.limiter, &new.limiter)
+            && old != new
+        {
+            anew.push("name");
+        }
+        if !anew.is_empty() {
+            self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
+        }
+        if let (
+            Figures::Limited(Algorithm::Concurrency(old)),
+            Figures::Limited(Algorithm::Concurrency(new)),
+        ) = (&old.figures, &new.figures)
+        {
+            let (old, new) = (duration_text(old.lease()), duration_text(new.lease()));
+            self.value(&format!("{title} lease"), &old, &new);
+        }
+        let (old_figures, new_figures) = (figures(&old.figures), figures(&new.figures));
+        if let (Some(old), Some(new)) = (old_figures.0, new_figures.0) {
+            self.value(&format!("{title} rate"), &old, &new);
+        }
+        if let (Some((what, old)), Some((what_now, new))) = (old_figures.1, new_figures.1)
+            && what == what_now
+        {
+            self.value(&format!("{title} {what}"), &old, &new);
+        }
+        self.settings(&format!("{title} "), limit::SETTINGS, old, new);
+    }
+
+    fn routes(&mut self, old: &Plan, new: &Plan) {
+        let (had, has) = (limit_names(old, &old.no_route), limit_names(new, &new.no_route));
+        if had != has {
+            self.changed.push(format!("server.limits [{had}] -> [{has}]"));
+        }
+        let (had, have) = (placed(&old.routes), placed(&new.routes));
+        for (name, pair) in pairs(&had, &have, |(_, route)| &*route.name) {
+            let title = format!("route {name}");
+            let Some(((place, was), (new_place, is))) = self.both(&title, pair) else { continue };
+            let (had, has) = (own_limit_names(old, was), own_limit_names(new, is));
+            if had != has {
+                self.changed.push(format!("{title} limits [{had}] -> [{has}]"));
+            }
+            let same = old.table.pattern(*place) == new.table.pattern(*new_place)
+                && old.table.conditions(*place) == new.table.conditions(*new_place)
+                && same_action(old, &was.action, new, &is.action)
+                && was.options == is.options;
+            if !same {
+                self.changed.push(format!("{title} changed"));
+            }
+        }
+    }
+
+    /// Both sides of a named thing; what is on one side only is noted.
+    fn both<'p, T>(&mut self, title: &str, pair: Pair<'p, T>) -> Option<(&'p T, &'p T)> {
+        match pair {
+            (Some(_), None) => self.changed.push(format!("{title} removed")),
+            (None, Some(_)) => self.changed.push(format!("{title} added")),
+            _ => {}
+        }
+        pair.0.zip(pair.1)
+    }
+
+    fn value<T: PartialEq + Display>(&mut self, field: &str, old: &T, new: &T) {
+        if old != new {
+            self.changed.push(format!("{field} {old} -> {new}"));
+        }
+    }
+
+    /// For what is too long, or too secret, to be said.
+    fn some<T: PartialEq>(&mut self, field: &str, old: &T, new: &T) {
+        if old != new {
+            self.changed.push(format!("{field} changed"));
+        }
+    }
+}
+
+/// A thing of the old plan and the one of the same name in the new plan.
+type Pair<'p, T> = (Option<&'p T>, Option<&'p T>);
+
+/// What has the same name on both sides, in the order of the old side, then what is new.
+fn pairs<'p, T, N>(old: &'p [T], new: &'p [T], name: N) -> Vec<(&'p str, Pair<'p, T>)>
+where
+    N: Fn(&'p T) -> &'p str,
+{
+    let old_names: HashMap<&str, &T> = old.iter().map(|item| (name(item), item)).collect();
+    let new_names: HashMap<&str, &T> = new.iter().map(|item| (name(item), item)).collect();
+    let kept =
+        old.iter().map(|item| (name(item), (Some(item), new_names.get(name(item)).copied())));
+    let added = new
+        .iter()
+        .filter(|item| !old_names.contains_key(name(item)))
+        .map(|item| (name(item), (None, Some(item))));
+    kept.chain(added).collect()
+}
+
+/// The rate, where there is one, and what stands beside it, as the file has them.
+fn figures(figures: &Figures) -> (Option<String>, Option<(&'static str, u64)>) {
+    match figures {
+        Figures::Limited(Algorithm::TokenBucket(params)) => {
+            (Some(params.rate.to_string()), Some(("burst", params.burst.get())))
+        }
+        Figures::Limited(Algorithm::LeakyBucket(params)) => {
+            (Some(params.rate.to_string()), Some(("queue", params.queue())))
+        }
+        Figures::Limited(Algorithm::SlidingLog(params)) => (Some(params.rate().to_string()), None),
+        Figures::Limited(Algorithm::Concurrency(params)) => {
+            (None, Some(("limit", params.limit.get())))
+        }
+        Figures::Limited(algorithm) => (Some(algorithm.to_string()), None),
+        Figures::Calendar(quota) => (Some(quota.to_string()), None),
+        Figures::Unlimited => (Some("unlimited".to_owned()), None),
+    }
+}
+
+/// The algorithm's name, where there is one.
+fn algorithm(figures: &Figures) -> Option<&'static str> {
+    figures.at(Timestamp::MIN).filter(|it| *it != Algorithm::Closed).map(|it| it.name())
+}
+
+/// Routes with their places.
+fn placed(routes: &[RouteSpec]) -> Vec<(usize, &RouteSpec)> {
+    routes.iter().enumerate().collect()
+}
+
+/// The limits of a route without those that every request meets.
+fn own_limit_names(plan: &Plan, route: &RouteSpec) -> String {
+    let everywhere = plan.no_route.limits.len();
+    let own = plan.limits_of(route).skip(everywhere).map(|limit| limit.name.as_str());
+    own.collect::<Vec<_>>().join(", ")
+}
+
+fn limit_names(plan: &Plan, route: &RouteSpec) -> String {
+    plan.limits_of(route).map(|limit| limit.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Places of upstreams mean something within one plan only.
+fn same_action(old_plan: &Plan, old: &Action, new_plan: &Plan, new: &Action) -> bool {
+    let name = |plan: &Plan, place: u32| plan.upstream(place).map(|u| u.name.clone());
+    match (old, new) {
+        (
+            Action::Forward { upstream: old, rewrite: old_rewrite },
+            Action::Forward { upstream: new, rewrite: new_rewrite },
+        ) => name(old_plan, *old) == name(new_plan, *new) && old_rewrite == new_rewrite,
+        (old, new) => old == new,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+use super::*;
+use crate::config::{Overrides, parse};
+use crate::tls::testing::Authority;
+
+const FILE: &str = r#"
+[server]
+listen = "127.0.0.1:8080"
+idle_timeout = "75s"
+[upstreams.api]
+servers = ["http://127.0.0.1:3000"]
+[upstreams.other]
+servers = ["http://127.0.0.1:3001"]
+[limits.per-client]
+key = ["ip"]
+rate = "100/s"
+[limits.total]
+rate = "1000/s"
+[store]
+url = "redis://u:hunter2@localhost"
+prefix = "tidegate"
+timeout = "100ms"
+[log]
+level = "info"
+keys = "hashed"
+format = "json"
+[admin]
+listen = "127.0.0.1:9090"
+token = "hunter2"
+[[routes]]
+path = "/a"
+upstream = "api"
+limits = ["per-client"]
+[[routes]]
+path = "/b"
+upstream = "other"
+limits = ["per-client", "total"]
+"#;
+
+fn plan(text: &str) -> Plan {
+    let loaded = parse("proxy.toml", text, &|_| None, &Overrides::default());
+    loaded.unwrap_or_else(|problems| panic!("{problems}")).plan
+}
+
+fn changes(edits: &[(&str, &str)]) -> Changes {
+    let mut text = FILE.to_owned();
+    for (from, to) in edits {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    diff(&plan(FILE), &plan(&text))
+}
+
+#[test]
+fn nothing_changed() {
+    assert!(changes(&[]).is_empty());
+}
+
+#[test]
+fn says_what_changed() {
+    for (from, to, expected) in [
+        ("100/s", "50/s", "limits.per-client rate 100/s -> 50/s|limits.per-client burst 100 -> 50"),
+        ("100/s\"", "100/s\"\nburst = 7", "limits.per-client burst 100 -> 7"),
+        ("100/s\"", "unlimited\"", "limits.per-client rate 100/s -> unlimited"),
+        (
+            "100/s\"",
+            "100/m\"\nalgorithm = \"fixed-window\"",
+            "limits.per-client begins anew: algorithm changed|limits.per-client rate 100/s -> \
+             100/m from a key's first request",
+        ),
+        (
+            "[\"ip\"]",
+            "[\"path\"]",
+            "limits.per-client key [ip] -> [path]|\
+             limits.per-client keeps the buckets of values that both keys have",
+        ),
+        (
+            "1000/s\"",
+            "1000/s\"\nscope = \"node\"",
+            "limits.total begins anew: scope changed|limits.total scope cluster -> node",
+        ),
+        (
+            "1000/s\"",
+            "1000/s\"\nalgorithm = \"redisson\"\nname = \"orders\"",
+            "limits.total begins anew: algorithm changed|limits.total rate 1000/s -> a Redisson \
+             limiter, 1000/s where Redis has no figures",
+        ),
+        ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
+        (
+            "1000/s\"",
+            "1000/s\"\ncost = { response_header = \"x-used\", estimate = 5 }",
+            "limits.total cost changed",
+        ),
+        (
+            "1000/s\"",
+            "1000/s\"\ncount_when = { status = [\"401\"] }",
+            "limits.total count_when changed",
+        ),
+        (
+            "1000/s\"",
+            "1000/s\"\nmode = \"off\"",
+            "limits.total mode enforce -> off|route /b limits [per-client, total] -> [per-client]",
+        ),
+        (
+            "1000/s\"",
+            "1000/s\"\nalgorithm = \"sliding-log\"",
+            "limits.total begins anew: algorithm changed",
+        ),
+        (
+            "rate = \"1000/s\"",
+            "algorithm = \"concurrency\"\nlimit = 5",
+            "limits.total begins anew: algorithm changed",
+        ),
+        (
+            "rate = \"100/s\"",
+            "rate = \"100/s\"\nalgorithm = \"leaky-bucket\"\nqueue = 5",
+            "limits.per-client begins anew: algorithm changed|\
+             limits.per-client wait 0s -> as the queue needs",
+        ),
+        (
+            "100/s\"",
+            "100/s\"\nwait = \"2s\"\nmax_waiting = 5",
+            "limits.per-client wait 0s -> 2s|limits.per-client max_waiting 1000 -> 5",
+        ),
+        (
+            "100/s\"",
+            "100/s\"\ncandidate = { rate = \"50/s\", burst = 60 }",
+            "limits.per-client candidate none -> 50/s, burst 60",
+        ),
+        ("75s", "1m", "server.idle_timeout 75s -> 1m"),
+        ("3001", "3002", "upstreams.other servers changed"),
+        ("\"/b\"", "\"/c\"", "route /b removed|route /c added"),
+        ("\"/b\"", "\"/b\"\nrewrite = \"/c\"", "route /b changed"),
+        ("= \"other\"", "= \"api\"", "route /b changed"),
+        ("100ms", "1s", "store.timeout 100ms -> 1s"),
+        ("\"info\"", "\"debug\"", "log.level info -> debug"),
+        ("token = \"hunter2\"", "token = \"hunter3\"", "admin.token changed"),
+    ] {
+        let changes = changes(&[(from, to)]);
+        assert_eq!(changes.changed.join("|"), expected, "{from} -> {to}");
+        assert!(changes.restart.is_empty(), "{from} -> {to}");
+    }
+}
+
+#[test]
+fn says_what_needs_a_restart() {
+    for (from, to, expected) in [
+        ("8080", "8081", "server.listen"),
+        ("[server]", "[server]\nworkers = 3", "server.workers"),
+        ("u:hunter2@", "", "store.url"),
+        ("prefix = \"tidegate\"", "prefix = \"x\"", "store.prefix"),
+        ("\"hashed\"", "\"plain\"", "log.keys"),
+        ("\"json\"", "\"pretty\"", "log.format"),
+        ("9090", "9091", "admin.listen"),
+    ] {
+        let changes = changes(&[(from, to)]);
+        assert_eq!(changes.restart, [expected], "{from} -> {to}");
+        assert!(changes.changed.is_empty(), "{from} -> {to}");
+    }
+}
+
+#[test]
+fn tells_no_secret() {
+    let changes = changes(&[("hunter2", "hunter3")]);
+    assert!(!format!("{changes:?}").contains("hunter"), "{changes:?}");
+    assert!(!changes.is_empty());
+}
+
+#[test]
+fn order_is_no_change() {
+    let (head, routes) = FILE.split_at(FILE.find("[[routes]]").unwrap());
+    let (first, second) = routes.split_at(routes.rfind("[[routes]]").unwrap());
+    let turned = format!("{head}{second}{first}");
+    assert!(diff(&plan(FILE), &plan(&turned)).is_empty());
+}
+
+#[test]
+fn a_thousand_changes_are_counted() {
+    let mut many = FILE.to_owned();
+    for n in 0..100 {
+        many.push_str(&format!("[[routes]]\npath = \"/n{n}\"\nupstream = \"api\"\n"));
+    }
+    let changes = diff(&plan(FILE), &plan(&many));
+    assert_eq!(changes.changed.len(), MOST + 1);
+    assert_eq!(changes.changed.last().map(String::as_str), Some("and 50 more"));
+}
+
+const LISTENER: &str = r#"
+[server.tls]
+listen = "127.0.0.1:8443"
+certificates = [{ cert = "a.pem", key = "a.key" }]
+client_ca = "ca.pem"
+"#;
+
+#[test]
+fn says_what_changed_of_tls() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+    let issue = |name: &str| authority.issue(&["localhost"]).write(folder.path(), name);
+    authority.write(folder.path(), "ca.pem");
+    Authority::new().write(folder.path(), "other.pem");
+    issue("a");
+    issue("b");
+    let text = FILE.replace("[upstreams.api]", &format!("{LISTENER}[upstreams.api]")).replace(
+        "[\"http://127.0.0.1:3001\"]",
+        "[\"https://127.0.0.1:3001\"]\ntls = { ca = \"ca.pem\" }",
+    );
+    let file = folder.path().join("proxy.toml");
+    let plan = |text: &str| {
+        let loaded = parse(file.to_str().unwrap(), text, &|_| None, &Overrides::default());
+        loaded.unwrap_or_else(|problems| panic!("{problems}")).plan
+    };
+    let before = plan(&text);
+    assert!(diff(&before, &plan(&text)).is_empty());
+    for (from, to, expected) in [
+        ("a.pem\", key = \"a.key", "b.pem\", key = \"b.key", "server.tls.certificates changed"),
+        ("client_ca = \"ca.pem\"\n", "", "server.tls.client_ca changed"),
+        ("client_ca = \"ca", "client_ca = \"other", "server.tls.client_ca changed"),
+        (
+            "client_ca",
+            "client_auth = \"request\"\nclient_ca",
+            "server.tls.client_auth require -> request",
+        ),
+        ("{ ca = \"ca", "{ ca = \"other", "upstreams.other tls changed"),
+        ("{ ca", "{ server_name = \"api.internal\", ca", "upstreams.other tls changed"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let changes = diff(&before, &plan(&text.replace(from, to)));
+        assert_eq!(changes.changed, [expected], "{from} -> {to}");
+        assert!(changes.restart.is_empty(), "{from} -> {to}");
+    }
+    let changes = diff(&before, &plan(&text.replace("8443", "8444")));
+    assert_eq!((changes.restart, changes.changed.len()), (vec!["server.tls.listen".to_owned()], 0));
+    assert_eq!(diff(&plan(FILE), &before).restart, ["server.tls.listen"]);
+
+    // The same names, and other content: a renewed certificate.
+    issue("a");
+    Authority::new().write(folder.path(), "ca.pem");
+    let changes = diff(&before, &plan(&text));
+    let expected = [
+        "server.tls.certificates changed",
+        "server.tls.client_ca changed",
+        "upstreams.other tls changed",
+    ];
+    assert_eq!(changes.changed, expected);
+    assert_ne!(before.upstreams[1], plan(&text).upstreams[1]);
+}

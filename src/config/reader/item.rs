@@ -1,0 +1,305 @@
+//! One value of the file: reads it as what its field holds, or notes what was expected.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::context::Context;
+use super::environment::{self, EnvironmentError};
+use super::problem::{Problem, Span, enumerate, nearest};
+use super::value;
+use crate::config::shape::Zero;
+
+/// A value in the file.
+#[derive(Clone)]
+pub(in crate::config) struct Item<'c> {
+    pub(in crate::config) cx: &'c Context<'c>,
+    /// The field that holds it.
+    pub(in crate::config) field: &'c str,
+    pub(super) value: &'c DeValue<'c>,
+    pub(in crate::config) span: Span,
+    place: ValueContext,
+    display: Display,
+}
+
+/// Whether a value is its field's, or one of a list in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ValueContext {
+    Field,
+    List,
+}
+
+/// Whether a value may stand in a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Display {
+    AsWritten,
+    Never,
+}
+
+/// A string of the file, its variables replaced.
+pub(in crate::config) struct Text<'c> {
+    pub(in crate::config) text: String,
+    /// Whether the text is not in the file but came from the environment.
+    foreign: bool,
+    pub(in crate::config) item: Item<'c>,
+}
+
+impl<'c> Item<'c> {
+    /// The value of `field`.
+    pub(in crate::config) fn new(
+        cx: &'c Context<'c>,
+        field: &'c str,
+        value: &'c Spanned<DeValue<'c>>,
+    ) -> Self {
+        let (value, span) = (value.get_ref(), value.span());
+        Self { cx, field, value, span, place: ValueContext::Field, display: Display::AsWritten }
+    }
+
+    /// The same, never shown in a message.
+    pub(in crate::config) fn secret(self) -> Self {
+        Self { display: Display::Never, ..self }
+    }
+
+    /// That the value is not what the field can be, and what it can be.
+    pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Problem {
+        let found = match (self.display, self.value) {
+            (Display::Never, DeValue::String(text)) if !text.is_empty() => "this text".to_owned(),
+            _ => self.found(),
+        };
+        let verb = match self.place {
+            ValueContext::Field => "be",
+            ValueContext::List => "hold",
+        };
+        let title = format!("`{}` cannot {verb} {found}", self.field);
+        Problem::error(self.span.clone(), title, expected)
+    }
+
+    /// Notes that the value is not what the field can be.
+    pub(in crate::config) fn reject(&self, expected: impl Into<String>) {
+        self.cx.note(self.refuse(expected));
+    }
+
+    /// Notes what else is wrong: the field can be such a value, but not here.
+    pub(in crate::config) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) {
+        self.cx.note(Problem::error(self.span.clone(), title, expected));
+    }
+
+    fn found(&self) -> String {
+        const LONGEST: usize = 48;
+        let written = self.cx.source.get(self.span.clone()).unwrap_or_default();
+        match self.value {
+            DeValue::Array(items) if items.is_empty() => "an empty list".to_owned(),
+            DeValue::Array(_) => "a list".to_owned(),
+            DeValue::Table(_) => "a table".to_owned(),
+            _ if written.len() > LONGEST || written.contains('\n') => "this text".to_owned(),
+            _ => written.to_owned(),
+        }
+    }
+
+    /// A string with its variables replaced.
+    pub(in crate::config) fn text(&self) -> Option<Text<'c>> {
+        self.text_as("expected a text in quotes")
+    }
+
+    /// The same; `expected` is said where it is no string.
+    pub(in crate::config) fn text_as(&self, expected: &str) -> Option<Text<'c>> {
+        let DeValue::String(written) = self.value else {
+            self.reject(expected);
+            return None;
+        };
+        match environment::replace(written, self.cx.env) {
+            Ok(replaced) => {
+                Some(Text { text: replaced.text, foreign: replaced.foreign, item: self.clone() })
+            }
+            Err(error) => {
+                self.cx.note(self.environment_problem(&error));
+                None
+            }
+        }
+    }
+
+    fn environment_problem(&self, error: &EnvironmentError) -> Problem {
+        let (part, title, expected) = match error {
+            EnvironmentError::Unset { name } => (
+                format!("${{{name}}}"),
+                format!("the environment variable {name} is not set"),
+                format!("expected it to be set, or a default: `${{{name}:-default}}`"),
+            ),
+            EnvironmentError::Name { written } => (
+                written.clone(),
+                format!("`{written}` is no environment variable"),
+                "expected a name of letters, digits and `_`; a plain `${` is written `$${`"
+                    .to_owned(),
+            ),
+            EnvironmentError::Open => (
+                "${".to_owned(),
+                "`${` has no closing brace".to_owned(),
+                "expected `${NAME}`; a plain `${` is written `$${`".to_owned(),
+            ),
+        };
+        let source = self.cx.source.get(self.span.clone()).unwrap_or_default();
+        let span = match source.find(&part) {
+            Some(start) => self.span.start + start..self.span.start + start + part.len(),
+            None => self.span.clone(),
+        };
+        Problem::error(span, title, expected)
+    }
+
+    pub(in crate::config) fn flag(&self) -> Option<bool> {
+        let DeValue::Boolean(flag) = self.value else {
+            self.reject("expected `true` or `false`");
+            return None;
+        };
+        Some(*flag)
+    }
+
+    pub(in crate::config) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let number = match self.value {
+            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+            _ => None,
+        };
+        let fits = number.filter(|number| range.contains(number));
+        if fits.is_none() {
+            let quotes = match self.value {
+                DeValue::String(_) => " without quotes",
+                _ => "",
+            };
+            let (min, max) = (range.start(), range.end());
+            self.reject(format!("expected a whole number{quotes}, {min} to {max}"));
+        }
+        fits
+    }
+
+    /// Whether it is written as a number.
+    pub(in crate::config) fn is_number(&self) -> bool {
+        matches!(self.value, DeValue::Integer(_) | DeValue::Float(_))
+    }
+
+    /// Whether it is written as a table.
+    pub(in crate::config) fn is_table(&self) -> bool {
+        matches!(self.value, DeValue::Table(_))
+    }
+
+    pub(in crate::config) fn duration(&self, zero: Zero) -> Option<Duration> {
+        let expected = format!("expected {}", value::DURATION);
+        let text = self.text_as(&expected)?;
+        let duration = text.parsed(value::duration(&text.text), expected)?;
+        if zero == Zero::Refused && duration.is_zero() {
+            text.refuse_here("expected more than zero");
+            return None;
+        }
+        Some(duration)
+    }
+
+    /// Bytes, within `range`.
+    pub(in crate::config) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let bounds = match (value::size_text(*range.start()), *range.end()) {
+            (_, u64::MAX) => "more than zero".to_owned(),
+            (least, most) => format!("from \"{least}\" to \"{}\"", value::size_text(most)),
+        };
+        let expected = format!("expected {}", value::SIZE);
+        let text = self.text_as(&expected)?;
+        let size = text.parsed(value::size(&text.text), expected)?;
+        text.parsed(Some(size).filter(|size| range.contains(size)), format!("expected {bounds}"))
+    }
+
+    /// One of `words`, each with what it means; `later` are words of a later version.
+    pub(in crate::config) fn word<T: Copy>(
+        &self,
+        words: &[(&str, T)],
+        later: &[&str],
+    ) -> Option<T> {
+        let names = || words.iter().map(|(word, _)| *word);
+        let expected = format!("expected {}", enumerate(names(), "or"));
+        let text = self.text_as(&expected)?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text.text) {
+            return Some(*meaning);
+        }
+        if later.contains(&text.text.as_str()) {
+            self.fault(
+                format!("`{}` \"{}\" is not supported yet", self.field, text.text),
+                expected,
+            );
+            return None;
+        }
+        let expected = match nearest(&text.text, names()) {
+            Some(near) if words.len() > 1 => format!("{expected}; did you mean `{near}`?"),
+            _ => expected,
+        };
+        text.refuse_here(expected);
+        None
+    }
+
+    /// The items of a list.
+    pub(in crate::config) fn list(&self) -> Option<Vec<Self>> {
+        let DeValue::Array(items) = self.value else {
+            self.reject(match self.value {
+                DeValue::Table(_) => format!("expected a list: `[[{}]]` for each one", self.field),
+                DeValue::String(_) if self.found().starts_with('"') => {
+                    format!("expected a list in brackets: `[{}]`", self.found())
+                }
+                _ => "expected a list in brackets: `[…]`".to_owned(),
+            });
+            return None;
+        };
+        Some(items.iter().map(|item| self.part(item)).collect())
+    }
+
+    /// The items of a list, or the one value that is no list.
+    pub(in crate::config) fn list_or_one(&self) -> Vec<Self> {
+        match self.value {
+            DeValue::Array(_) => self.list().unwrap_or_default(),
+            _ => vec![self.clone()],
+        }
+    }
+
+    fn part(&self, value: &'c Spanned<DeValue<'c>>) -> Self {
+        Self {
+            value: value.get_ref(),
+            span: value.span(),
+            place: ValueContext::List,
+            ..self.clone()
+        }
+    }
+}
+
+impl<'c> Text<'c> {
+    /// `value`; where there is none, notes what was `expected`.
+    pub(in crate::config) fn parsed<T>(
+        &self,
+        value: Option<T>,
+        expected: impl Into<String>,
+    ) -> Option<T> {
+        if value.is_none() {
+            self.refuse_here(expected);
+        }
+        value
+    }
+
+    /// Notes that the text is not what the field can be.
+    pub(in crate::config) fn refuse_here(&self, expected: impl Into<String>) {
+        self.item.cx.note(self.refuse(expected));
+    }
+
+    /// Notes that the text is not what the field can be, because of `error`, which may repeat the
+    /// text: where that may be a secret, what was `expected` is said instead.
+    pub(in crate::config) fn refuse_because(&self, error: &str, expected: &str) {
+        self.refuse_here(if self.shown().is_some() { error } else { expected });
+    }
+
+    /// That the text is not what the field can be, and what it can be.
+    pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Problem {
+        let problem = self.item.refuse(expected);
+        if self.foreign {
+            return problem.help("look at the value of the environment variable");
+        }
+        problem
+    }
+
+    /// The text for a message, unless it came from the environment and may be a secret.
+    pub(in crate::config) fn shown(&self) -> Option<&str> {
+        (!self.foreign && self.item.display == Display::AsWritten).then_some(self.text.as_str())
+    }
+}

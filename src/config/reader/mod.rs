@@ -1,0 +1,21 @@
+//! Reads the file's tree, value by value, and notes what is wrong with each.
+//!
+//! `section` asks a [`Section`] for its fields, and an [`Item`] for what its field can hold. Neither knows
+//! what the fields mean.
+
+mod context;
+mod environment;
+mod item;
+mod problem;
+mod section;
+mod syntax;
+mod value;
+
+pub(super) use self::context::Context;
+pub(super) use self::item::{Item, Text};
+pub use self::problem::{Colour, Problem, Problems, Severity};
+pub(super) use self::problem::{Span, enumerate, nearest};
+pub(super) use self::section::{FieldEntry, Section};
+pub(super) use self::syntax::first as first_syntax_error;
+pub(super) use self::value::{NETWORK, NetworkError, network};
+pub use self::value::{duration, duration_text};

@@ -1,0 +1,364 @@
+//! What is wrong with a configuration: what was found, where, and what was expected.
+
+use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// Bytes of the file.
+pub(in crate::config) type Span = Range<usize>;
+
+/// Whether a problem stops the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// It can be used, and likely does not do what was meant.
+    Warning,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    severity: Severity,
+    /// What was found.
+    title: String,
+    /// Where in the file; `None` where it is not about a place in it.
+    span: Option<Span>,
+    /// What was expected there.
+    expected: String,
+    /// Another place that has to do with it.
+    related: Option<(Span, String)>,
+    /// What to do.
+    help: Option<String>,
+}
+
+impl Problem {
+    /// An error at a place: what was found there, and what was expected.
+    pub(in crate::config) fn error(
+        span: Span,
+        title: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity: Severity::Error,
+            title: title.into(),
+            span: Some(span),
+            expected: expected.into(),
+            related: None,
+            help: None,
+        }
+    }
+
+    /// A warning at a place.
+    pub(in crate::config) fn warning(
+        span: Span,
+        title: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(span, title, expected) }
+    }
+
+    /// An error that is not about a place in the file.
+    pub(in crate::config) fn general(title: impl Into<String>) -> Self {
+        Self { span: None, ..Self::error(0..0, title, "") }
+    }
+
+    /// With another place that has to do with it.
+    pub(in crate::config) fn related(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.related = Some((span, label.into()));
+        self
+    }
+
+    /// With what to do.
+    pub(in crate::config) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The same as a warning.
+    pub(in crate::config) fn into_warning(self) -> Self {
+        Self { severity: Severity::Warning, ..self }
+    }
+
+    /// Whether it stops the program.
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+}
+
+/// All problems of one file, in the file's order; perhaps none.
+#[derive(Clone, Debug)]
+pub struct Problems {
+    file: String,
+    text: String,
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    pub(in crate::config) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
+        list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
+        Self { file: file.to_owned(), text: text.to_owned(), list }
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.list.iter()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether one of them stops the program.
+    pub fn has_errors(&self) -> bool {
+        self.list.iter().any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// Each problem in several lines, with the file's text and the place underlined, and an empty
+    /// line between two; with escape codes for colours where `colour` says so.
+    pub fn render(&self, colour: Colour) -> String {
+        let renderer = match colour {
+            Colour::Never => Renderer::plain(),
+            Colour::Always => Renderer::styled(),
+        };
+        let starts = self.line_starts();
+        let each = self.list.iter().map(|problem| {
+            let mut text = renderer.render(&[self.group(problem, &starts)]);
+            text.push('\n');
+            text
+        });
+        each.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Each problem in one line: `proxy.toml:12:8: what was found: what was expected`. Lines and
+    /// columns count from 1, columns in characters. No text of the file stands in it that may be
+    /// a secret.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let starts = self.line_starts();
+        self.list.iter().map(move |problem| {
+            let mut line = String::new();
+            if let Some(span) = &problem.span {
+                let start = self.boundary(span.start);
+                let (row, row_start) = line_of(&starts, start);
+                let before = self.text.get(row_start..start).unwrap_or_default();
+                line = format!("{}:{row}:{}: ", self.file, before.chars().count() + 1);
+            }
+            if problem.severity == Severity::Warning {
+                line.push_str("warning: ");
+            }
+            line.push_str(&problem.title);
+            if !problem.expected.is_empty() {
+                line.push_str(": ");
+                line.push_str(&problem.expected);
+            }
+            if let Some(help) = &problem.help {
+                line.push_str("; ");
+                line.push_str(help);
+            }
+            line
+        })
+    }
+
+    fn group<'p>(&'p self, problem: &'p Problem, starts: &[usize]) -> Group<'p> {
+        let level = match problem.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut group = Group::with_title(level.primary_title(&problem.title));
+        if let Some(span) = &problem.span {
+            let span = self.visible(span);
+            let related = problem.related.as_ref().map(|(span, label)| (self.visible(span), label));
+            // Only the lines between the two are handed over: the renderer reads all that it gets.
+            let other = related.as_ref().map_or(&span, |(span, _)| span);
+            let (row, start) = line_of(starts, span.start.min(other.start));
+            let (last, _) = line_of(starts, span.start.max(other.start));
+            let end = starts.get(last).copied().unwrap_or(self.text.len());
+            let local = |span: &Span| span.start - start..span.end - start;
+            let mut snippet = Snippet::source(self.text.get(start..end).unwrap_or_default())
+                .path(&self.file)
+                .line_start(row)
+                .annotation(AnnotationKind::Primary.span(local(&span)).label(&problem.expected));
+            if let Some((span, label)) = related {
+                let context = AnnotationKind::Context.span(local(&span));
+                snippet = snippet.annotation(context.label(label));
+            }
+            group = group.element(snippet);
+        }
+        if let Some(help) = &problem.help {
+            group = group.element(Level::HELP.message(help));
+        }
+        group
+    }
+
+    /// Where each line starts.
+    fn line_starts(&self) -> Vec<usize> {
+        let breaks = self.text.match_indices('\n').map(|(newline, _)| newline + 1);
+        std::iter::once(0).chain(breaks).collect()
+    }
+
+    /// The part of `span` on its first line: a value of many lines is pointed at, not framed.
+    fn visible(&self, span: &Span) -> Span {
+        let (start, end) = (self.boundary(span.start), self.boundary(span.end));
+        let text = self.text.get(start..end).unwrap_or_default();
+        let first = text.split(['\n', '\r']).next().unwrap_or_default();
+        start..start + first.len()
+    }
+
+    /// The start of the character that holds this byte.
+    fn boundary(&self, offset: usize) -> usize {
+        let is_boundary = |offset: &usize| self.text.is_char_boundary(*offset);
+        (0..=offset.min(self.text.len())).rev().find(is_boundary).unwrap_or_default()
+    }
+}
+
+impl Problems {
+    /// One of these problems, for a program to read.
+    pub fn to_json(&self, problem: &Problem) -> serde_json::Value {
+        let place = problem.span.as_ref().map(|span| {
+            let (starts, span) = (self.line_starts(), self.visible(span));
+            let (row, start) = line_of(&starts, span.start);
+            let before = self.text.get(start..span.start).unwrap_or_default();
+            (row, before.chars().count() + 1)
+        });
+        serde_json::json!({
+            "file": self.file,
+            "line": place.map(|(line, _)| line),
+            "column": place.map(|(_, column)| column),
+            "found": problem.title,
+            "expected": Some(&problem.expected).filter(|text| !text.is_empty()),
+            "help": problem.help,
+        })
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, line) in self.lines().enumerate() {
+            let separator = if place == 0 { "" } else { "\n" };
+            write!(f, "{separator}{line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Whether a text has escape codes for colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// For files and pipes.
+    Never,
+    /// For a terminal.
+    Always,
+}
+
+/// The line, from 1, of a byte, and where that line starts.
+fn line_of(starts: &[usize], offset: usize) -> (usize, usize) {
+    let row = starts.partition_point(|start| *start <= offset);
+    (row, starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
+}
+
+/// The one of `names` that `found` was likely meant to be.
+pub(in crate::config) fn nearest<'n>(
+    found: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<&'n str> {
+    let found = found.to_lowercase().replace('_', "-");
+    // A third of the letters may be wrong, and one even in the shortest names.
+    let tolerance = (found.chars().count() / 3).max(1);
+    let plain = |name: &str| name.to_lowercase().replace('_', "-");
+    let names: Vec<&str> = names.into_iter().collect();
+    let nearest = names
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(&found, &plain(name)), *name))
+        .filter(|(distance, _)| *distance <= tolerance)
+        .min_by_key(|(distance, _)| *distance);
+    if let Some((_, name)) = nearest {
+        return Some(name);
+    }
+    // `warning` for `warn`, `hash` for `hashed`: where only one begins alike.
+    let mut alike = names.iter().filter(|name| {
+        let name = plain(name);
+        found.len().min(name.len()) >= SHORTEST_START
+            && (name.starts_with(&found) || found.starts_with(&name))
+    });
+    alike.next().filter(|_| alike.next().is_none()).copied()
+}
+
+/// Letters that two names must share at their beginning to be taken for each other.
+const SHORTEST_START: usize = 3;
+
+/// `a`, `b` and `c`, in backquotes.
+pub(in crate::config) fn enumerate<'n>(
+    names: impl IntoIterator<Item = &'n str>,
+    joint: &str,
+) -> String {
+    let mut names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match names.pop() {
+        None => String::new(),
+        Some(last) if names.is_empty() => last,
+        Some(last) => format!("{} {joint} {last}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_place_and_expectation() {
+        let text = "[server]\nä = 1\n";
+        let problems = Problems::new(
+            "proxy.toml",
+            text,
+            vec![
+                Problem::general("`--listen` has nothing to replace"),
+                Problem::error(14..15, "found", "expected").help("do this"),
+            ],
+        );
+        assert_eq!(
+            problems.lines().collect::<Vec<_>>(),
+            ["`--listen` has nothing to replace", "proxy.toml:2:5: found: expected; do this"]
+        );
+        let shown = problems.render(Colour::Never);
+        assert!(shown.contains("--> proxy.toml:2:5"), "{shown}");
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = ["header_timeout", "body_timeout", "listen"];
+        for (found, expected) in [
+            ("header-timeout", Some("header_timeout")),
+            ("Listen", Some("listen")),
+            ("lisetn", Some("listen")),
+            ("body_time_out", Some("body_timeout")),
+            ("listening_on", Some("listen")),
+            ("header", Some("header_timeout")),
+            ("li", None),
+            ("frobnicate", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(found, names), expected, "{found}");
+        }
+    }
+
+    #[test]
+    fn colours_are_for_terminals() {
+        let problems = Problems::new("f", "x", vec![Problem::error(0..1, "t", "e")]);
+        assert!(!problems.render(Colour::Never).contains('\u{1b}'));
+        assert!(problems.render(Colour::Always).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn any_span_can_be_shown() {
+        let reversed = Span { start: 1, end: 0 };
+        for span in [0..0, 3..3, 2..900, 900..901, reversed, 1..2] {
+            let problems =
+                Problems::new("f", "ä\n\nb", vec![Problem::error(span.clone(), "t", "e")]);
+            assert!(problems.render(Colour::Never).contains("error: t"), "{span:?}");
+            assert_eq!(problems.lines().count(), 1);
+        }
+    }
+}

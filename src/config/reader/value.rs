@@ -1,0 +1,188 @@
+//! Values as an operator writes them: durations, sizes, networks. Pure functions of a text.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::{IpNet, Ipv4Net};
+
+/// What a duration looks like.
+pub(in crate::config) const DURATION: &str =
+    "a whole number and a unit, as in \"250ms\", \"10s\", \"5m\", \"1h\" or \"1d\"";
+
+/// What a size looks like.
+pub(in crate::config) const SIZE: &str =
+    "a whole number and a unit, as in \"512B\", \"64KiB\" or \"10MB\"";
+
+/// What a network looks like.
+pub(in crate::config) const NETWORK: &str =
+    "an address or a network, as in \"192.0.2.7\", \"10.0.0.0/8\" or \"2001:db8::/32\"";
+
+/// Ten years: more is a typing error, and every sum of two durations stays far from overflow.
+const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
+
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+const SIZE_UNITS: [(&str, u64); 7] = [
+    ("B", 1),
+    ("KB", 1_000),
+    ("KiB", 1 << 10),
+    ("MB", 1_000_000),
+    ("MiB", 1 << 20),
+    ("GB", 1_000_000_000),
+    ("GiB", 1 << 30),
+];
+
+/// `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"`; whole numbers, at most 3650 days.
+pub fn duration(text: &str) -> Option<Duration> {
+    let duration = Duration::from_millis(counted(text, &DURATION_UNITS)?);
+    (duration <= MAX_DURATION).then_some(duration)
+}
+
+/// `"64KiB"`, `"10MB"`, `"512B"`, in bytes.
+pub(in crate::config) fn size(text: &str) -> Option<u64> {
+    counted(text, &SIZE_UNITS)
+}
+
+/// The largest unit in which a size is whole.
+pub(super) fn size_text(size: u64) -> String {
+    let fits = SIZE_UNITS.iter().filter(|(_, bytes)| size >= *bytes && size.is_multiple_of(*bytes));
+    match fits.max_by_key(|(_, bytes)| bytes) {
+        Some((unit, bytes)) => format!("{}{unit}", size / bytes),
+        None => "0B".to_owned(),
+    }
+}
+
+/// The largest unit in which a duration is whole.
+pub fn duration_text(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    let unit = DURATION_UNITS.iter().rev().find(|(_, length)| {
+        millis >= u128::from(*length) && millis.is_multiple_of((*length).into())
+    });
+    match unit {
+        Some((unit, length)) => format!("{}{unit}", millis / u128::from(*length)),
+        None => "0s".to_owned(),
+    }
+}
+
+/// Why a text is no network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::config) enum NetworkError {
+    /// Neither an address nor a network.
+    Syntax,
+    /// An address within this network, and not its first.
+    HostBits(IpNet),
+}
+
+/// A network; a bare address is one of full length, an IPv4-mapped one is IPv4.
+pub(in crate::config) fn network(text: &str) -> Result<IpNet, NetworkError> {
+    let written = match text.parse::<IpAddr>() {
+        Ok(address) => IpNet::from(address),
+        Err(_) => text.parse().map_err(|_| NetworkError::Syntax)?,
+    };
+    let net = unmapped(written);
+    if net == net.trunc() { Ok(net) } else { Err(NetworkError::HostBits(net.trunc())) }
+}
+
+fn unmapped(net: IpNet) -> IpNet {
+    const MAPPED: u8 = 96;
+    let IpNet::V6(v6) = net else { return net };
+    let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(MAPPED));
+    v4.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(net, IpNet::V4)
+}
+
+fn counted(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations() {
+        for (text, millis) in [
+            ("250ms", Some(250)),
+            ("10s", Some(10_000)),
+            ("5m", Some(300_000)),
+            ("1h", Some(3_600_000)),
+            ("1d", Some(86_400_000)),
+            ("0s", Some(0)),
+            ("3650d", Some(315_360_000_000)),
+            ("3651d", None),
+            ("10", None),
+            ("s", None),
+            ("", None),
+            ("1.5s", None),
+            ("-1s", None),
+            ("+1s", None),
+            (" 1s", None),
+            ("1 s", None),
+            ("1S", None),
+            ("1µs", None),
+            ("99999999999999999999s", None),
+            ("18446744073709551615d", None),
+        ] {
+            assert_eq!(duration(text), millis.map(Duration::from_millis), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_as_people_write_them() {
+        for text in ["250ms", "10s", "90s", "5m", "1h", "36h", "1d", "0s"] {
+            assert_eq!(duration_text(duration(text).unwrap()), text);
+        }
+        assert_eq!(duration_text(duration("1000ms").unwrap()), "1s");
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("64KiB", Some(65_536)),
+            ("10MB", Some(10_000_000)),
+            ("0B", Some(0)),
+            ("1GiB", Some(1 << 30)),
+            ("64", None),
+            ("64kb", None),
+            ("64 KiB", None),
+            ("KiB", None),
+            ("18446744073709551615GB", None),
+        ] {
+            assert_eq!(size(text), bytes, "{text}");
+        }
+        for text in ["64KiB", "10MB", "512B", "1GiB", "0B"] {
+            assert_eq!(size_text(size(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn networks() {
+        let ok = |text: &str| Ok(text.parse::<IpNet>().unwrap());
+        for (text, expected) in [
+            ("10.0.0.0/8", ok("10.0.0.0/8")),
+            ("192.0.2.7", ok("192.0.2.7/32")),
+            ("2001:db8::1", ok("2001:db8::1/128")),
+            ("::ffff:10.0.0.0/104", ok("10.0.0.0/8")),
+            ("::ffff:10.0.0.1", ok("10.0.0.1/32")),
+            ("0.0.0.0/0", ok("0.0.0.0/0")),
+            ("10.0.0.1/8", Err(NetworkError::HostBits("10.0.0.0/8".parse().unwrap()))),
+            ("2001:db8::1/64", Err(NetworkError::HostBits("2001:db8::/64".parse().unwrap()))),
+            ("10.0.0.0/33", Err(NetworkError::Syntax)),
+            ("10.0.0/8", Err(NetworkError::Syntax)),
+            ("localhost", Err(NetworkError::Syntax)),
+            ("", Err(NetworkError::Syntax)),
+        ] {
+            assert_eq!(network(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,12}") {
+            let _ = (duration(&text), size(&text), network(&text));
+        }
+    }
+}

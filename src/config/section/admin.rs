@@ -1,0 +1,52 @@
+//! `[admin]`.
+
+use super::values::address;
+use crate::config::reader::{Item, Problem, Section};
+use crate::config::setting::{Settings, at, fields, parsed, read};
+use crate::config::shape::Fallback::Words;
+use crate::config::shape::{Kind, Shape};
+use crate::plan::AdminSpec;
+
+type Spec = AdminSpec;
+
+/// `[admin]`.
+pub(in crate::config) static ADMIN: Shape =
+    Shape { title: "[admin]", fields: || fields(SETTINGS), later: &[] };
+
+#[rustfmt::skip]
+pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+    &parsed(at!(listen), Kind::Text, Words("none"),
+        "an address for `/healthz`, `/readyz`, `/metrics`", |item| address(item).map(Some)).restart(),
+    &parsed(at!(token), Kind::Text, Words("none"),
+        "a bearer token for everything but the two health checks; required where the address is not loopback",
+        |item| token(&item.clone().secret())),
+];
+
+pub(super) fn build(mut section: Section<'_>) -> AdminSpec {
+    let listen = section.item("listen");
+    let wants_token = section.has(|name| name == "token");
+    let mut spec = AdminSpec::default();
+    read(SETTINGS, &mut section, &mut spec);
+    if let (Some(item), Some(address)) = (listen, spec.listen)
+        && !address.ip().to_canonical().is_loopback()
+        && !wants_token
+    {
+        item.cx.note(
+            Problem::error(
+                item.span.clone(),
+                format!("`[admin]` listens on {address} without a `token`"),
+                "expected a token where the address is not loopback",
+            )
+            .help("add `token = \"${ADMIN_TOKEN}\"` below, or listen on \"127.0.0.1:9090\""),
+        );
+    }
+    section.finish();
+    spec
+}
+
+fn token(item: &Item<'_>) -> Option<Option<String>> {
+    const EXPECTED: &str = "expected a text of visible ASCII without spaces";
+    let text = item.text_as(EXPECTED)?;
+    let fits = !text.text.is_empty() && text.text.bytes().all(|b| b.is_ascii_graphic());
+    text.parsed(fits.then(|| text.text.clone()), EXPECTED).map(Some)
+}

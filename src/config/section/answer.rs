@@ -1,0 +1,92 @@
+//! `[reject]`, and a limit's own.
+
+use bytes::Bytes;
+
+use super::values::status;
+use crate::config::reader::{Item, Problem, Section, nearest};
+use crate::config::setting::{Settings, Spelled, at, fields, parsed, read, spellings};
+use crate::config::shape::Fallback::Value;
+use crate::config::shape::{Kind, Shape};
+use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
+
+type Spec = AnswerSpec;
+
+/// `[reject]`, and a limit's own.
+pub(in crate::config) static REJECT: Shape =
+    Shape { title: "[reject]", fields: || fields(SETTINGS), later: &["jitter"] };
+
+#[rustfmt::skip]
+static SETTINGS: Settings<Spec> = &[
+    &parsed(at!(status), Kind::whole(400, 599), Value("429"), "of the answer to a throttled client",
+        |item| status(item, 400)),
+    &parsed(at!(body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
+        "RFC 9457 JSON, a line of text, nothing, or a text of your own", body),
+    &parsed(at!(headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
+        "the last two are on allowed answers too", headers),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HeaderField {
+    RetryAfter,
+    RateLimit,
+    XRateLimit,
+}
+
+impl Spelled for HeaderField {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("retry-after", Self::RetryAfter),
+        ("ratelimit", Self::RateLimit),
+        ("x-ratelimit", Self::XRateLimit),
+    ];
+}
+
+/// The answer of `[reject]`.
+pub(super) fn build(section: Section<'_>) -> AnswerSpec {
+    over(section, AnswerSpec::default())
+}
+
+/// The answer of a limit's own `reject`; what that does not say is as in `base`.
+pub(super) fn of_limit(section: Section<'_>, base: &AnswerSpec) -> AnswerSpec {
+    over(section.without_defaults(), base.clone())
+}
+
+fn over(mut section: Section<'_>, mut answer: AnswerSpec) -> AnswerSpec {
+    read(SETTINGS, &mut section, &mut answer);
+    section.finish();
+    answer
+}
+
+fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
+    let items = item.list()?;
+    let chosen: Vec<HeaderField> =
+        items.iter().filter_map(|item| item.word(HeaderField::WORDS, &[])).collect();
+    for (place, field) in chosen.iter().enumerate() {
+        if chosen.len() == items.len() && chosen[..place].contains(field) {
+            items[place].reject("it is in the list already: remove it");
+        }
+    }
+    Some(AnswerHeaders {
+        retry_after: chosen.contains(&HeaderField::RetryAfter),
+        ratelimit: chosen.contains(&HeaderField::RateLimit),
+        x_ratelimit: chosen.contains(&HeaderField::XRateLimit),
+    })
+}
+
+fn body(item: &Item<'_>) -> Option<AnswerBody> {
+    let text = item.text_as("expected `problem`, `text`, `empty` or a text of your own")?;
+    Some(match text.text.as_str() {
+        "problem" => AnswerBody::Problem,
+        "text" => AnswerBody::Text,
+        "empty" => AnswerBody::Empty,
+        own => {
+            if let Some(near) = nearest(own, ["problem", "text", "empty"]) {
+                item.cx.note(Problem::warning(
+                    item.span.clone(),
+                    "`body` is sent as it stands here",
+                    format!("did you mean `{near}`?"),
+                ));
+            }
+            AnswerBody::Custom(Bytes::from(text.text))
+        }
+    })
+}

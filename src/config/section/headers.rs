@@ -1,0 +1,119 @@
+//! Header names and values: in conditions, exemptions and changes.
+
+use http::{HeaderName, HeaderValue};
+
+use super::values::header_name;
+use crate::config::reader::{FieldEntry, Item, Problem, Section, Span};
+use crate::config::setting::{Settings, fields};
+use crate::config::shape::Fallback::{Value, Words};
+use crate::config::shape::{Kind, Shape, field};
+use crate::plan::HeaderChanges;
+
+/// A route's `request_headers` and `response_headers`.
+pub(in crate::config) static HEADERS: Shape =
+    Shape { title: "header changes", fields: || fields(OF_HEADERS), later: &[] };
+
+#[rustfmt::skip]
+static OF_HEADERS: Settings<()> = &[
+    &field("set", Kind::Texts, Words("none"), "in place of what is there"),
+    &field("add", Kind::Texts, Words("none"), "beside what is there"),
+    &field("remove", Kind::TEXTS, Value("[]"), "taken out"),
+];
+
+/// Fields that belong to one connection or to a message's framing: the proxy's own.
+const OWN: [&str; 9] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
+];
+
+/// A table of headers with a value each, as requests are compared with.
+pub(super) fn values(section: &mut Section<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
+    let entries = section.take(field).and_then(|item| item.entries()).unwrap_or_default();
+    let mut seen: Vec<(HeaderName, Span)> = Vec::new();
+    let mut values = Vec::new();
+    for entry in &entries {
+        let Some(name) = name(section, entry) else { continue };
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
+            section.cx.note(
+                Problem::error(
+                    entry.name_span.clone(),
+                    format!("`{field}` has `{name}` twice"),
+                    "remove one",
+                )
+                .related(first.clone(), "first here"),
+            );
+        }
+        seen.push((name.clone(), entry.name_span.clone()));
+        if let Some(value) = value(&entry.item) {
+            values.push((name, value));
+        }
+    }
+    values
+}
+
+/// A route's `request_headers` or `response_headers`.
+pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<HeaderChanges> {
+    let inner = section.take(field).and_then(|item| item.section(&HEADERS, field));
+    let mut inner = inner?;
+    let mut changes = HeaderChanges {
+        set: values(&mut inner, "set"),
+        add: values(&mut inner, "add"),
+        remove: Vec::new(),
+    };
+    for item in inner.list("remove") {
+        let Some(name) = header_name(&item) else { continue };
+        if !is_own(&name, &item, item.span.clone()) {
+            changes.remove.push(name);
+        }
+    }
+    let host = |name: &HeaderName| *name == http::header::HOST;
+    let touched = changes.add.iter().map(|(name, _)| name).chain(&changes.remove);
+    if field == "request_headers" && touched.clone().any(host) {
+        inner.cx.note(Problem::error(
+            inner.span.clone(),
+            "`host` can neither be added nor removed",
+            "expected it in `set`: a request has exactly one host",
+        ));
+    }
+    inner.finish();
+    Some(changes)
+}
+
+fn name(section: &Section<'_>, entry: &FieldEntry<'_>) -> Option<HeaderName> {
+    let Ok(name) = HeaderName::from_bytes(entry.name.as_bytes()) else {
+        section.cx.note(Problem::error(
+            entry.name_span.clone(),
+            format!("\"{}\" is no header's name", entry.name.escape_debug()),
+            "expected letters, digits and `-`",
+        ));
+        return None;
+    };
+    let changing = section.title.ends_with("_headers");
+    (!changing || !is_own(&name, &entry.item, entry.name_span.clone())).then_some(name)
+}
+
+fn is_own(name: &HeaderName, item: &Item<'_>, span: Span) -> bool {
+    let own = OWN.contains(&name.as_str());
+    if own {
+        item.cx.note(Problem::error(
+            span,
+            format!("`{name}` cannot be changed"),
+            "the proxy sets it for each connection and message: remove it here",
+        ));
+    }
+    own
+}
+
+fn value(item: &Item<'_>) -> Option<HeaderValue> {
+    const EXPECTED: &str = "expected a text of visible ASCII, no space at either end";
+    let text = item.clone().secret().text_as(EXPECTED)?;
+    let value = HeaderValue::from_str(&text.text).ok();
+    text.parsed(value.filter(|_| text.text.trim() == text.text), EXPECTED)
+}

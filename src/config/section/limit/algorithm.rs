@@ -1,0 +1,128 @@
+//! `algorithm`: how a limit counts, and so which fields it has.
+
+use std::time::Duration;
+
+use super::window::{self, Align};
+use crate::config::reader::{Item, Section};
+use crate::config::setting::Spelled;
+use crate::config::shape::Zero;
+
+/// The algorithms as the file has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog,
+    Concurrency,
+    Redisson,
+}
+
+use Family::{
+    Concurrency, FixedWindow, LeakyBucket, Redisson, SlidingLog, SlidingWindow, TokenBucket,
+};
+
+impl Spelled for Family {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("token-bucket", TokenBucket),
+        ("leaky-bucket", LeakyBucket),
+        ("fixed-window", FixedWindow),
+        ("sliding-window", SlidingWindow),
+        ("sliding-log", SlidingLog),
+        ("concurrency", Concurrency),
+        ("redisson", Redisson),
+    ];
+}
+
+/// All that decide here by a rate.
+const BY_RATE: &[Family] = &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog];
+/// All that count requests, and not what is under way.
+const BY_REQUEST: &[Family] =
+    &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, Redisson];
+/// All that decide here.
+const HERE: &[Family] =
+    &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, Concurrency];
+
+/// The fields that only some algorithms have: which ones, and what to do where another one has the field.
+/// A field that is not in this table belongs to all.
+#[rustfmt::skip]
+const FIELDS: &[(&str, &[Family], &str)] = &[
+    ("rate",        BY_REQUEST,     "remove it: `limit` says how many requests may be under way"),
+    ("burst",       &[TokenBucket], "remove it: only a token bucket has a burst of its own; a leaky bucket has `queue`"),
+    ("queue",       &[LeakyBucket], "expected `wait` to hold requests, or `algorithm = \"leaky-bucket\"`"),
+    ("limit",       &[Concurrency], "remove it, or set `algorithm = \"concurrency\"`"),
+    ("lease",       &[Concurrency], "remove it, or set `algorithm = \"concurrency\"`"),
+    ("align",       &[FixedWindow], "remove it, or set `algorithm = \"fixed-window\"`"),
+    ("timezone",    &[FixedWindow], "remove it, or set `algorithm = \"fixed-window\"`"),
+    ("wait",        BY_REQUEST,     "remove it: nobody knows when a slot is free"),
+    ("max_waiting", BY_REQUEST,     "remove it: nobody knows when a slot is free"),
+    ("cost",        BY_REQUEST,     "remove it: a request holds one slot"),
+    ("count_when",  BY_REQUEST,     "remove it: a slot is held until its response has ended"),
+    ("candidate",   BY_RATE,        "remove it: slots, and figures that stand in Redis, cannot be tried"),
+    ("overrides",   HERE,           "remove it, and set the figures of this key's limiter in Redis"),
+    ("name",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
+    ("type",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
+];
+
+/// How a limit counts, without its figures: what holds for its overrides and its candidate too.
+pub(super) struct Counting {
+    pub(super) family: Family,
+    /// Of a fixed window: when windows begin.
+    pub(super) align: Align,
+    /// Of slots: when one is free whose proxy died.
+    pub(super) lease: Duration,
+}
+
+/// `algorithm` and what else says how a limit counts. Refuses the fields that the algorithm does not have;
+/// where nobody knows which one was meant, takes them unread.
+pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
+    let family = match section.take("algorithm") {
+        Some(item) => item.word(Family::WORDS, &[]),
+        None => Some(TokenBucket),
+    };
+    refuse(section, family);
+    let family = family?;
+    let lease = section.value("lease", lease)?;
+    Some(Counting { family, align: window::align(section)?, lease })
+}
+
+/// Refuses the fields of a section that this algorithm does not have.
+pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
+    for (field, families, advice) in FIELDS {
+        match family {
+            Some(family) if !families.contains(&family) => {
+                let algorithm = family.spelling();
+                let title = format!("a limit with `algorithm = \"{algorithm}\"` has no `{field}`");
+                section.refuse_field(field, &title, advice);
+            }
+            Some(_) => {}
+            None => section.forget(field),
+        }
+    }
+}
+
+/// Whose field this is, as the reference says it; `None` where all algorithms have it.
+pub(in crate::config) fn whose(field: &str) -> Option<String> {
+    let (_, families, _) = FIELDS.iter().find(|(name, ..)| *name == field)?;
+    let all = Family::WORDS.iter();
+    let (have, lack): (Vec<_>, Vec<_>) = all.partition(|(_, family)| families.contains(family));
+    let names = |families: Vec<&(&str, Family)>| {
+        let names: Vec<_> = families.iter().map(|(name, _)| format!("`{name}`")).collect();
+        names.join(" and ")
+    };
+    Some(match have.len() <= lack.len() {
+        true => format!("of {}", names(have)),
+        false => format!("not of {}", names(lack)),
+    })
+}
+
+fn lease(item: &Item<'_>) -> Option<Duration> {
+    const SHORTEST: Duration = Duration::from_secs(1);
+    let lease = item.duration(Zero::Allowed)?;
+    if lease < SHORTEST {
+        item.reject("expected at least \"1s\": it is renewed three times in that time");
+        return None;
+    }
+    Some(lease)
+}

@@ -1,0 +1,42 @@
+//! `count_when` of a limit: the responses that count.
+
+use crate::config::reader::Item;
+use crate::config::setting::{Settings, fields};
+use crate::config::shape::Fallback::Required;
+use crate::config::shape::{Kind, Shape, field};
+use crate::plan::response::{StatusPattern, Statuses};
+
+const STATUS: &str = "expected a status as in \"401\", or a class as in \"5xx\"";
+
+/// A limit's `count_when`.
+pub(in crate::config) static COUNT_WHEN: Shape =
+    Shape { title: "count_when", fields: || fields(OF_COUNT_WHEN), later: &[] };
+
+static OF_COUNT_WHEN: Settings<()> = &[&field(
+    "status",
+    Kind::TEXTS,
+    Required,
+    "statuses as the client gets them: `\"401\"`, `\"5xx\"`",
+)];
+
+/// `count_when`: `None` where it is wrong.
+pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
+    let mut inner = item.section(&COUNT_WHEN, "count_when")?;
+    let list = inner.require("status", "[\"401\"]");
+    inner.finish();
+    let list = list?;
+    let items = list.list()?;
+    if items.is_empty() {
+        list.reject("expected one status at least: without any, nothing would ever count");
+        return None;
+    }
+    // All that is wrong is said.
+    let patterns: Vec<_> = items.iter().map(status).collect();
+    let patterns: Option<Vec<_>> = patterns.into_iter().collect();
+    patterns.map(Statuses)
+}
+
+fn status(item: &Item<'_>) -> Option<StatusPattern> {
+    let text = item.text_as(STATUS)?;
+    text.parsed(text.text.parse().ok(), format!("{STATUS}, that a client can get"))
+}

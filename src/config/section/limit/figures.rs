@@ -1,0 +1,152 @@
+//! `rate`, `burst`, `queue` and `limit`: figures that fit together, and with the algorithm.
+
+use super::algorithm::{Counting, Family, refuse};
+use super::rate::{Length, by_rate, no_month, window_rate};
+use super::window::{Align, Calendar};
+use crate::config::reader::{Item, Problem, Section};
+use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
+use crate::limit::algorithm::{
+    Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
+};
+use crate::limit::rate::{Burst, Interval, MAX_TOKENS, Rate, count_and_interval};
+use crate::plan::{CalendarQuota, Figures};
+
+/// The figures of an override or of a candidate, which has no fields of other algorithms.
+pub(super) fn inner(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
+    refuse(section, counting.map(|counting| counting.family));
+    figures(section, counting)
+}
+
+/// The figures of a limit; `counting` is `None` where its algorithm is wrong. Those of a Redisson limiter
+/// are read elsewhere.
+pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
+    let counting = counting?;
+    if counting.family == Family::Concurrency {
+        let limit = section.require("limit", "10")?.whole(1..=MAX_TOKENS)?;
+        let params = concurrency::Params::new(Burst::new(limit)?, counting.lease);
+        return Some(Figures::Limited(Algorithm::Concurrency(params)));
+    }
+    let rate = section.require("rate", "\"100/s\"");
+    // Whatever becomes of the rate, a fault of these is told too.
+    let burst = section.take("burst").map(|item| item.whole(1..=MAX_TOKENS).and_then(Burst::new));
+    let queue = section.take("queue").map(|item| item.whole(0..=MAX_TOKENS - 1));
+    let rate = rate?;
+    match counting.family {
+        Family::TokenBucket => token_bucket(&rate, burst),
+        Family::LeakyBucket => leaky_bucket(&rate, queue),
+        Family::FixedWindow => by_rate(&rate, window_rate, |(count, length)| {
+            windows(&rate, &counting.align, count, length)
+        }),
+        Family::SlidingWindow => sliding_window(&rate),
+        Family::SlidingLog => sliding_log(&rate),
+        Family::Concurrency | Family::Redisson => None,
+    }
+}
+
+/// `burst` is `None` within where it is wrong.
+fn token_bucket(rate_item: &Item<'_>, burst: Option<Option<Burst>>) -> Option<Figures> {
+    by_rate(rate_item, str::parse, |rate: Rate| {
+        let by_default = || {
+            let burst = Burst::new(rate.count());
+            if burst.is_none() {
+                rate_item.reject(format!(
+                    "its count is the burst by default, and a bucket holds at most {MAX_TOKENS}: \
+                     expected `burst` beside it"
+                ));
+            }
+            burst
+        };
+        let burst = burst.unwrap_or_else(by_default)?;
+        Some(Figures::Limited(Algorithm::TokenBucket(token_bucket::Params { rate, burst })))
+    })
+}
+
+/// `queue` is `None` within where it is wrong.
+fn leaky_bucket(rate_item: &Item<'_>, queue: Option<Option<u64>>) -> Option<Figures> {
+    by_rate(rate_item, str::parse, |rate: Rate| {
+        let params = leaky_bucket::Params::new(rate, queue.unwrap_or(Some(rate.count()))?);
+        if params.is_none() {
+            rate_item.reject(format!(
+                "its count is the queue by default, and that holds at most {}: expected `queue` \
+                 beside it",
+                MAX_TOKENS - 1
+            ));
+        }
+        Some(Figures::Limited(Algorithm::LeakyBucket(params?)))
+    })
+}
+
+fn windows(item: &Item<'_>, align: &Align, count: u64, length: Length) -> Option<Figures> {
+    let windows = match (align, length) {
+        (Align::FirstRequest, Length::Interval(interval)) => Windows::Rolling(interval),
+        (Align::FirstRequest, Length::Month) => {
+            item.cx.note(no_month(item, "expected `align = \"clock\"` beside it"));
+            return None;
+        }
+        (Align::Clock(calendar), Length::Interval(interval)) if interval < Interval::DAY => {
+            if let Some(zone) = &calendar.named {
+                item.cx.note(
+                    Problem::error(
+                        item.span.clone(),
+                        "windows of less than a day know no time zone",
+                        "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
+                         or `month`, or no `timezone`",
+                    )
+                    .related(zone.clone(), "the time zone"),
+                );
+                return None;
+            }
+            Windows::Clock(interval)
+        }
+        (Align::Clock(Calendar { zone, .. }), length) => {
+            let unit = match length {
+                Length::Interval(Interval::DAY) => Unit::Day,
+                Length::Interval(Interval::WEEK) => Unit::Week,
+                Length::Month => Unit::Month,
+                Length::Interval(_) => {
+                    item.reject(
+                        "expected `d`, `w`, `month` or less than a day: nothing else stands on the \
+                         clock",
+                    );
+                    return None;
+                }
+            };
+            let count = count_of(item, count)?;
+            return Some(Figures::Calendar(CalendarQuota {
+                count,
+                schedule: zone.schedule(unit)?,
+            }));
+        }
+    };
+    let count = count_of(item, count)?;
+    Some(Figures::Limited(Algorithm::FixedWindow(fixed_window::Params { count, windows })))
+}
+
+fn sliding_window(item: &Item<'_>) -> Option<Figures> {
+    by_rate(item, count_and_interval, |(count, interval)| {
+        let params = sliding_window::Params::new(count_of(item, count)?, interval);
+        Some(Figures::Limited(Algorithm::SlidingWindow(params)))
+    })
+}
+
+/// `rate` of a sliding log.
+fn sliding_log(item: &Item<'_>) -> Option<Figures> {
+    by_rate(item, str::parse, |rate| {
+        let params = sliding_log::Params::new(rate);
+        if params.is_none() {
+            item.reject(format!(
+                "a sliding log keeps an entry for each permit: expected a count of at most {}",
+                sliding_log::MOST
+            ));
+        }
+        Some(Figures::Limited(Algorithm::SlidingLog(params?)))
+    })
+}
+
+fn count_of(item: &Item<'_>, count: u64) -> Option<Burst> {
+    let fits = Burst::new(count);
+    if fits.is_none() {
+        item.reject(format!("expected a count of at most {MAX_TOKENS}"));
+    }
+    fits
+}

@@ -1,0 +1,253 @@
+//! `[limits.NAME]`: the settings, and the limit that they make. A file each for what takes more than a line.
+
+pub(in crate::config) mod algorithm;
+mod bursts;
+mod calendar;
+mod cost;
+mod count_when;
+mod figures;
+mod key;
+mod overrides;
+mod rate;
+mod redisson;
+pub(super) mod response_cost;
+mod waiting;
+mod window;
+
+use std::sync::Arc;
+
+use self::algorithm::{Family, counting};
+use self::bursts::{Bursts, burst};
+pub(in crate::config) use self::cost::COST;
+pub(in crate::config) use self::count_when::COUNT_WHEN;
+pub(in crate::config) use self::overrides::OVERRIDE;
+pub(in crate::config) use self::response_cost::RESPONSE_COST;
+pub(in crate::config) use self::waiting::CANDIDATE;
+use self::window::AlignWord;
+use super::answer::{self, REJECT};
+use super::headers;
+use super::route::pattern::pattern;
+use super::values::{Named, named, network_item};
+use crate::config::reader::{Section, Span, duration_text};
+use crate::config::setting::{
+    Settings, Spelled, at, compared, fields, plain, read, spellings, word,
+};
+use crate::config::shape::Fallback::{Value, Words};
+use crate::config::shape::{Kind, Shape, Zero, field};
+use crate::limit::algorithm::redisson::Sharing;
+use crate::limit::name::Name;
+use crate::limit::patience::Patience;
+use crate::limit::rate::{Cost, MAX_TOKENS};
+use crate::limit::{Mode, Scope};
+use crate::plan::{AnswerSpec, CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
+use crate::request::exempt::{Exempt, Exemptions};
+use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::request::overrides::{Overrides, Part};
+
+type Spec = LimitSpec;
+
+/// `[limits.NAME]`.
+pub(in crate::config) static LIMIT: Shape =
+    Shape { title: "[limits.NAME]", fields: || fields(SETTINGS), later: &["ramp"] };
+
+#[rustfmt::skip]
+pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+    &field("key", Kind::TEXTS, Value("[]"),
+        "what it counts by: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
+    &word(at!("missing", key.missing), Value("\"shared\""),
+        "a request without that header, cookie …: one bucket for all of them, no limit, or 400"),
+    &field("algorithm", Kind::Word(spellings::<Family>), Value("\"token-bucket\""), "how it counts"),
+    &field("align", Kind::Word(spellings::<AlignWord>), Value("\"first-request\""),
+        "a window opens at a key's first request, or with the clock"),
+    &field("timezone", Kind::Text, Words("`\"UTC\"`"),
+        "beside `align = \"clock\"`: whose days, weeks (from Monday) and months, as in `\"Europe/Berlin\"`"),
+    &field("rate", Kind::Rate, Words("required, but for `redisson`"),
+        "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`; a fixed window on the clock has `\"100000/month\"` too"),
+    &field("burst", Kind::whole(1, MAX_TOKENS), Words("the rate's count"), "the bucket's size"),
+    &field("queue", Kind::whole(0, MAX_TOKENS - 1), Words("the rate's count"),
+        "how many requests are held at most; one more is rejected"),
+    &field("limit", Kind::whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
+    &field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
+        "in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`"),
+    &compared(at!(cost), Kind::Either(&[Kind::whole(1, MAX_TOKENS), Kind::Table(&COST), Kind::Table(&RESPONSE_COST)]), Value("1"),
+        "what a request takes: a number, or what a header or the response says"),
+    &compared(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
+        "only responses with these statuses count; what others had taken is given back"),
+    &compared(at!(wait), Kind::Duration(Zero::Allowed), Value("\"0s\""),
+        "a request that would be allowed within this time is held until then; a leaky bucket holds as long as its queue needs, or at most so long")
+        .shown(|wait, _| wait_text(*wait)),
+    &plain(at!(max_waiting), Kind::whole(0, 1_000_000), Value("1000"),
+        "requests that this process holds at once for this limit; more are rejected"),
+    &compared(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
+        "what this limit never looks at; any one entry suffices"),
+    &word(at!(scope), Value("\"cluster\""),
+        "one bucket for all processes that share the store, or for each its own"),
+    &compared(at!(mode), Kind::Word(spellings::<Written>), Value("\"enforce\""),
+        "shadow: checked, counted, logged, and never rejects").shown(|mode, _| mode_word(*mode).to_owned()),
+    &compared(at!(candidate), Kind::Table(&CANDIDATE), Words("none"),
+        "other figures, tried in shadow in place of the limit's own on the same traffic")
+        .shown(|candidate, _| candidate.as_ref().map_or("none".to_owned(), |it| it.figures.to_string())),
+    &word(at!(on_store_error), Words("the store's `on_error`"), "while Redis is out of reach"),
+    &compared(at!(overrides), Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
+    &compared(at!(reject), Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
+    &field("name", Kind::Text, Words("required"),
+        "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),
+    &field("type", Kind::Word(spellings::<Sharing>), Words("`\"overall\"`"),
+        "one budget for all who use the limiter, or for each process its own; where Redis has none yet"),
+];
+
+impl Spelled for Missing {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("shared", Self::Shared), ("skip", Self::Skip), ("reject", Self::Reject)];
+}
+
+impl Spelled for Scope {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("cluster", Self::Cluster), ("node", Self::Node)];
+}
+
+/// `mode` as the file has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    On(Mode),
+    Off,
+}
+
+impl Spelled for Written {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("enforce", Self::On(Mode::Enforce)),
+        ("shadow", Self::On(Mode::Shadow)),
+        ("off", Self::Off),
+    ];
+}
+
+/// A limit's `exempt`.
+pub(in crate::config) static EXEMPT: Shape =
+    Shape { title: "exempt", fields: || fields(OF_EXEMPT), later: &[] };
+
+#[rustfmt::skip]
+static OF_EXEMPT: Settings<()> = &[
+    &field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
+    &field("path", Kind::TEXTS, Value("[]"), "path patterns as in routes"),
+    &field("header", Kind::Texts, Words("none"), "headers with exactly this value"),
+];
+
+/// What a limit has from other sections.
+pub(super) struct Inherited<'i> {
+    pub(super) ipv6_prefix: u8,
+    pub(super) on_store_error: OnStoreError,
+    pub(super) reject: &'i AnswerSpec,
+    pub(super) store: &'i StoreLocation,
+}
+
+/// A limit, and what is only known of its place in the file.
+pub(in crate::config) struct LimitDraft {
+    pub(in crate::config) spec: LimitSpec,
+    /// Whether routes have it.
+    pub(in crate::config) on: bool,
+    /// The parts of its key with their places.
+    pub(in crate::config) sources: Vec<(KeySource, Span)>,
+    /// Its overrides' parts with their places.
+    pub(in crate::config) override_spans: Vec<(Vec<Part>, Span)>,
+}
+
+pub(super) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Named<LimitDraft>> {
+    named(root, "limits", &LIMIT, |section, name| one(section, name, inherited))
+}
+
+fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Option<LimitDraft> {
+    let sources = key::sources(&mut section);
+    let counting = counting(&mut section);
+    let is_redisson = counting.as_ref().is_some_and(|it| it.family == Family::Redisson);
+    let has_rate = section.has(|field| field == "rate");
+    let (limiter, figures) = match is_redisson {
+        true => redisson::build(&mut section, inherited.store),
+        false => (None, figures::figures(&mut section, counting.as_ref())),
+    };
+    if let (true, Some(sources)) = (is_redisson, &sources) {
+        redisson::refuse_alternatives(&section, sources);
+    }
+    let overrides = overrides::build(
+        &mut section,
+        counting.as_ref(),
+        sources.as_deref(),
+        inherited.ipv6_prefix,
+    );
+    let candidate = waiting::candidate(&mut section, counting.as_ref());
+    let bursts: Vec<_> = overrides
+        .iter()
+        .map(|o| (burst(&o.figures), o.span.clone()))
+        .chain(candidate.as_ref().map(|(figures, span)| (burst(figures), span.clone())))
+        .collect();
+    let own = figures.as_ref().and_then(burst);
+    let cost = cost::build(&mut section, &Bursts { own, overrides: &bursts });
+    if let (Some(figures), Some(cost)) = (&figures, &cost) {
+        redisson::bound(&section, figures, cost);
+    }
+    let mode = section.value("mode", |item| item.word(Written::WORDS, &[]));
+    let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
+    let mut spec = LimitSpec {
+        figures: figures.unwrap_or(Figures::Unlimited),
+        cost: cost.unwrap_or(CostSpec::Fixed(Cost::ONE)),
+        wait: waiting::wait(&mut section, counting.as_ref()),
+        count_when: section
+            .take("count_when")
+            .and_then(|item| count_when::count_when(&item))
+            .map(Box::new),
+        exempt: exempt(&mut section),
+        mode: match mode {
+            Some(Written::On(mode)) => mode,
+            Some(Written::Off) | None => Mode::Enforce,
+        },
+        on_store_error: inherited.on_store_error,
+        reject: section
+            .take("reject")
+            .and_then(|item| item.section(&REJECT, "reject"))
+            .map(|section| Arc::new(answer::of_limit(section, inherited.reject))),
+        limiter,
+        ..LimitSpec::new(name)
+    };
+    read(SETTINGS, &mut section, &mut spec);
+    section.finish();
+    if is_redisson {
+        redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
+    }
+
+    let sources = sources?;
+    spec.key = KeySpec {
+        sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),
+        missing: spec.key.missing,
+        ipv6_prefix: inherited.ipv6_prefix,
+    };
+    let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
+    spec.overrides = Overrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect());
+    spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
+    Some(LimitDraft { spec, on: mode != Some(Written::Off), sources, override_spans })
+}
+
+fn exempt(section: &mut Section<'_>) -> Exempt {
+    let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));
+    let Some(mut inner) = inner else { return Exempt::default() };
+    let exempt = Exemptions {
+        networks: inner.list("ip").iter().filter_map(network_item).collect(),
+        paths: inner.list("path").iter().filter_map(pattern).collect(),
+        headers: headers::values(&mut inner, "header"),
+    };
+    inner.finish();
+    exempt.into()
+}
+
+/// `mode` as a reload shows it.
+pub(in crate::config) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow | Mode::Candidate => "shadow",
+    }
+}
+
+fn wait_text(wait: Patience) -> String {
+    match wait {
+        Patience::ENDLESS => "as the queue needs".to_owned(),
+        wait => duration_text(std::time::Duration::from_micros(wait.as_micros())),
+    }
+}

@@ -1,0 +1,127 @@
+//! A limit's `overrides`: other figures for some keys.
+
+use ipnet::{IpNet, Ipv6Net};
+
+use super::super::values::network_item;
+use super::algorithm::Counting;
+use super::figures;
+use crate::config::reader::{Item, NETWORK, Problem, Section, Span};
+use crate::config::setting::{Settings, fields};
+use crate::config::shape::Fallback::{Required, Words};
+use crate::config::shape::{Kind, Shape, field};
+use crate::limit::rate::MAX_TOKENS;
+use crate::plan::Figures;
+use crate::request::key::KeySource;
+use crate::request::overrides::Part;
+
+/// One of a limit's `overrides`.
+pub(in crate::config) static OVERRIDE: Shape =
+    Shape { title: "overrides", fields: || fields(OF_OVERRIDE), later: &[] };
+
+#[rustfmt::skip]
+static OF_OVERRIDE: Settings<()> = &[
+    &field("key", Kind::TEXTS, Required,
+        "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network"),
+    &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
+    &field("burst", Kind::whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),
+    &field("queue", Kind::whole(0, MAX_TOKENS - 1), Words("the override's own count"), "as in the limit"),
+    &field("limit", Kind::whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
+];
+
+/// One override with its place.
+pub(super) struct Override {
+    pub(super) parts: Vec<Part>,
+    pub(super) figures: Figures,
+    pub(super) span: Span,
+}
+
+/// The overrides of a limit that counts so, and by `sources`.
+pub(super) fn build(
+    section: &mut Section<'_>,
+    counting: Option<&Counting>,
+    sources: Option<&[(KeySource, Span)]>,
+    ipv6_prefix: u8,
+) -> Vec<Override> {
+    let mut overrides: Vec<Override> = Vec::new();
+    for item in section.list("overrides") {
+        let Some(mut entry) = item.section(&OVERRIDE, "an override") else { continue };
+        let key = entry.require("key", "[\"…\"]");
+        let figures = figures::inner(&mut entry, counting);
+        entry.finish();
+        let key_span = key.as_ref().map_or(item.span.clone(), |key| key.span.clone());
+        // Without the limit's key nothing can be said about an override's.
+        let parts = key.zip(sources).and_then(|(key, sources)| parts(&key, sources, ipv6_prefix));
+        let (Some(parts), Some(figures)) = (parts, figures) else { continue };
+        if let Some(first) = overrides.iter().find(|other| other.parts == parts) {
+            item.cx.note(
+                Problem::error(
+                    key_span,
+                    "this key has an override already",
+                    "remove one of the two",
+                )
+                .related(first.span.clone(), "here"),
+            );
+            continue;
+        }
+        overrides.push(Override { parts, figures, span: key_span });
+    }
+    overrides
+}
+
+fn parts(item: &Item<'_>, sources: &[(KeySource, Span)], ipv6_prefix: u8) -> Option<Vec<Part>> {
+    let items = item.list()?;
+    if items.len() != sources.len() {
+        item.cx.note(wrong_count(item, items.len(), sources));
+        return None;
+    }
+    items
+        .iter()
+        .zip(sources)
+        .map(|(item, (source, _))| part(item, source, ipv6_prefix))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) -> Problem {
+    let ((_, first), (_, last)) = match (sources.first(), sources.last()) {
+        (Some(first), Some(last)) => (first, last),
+        _ => {
+            return item
+                .refuse("the limit has no `key`: it has one bucket, and nothing to override");
+        }
+    };
+    Problem::error(
+        item.span.clone(),
+        format!("the `key` of this override has {found} of {} values", sources.len()),
+        "expected one value for each part of the limit's key",
+    )
+    .related(first.start..last.end, "the limit's key")
+}
+
+fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
+    let expected = match source {
+        KeySource::Ip => format!("expected {NETWORK}, or \"*\" for any"),
+        _ => format!("expected a value of `{source}`, or \"*\" for any"),
+    };
+    let text = item.text_as(&expected)?;
+    if *source == KeySource::Ip
+        && text.text != "*"
+        && let IpNet::V6(v6) = network_item(item)?
+        && v6.prefix_len() > ipv6_prefix
+    {
+        let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
+        text.refuse_because(
+            &format!("IPv6 clients are counted by `ipv6_prefix`: did you mean \"{near}\"?"),
+            &expected,
+        );
+        return None;
+    }
+    match Part::parse(&text.text, source, ipv6_prefix) {
+        Ok(part) => Some(part),
+        Err(error) => {
+            text.refuse_because(&error, &expected);
+            None
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `rate`, as it is written, and what is said of one that cannot be read.
+
+use crate::config::reader::{Item, Problem, Text};
+use crate::limit::algorithm::Algorithm;
+use crate::limit::rate::{Interval, RateError, count_and_interval};
+use crate::plan::Figures;
+
+/// What is expected of a rate.
+pub(super) const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
+                    \"unlimited\"";
+
+/// The figures of a `rate` that `read` can read, made by `figures` unless everything passes, or nothing.
+pub(super) fn by_rate<R>(
+    item: &Item<'_>,
+    read: impl FnOnce(&str) -> Result<R, RateError>,
+    figures: impl FnOnce(R) -> Option<Figures>,
+) -> Option<Figures> {
+    let text = item.text_as(RATE)?;
+    if text.text == "unlimited" {
+        return Some(Figures::Unlimited);
+    }
+    let error = match read(&text.text) {
+        Ok(rate) => return figures(rate),
+        Err(RateError::ZeroCount) => {
+            item.cx.note(Problem::warning(
+                item.span.clone(),
+                "`rate` is zero",
+                "nothing passes, ever; no limit at all is \"unlimited\"",
+            ));
+            return Some(Figures::Limited(Algorithm::Closed));
+        }
+        Err(error) => error,
+    };
+    item.cx.note(problem(&text, error));
+    None
+}
+
+/// Why a text is no rate.
+pub(super) fn problem(text: &Text<'_>, error: RateError) -> Problem {
+    match error {
+        RateError::Syntax if text.text.ends_with("/month") => no_month(
+            &text.item,
+            "expected `algorithm = \"fixed-window\"` and `align = \"clock\"` beside it",
+        ),
+        RateError::Syntax | RateError::ZeroCount => match meant(text) {
+            Some(near) => text.refuse(format!("{RATE}; did you mean \"{near}\"?")),
+            None => text.refuse(RATE),
+        },
+        RateError::ZeroInterval => text.refuse("expected an interval of more than zero"),
+        RateError::TooLarge => {
+            text.refuse("expected a count below 2^53 and an interval of at most 3650 days")
+        }
+        RateError::Inexact { nearest: Some(near) } => {
+            text.refuse(format!("it cannot be counted exactly; the nearest that can is \"{near}\""))
+        }
+        RateError::Inexact { nearest: None } => {
+            text.refuse("it cannot be counted exactly; expected a rounder count")
+        }
+    }
+}
+
+/// What people write elsewhere: `100/sec`, `100r/s`, `100 / minute`, `0.5/s`.
+fn meant(text: &Text<'_>) -> Option<String> {
+    let plain: String = text.shown()?.to_lowercase().split_whitespace().collect();
+    let (count, unit) = plain.split_once("/").or_else(|| plain.split_once("per"))?;
+    let count = count.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match unit {
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "m" | "min" | "mins" | "minute" | "minutes" => "m",
+        "h" | "hr" | "hour" | "hours" => "h",
+        "d" | "day" | "days" => "d",
+        "w" | "week" | "weeks" => "w",
+        "mo" | "mon" | "months" => "month",
+        other => other,
+    };
+    let near = match count.split_once('.') {
+        Some((whole, part)) => by_whole_tokens(whole, part, unit)?,
+        None => format!("{count}/{unit}"),
+    };
+    window_rate(&near).is_ok().then_some(near)
+}
+
+/// A rate with a fraction of a token, in whole tokens: `0.5/s` is `1/2s`.
+fn by_whole_tokens(whole: &str, part: &str, unit: &str) -> Option<String> {
+    let scale = 10_u64.checked_pow(u32::try_from(part.len()).ok()?)?;
+    let count: u64 = format!("{whole}{part}").parse().ok()?;
+    let common = gcd(count, scale);
+    let (count, times) = (count.checked_div(common)?, scale.checked_div(common)?);
+    Some(if times == 1 { format!("{count}/{unit}") } else { format!("{count}/{times}{unit}") })
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// How long a window is.
+pub(super) enum Length {
+    Interval(Interval),
+    Month,
+}
+
+/// A rate that may be one for each month.
+pub(super) fn window_rate(text: &str) -> Result<(u64, Length), RateError> {
+    // A second stands in for the month while the count is read.
+    match text.strip_suffix("month").filter(|count| count.ends_with('/')) {
+        Some(count) => Ok((count_and_interval(&format!("{count}s"))?.0, Length::Month)),
+        None => {
+            count_and_interval(text).map(|(count, interval)| (count, Length::Interval(interval)))
+        }
+    }
+}
+
+/// Where a rate is one for each month and may not be.
+pub(super) fn no_month(item: &Item<'_>, expected: &str) -> Problem {
+    Problem::error(item.span.clone(), "a month is a matter of the calendar", expected)
+}

@@ -1,0 +1,124 @@
+//! `algorithm = "redisson"`: what a limit may say of a limiter that it shares with Java services.
+
+use super::rate::{RATE, problem};
+use crate::config::reader::{Item, Problem, Section, Span};
+use crate::config::setting::Spelled;
+use crate::limit::Scope;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::redisson::{Params, Sharing};
+use crate::limit::rate::{MAX_TOKENS, Rate, RateError};
+use crate::plan::{CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
+use crate::request::key::KeySource;
+
+impl Spelled for Sharing {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("overall", Self::Overall), ("per-client", Self::PerClient)];
+}
+
+const LONGEST_NAME: usize = 256;
+
+/// A limiter's name and figures; `None` where something was wrong with one.
+pub(super) fn build(
+    section: &mut Section<'_>,
+    store: &StoreLocation,
+) -> (Option<String>, Option<Figures>) {
+    if *store == StoreLocation::Memory {
+        section.cx.note(Problem::error(
+            section.span.clone(),
+            format!("{} shares a Redisson limiter, and there is no Redis", section.title),
+            "expected `url = \"redis://…\"` in [store], the one that the Java services use",
+        ));
+    }
+    let name = section.require("name", "\"orders\"").and_then(|item| name(&item));
+    let type_item = section.take("type");
+    let sharing = type_item.as_ref().and_then(|item| item.word(Sharing::WORDS, &[]));
+    let rate_item = section.take("rate");
+    if let (Some(item), None) = (type_item, &rate_item) {
+        item.fault(
+            "without `rate` the type in Redis counts, and `type` says nothing",
+            "remove it, or write `rate` beside it",
+        );
+    }
+    let rate = rate_item.as_ref().map(rate);
+    let figures = match rate {
+        Some(None) => None,
+        rate => Params::new(rate.flatten(), sharing.unwrap_or_default())
+            .map(|params| Figures::Limited(Algorithm::Redisson(params))),
+    };
+    if let (Some(item), Some(Some(_)), None) = (&rate_item, rate, &figures) {
+        item.reject(format!(
+            "Redisson counts in whole milliseconds: expected such an interval and a count of at most \
+             {MAX_TOKENS}"
+        ));
+    }
+    (name, figures)
+}
+
+/// Settles what a limiter can have of the settings that all limits have. `scope` and `on_store_error` are
+/// their values in the file, where it has them.
+pub(super) fn settle(
+    spec: &mut LimitSpec,
+    scope: Option<&Item<'_>>,
+    on_store_error: Option<&Item<'_>>,
+    has_rate: bool,
+) {
+    if let (Some(item), Scope::Node) = (scope, spec.scope) {
+        item.reject("a Redisson limiter stands in Redis: expected `cluster`, or another algorithm");
+    }
+    // Without a rate a process cannot decide by itself.
+    if spec.on_store_error == OnStoreError::Local && !has_rate {
+        if let Some(item) = on_store_error {
+            item.reject(
+                "without `rate` there is nothing to decide by: expected `allow` or `reject`",
+            );
+        }
+        spec.on_store_error = OnStoreError::Allow;
+    }
+}
+
+/// Refuses parts of a key with alternatives: Java names a limiter by values alone, so equal values of two
+/// alternatives would be one limiter.
+pub(super) fn refuse_alternatives(section: &Section<'_>, sources: &[(KeySource, Span)]) {
+    for (source, span) in sources.iter().filter(|(source, _)| source.alternatives().len() > 1) {
+        section.cx.note(Problem::error(
+            span.clone(),
+            format!("`{source}` names no Redisson limiter: values of both could be the same"),
+            "expected one of them",
+        ));
+    }
+}
+
+/// Refuses a cost that nobody bounds: what the response says, where the burst is not known either.
+pub(super) fn bound(section: &Section<'_>, figures: &Figures, cost: &CostSpec) {
+    if let (Figures::Limited(Algorithm::Redisson(params)), CostSpec::Response { max: None, .. }) =
+        (figures, cost)
+        && params.rate().is_none()
+    {
+        section.cx.note(Problem::error(
+            section.span.clone(),
+            format!("nothing bounds the `cost` of {}", section.title),
+            "expected `max` in it, or `rate` in the limit: the figures in Redis are not known here",
+        ));
+    }
+}
+
+fn name(item: &Item<'_>) -> Option<String> {
+    const EXPECTED: &str = "expected the name that Java gives to `getRateLimiter`: 1 to 256 bytes";
+    let text = item.text_as(EXPECTED)?;
+    let fits =
+        (1..=LONGEST_NAME).contains(&text.text.len()) && !text.text.chars().any(char::is_control);
+    text.parsed(fits.then(|| text.text.clone()), EXPECTED)
+}
+
+fn rate(item: &Item<'_>) -> Option<Rate> {
+    let text = item.text_as(RATE)?;
+    match text.text.parse() {
+        Ok(rate) => return Some(rate),
+        Err(RateError::ZeroCount) => text.refuse_here("a Redisson limiter lets at least one pass"),
+        Err(_) if text.text == "unlimited" => {
+            text.refuse_here("a Redisson limiter has a rate; without one, Redis alone decides");
+        }
+        Err(error) => item.cx.note(problem(&text, error)),
+    }
+    None
+}

@@ -1,0 +1,134 @@
+//! `cost` of a limit, as the response says it.
+
+use std::sync::Arc;
+
+use http::header::ACCEPT_ENCODING;
+
+use super::super::values::header_name;
+use super::bursts::Bursts;
+use crate::config::reader::{Item, Problem, Section};
+use crate::config::setting::{Settings, Spelled, fields, spellings};
+use crate::config::shape::Fallback::{Required, Value, Words};
+use crate::config::shape::{Kind, Shape, field};
+use crate::limit::rate::{Cost, MAX_TOKENS};
+use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
+use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
+
+/// A limit's `cost`, written as a table, where the response tells.
+pub(in crate::config) static RESPONSE_COST: Shape =
+    Shape { title: "cost by response", fields: || fields(OF_COST), later: &[] };
+
+#[rustfmt::skip]
+static OF_COST: Settings<()> = &[
+    &field("response_header", Kind::Text, Words("required, or `response_json`"),
+        "the response's header that says what was used"),
+    &field("response_json", Kind::Text, Words("none"),
+        "keys with dots between them, to the number in a response of JSON or in the last data of server-sent events that has it"),
+    &field("response_bytes", Kind::Flag, Words("`false`"),
+        "`true`: the bytes of the response's body are what was used"),
+    &field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
+        "what is taken in the end where the response does not say, as where the client leaves before"),
+    &field("estimate", Kind::whole(1, MAX_TOKENS), Required, "what is taken before the response"),
+    &field("max", Kind::whole(1, MAX_TOKENS), Words("100 bursts"),
+        "the most that one response takes, whatever it says"),
+];
+
+impl Spelled for UnknownUse {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("estimate", Self::Estimate), ("max", Self::Max)];
+}
+
+/// Whether a `cost` is meant to be what a response says.
+pub(super) fn is_by_response(section: &Section<'_>) -> bool {
+    let has = |name| section.has(|field| field == name);
+    section.has(|field| field.starts_with("response")) || has("estimate") && !has("header")
+}
+
+/// Such a `cost`.
+pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
+    let (json, bytes) = (section.take("response_json"), section.take("response_bytes"));
+    let source = match json {
+        None if bytes.is_some() => bytes.and_then(|item| bytes_of(&item, &mut section)),
+        None => section
+            .require("response_header", "\"x-tokens-used\"")
+            .and_then(|item| header_name(&item))
+            .map(UsedSource::Header),
+        Some(json) => {
+            let path = json_path(&json).map(|path| UsedSource::Json(path.into()));
+            match section.take("response_header") {
+                None if bytes.is_none() => path,
+                None => bytes.and_then(|item| two_sources(&item, &json)),
+                Some(header) => two_sources(&header, &json),
+            }
+        }
+    };
+    let unknown = section.value("unknown", |item| item.word(UnknownUse::WORDS, &[]));
+    let max_item = section.take("max");
+    let max = max_item.as_ref().map(|item| item.whole(1..=MAX_TOKENS));
+    let estimate = section.require("estimate", "100").and_then(|item| {
+        let estimate = item.whole(1..=MAX_TOKENS)?;
+        match max.flatten().filter(|max| estimate > *max) {
+            Some(max) => item.reject(format!("expected at most `max`, {max}")),
+            None => bursts.check(&item, estimate),
+        }
+        Cost::new(estimate)
+    });
+    section.finish();
+    let max = match max {
+        Some(max) => Some(max?),
+        None => None,
+    };
+    Some(CostSpec::Response {
+        source: Box::new(source?),
+        estimate: estimate?,
+        max,
+        unknown: unknown?,
+    })
+}
+
+/// `response_bytes`, beside which nothing else may say what was used.
+fn bytes_of(item: &Item<'_>, section: &mut Section<'_>) -> Option<UsedSource> {
+    if let Some(header) = section.take("response_header") {
+        return two_sources(&header, item);
+    }
+    if item.flag()? {
+        return Some(UsedSource::Bytes);
+    }
+    item.reject("expected `true`, or `response_header`, or `response_json`");
+    None
+}
+
+fn two_sources(one: &Item<'_>, other: &Item<'_>) -> Option<UsedSource> {
+    let title = format!("`cost` has both `{}` and `{}`", one.field, other.field);
+    let problem = Problem::error(one.span.clone(), title, "expected one of them");
+    one.cx.note(problem.related(other.span.clone(), "the other one"));
+    None
+}
+
+fn json_path(item: &Item<'_>) -> Option<JsonPath> {
+    const EXPECTED: &str = "expected the keys of nested objects with dots between them, as in \
+                            \"usage.total_tokens\"; lists are not looked into";
+    let text = item.text_as(EXPECTED)?;
+    text.parsed(text.text.parse().ok(), EXPECTED)
+}
+
+/// Does not let an API compress what a limit of its route is to read: else a client that offers to take
+/// it compressed would pay no more than the estimate. What the file says of that header stands.
+pub(in crate::config) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
+    let reads = |limit: &u32| {
+        let limit = usize::try_from(*limit).ok().and_then(|place| limits.get(place));
+        let source = limit.and_then(|limit| match &limit.cost {
+            CostSpec::Response { source, .. } => Some(&**source),
+            CostSpec::Fixed(_) | CostSpec::Header { .. } => None,
+        });
+        matches!(source, Some(UsedSource::Json(_)))
+    };
+    if matches!(route.action, Action::Respond { .. }) || !route.limits.iter().any(reads) {
+        return;
+    }
+    let changes = route.options.get_or_insert_default().request.get_or_insert_default();
+    let written = changes.set.iter().chain(&changes.add).map(|(name, _)| name);
+    if !written.chain(&changes.remove).any(|name| *name == ACCEPT_ENCODING) {
+        changes.remove.push(ACCEPT_ENCODING);
+    }
+}

@@ -1,0 +1,83 @@
+//! `wait`, `max_waiting` and `candidate` of a limit.
+
+use std::time::Duration;
+
+use super::algorithm::{Counting, Family};
+use super::figures;
+use crate::config::reader::{Section, Span};
+use crate::config::setting::{Settings, fields};
+use crate::config::shape::Fallback::{Required, Words};
+use crate::config::shape::{Kind, Shape, Zero, field};
+use crate::limit::Mode;
+use crate::limit::algorithm::sliding_log::MOST_LEAD;
+use crate::limit::patience::Patience;
+use crate::limit::rate::MAX_TOKENS;
+use crate::plan::{Figures, LimitSpec};
+use crate::request::exempt::Exempt;
+use crate::request::overrides::Overrides;
+
+/// A limit's `candidate`.
+pub(in crate::config) static CANDIDATE: Shape =
+    Shape { title: "candidate", fields: || fields(OF_CANDIDATE), later: &[] };
+
+#[rustfmt::skip]
+static OF_CANDIDATE: Settings<()> = &[
+    &field("rate", Kind::Rate, Required, "as in the limit"),
+    &field("burst", Kind::whole(1, MAX_TOKENS), Words("the candidate's own count"), "as in the limit"),
+    &field("queue", Kind::whole(0, MAX_TOKENS - 1), Words("the candidate's own count"), "as in the limit"),
+];
+
+/// `wait`. A leaky bucket holds requests by itself, for as long as its queue needs.
+pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Patience {
+    let family = counting.map(|counting| counting.family);
+    let leaks = family == Some(Family::LeakyBucket);
+    let Some(item) = section.take("wait") else {
+        if !leaks {
+            section.refuse_field(
+                "max_waiting",
+                "`max_waiting` says nothing without `wait`",
+                "remove it, or add `wait`: without it nobody is held",
+            );
+        }
+        return if leaks { Patience::ENDLESS } else { Patience::NONE };
+    };
+    let Some(wait) = item.duration(Zero::Allowed) else { return Patience::NONE };
+    if leaks && wait.is_zero() {
+        item.reject(
+            "expected more than zero: a leaky bucket holds requests; without `wait` it does so for as \
+             long as its `queue` needs",
+        );
+    }
+    let wait = Patience::of(wait);
+    if family == Some(Family::SlidingLog) && wait > Patience::of(Duration::from_micros(MOST_LEAD)) {
+        item.reject("expected at most \"71m\": a sliding log reserves no place further ahead");
+    }
+    wait
+}
+
+/// `candidate`: its figures and its place.
+pub(super) fn candidate(
+    section: &mut Section<'_>,
+    counting: Option<&Counting>,
+) -> Option<(Figures, Span)> {
+    let item = section.take("candidate")?;
+    let mut inner = item.section(&CANDIDATE, "candidate")?;
+    let figures = figures::inner(&mut inner, counting);
+    inner.finish();
+    Some((figures?, item.span))
+}
+
+/// The limit that tries these figures in place of `spec`'s own.
+pub(super) fn trying(spec: &LimitSpec, figures: Figures) -> LimitSpec {
+    LimitSpec {
+        name: spec.name.of_candidate(),
+        figures,
+        overrides: Overrides::default(),
+        candidate: None,
+        exempt: Exempt::default(),
+        mode: Mode::Shadow,
+        reject: None,
+        limiter: None,
+        ..spec.clone()
+    }
+}

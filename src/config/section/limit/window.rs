@@ -1,0 +1,70 @@
+//! `align` and `timezone` of a limit: how it counts, as far as that has no figures.
+
+use super::calendar::Zone;
+use crate::config::reader::{Item, Section, Span, nearest};
+use crate::config::setting::Spelled;
+
+/// When fixed windows begin.
+pub(super) enum Align {
+    /// At a key's first request.
+    FirstRequest,
+    /// With the clock; those of a day and more with the zone's calendar.
+    Clock(Calendar),
+}
+
+/// The calendar of a limit.
+pub(super) struct Calendar {
+    pub(super) zone: Zone,
+    /// Where the file names the zone.
+    pub(super) named: Option<Span>,
+}
+
+/// The zone of the calendar where the file names none.
+const UTC: &str = "UTC";
+
+/// The words of `align`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AlignWord {
+    FirstRequest,
+    Clock,
+}
+
+impl Spelled for AlignWord {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("first-request", Self::FirstRequest), ("clock", Self::Clock)];
+}
+
+/// `align` and `timezone`.
+pub(super) fn align(section: &mut Section<'_>) -> Option<Align> {
+    let align = section.value("align", |item| item.word(AlignWord::WORDS, &[]));
+    let zone = section.take("timezone");
+    match align? {
+        AlignWord::FirstRequest => {
+            if let Some(item) = zone {
+                item.fault(
+                    "`timezone` says nothing about windows that open at a key's first request",
+                    "remove it, or add `align = \"clock\"`",
+                );
+            }
+            Some(Align::FirstRequest)
+        }
+        AlignWord::Clock => Some(Align::Clock(match zone {
+            Some(item) => Calendar { zone: find(&item)?, named: Some(item.span) },
+            None => Calendar { zone: Zone::find(UTC)?, named: None },
+        })),
+    }
+}
+
+fn find(item: &Item<'_>) -> Option<Zone> {
+    const EXPECTED: &str = "expected a zone such as \"UTC\" or \"Europe/Berlin\"";
+    let text = item.text_as(EXPECTED)?;
+    let zone = Zone::find(&text.text);
+    if zone.is_none() {
+        let names = Zone::names();
+        match nearest(&text.text, names.iter().map(String::as_str)) {
+            Some(near) => text.refuse_here(format!("{EXPECTED}; did you mean \"{near}\"?")),
+            None => text.refuse_here(EXPECTED),
+        }
+    }
+    zone
+}

@@ -1,0 +1,67 @@
+//! `[log]`.
+
+use crate::config::reader::{Item, Section, nearest};
+use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings, word};
+use crate::config::shape::Fallback::{Value, Words};
+use crate::config::shape::{Kind, Shape};
+use crate::plan::filter::{LEVELS, LogFilter};
+use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
+
+/// `[log]`.
+pub(in crate::config) static LOG: Shape =
+    Shape { title: "[log]", fields: || fields(SETTINGS), later: &[] };
+
+type Spec = LogSpec;
+
+#[rustfmt::skip]
+pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+    &plain(at!(format), Kind::Word(spellings::<LogFormat>), Words("`\"pretty\"` on a terminal, else `\"json\"`"),
+        "how a line looks").restart(),
+    &parsed(at!(level), Kind::Text, Value("\"info\""),
+        "or a filter as `RUST_LOG` has it; that variable wins", level).shown(|level, _| level.to_string()),
+    &plain(at!(access), Kind::Flag, Value("false"), "a line for each request"),
+    &word(at!(throttle), Value("\"summary\""),
+        "the first rejection of a limit and key at once, then a line each interval"),
+    &plain(at!(summary_interval), Kind::TIME, Value("\"10s\""), "between two summaries"),
+    &word(at!(keys), Value("\"hashed\""),
+        "whether values of headers, cookies and query stand in logs and in Redis").restart(),
+];
+
+impl Spelled for LogFormat {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("pretty", Self::Pretty), ("json", Self::Json)];
+}
+
+impl Spelled for ThrottleLog {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("summary", Self::Summary), ("each", Self::Each), ("off", Self::Off)];
+}
+
+impl Spelled for KeyDisplay {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("hashed", Self::Hashed), ("plain", Self::Plain)];
+}
+
+pub(super) fn build(mut section: Section<'_>) -> LogSpec {
+    let mut spec = LogSpec::default();
+    read(SETTINGS, &mut section, &mut spec);
+    section.finish();
+    spec
+}
+
+fn level(item: &Item<'_>) -> Option<LogFilter> {
+    const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \
+                            such as \"info,tidegate=debug\"";
+    let text = item.text_as(EXPECTED)?;
+    match text.text.parse::<LogFilter>() {
+        Ok(filter) => Some(filter),
+        Err(error) => {
+            let near = text.shown().and_then(|_| nearest(error.part(), LEVELS));
+            text.refuse_here(match near {
+                Some(near) => format!("{EXPECTED}; did you mean `{near}`?"),
+                None => EXPECTED.to_owned(),
+            });
+            None
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `[[routes]]`.
+
+pub(super) mod names;
+pub(super) mod pattern;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use smallvec::SmallVec;
+
+use self::pattern::pattern;
+use super::headers::{self, HEADERS};
+use super::limit::LimitDraft;
+use super::values::{Named, one_of, status};
+use crate::config::reader::{Item, Problem, Section, Span, Text, nearest};
+use crate::config::setting::{Settings, at, fields, plain, read};
+use crate::config::shape::Fallback::{Required, Value, Words};
+use crate::config::shape::{Kind, Shape, field};
+use crate::limit::name::Name;
+use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec, UpstreamSpec};
+use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
+
+type Spec = RouteOptions;
+
+/// `[[routes]]`.
+pub(in crate::config) static ROUTE: Shape =
+    Shape { title: "[[routes]]", fields: || fields(SETTINGS), later: &[] };
+
+#[rustfmt::skip]
+static SETTINGS: Settings<Spec> = &[
+    &field("name", Kind::Text, Words("the path, with methods and host where that repeats"),
+        "unique; stands in keys, logs and metrics"),
+    &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
+    &field("methods", Kind::TEXTS, Words("any"), "one of these"),
+    &field("host", Kind::Text, Words("any"), "`www.example.com`, or `*.example.com`"),
+    &field("headers", Kind::Texts, Words("any"), "each of these with this value"),
+    &field("upstream", Kind::Text, Words("required, or `respond`"), "where its requests go"),
+    &field("respond", Kind::Table(&RESPOND), Words("none"),
+        "an answer from this file, in place of an upstream"),
+    &field("limits", Kind::TEXTS, Value("[]"), "names of limits; all of them are decided together"),
+    &field("rewrite", Kind::Text, Words("none"),
+        "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`"),
+    &plain(at!(response_timeout), Kind::TIME, Words("the upstream's"),
+        "to the response's head, for this route; 504"),
+    &plain(at!(max_body_size), Kind::BYTES, Words("the server's"),
+        "bytes of a request's body, for this route; larger: 413"),
+    &field("request_headers", Kind::Table(&HEADERS), Words("none"), "changes to what goes upstream"),
+    &field("response_headers", Kind::Table(&HEADERS), Words("none"),
+        "changes to what goes to the client"),
+];
+
+/// A route's `respond`.
+pub(in crate::config) static RESPOND: Shape =
+    Shape { title: "respond", fields: || fields(OF_RESPOND), later: &[] };
+
+#[rustfmt::skip]
+static OF_RESPOND: Settings<()> = &[
+    &field("status", Kind::whole(200, 599), Value("200"), "the answer's status"),
+    &field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
+];
+
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+/// What a route may name.
+pub(super) struct Known<'k> {
+    upstreams: &'k [Named<UpstreamSpec>],
+    limits: &'k [Named<LimitDraft>],
+    /// A file has thousands of either: no route looks through them all.
+    limit_places: HashMap<&'k str, usize>,
+}
+
+impl<'k> Known<'k> {
+    pub(super) fn new(
+        upstreams: &'k [Named<UpstreamSpec>],
+        limits: &'k [Named<LimitDraft>],
+    ) -> Self {
+        let places = limits.iter().enumerate().map(|(place, limit)| (limit.name.as_str(), place));
+        Self { upstreams, limits, limit_places: places.collect() }
+    }
+}
+
+/// A route, and what is only known of its place in the file.
+pub(in crate::config) struct RouteDraft {
+    /// The value of `path`.
+    pub(in crate::config) path_span: Span,
+    pub(in crate::config) pattern: Option<Pattern>,
+    pub(in crate::config) conditions: Conditions,
+    /// Its `name`, if it has one.
+    pub(super) name: Option<(Arc<str>, Span)>,
+    pub(in crate::config) action: Option<Action>,
+    /// Places in the file's limits, and where the route names them.
+    pub(in crate::config) limits: Vec<(usize, Span)>,
+    /// Limits that it likely meant where it names one that there is not.
+    pub(in crate::config) limits_meant: Vec<String>,
+    options: RouteOptions,
+}
+
+impl RouteDraft {
+    /// The finished route and what its requests are known by; `places` says where the file's limits
+    /// stand in the plan, and `everywhere` are the limits that every request meets.
+    pub(super) fn finish(
+        self,
+        name: Arc<str>,
+        places: &[Option<usize>],
+        everywhere: &[u32],
+    ) -> Option<((Pattern, Conditions), RouteSpec)> {
+        let mut limits = SmallVec::from_slice(everywhere);
+        limits.extend(in_plan(&self.limits, places).filter(|limit| !everywhere.contains(limit)));
+        let options = (self.options != RouteOptions::default()).then(|| Box::new(self.options));
+        let route = RouteSpec { name, action: self.action?, limits, options };
+        Some(((self.pattern?, self.conditions), route))
+    }
+}
+
+/// The places in the plan of limits that are named in the file, without those that are off.
+pub(super) fn in_plan<'l>(
+    limits: &'l [(usize, Span)],
+    places: &'l [Option<usize>],
+) -> impl Iterator<Item = u32> + 'l {
+    let limits = limits.iter().filter_map(|(limit, _)| places.get(*limit).copied()?);
+    limits.filter_map(|place| u32::try_from(place).ok())
+}
+
+pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
+    let name = section.take("name").and_then(|item| explicit_name(&item));
+    let path = section.require("path", "\"/users/{id}\"");
+    let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
+    let pattern = path.as_ref().and_then(pattern);
+    let conditions = Conditions {
+        methods: methods(&mut section),
+        host: section.take("host").and_then(|item| {
+            const EXPECTED: &str = "expected a host, as in \"www.example.com\"";
+            let text = item.text_as(EXPECTED)?;
+            let host = text.text.parse::<HostPattern>();
+            host.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
+        }),
+        headers: headers::values(&mut section, "headers"),
+    };
+    let action = action(&mut section, pattern.as_ref(), known.upstreams);
+    let limits = section.take("limits");
+    let (limits, limits_meant) = used_limits(limits.as_ref(), "the route", known);
+    let mut options = RouteOptions {
+        request: headers::changes(&mut section, "request_headers"),
+        response: headers::changes(&mut section, "response_headers"),
+        ..RouteOptions::default()
+    };
+    read(SETTINGS, &mut section, &mut options);
+    section.finish();
+    RouteDraft { path_span, pattern, conditions, name, action, limits, limits_meant, options }
+}
+
+fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
+    let text = item.text()?;
+    if text.text == NO_ROUTE {
+        text.refuse_here("expected another name: requests without a route are filed under this");
+        return None;
+    }
+    let name = Name::new(&text.text);
+    let name = text.parsed(name, "expected 1 to 64 letters, digits, `_`, `.` or `-`")?;
+    Some((name.as_str().into(), item.span.clone()))
+}
+
+fn methods(section: &mut Section<'_>) -> Vec<Method> {
+    let Some(item) = section.take("methods") else { return Vec::new() };
+    let items = item.list().unwrap_or_default();
+    if items.is_empty() {
+        item.reject(
+            "expected at least one method, as in `[\"GET\"]`; without `methods` any will do",
+        );
+    }
+    let mut methods = Vec::new();
+    for item in &items {
+        let Some(text) = item.text_as("expected a method, as in \"GET\"") else { continue };
+        let Some(method) = method(&text) else { continue };
+        if methods.contains(&method) {
+            item.reject("it is in the list already: remove it");
+        }
+        methods.push(method);
+    }
+    methods
+}
+
+fn method(text: &Text<'_>) -> Option<Method> {
+    let written = text.text.as_str();
+    if matches!(written, "TRACE" | "CONNECT") {
+        text.refuse_here("this method is never served: remove it");
+        return None;
+    }
+    let is_upper = !written.bytes().any(|b| b.is_ascii_lowercase());
+    let method = Method::from_bytes(written.as_bytes()).ok().filter(|_| is_upper);
+    let near = text.shown().and_then(|shown| nearest(shown, METHODS));
+    if let (Some(method), Some(near)) = (&method, near)
+        && method != near
+    {
+        text.item.cx.note(Problem::warning(
+            text.item.span.clone(),
+            format!("`{method}` is an unusual method"),
+            format!("did you mean `{near}`?"),
+        ));
+    }
+    text.parsed(
+        method,
+        match near {
+            Some(near) => format!("expected a method in upper case; did you mean `{near}`?"),
+            None => "expected a method in upper case, as in \"GET\"".to_owned(),
+        },
+    )
+}
+
+fn action(
+    section: &mut Section<'_>,
+    pattern: Option<&Pattern>,
+    upstreams: &[Named<UpstreamSpec>],
+) -> Option<Action> {
+    let upstream = section.take("upstream");
+    let respond = section.take("respond");
+    let rewrite = section.take("rewrite");
+    match (upstream, respond) {
+        (Some(upstream), None) => {
+            let rewrite = match rewrite {
+                Some(item) => Some(Box::new(self::rewrite(&item, pattern?)?)),
+                None => None,
+            };
+            Some(Action::Forward { upstream: place(&upstream, upstreams)?, rewrite })
+        }
+        (None, Some(respond)) => {
+            if let Some(rewrite) = rewrite {
+                rewrite.cx.note(
+                    Problem::error(
+                        rewrite.span.clone(),
+                        "`rewrite` means nothing here",
+                        "expected only beside `upstream`",
+                    )
+                    .related(respond.span.clone(), "the route answers by itself"),
+                );
+            }
+            self::respond(&respond)
+        }
+        (Some(upstream), Some(respond)) => {
+            respond.cx.note(
+                Problem::error(
+                    respond.span.clone(),
+                    "the route has both `upstream` and `respond`",
+                    "expected one of the two",
+                )
+                .related(upstream.span, "and here is the other"),
+            );
+            None
+        }
+        (None, None) => {
+            let names = upstreams.iter().map(|upstream| upstream.name.as_str());
+            let example = names.clone().next().unwrap_or("api");
+            section.cx.note(Problem::error(
+                section.span.clone(),
+                "[[routes]] has neither `upstream` nor `respond`",
+                format!(
+                    "expected `upstream = \"{example}\"` or `respond = {{ status = 404 }}` here"
+                ),
+            ));
+            None
+        }
+    }
+}
+
+fn place(item: &Item<'_>, upstreams: &[Named<UpstreamSpec>]) -> Option<u32> {
+    let names = upstreams.iter().map(|upstream| upstream.name.as_str());
+    let text = item.text_as("expected the name of an upstream")?;
+    let place = names.clone().position(|name| name == text.text);
+    if place.is_none() {
+        item.cx.note(unknown(&text, "upstream", one_of(text.shown(), names, "upstreams")));
+    }
+    u32::try_from(place?).ok()
+}
+
+fn unknown(text: &Text<'_>, kind: &str, expected: String) -> Problem {
+    let title = match text.shown() {
+        Some(found) => format!("there is no {kind} \"{}\"", found.escape_debug()),
+        None => format!("there is no {kind} of this name"),
+    };
+    Problem::error(text.item.span.clone(), title, expected)
+}
+
+fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
+    const EXPECTED: &str = "expected a path, as in \"/v2/{id}\"";
+    let text = item.text_as(EXPECTED)?;
+    let rewrite = Rewrite::new(&text.text, pattern);
+    rewrite.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
+}
+
+fn respond(item: &Item<'_>) -> Option<Action> {
+    let mut section = item.section(&RESPOND, "respond")?;
+    let status = section.value("status", |item| status(item, 200));
+    let body_item = section.item("body");
+    let body = section.value("body", |item| item.text().map(|text| Bytes::from(text.text)));
+    section.finish();
+    let (status, body) = (status?, body?);
+    if let Some(item) = body_item
+        && !body.is_empty()
+        && matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+    {
+        item.reject(format!("an answer with status {} has no body: remove it", status.as_u16()));
+    }
+    Some(Action::Respond { status, body: Box::new(body) })
+}
+
+/// Limits that are named in a list, and those that were likely meant where there is no such limit.
+pub(super) fn used_limits(
+    list: Option<&Item<'_>>,
+    whose: &str,
+    known: &Known<'_>,
+) -> (Vec<(usize, Span)>, Vec<String>) {
+    let names = known.limits.iter().map(|limit| limit.name.as_str());
+    let mut used: Vec<(usize, Span)> = Vec::new();
+    let mut meant = Vec::new();
+    for item in list.and_then(Item::list).unwrap_or_default() {
+        let Some(text) = item.text_as("expected the name of a limit") else { continue };
+        let Some(&place) = known.limit_places.get(text.text.as_str()) else {
+            item.cx.note(unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits")));
+            meant.extend(nearest(&text.text, names.clone()).map(str::to_owned));
+            continue;
+        };
+        if let Some((_, first)) = used.iter().find(|(other, _)| *other == place) {
+            item.cx.note(
+                Problem::error(
+                    item.span.clone(),
+                    format!("{whose} has the limit \"{}\" twice", text.text),
+                    "remove it",
+                )
+                .related(first.clone(), "first here"),
+            );
+            continue;
+        }
+        used.push((place, item.span.clone()));
+    }
+    (used, meant)
+}

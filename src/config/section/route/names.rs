@@ -1,0 +1,86 @@
+//! What routes are called.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::Method;
+
+use super::RouteDraft;
+use crate::config::reader::{Context, Problem};
+use crate::request::route::{Conditions, HostPattern, Pattern};
+
+/// A name for each route: its own, or made from what it matches.
+///
+/// A route without a name is called by its path; where several of them have one path, by its
+/// methods, host and path: `GET,POST api.example.com/users/{id}`. The file's order does not matter.
+pub(in crate::config) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
+    let mut by_path: HashMap<&str, usize> = HashMap::new();
+    for route in routes.iter().filter(|route| route.name.is_none()) {
+        if let Some(pattern) = &route.pattern {
+            *by_path.entry(pattern.as_str()).or_default() += 1;
+        }
+    }
+    let mut taken: HashMap<Arc<str>, &RouteDraft> = HashMap::new();
+    let mut names = Vec::with_capacity(routes.len());
+    for route in routes {
+        let name = match (&route.name, &route.pattern) {
+            (Some((name, _)), _) => name.clone(),
+            (None, Some(pattern)) if by_path.get(pattern.as_str()) > Some(&1) => {
+                full_name(pattern, &route.conditions)
+            }
+            (None, Some(pattern)) => pattern.as_str().into(),
+            (None, None) => "".into(),
+        };
+        if route.pattern.is_some() {
+            match taken.get(&name) {
+                // Two that are alike but for their names have a graver problem.
+                Some(other) if !other.is_same(route) => cx.note(same_name(&name, route, other)),
+                Some(_) => {}
+                None => {
+                    taken.insert(name.clone(), route);
+                }
+            }
+        }
+        names.push(name);
+    }
+    names
+}
+
+impl RouteDraft {
+    fn is_same(&self, other: &Self) -> bool {
+        self.name.is_none()
+            && other.name.is_none()
+            && self.pattern == other.pattern
+            && self.conditions == other.conditions
+    }
+}
+
+fn same_name(name: &str, route: &RouteDraft, other: &RouteDraft) -> Problem {
+    let place = |route: &RouteDraft| match &route.name {
+        Some((_, span)) => span.clone(),
+        None => route.path_span.clone(),
+    };
+    let expected = match route.name {
+        Some(_) => "expected another name",
+        None => "expected a `name` beside it",
+    };
+    Problem::error(place(route), format!("two routes are called \"{name}\""), expected)
+        .related(place(other), "the other one")
+}
+
+fn full_name(pattern: &Pattern, conditions: &Conditions) -> Arc<str> {
+    let methods: Vec<&str> = conditions.methods.iter().map(Method::as_str).collect();
+    let mut name = methods.join(",");
+    if !name.is_empty() {
+        name.push(' ');
+    }
+    // Writing to a string does not fail.
+    let _ = match &conditions.host {
+        Some(HostPattern::Exact(host)) => write!(name, "{host}"),
+        Some(HostPattern::Below(domain)) => write!(name, "*{domain}"),
+        None => Ok(()),
+    };
+    name.push_str(pattern.as_str());
+    name.into()
+}

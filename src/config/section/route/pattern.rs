@@ -1,0 +1,106 @@
+//! Path patterns, and what is said of one that is written in another proxy's way.
+
+use crate::config::reader::{Item, Problem};
+use crate::request::route::Pattern;
+
+/// A path pattern.
+pub(in crate::config) fn pattern(item: &Item<'_>) -> Option<Pattern> {
+    const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
+    let text = item.text_as(EXPECTED)?;
+    let ours = in_our_way(&text.text);
+    match (text.text.parse::<Pattern>(), &ours) {
+        (Ok(pattern), ours) => {
+            if let Some(ours) = ours {
+                item.cx.note(Problem::warning(
+                    item.span.clone(),
+                    format!("the path \"{}\" is matched letter by letter", pattern.as_str()),
+                    format!("did you mean \"{ours}\"?"),
+                ));
+            }
+            Some(pattern)
+        }
+        (Err(error), Some(ours)) => {
+            text.refuse_here(format!("{error}; did you mean \"{ours}\"?"));
+            None
+        }
+        (Err(error), None) => {
+            text.refuse_because(&error.to_string(), EXPECTED);
+            None
+        }
+    }
+}
+
+/// The same path in our way. `None` where the path looks like one of ours.
+fn in_our_way(path: &str) -> Option<String> {
+    // What anchors a regular expression anchors nothing here: a pattern is always the whole path.
+    let plain = path.trim_start_matches('^').trim_end_matches('$');
+    let mut segments: Vec<String> = plain.split('/').map(segment).collect();
+    let rest = segments.iter().position(|segment| segment == REST);
+    segments.truncate(rest.map_or(segments.len(), |place| place + 1));
+    let ours = segments.join("/");
+    (ours != path).then_some(ours)
+}
+
+const REST: &str = "{*rest}";
+
+fn segment(text: &str) -> String {
+    // A regular expression within our braces is the other proxy's way of naming a parameter.
+    let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    if let Some((name, _)) = inner.and_then(|inner| inner.split_once(':')) {
+        return named(name);
+    }
+    if inner.is_some() {
+        return text.to_owned();
+    }
+    if matches!(text, "*" | "**" | ".*" | "(.*)" | "(.*)?" | ".+" | "(.+)") {
+        return REST.to_owned();
+    }
+    if let Some(name) = text.strip_prefix(':').filter(|name| is_name(name)) {
+        return named(name);
+    }
+    if let Some(inner) = text.strip_prefix('<').and_then(|text| text.strip_suffix('>')) {
+        // `<int:id>` as well as `<id>`.
+        return named(inner.rsplit(':').next().unwrap_or(inner));
+    }
+    if is_expression(text) { named("id") } else { text.to_owned() }
+}
+
+fn named(name: &str) -> String {
+    if is_name(name) { format!("{{{name}}}") } else { "{id}".to_owned() }
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    !name.is_empty() && name.chars().all(fits)
+}
+
+/// Whether a segment has what only a regular expression has.
+fn is_expression(text: &str) -> bool {
+    ["(", "[", "\\", "+)", ".*", ".+"].iter().any(|sign| text.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_another_proxy_is_shown_in_our_way() {
+        for (theirs, ours) in [
+            ("/api/*", "/api/{*rest}"),
+            ("/api/**", "/api/{*rest}"),
+            ("/users/:id", "/users/{id}"),
+            ("/users/:id/orders/:order", "/users/{id}/orders/{order}"),
+            ("/users/<id>", "/users/{id}"),
+            ("/users/<int:id>", "/users/{id}"),
+            ("^/api/.*$", "/api/{*rest}"),
+            ("^/users/[0-9]+$", "/users/{id}"),
+            ("/users/(\\d+)/orders", "/users/{id}/orders"),
+            ("/users/{id:[0-9]+}", "/users/{id}"),
+        ] {
+            assert_eq!(in_our_way(theirs).as_deref(), Some(ours), "{theirs}");
+        }
+        for ours in ["/", "/a/b", "/users/{id}", "/{*rest}", "/a.b/c-d_e", "/a:b", "/x;y", "/~me"] {
+            assert_eq!(in_our_way(ours), None, "{ours}");
+        }
+    }
+}

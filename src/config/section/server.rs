@@ -1,0 +1,125 @@
+//! `[server]`.
+
+use std::net::SocketAddr;
+
+use http::HeaderName;
+
+use super::tls::{self, SERVER_TLS};
+use super::values::{ADDRESS, LISTEN, addresses, network_item};
+use crate::config::Overrides;
+use crate::config::reader::{Context, Item, Problem, Section, Span};
+use crate::config::setting::{Settings, at, compared, fields, parsed, plain, read};
+use crate::config::shape::Fallback::{Value, Words};
+use crate::config::shape::{Kind, Shape, Zero, field};
+use crate::plan::ServerSpec;
+use crate::request::client::ClientHeader;
+
+type Spec = ServerSpec;
+
+/// `[server]`.
+pub(in crate::config) static SERVER: Shape = Shape {
+    title: "[server]",
+    fields: || fields(SETTINGS),
+    later: &["max_connections_per_client", "proxy_protocol"],
+};
+
+#[rustfmt::skip]
+pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+    &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
+        "an address or a list of them, for clear text; `[]` beside `tls` for none").restart(),
+    &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
+        "where to listen by TLS, and with what"),
+    &plain(at!(workers), Kind::whole(1, 1_024), Words("one for each core"),
+        "threads that serve").restart(),
+    &plain(at!(header_timeout), Kind::TIME, Value("\"10s\""),
+        "to receive a request's head"),
+    &plain(at!(body_timeout), Kind::TIME, Value("\"30s\""),
+        "between two reads of a request's body or two writes of a response"),
+    &plain(at!(idle_timeout), Kind::TIME, Value("\"75s\""),
+        "a keep-alive connection without a request"),
+    &plain(at!(tunnel_timeout), Kind::TIME, Value("\"1h\""),
+        "an upgraded connection on which nothing moves"),
+    &plain(at!(shutdown_delay), Kind::Duration(Zero::Allowed), Value("\"0s\""),
+        "after SIGTERM, go on taking connections this long with `/readyz` already 503"),
+    &plain(at!(drain_timeout), Kind::Duration(Zero::Allowed), Value("\"30s\""),
+        "then stop accepting and finish what is under way"),
+    &plain(at!(max_connections), Kind::whole(1, 10_000_000), Value("20000"),
+        "more wait in the accept queue"),
+    &field("limits", Kind::TEXTS, Value("[]"),
+        "limits that every request meets beside those of its route, also one that no route takes"),
+    &parsed(at!(request_id), Kind::Text, Words("none"),
+        "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log",
+        request_id),
+    // Heads of less than 8 KiB are nothing unusual.
+    &plain(at!(max_header_size), Kind::Size { min: 8 << 10, max: 16 << 20 }, Value("\"32KiB\""),
+        "a request's head; larger: 431"),
+    &plain(at!(max_body_size), Kind::BYTES, Words("none"),
+        "a request's body; larger: 413"),
+    &parsed(at!("trusted_proxies", trust.networks), Kind::List(&Kind::Network), Value("[]"),
+        "networks whose `client_ip_header` is believed",
+        |item| Some(item.list()?.iter().filter_map(network_item).collect())),
+    &parsed(at!("client_ip_header", trust.header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
+        "where they name the client; or a header that holds one address",
+        client_header),
+    &plain(at!(merge_slashes), Kind::Flag, Value("true"),
+        "`false` leaves doubled slashes in what goes upstream"),
+    &plain(at!(ipv6_prefix), Kind::whole(1, 128), Value("64"),
+        "IPv6 clients are counted by this prefix"),
+];
+
+/// What the section says, and whether clients are asked for a certificate.
+pub(super) fn build(mut section: Section<'_>, overrides: &Overrides) -> (ServerSpec, bool) {
+    let mut listen = listen(&mut section);
+    if let Some(text) = &overrides.listen {
+        listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
+    }
+    let tls = tls::server(&mut section, &listen);
+    let mut spec = ServerSpec {
+        listen: listen.into_iter().map(|(address, _)| address).collect(),
+        tls: tls.spec,
+        ..ServerSpec::default()
+    };
+    read(SETTINGS, &mut section, &mut spec);
+    section.finish();
+    (spec, tls.asks_clients)
+}
+
+/// The header that names a request: none that means something else to this proxy or to the API.
+fn request_id(item: &Item<'_>) -> Option<Option<HeaderName>> {
+    const EXPECTED: &str = "expected a header of its own, as in \"x-request-id\"";
+    let text = item.text_as(EXPECTED)?;
+    let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
+    let own = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with("x-") && !name.starts_with("x-forwarded-") || name.ends_with("-id")
+    };
+    text.parsed(name.filter(own), EXPECTED).map(Some)
+}
+
+fn listen(section: &mut Section<'_>) -> Vec<(SocketAddr, Span)> {
+    let by_tls = section.has(|name| name == "tls");
+    let listen = section.value("listen", |item| {
+        let none = by_tls && item.list_or_one().is_empty();
+        Some(if none { Vec::new() } else { addresses(item, &[]) })
+    });
+    listen.unwrap_or_default()
+}
+
+fn override_listen(cx: &Context<'_>, text: &str) -> Option<SocketAddr> {
+    let address = text.parse().ok();
+    if address.is_none() {
+        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {ADDRESS}")));
+    }
+    address
+}
+
+fn client_header(item: &Item<'_>) -> Option<ClientHeader> {
+    const EXPECTED: &str = "expected `x-forwarded-for`, `forwarded` or another header's name";
+    let text = item.text_as(EXPECTED)?;
+    let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
+    Some(match text.parsed(name, EXPECTED)? {
+        name if name == "x-forwarded-for" => ClientHeader::XForwardedFor,
+        http::header::FORWARDED => ClientHeader::Forwarded,
+        name => ClientHeader::Single(name),
+    })
+}

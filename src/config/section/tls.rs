@@ -1,0 +1,275 @@
+//! Certificates and keys: `tls` of `[server]` and of an upstream. The files are read here, so that a
+//! broken one is told before anything depends on it.
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+
+use super::values::{LISTEN, addresses};
+use crate::config::reader::{Item, Problem, Section, Span};
+use crate::config::setting::{Settings, Spelled, fields, spellings};
+use crate::config::shape::Fallback::{Required, Value, Words};
+use crate::config::shape::{Kind, Shape, field};
+use crate::plan::{Endpoint, Scheme, ServerAddress, ServerTls};
+use crate::tls::server::{ClientAuth, Files, Material};
+use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
+
+const FILE: &str = "expected the name of a PEM file";
+
+/// `tls` of `[server]`.
+pub(in crate::config) static SERVER_TLS: Shape =
+    Shape { title: "server.tls", fields: || fields(OF_SERVER), later: &[] };
+
+#[rustfmt::skip]
+static OF_SERVER: Settings<()> = &[
+    &field("listen", LISTEN, Required, "an address or a list of them"),
+    &field("certificates", Kind::List(&Kind::Table(&CERTIFICATE)), Required,
+        "chosen by the names in them; the first one where none fits. Read again when they change"),
+    &field("client_ca", Kind::Text, Words("none"),
+        "who signs clients' certificates; without it clients are not asked for one"),
+    &field("client_auth", Kind::Word(spellings::<ClientAuth>), Value("\"require\""),
+        "whether a client must show one that `client_ca` has signed, or may"),
+];
+
+impl Spelled for ClientAuth {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("require", Self::Require), ("request", Self::Request)];
+}
+
+/// One of `certificates`.
+pub(in crate::config) static CERTIFICATE: Shape =
+    Shape { title: "a certificate", fields: || fields(OF_CERTIFICATE), later: &[] };
+
+#[rustfmt::skip]
+static OF_CERTIFICATE: Settings<()> = &[
+    &field("cert", Kind::Text, Required, "PEM: the certificate, then those up to its authority"),
+    &field("key", Kind::Text, Required, "PEM: its private key, without a password"),
+];
+
+/// `tls` of `[upstreams.NAME]`.
+pub(in crate::config) static UPSTREAM_TLS: Shape =
+    Shape { title: "tls of an upstream", fields: || fields(OF_UPSTREAM), later: &[] };
+
+#[rustfmt::skip]
+static OF_UPSTREAM: Settings<()> = &[
+    &field("ca", Kind::Text, Words("the machine's authorities"),
+        "PEM: who signs the servers' certificates, and nobody else"),
+    &field("server_name", Kind::Text, Words("the URL's host"), "the name in the servers' certificates"),
+    &field("cert", Kind::Text, Words("none"), "PEM: a certificate for servers that ask for one"),
+    &field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
+];
+
+/// What a server's `tls` says.
+pub(super) struct Built {
+    /// `None` where there is none, or something was wrong with it.
+    pub(super) spec: Option<ServerTls>,
+    /// Whether it names a `client_ca`, be it a good one or not.
+    pub(super) asks_clients: bool,
+}
+
+/// `tls` of `[server]`, which listens on `clear` without it.
+pub(super) fn server(section: &mut Section<'_>, clear: &[(std::net::SocketAddr, Span)]) -> Built {
+    let inner = section.take("tls").and_then(|item| item.section(&SERVER_TLS, "`tls`"));
+    let Some(mut inner) = inner else { return Built { spec: None, asks_clients: false } };
+    let listen = match inner.require("listen", "\"0.0.0.0:8443\"") {
+        Some(item) => addresses(&item, clear),
+        None => Vec::new(),
+    };
+    let certificates = certificates(&mut inner);
+    let ca = inner.take("client_ca");
+    let asks_clients = ca.is_some();
+    if !asks_clients {
+        inner.refuse_field(
+            "client_auth",
+            "`client_auth` says nothing without `client_ca`",
+            "add `client_ca = \"ca.pem\"`, or remove it",
+        );
+    }
+    let auth = inner.value("client_auth", |item| item.word(ClientAuth::WORDS, &[]));
+    inner.finish();
+    let clients = ca.and_then(|item| {
+        let file = file(&item)?;
+        let found = reported(authorities(&file.path), &[&file])?;
+        Some(((file.path, auth?), (found, auth?)))
+    });
+    let (client_ca, clients) = clients.unzip();
+    let spec = || {
+        let (files, identities) = certificates?.into_iter().unzip();
+        Some(ServerTls {
+            listen: listen.into_iter().map(|(address, _)| address).collect(),
+            files: Files { certificates: files, client_ca },
+            material: Arc::new(Material { identities, clients }),
+        })
+    };
+    Built { spec: spec(), asks_clients }
+}
+
+/// `certificates`; `None` where something was wrong with one.
+fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<TlsIdentity>)>> {
+    const EXAMPLE: &str = "[{ cert = \"cert.pem\", key = \"key.pem\" }]";
+    let item = section.require("certificates", EXAMPLE)?;
+    let items = item.list()?;
+    if items.is_empty() {
+        item.reject(format!("expected at least one certificate: `{EXAMPLE}`"));
+    }
+    let each = items.iter().map(|item| {
+        let mut section = item.section(&CERTIFICATE, "a certificate")?;
+        let cert = section.require("cert", "\"cert.pem\"");
+        let key = section.require("key", "\"key.pem\"");
+        section.finish();
+        let (files, identity) = identity(&cert?, &key?)?;
+        Some((files, Arc::new(identity)))
+    });
+    // All of them are read, for all that is wrong to be told at once.
+    let each: Vec<_> = each.collect();
+    each.into_iter().collect()
+}
+
+/// The machine's authorities, read once for all upstreams and only where one needs them.
+pub(super) type SystemRoots = OnceCell<Option<Arc<[CertificateDer<'static>]>>>;
+
+/// `tls` of an upstream with these servers; `None` too where something was wrong with it.
+pub(super) fn upstream(
+    section: &mut Section<'_>,
+    servers: &[(ServerAddress, Span)],
+    system: &SystemRoots,
+) -> Option<Arc<client::Spec>> {
+    let item = section.take("tls");
+    let first = servers.iter().find(|(server, _)| server.scheme == Scheme::Https);
+    if let (Some(item), None) = (&item, first)
+        && !servers.is_empty()
+    {
+        item.cx.note(Problem::warning(
+            item.span.clone(),
+            format!("the `tls` of {} changes nothing", section.title),
+            "none of its servers is reached by `https://`",
+        ));
+    }
+    let fields = match item {
+        Some(item) => Fields::read(item.section(&UPSTREAM_TLS, "`tls`")?),
+        None => Fields::NONE,
+    };
+    let span = first?.1.clone();
+    let roots = match fields.ca? {
+        Some(ca) => ca.into(),
+        None => system.get_or_init(|| machine(section, span)).clone()?,
+    };
+    let spec = client::Spec { roots, server_name: fields.server_name?, identity: fields.identity? };
+    for (server, span) in servers.iter().filter(|(server, _)| server.scheme == Scheme::Https) {
+        if let Endpoint::Tcp { host, .. } = &server.endpoint
+            && spec.name_of(host).is_none()
+        {
+            section.cx.note(Problem::error(
+                span.clone(),
+                format!("no certificate can be for \"{host}\""),
+                "expected another host, or `tls = { server_name = \"…\" }` with the name in it",
+            ));
+        }
+    }
+    Some(Arc::new(spec))
+}
+
+/// What an upstream's `tls` says. Each is `None` where something was wrong with it, and holds another one
+/// where the file need not have it.
+struct Fields {
+    ca: Option<Option<Vec<CertificateDer<'static>>>>,
+    server_name: Option<Option<ServerName<'static>>>,
+    identity: Option<Option<TlsIdentity>>,
+}
+
+impl Fields {
+    const NONE: Self = Self { ca: Some(None), server_name: Some(None), identity: Some(None) };
+
+    fn read(mut section: Section<'_>) -> Self {
+        let ca = match section.take("ca") {
+            Some(item) => {
+                let read = |file: NamedFile<'_, '_>| reported(authorities(&file.path), &[&file]);
+                file(&item).and_then(read).map(Some)
+            }
+            None => Some(None),
+        };
+        let server_name = match section.take("server_name") {
+            Some(item) => name(&item).map(Some),
+            None => Some(None),
+        };
+        let (cert, key) = (section.take("cert"), section.take("key"));
+        let identity = match (&cert, &key) {
+            (Some(cert), Some(key)) => identity(cert, key).map(|(_, identity)| Some(identity)),
+            (None, None) => Some(None),
+            (Some(item), None) => lonely(item, "cert", "key"),
+            (None, Some(item)) => lonely(item, "key", "cert"),
+        };
+        section.finish();
+        Self { ca, server_name, identity }
+    }
+}
+
+fn lonely<T>(item: &Item<'_>, there: &str, missing: &str) -> Option<T> {
+    item.fault(
+        format!("`{there}` without `{missing}`"),
+        format!("expected `{missing} = \"{missing}.pem\"` beside it"),
+    );
+    None
+}
+
+fn name(item: &Item<'_>) -> Option<ServerName<'static>> {
+    const EXPECTED: &str = "expected a host's name or an address, as in \"api.internal\"";
+    let text = item.text_as(EXPECTED)?;
+    text.parsed(ServerName::try_from(text.text.clone()).ok(), EXPECTED)
+}
+
+fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'static>]>> {
+    match client::system_roots() {
+        Ok(roots) => Some(roots),
+        Err(error) => {
+            let title = format!("nobody can say whether this server is the right one: {error}");
+            section.cx.note(Problem::error(span, title, error.advice()));
+            None
+        }
+    }
+}
+
+/// A file that a field names.
+struct NamedFile<'c, 'i> {
+    item: &'i Item<'c>,
+    path: PathBuf,
+    /// Whether its name may stand in a message.
+    shown: bool,
+}
+
+fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
+    let text = item.text_as(FILE)?;
+    if text.text.is_empty() {
+        text.refuse_here(FILE);
+        return None;
+    }
+    let path = item.cx.folder.join(&text.text);
+    Some(NamedFile { item, path, shown: text.shown().is_some() })
+}
+
+fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdentity)> {
+    let (cert, key) = (file(cert), file(key));
+    let (cert, key) = (cert?, key?);
+    let files = IdentityFiles { cert: cert.path.clone(), key: key.path.clone() };
+    let identity = reported(TlsIdentity::read(&files), &[&key, &cert])?;
+    Some((files, identity))
+}
+
+/// What was read, or a note at the one of `files` that is at fault.
+fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
+    let error = match read {
+        Ok(read) => return Some(read),
+        Err(error) => error,
+    };
+    let at_fault = files.iter().find(|named| error.file() == Some(&named.path));
+    let named = at_fault.or(files.first())?;
+    let fault = error.fault();
+    let title = match named.shown {
+        true => format!("{} {fault}", named.path.display()),
+        false => format!("the file that is named here {fault}"),
+    };
+    named.item.fault(title, error.advice());
+    None
+}

@@ -1,0 +1,156 @@
+//! Values that several sections have: addresses, networks, names, statuses.
+
+use std::net::SocketAddr;
+
+use http::{HeaderName, StatusCode};
+
+use crate::config::reader::{
+    Context, Item, NETWORK, NetworkError, Problem, Section, Span, Text, enumerate, nearest, network,
+};
+use crate::config::shape::{Kind, Shape};
+use crate::limit::name::Name;
+
+/// An address, or a list of addresses.
+pub(super) const LISTEN: Kind = Kind::Either(&[Kind::Text, Kind::TEXTS]);
+
+/// What an address looks like.
+pub(super) const ADDRESS: &str =
+    "expected an address with a port, as in \"127.0.0.1:8080\" or \"[::]:8080\"";
+
+/// Something that the operator named.
+pub(in crate::config) struct Named<T> {
+    pub(in crate::config) name: String,
+    pub(in crate::config) span: Span,
+    /// `None` where something was wrong with it.
+    pub(in crate::config) value: Option<T>,
+}
+
+/// The tables below `[KIND.…]`, each made into a value by `build`, which gets its name too.
+pub(super) fn named<'c, T>(
+    root: &mut Section<'c>,
+    kind: &'static str,
+    shape: &'static Shape,
+    mut build: impl FnMut(Section<'c>, Name) -> Option<T>,
+) -> Vec<Named<T>> {
+    let cx = root.cx;
+    let entries = root.take(kind).and_then(|item| item.entries()).unwrap_or_default();
+    let each = entries.into_iter().map(|entry| {
+        let name = name(cx, entry.name, &entry.name_span);
+        let section = entry.item.section(shape, format!("[{kind}.{}]", entry.name));
+        let value = section.zip(name).and_then(|(section, name)| build(section, name));
+        Named { name: entry.name.to_owned(), span: entry.name_span, value }
+    });
+    each.collect()
+}
+
+/// The name at `span`. Where the text is no name, that is noted, and another name stands in for it: what is
+/// wrong with its table is to be told as well.
+fn name(cx: &Context<'_>, text: &str, span: &Span) -> Option<Name> {
+    Name::new(text).or_else(|| {
+        cx.note(Problem::error(
+            span.clone(),
+            format!("\"{}\" is no name", text.escape_debug()),
+            "expected 1 to 64 letters, digits, `_`, `.` or `-`",
+        ));
+        Name::new("unnamed")
+    })
+}
+
+/// What to say where none of `names` is meant.
+pub(in crate::config) fn one_of<'n, I>(found: Option<&str>, names: I, kind: &str) -> String
+where
+    I: Iterator<Item = &'n str> + Clone,
+{
+    const MOST: usize = 12;
+    match found.and_then(|found| nearest(found, names.clone())) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.clone().next().is_none() => {
+            format!("the file has no {kind}: expected a table `[{kind}.NAME]`")
+        }
+        None if names.clone().count() > MOST => format!("expected the name of one of the {kind}"),
+        None => format!("expected {}", enumerate(names, "or")),
+    }
+}
+
+/// The addresses of a `listen`, none of which may be among `taken`.
+pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(SocketAddr, Span)> {
+    let items = item.list_or_one();
+    if items.is_empty() {
+        item.reject("expected at least one address");
+    }
+    let mut addresses: Vec<(SocketAddr, Span)> = Vec::new();
+    for item in items {
+        let Some(address) = address(&item) else { continue };
+        let same = |(other, _): &&(SocketAddr, Span)| address.port() != 0 && *other == address;
+        if addresses.iter().any(|other| same(&other)) {
+            item.fault(format!("`listen` has {address} twice"), "remove it");
+        } else if let Some((_, first)) = taken.iter().find(same) {
+            let title = format!("{address} is listened on without TLS already");
+            let mut problem = Problem::error(item.span.clone(), title, "expected another port");
+            // The default, and the command line's, have no place.
+            if !first.is_empty() {
+                problem = problem.related(first.clone(), "here");
+            }
+            item.cx.note(problem);
+        }
+        addresses.push((address, item.span.clone()));
+    }
+    addresses
+}
+
+/// An address with a port.
+pub(super) fn address(item: &Item<'_>) -> Option<SocketAddr> {
+    let text = item.text_as(ADDRESS)?;
+    let address = text.text.parse().ok();
+    if address.is_none() {
+        item.cx.note(match suggestion(&text) {
+            Some(near) => text.refuse(format!("{ADDRESS}; did you mean \"{near}\"?")),
+            None => text.refuse(ADDRESS),
+        });
+    }
+    address
+}
+
+/// A port alone, or a port at a name that everybody knows.
+fn suggestion(text: &Text<'_>) -> Option<String> {
+    let (host, port) = text.shown()?.rsplit_once(':').unwrap_or(("", text.shown()?));
+    let port: u16 = port.parse().ok()?;
+    let host = match host {
+        "" | "*" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        _ => return None,
+    };
+    Some(format!("{host}:{port}"))
+}
+
+/// A network, or an address that stands for itself.
+pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
+    let expected = format!("expected {NETWORK}");
+    let text = item.text_as(&expected)?;
+    match network(&text.text) {
+        Ok(network) => Some(network),
+        Err(NetworkError::Syntax) => {
+            text.refuse_here(expected);
+            None
+        }
+        Err(NetworkError::HostBits(network)) => {
+            text.refuse_here(format!(
+                "expected the network's first address; did you mean \"{network}\"?"
+            ));
+            None
+        }
+    }
+}
+
+/// A header's name.
+pub(super) fn header_name(item: &Item<'_>) -> Option<HeaderName> {
+    const EXPECTED: &str = "expected a header's name";
+    let text = item.text_as(EXPECTED)?;
+    text.parsed(HeaderName::from_bytes(text.text.as_bytes()).ok(), EXPECTED)
+}
+
+/// A status from `lowest` to 599.
+pub(super) fn status(item: &Item<'_>, lowest: u64) -> Option<StatusCode> {
+    let number = item.whole(lowest..=599)?;
+    StatusCode::from_u16(u16::try_from(number).ok()?).ok()
+}
