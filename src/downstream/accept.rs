@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -41,7 +42,7 @@ struct Complaint(Mutex<Option<Instant>>);
 impl Complaint {
     /// Whether it is time to say it.
     fn is_due(&self) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         let due = last.is_none_or(|last| last.elapsed() >= COMPLAINT_PAUSE);
         if due {
             *last = Some(Instant::now());
@@ -137,19 +138,15 @@ impl Connections {
     }
 
     fn add(&self, connection: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks();
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(connection);
     }
 
     /// Cuts those that are left. When this returns, what their requests held is on its way back.
     pub async fn cut(&self) {
-        let mut left = std::mem::take(&mut *self.tasks());
+        let mut left = std::mem::take(&mut *self.tasks.lock());
         left.shutdown().await;
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, timeout};
 
@@ -67,7 +68,7 @@ pub(super) async fn serve(
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), Arc::<Uptake>::default());
         // hyper hands this stream's future to the spawner before it takes the next request.
-        uptakes.locked().uptake = Some(uptake.clone());
+        uptakes.0.lock().uptake = Some(uptake.clone());
         async move {
             let mut answer = proxy.handle(request, &client).await;
             answer.body_mut().watched_by(uptake);
@@ -102,7 +103,7 @@ fn builder(server: &ServerSpec, spawner: Spawner) -> http2::Builder<Spawner> {
 }
 
 /// Collects the futures that hyper asks to spawn, for the connection's task to poll. So they are dropped
-/// together with the connection, and each stream gives back what it holds.
+/// together with the connection, and each stream gives back what it holds. One task alone uses the lock.
 #[derive(Clone, Default)]
 struct Spawner(Arc<Mutex<Spawned>>);
 
@@ -118,19 +119,12 @@ struct Spawn {
     uptake: Option<Arc<Uptake>>,
 }
 
-impl Spawner {
-    fn locked(&self) -> MutexGuard<'_, Spawned> {
-        // Touched by one task alone, so the lock is never waited for.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl<F> Executor<F> for Spawner
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, work: F) {
-        let mut spawned = self.locked();
+        let mut spawned = self.0.lock();
         let uptake = spawned.uptake.take();
         spawned.waiting.push(Spawn { work: Box::pin(work), uptake });
     }
@@ -160,7 +154,7 @@ impl Future for RunningStream {
 impl Streams {
     /// Polls the streams that were woken. Returns whether any has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        for Spawn { work, uptake } in mem::take(&mut self.spawned.locked().waiting) {
+        for Spawn { work, uptake } in mem::take(&mut self.spawned.0.lock().waiting) {
             let (handle, registration) = AbortHandle::new_pair();
             let work = Abortable::new(work, registration);
             self.running.push(RunningStream { work, handle, uptake });

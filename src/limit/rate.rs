@@ -209,43 +209,34 @@ fn whole(text: &str) -> Result<u64, RateError> {
 }
 
 /// Why a text or a pair of figures is no rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     /// Not `COUNT/UNIT`.
+    #[error("a rate is COUNT/UNIT, as in \"100/s\" or \"1000/10m\"")]
     Syntax,
     /// A count of zero (`"0/s"` is a value of the configuration, but no rate).
+    #[error("the count is zero")]
     ZeroCount,
     /// An interval of zero.
+    #[error("the interval is zero")]
     ZeroInterval,
     /// A count from 2^53 on, or an interval of more than 3650 days.
+    #[error("the figures are too large (count below 2^53, interval to 3650 days)")]
     TooLarge,
     /// Count and interval share too few factors for exact arithmetic.
+    #[error("the rate cannot be counted exactly; {}", advice(*nearest))]
     Inexact {
         /// The rate of the same interval whose count is closest and fits.
         nearest: Option<Rate>,
     },
 }
 
-impl fmt::Display for RateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax => f.write_str("a rate is COUNT/UNIT, as in \"100/s\" or \"1000/10m\""),
-            Self::ZeroCount => f.write_str("the count is zero"),
-            Self::ZeroInterval => f.write_str("the interval is zero"),
-            Self::TooLarge => {
-                f.write_str("the figures are too large (count below 2^53, interval to 3650 days)")
-            }
-            Self::Inexact { nearest: Some(rate) } => {
-                write!(f, "the rate cannot be counted exactly; the nearest that can is \"{rate}\"")
-            }
-            Self::Inexact { nearest: None } => {
-                f.write_str("the rate cannot be counted exactly; take a rounder count")
-            }
-        }
+fn advice(nearest: Option<Rate>) -> String {
+    match nearest {
+        Some(rate) => format!("the nearest that can is \"{rate}\""),
+        None => "take a rounder count".to_owned(),
     }
 }
-
-impl std::error::Error for RateError {}
 
 /// The most tokens that a bucket or a cost can be.
 pub const MAX_TOKENS: u64 = 1_000_000_000;

@@ -1,6 +1,5 @@
 //! The process's log: its format, its filter, its way to standard output.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,34 +156,17 @@ impl LevelHandle {
 }
 
 /// Why the log cannot be set up or changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The environment's filter is wrong.
-    RustLog(LogFilterError),
+    #[error("the environment variable RUST_LOG is wrong")]
+    RustLog(#[source] LogFilterError),
     /// The thread that writes the log cannot be started.
-    Thread(io::Error),
+    #[error("cannot start the thread that writes the log")]
+    Thread(#[source] io::Error),
     /// The log was set up before.
-    Global(SetGlobalDefaultError),
-}
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RustLog(_) => "the environment variable RUST_LOG is wrong",
-            Self::Thread(_) => "cannot start the thread that writes the log",
-            Self::Global(_) => "the log is set up twice",
-        })
-    }
-}
-
-impl std::error::Error for LogError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::RustLog(error) => Some(error),
-            Self::Thread(error) => Some(error),
-            Self::Global(error) => Some(error),
-        }
-    }
+    #[error("the log is set up twice")]
+    Global(#[source] SetGlobalDefaultError),
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Between two lines of the same kind.
@@ -41,7 +41,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
 
     /// Counts an event of this kind at `now`.
     pub(super) fn count(&self, kind: K, details: S, now: Instant) {
-        let mut kinds = self.kinds();
+        let mut kinds = self.kinds.lock();
         if let Some(known) = kinds.get_mut(&kind) {
             known.untold += 1;
             known.details = details;
@@ -75,7 +75,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
     /// Writes what is due; what has not come again since its last line is forgotten.
     fn tell(&self, is_due: impl Fn(&EventKind<S>) -> bool, now: Instant) {
         let mut lines = Vec::new();
-        self.kinds().retain(|name, kind| {
+        self.kinds.lock().retain(|name, kind| {
             if !is_due(kind) {
                 return true;
             }
@@ -87,10 +87,6 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
             count > 0
         });
         lines.iter().for_each(|(kind, details, count)| (self.say)(kind, details, *count));
-    }
-
-    fn kinds(&self) -> MutexGuard<'_, HashMap<K, EventKind<S>>> {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,6 +100,6 @@ mod tests {
         for kind in 0..3 * MOST {
             repeated.count(kind.to_string(), (), now);
         }
-        assert!(repeated.kinds().len() <= MOST);
+        assert!(repeated.kinds.lock().len() <= MOST);
     }
 }

@@ -5,10 +5,11 @@
 //! prints to the very output that is stuck when it gives up on it, so a stuck reader would hold
 //! the process at its exit; hence our own.
 
+use parking_lot::{Condvar, Mutex};
 use std::io::{self, ErrorKind, Write};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -64,12 +65,12 @@ impl Sink {
 
     /// Waits until all lines are written, at most `patience`, and ends the thread.
     pub(super) fn close(&self, patience: Duration) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closing = true;
         self.changed.notify_all();
         let waits = |state: &mut State| state.writing || !state.buffer.is_empty();
-        // Neither an elapsed patience nor a poisoned lock changes what can be done now: nothing.
-        drop(self.drained.wait_timeout_while(state, patience, waits));
+        // Where patience elapsed, nothing can be done any more.
+        self.drained.wait_while_for(&mut state, waits, patience);
     }
 
     fn run(&self, mut out: impl Write, report: impl Fn(u64)) {
@@ -90,22 +91,18 @@ impl Sink {
 
     /// Exchanges the empty `batch` for the lines that wait; waits for some. False at the end.
     fn take(&self, batch: &mut Vec<u8>) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.writing = false;
         while state.buffer.is_empty() {
             self.drained.notify_all();
             if state.closing {
                 return false;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         state.writing = true;
         mem::swap(&mut state.buffer, batch);
         true
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_writer(&self) -> bool {
@@ -116,7 +113,7 @@ impl Sink {
 /// Takes one whole line for each write.
 impl Write for &Sink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.buffer.len() + line.len() > CAPACITY && !self.is_writer() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return Ok(line.len());

@@ -67,7 +67,11 @@ fn is_misspelt_level(part: &str) -> bool {
 }
 
 /// The part of a filter that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{part}` is no log filter: write a level ({levels}), or TARGET=LEVEL such as `info,tidegate::throttle=off`",
+    levels = LEVELS.join(", ")
+)]
 pub struct LogFilterError {
     part: String,
 }
@@ -78,16 +82,6 @@ impl LogFilterError {
         &self.part
     }
 }
-
-impl fmt::Display for LogFilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let levels = LEVELS.join(", ");
-        write!(f, "`{}` is no log filter: write a level ({levels})", self.part)?;
-        f.write_str(", or TARGET=LEVEL such as `info,tidegate::throttle=off`")
-    }
-}
-
-impl std::error::Error for LogFilterError {}
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ mod request_end;
 
 use std::mem;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use http::{HeaderMap, Method, Request, StatusCode, request};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use self::answer::{Answer, Protocol, RefusedRequest};
@@ -137,12 +138,12 @@ impl Proxy {
     /// The plan in force.
     pub fn active(&self) -> Arc<Active> {
         // Only this worker's thread comes here, so the lock is never waited for.
-        self.active.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.active.lock().clone()
     }
 
     /// Puts another plan in force: for requests that begin from now on.
     pub fn activate(&self, active: Arc<Active>) {
-        *self.active.lock().unwrap_or_else(PoisonError::into_inner) = active;
+        *self.active.lock() = active;
     }
 
     /// All counts of this worker.

@@ -3,11 +3,12 @@
 //! A crowd that is rejected must cost little, and most of it is told the same: no token is left, and
 //! so many whole seconds are to be waited.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use parking_lot::Mutex;
 
 use super::answer::{Answer, PROBLEM_JSON, Protocol, own};
 use super::body::ResponseBody;
@@ -64,7 +65,7 @@ impl Rejections {
 
     /// The answer to one client.
     pub(super) fn answer(&self, telling: &RejectionContent<'_>) -> Answer {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         let CachePlace { kept, others } = &mut places[telling.place()];
         match kept {
             Some(kept) if kept.says(telling) => {

@@ -1,6 +1,5 @@
 //! The host that a request is for.
 
-use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
@@ -17,13 +16,16 @@ pub struct Host(Text);
 type Text = SmallVec<[u8; 56]>;
 
 /// Why a request's host cannot be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// There is none (and the version demands one).
+    #[error("the request has no host")]
     Missing,
     /// There are two.
+    #[error("the request has more than one host")]
     Repeated,
     /// It is no host.
+    #[error("the request's host is malformed")]
     Malformed,
 }
 
@@ -103,18 +105,6 @@ fn is_port(digits: &[u8]) -> bool {
     });
     value.is_some()
 }
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "the request has no host",
-            Self::Repeated => "the request has more than one host",
-            Self::Malformed => "the request's host is malformed",
-        })
-    }
-}
-
-impl std::error::Error for HostError {}
 
 /// A name in lower case without its trailing dot; `None` where it is no name.
 fn normal_name(text: &[u8]) -> Option<Text> {

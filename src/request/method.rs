@@ -1,22 +1,13 @@
 //! The one spelling of a method.
 
-use std::fmt;
-
 use http::Method;
 
 /// A method with letters in lower case. RFC 9110, 9.1, has them mean another method, and no registered
 /// one has any; but many frameworks put a method in upper case first. So `post` would be `POST` to the
 /// API, and neither to the routes and limits for `POST` nor to those that refuse `TRACE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the method is not in upper case")]
 pub struct MethodCase;
-
-impl fmt::Display for MethodCase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the method is not in upper case")
-    }
-}
-
-impl std::error::Error for MethodCase {}
 
 /// Whether everybody reads the method alike.
 ///

@@ -340,7 +340,10 @@ fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, RunError> {
 }
 
 fn not_listening(address: SocketAddr, setting: &'static str, source: io::Error) -> RunError {
-    RunError::Listen { address, setting, source }
+    match source.kind() {
+        io::ErrorKind::AddrInUse => RunError::InUse { address, setting },
+        _ => RunError::Listen { address, setting, source },
+    }
 }
 
 fn every(period: Duration) -> Interval {

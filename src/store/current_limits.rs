@@ -4,7 +4,9 @@
 //! refill, or its window end, at what is over: a settlement could give a client all that it has used.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use super::BucketAsk;
 use crate::limit::decide::Ask;
@@ -21,14 +23,14 @@ impl CurrentLimits {
     pub(super) fn put(&self, limits: &[Arc<LimitSpec>]) {
         let all = limits.iter().chain(limits.iter().filter_map(|spec| spec.candidate.as_ref()));
         let all = all.map(|spec| (spec.name.clone(), Arc::clone(spec))).collect();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.0.write() = all;
     }
 
     /// What was asked, by the figures that its bucket has at this time of day. Where there is no such
     /// bucket any more, as it was asked.
     pub(super) fn of(&self, asked: &BucketAsk<'_>, wall: Timestamp) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
-        let limits = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let limits = self.0.read();
         let Some(spec) = limits.get(&before.name) else { return ask };
         if std::ptr::eq(&**spec, before) || spec.key.sources != before.key.sources {
             return ask;

@@ -17,7 +17,6 @@ mod outage;
 mod redis;
 mod shared;
 
-use std::fmt;
 use std::sync::Arc;
 
 use ::redis::RedisError;
@@ -41,38 +40,39 @@ use crate::plan::{KeyDisplay, StoreLocation, StoreSpec};
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
 
 /// Redis is away, and a limit that enforces says that nothing passes then. Nothing was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store is out of reach, and a limit rejects requests then")]
 pub struct Unavailable {
     /// The place of that limit among the asks.
     pub by: usize,
 }
 
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store is out of reach, and a limit rejects requests then")
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
 /// Why Redis did not decide.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// It failed several times in a row and is not asked until it answers again.
+    #[error("it is out of reach")]
     Away,
     /// This worker has no connection, and the last attempt to make one failed.
+    #[error("there is no connection to it")]
     NotConnected,
     /// No answer within `store.timeout`, the connection included.
+    #[error("no answer in time")]
     TimedOut,
     /// The server or the connection to it reported an error.
-    Redis(RedisError),
+    #[error("{}", redis::words(.0))]
+    Redis(#[source] RedisError),
     /// The server is of a version that does not know what the scripts need.
+    #[error("Redis {0} is too old: 6.2 or later is needed")]
     TooOld(String),
     /// An answer that is none to what was asked.
+    #[error("an answer that is no decision")]
     Nonsense,
     /// The key holds something that is no string.
+    #[error("the key holds a value of another type")]
     WrongType,
     /// The limiter has no figures, neither there nor in the file.
+    #[error("the limiter has no figures")]
     Unset,
 }
 
@@ -118,32 +118,6 @@ impl StoreError {
             Self::WrongType => "type",
             Self::Unset => "unset",
         })
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Away => "it is out of reach",
-            Self::NotConnected => "there is no connection to it",
-            Self::TimedOut => "no answer in time",
-            Self::Redis(error) => return f.write_str(&redis::words(error)),
-            Self::TooOld(version) => {
-                return write!(f, "Redis {version} is too old: 6.2 or later is needed");
-            }
-            Self::Nonsense => "an answer that is no decision",
-            Self::WrongType => "the key holds a value of another type",
-            Self::Unset => "the limiter has no figures",
-        })
-    }
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Redis(error) => Some(error),
-            _ => None,
-        }
     }
 }
 

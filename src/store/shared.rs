@@ -1,9 +1,11 @@
 //! What all workers of a process share of the store.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::StoreError;
 use super::current_limits::CurrentLimits;
@@ -121,14 +123,13 @@ impl Shared {
 
     /// Errors of Redis since the start, by their kind.
     pub fn errors(&self) -> Vec<(&'static str, u64)> {
-        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let errors = self.errors.lock();
         errors.iter().map(|(kind, count)| (*kind, *count)).collect()
     }
 
     pub(super) fn count_error(&self, error: &StoreError) {
         if let Some(kind) = error.kind() {
-            *self.errors.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() +=
-                1;
+            *self.errors.lock().entry(kind).or_default() += 1;
         }
     }
 

@@ -5,10 +5,11 @@
 //! together. The counts go by the limits' names, so that a reload changes nothing about them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -73,7 +74,7 @@ impl Waiting {
     }
 
     fn line(&self, limit: &Name) -> Arc<AtomicUsize> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         if let Some(line) = lines.get(limit) {
             return Arc::clone(line);
         }
@@ -224,11 +225,11 @@ mod tests {
             all.spawn(async move {
                 let due = begin + Duration::from_micros(100_000 + n * 300);
                 waiting.hold(due).await.unwrap();
-                went.lock().unwrap().push(n);
+                went.lock().push(n);
             });
         }
         all.join_all().await;
-        let went = went.lock().unwrap();
+        let went = went.lock();
         assert!(went.len() == 50 && went.is_sorted(), "{went:?}");
     }
 

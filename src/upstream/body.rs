@@ -1,6 +1,5 @@
 //! A request's body on its way upstream: watched, never collected.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -33,27 +32,18 @@ struct Streamed {
 pub type Trailers = SmallVec<[HeaderName; 2]>;
 
 /// What went wrong with a request's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFault {
     /// The client sent nothing for too long.
+    #[error("the client sent nothing of the request's body for too long")]
     Stalled,
     /// It is longer than allowed.
+    #[error("the request's body is larger than max_body_size")]
     TooLarge,
     /// It broke off, or its framing is no HTTP.
+    #[error("the request's body broke off or is not framed as HTTP demands")]
     Broken,
 }
-
-impl fmt::Display for BodyFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stalled => "the client sent nothing of the request's body for too long",
-            Self::TooLarge => "the request's body is larger than max_body_size",
-            Self::Broken => "the request's body broke off or is not framed as HTTP demands",
-        })
-    }
-}
-
-impl std::error::Error for BodyFault {}
 
 /// How far a request's body has come, seen from beside the exchange that consumes it.
 #[derive(Clone, Debug)]

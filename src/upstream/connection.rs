@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -15,6 +15,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -89,7 +90,7 @@ impl Driver {
         let told = fault.clone();
         let task = tokio::spawn(async move {
             let ended = connection.await;
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = ended.err();
+            *told.lock() = ended.err();
         });
         Self { task: task.abort_handle(), fault }
     }
@@ -98,7 +99,7 @@ impl Driver {
     /// cancelled; what ended the connection is the better answer.
     fn explain(&self, error: hyper::Error) -> hyper::Error {
         match error.is_canceled() {
-            true => self.fault.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            true => self.fault.lock().take(),
             false => None,
         }
         .unwrap_or(error)

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use crate::observe::metrics::UpstreamFailure;
 
 /// Why there is no response.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// No server could be connected to; this was the last one's answer.
+    #[error("cannot connect to {server}: {source}")]
     Connect {
         /// The server.
         server: Arc<str>,
@@ -18,16 +19,19 @@ pub enum UpstreamError {
         source: io::Error,
     },
     /// The last server that was tried did not take the connection in time.
+    #[error("no connection to {server} in time")]
     ConnectTimeout {
         /// The server.
         server: Arc<str>,
     },
     /// No head within the response timeout.
+    #[error("no answer from {server} in time")]
     ResponseTimeout {
         /// The server.
         server: Arc<str>,
     },
     /// The exchange broke before there was a head, or the head was no HTTP.
+    #[error("the exchange with {server} failed: {}", broken(source, *heard))]
     Exchange {
         /// The server.
         server: Arc<str>,
@@ -37,11 +41,13 @@ pub enum UpstreamError {
         heard: bool,
     },
     /// The body is coded in a way that this proxy would pass on wrongly.
+    #[error("{server} answered with a transfer coding other than chunked")]
     Coding {
         /// The server.
         server: Arc<str>,
     },
     /// It changed to another protocol, which nobody had offered.
+    #[error("{server} changed to another protocol without being asked")]
     Switched {
         /// The server.
         server: Arc<str>,
@@ -90,42 +96,12 @@ impl UpstreamError {
     }
 }
 
-impl fmt::Display for UpstreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect { server, source } => write!(f, "cannot connect to {server}: {source}"),
-            Self::ConnectTimeout { server } => write!(f, "no connection to {server} in time"),
-            Self::ResponseTimeout { server } => write!(f, "no answer from {server} in time"),
-            Self::Switched { server } => {
-                write!(f, "{server} changed to another protocol without being asked")
-            }
-            Self::Coding { server } => {
-                write!(f, "{server} answered with a transfer coding other than chunked")
-            }
-            Self::Exchange { server, source, heard } => {
-                write!(f, "the exchange with {server} failed: ")?;
-                match (source.is_incomplete_message(), heard) {
-                    (true, true) => {
-                        f.write_str("it closed the connection within its answer's head")
-                    }
-                    (true, false) => f.write_str("it closed the connection without an answer"),
-                    (false, _) => Cause(source).fmt(f),
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for UpstreamError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Connect { source, .. } => Some(source),
-            Self::Exchange { source, .. } => Some(source),
-            Self::ConnectTimeout { .. }
-            | Self::ResponseTimeout { .. }
-            | Self::Coding { .. }
-            | Self::Switched { .. } => None,
-        }
+/// What broke in an exchange before there was an answer; `heard` is whether the server had said anything.
+fn broken(source: &hyper::Error, heard: bool) -> String {
+    match (source.is_incomplete_message(), heard) {
+        (true, true) => "it closed the connection within its answer's head".to_owned(),
+        (true, false) => "it closed the connection without an answer".to_owned(),
+        (false, _) => Cause(source).to_string(),
     }
 }
 

@@ -5,9 +5,9 @@
 //! requests.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::connect::Wanted;
@@ -56,7 +56,7 @@ impl Default for Pool {
 impl Pool {
     /// A shared connection with room, or the one that was used last, of those that live and are ready.
     pub(super) fn take(&self, wanted: Wanted) -> Option<Connection> {
-        let mut kept = self.locked();
+        let mut kept = self.kept.lock();
         if !kept.shared.is_empty() && wanted == Wanted::Any {
             kept.shared.retain(|(_, connection)| !connection.is_closed());
             let mut shared = kept.shared.iter().map(|(_, connection)| connection);
@@ -80,7 +80,7 @@ impl Pool {
 
     /// Keeps a connection for the next request.
     pub(super) fn put(&self, mut connection: Box<ExclusiveConnection>) {
-        let mut kept = self.locked();
+        let mut kept = self.kept.lock();
         let since = kept.swept;
         let born = *connection.pooled.get_or_insert(since);
         if since.duration_since(born) >= LONGEST_LIFE {
@@ -94,7 +94,7 @@ impl Pool {
 
     /// Lets other requests use a connection too.
     pub(super) fn share(&self, connection: SharedConnection) {
-        let mut kept = self.locked();
+        let mut kept = self.kept.lock();
         kept.has_shared = true;
         let since = kept.swept;
         kept.shared.push((since, connection));
@@ -102,13 +102,13 @@ impl Pool {
 
     /// Whether requests have ever shared a connection.
     pub(super) fn has_shared(&self) -> bool {
-        self.locked().has_shared
+        self.kept.lock().has_shared
     }
 
     /// Drops connections that their server has closed, and those that were idle for too long or are too
     /// old.
     pub(super) fn prune(&self, now: Instant) {
-        let mut kept = self.locked();
+        let mut kept = self.kept.lock();
         kept.swept = now;
         kept.idle.retain(|(since, connection)| {
             now.duration_since(*since) < LONGEST_IDLE && !connection.is_spoilt()
@@ -116,10 +116,6 @@ impl Pool {
         kept.shared.retain(|(since, connection)| {
             now.duration_since(*since) < LONGEST_LIFE && !connection.is_closed()
         });
-    }
-
-    fn locked(&self) -> MutexGuard<'_, PooledConnections> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,8 +201,8 @@ mod tests {
         let (connection, _server) = http1().await;
         pool.put(connection);
         pass(&pool, LONGEST_IDLE - SWEEP).await;
-        assert_eq!(pool.locked().idle.len(), 1);
+        assert_eq!(pool.kept.lock().idle.len(), 1);
         pass(&pool, SWEEP).await;
-        assert_eq!(pool.locked().idle.len(), 0);
+        assert_eq!(pool.kept.lock().idle.len(), 0);
     }
 }

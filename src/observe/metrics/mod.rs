@@ -10,12 +10,13 @@ mod snapshot;
 mod text;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use http::StatusCode;
+use parking_lot::Mutex;
 
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
 use self::routes::{Requests, increment};
@@ -104,7 +105,7 @@ impl Metrics {
     pub fn render(&self, snapshot: &Snapshot<'_>) -> String {
         let (mut total, mut traffic) = (Total::default(), Traffic::default());
         for worker in &self.workers {
-            total.add(&worker.counts());
+            total.add(&worker.counts.lock());
             traffic.add(worker);
         }
         let mut page = Page::default();
@@ -119,7 +120,7 @@ impl Metrics {
 impl WorkerMetrics {
     /// Where the requests of the route with this name are counted; it stays so.
     pub fn route(&self, name: &Arc<str>) -> RouteCounter {
-        let mut counts = self.counts();
+        let mut counts = self.counts.lock();
         let Counts { routes, requests, .. } = &mut *counts;
         if let Some(known) = routes.get(name) {
             return *known;
@@ -140,7 +141,7 @@ impl WorkerMetrics {
         duration: Duration,
         upstream: Option<(&Name, Duration)>,
     ) {
-        let mut counts = self.counts();
+        let mut counts = self.counts.lock();
         let requests = usize::try_from(route.0).ok().and_then(|at| counts.requests.get_mut(at));
         if let Some(requests) = requests {
             requests.seconds.observe(duration);
@@ -153,7 +154,7 @@ impl WorkerMetrics {
 
     /// Counts an exchange with this upstream that failed.
     pub fn upstream_failed(&self, upstream: &Name, failure: UpstreamFailure) {
-        *self.counts().upstream(upstream).failures.entry(failure).or_default() += 1;
+        *self.counts.lock().upstream(upstream).failures.entry(failure).or_default() += 1;
     }
 
     /// Counts bytes that a client sent.
@@ -184,7 +185,7 @@ impl WorkerMetrics {
         store: Option<Duration>,
         said: impl Iterator<Item = (&'l Name, DecisionKind)>,
     ) {
-        let mut counts = self.counts();
+        let mut counts = self.counts.lock();
         if let Some(duration) = store {
             counts.store_seconds.observe(duration);
         }
@@ -193,10 +194,6 @@ impl WorkerMetrics {
             let (_, decisions) = of_limit.or_insert_with(|| (limit.clone(), Decisions::default()));
             decisions.add(kind);
         }
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

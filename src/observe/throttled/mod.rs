@@ -12,9 +12,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 use tracing::{info, warn};
 
@@ -139,7 +139,7 @@ impl Throttled {
     /// Writes the summaries, if an interval has ended by `now`. To be called a few times in each
     /// interval; there is little to do while none has ended.
     pub fn tick(&self, now: Timestamp) {
-        let ended = self.window().turn(now);
+        let ended = self.window.lock().turn(now);
         if let Some(interval) = ended {
             self.summarise(interval, Episodes::tell_ended);
         }
@@ -147,21 +147,21 @@ impl Throttled {
 
     /// Writes what is counted and not yet written, as at the end of the process.
     pub fn flush(&self, now: Timestamp) {
-        let elapsed = self.window().restart(now);
+        let elapsed = self.window.lock().restart(now);
         // Less than an interval may be over: no limit is known to have ended.
         self.summarise(elapsed, |_| {});
     }
 
     /// Keys that this limit rejected in the last summary interval.
     pub fn throttled_keys(&self, limit: &Name) -> u64 {
-        lock(&self.episodes).keys_of(limit)
+        self.episodes.lock().keys_of(limit)
     }
 
     /// Logs by another mode and interval from now on.
     pub fn configure(&self, mode: ThrottleLog, interval: Duration, now: Timestamp) {
-        self.window().set_interval(interval);
+        self.window.lock().set_interval(interval);
         for shard in &self.shards {
-            lock(shard).mode = mode;
+            shard.lock().mode = mode;
         }
         if mode != ThrottleLog::Summary {
             self.flush(now);
@@ -172,7 +172,7 @@ impl Throttled {
     fn count(&self, event: &ThrottleEvent<'_>, now: Timestamp) -> bool {
         let id = self.identity(event);
         let Some(shard) = self.shards.get(place(id)) else { return false };
-        let mut shard = lock(shard);
+        let mut shard = shard.lock();
         match shard.mode {
             ThrottleLog::Off => return false,
             ThrottleLog::Each => return true,
@@ -183,10 +183,10 @@ impl Throttled {
             return false;
         }
         if shard.entries.len() >= ENTRIES / SHARDS {
-            self.window().overflow(event, now);
+            self.window.lock().overflow(event, now);
             return false;
         }
-        let first = self.window().claim_line(now);
+        let first = self.window.lock().claim_line(now);
         shard.entries.insert(id, EventEntry::new(event, first, now));
         first
     }
@@ -195,9 +195,9 @@ impl Throttled {
         let mut chosen = self.heaviest();
         let mut spare = LINES - 1 - chosen.len();
         let (mut lines, mut others, mut kept) = (Vec::new(), HashMap::<_, Others>::new(), 0);
-        let mut episodes = lock(&self.episodes);
+        let mut episodes = self.episodes.lock();
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = shard.lock();
             shard.entries.retain(|id, entry| {
                 episodes.add(entry);
                 let count = std::mem::take(&mut entry.count);
@@ -220,7 +220,7 @@ impl Throttled {
             });
             kept += shard.entries.len();
         }
-        let mut window = self.window();
+        let mut window = self.window.lock();
         for (group, count) in window.take_overflow() {
             episodes.add_uncounted(&group, count);
             others.entry(group).or_default().count += count;
@@ -242,7 +242,7 @@ impl Throttled {
     fn heaviest(&self) -> HashSet<u128> {
         let mut counts = Vec::new();
         for shard in &self.shards {
-            let shard = lock(shard);
+            let shard = shard.lock();
             let counted = shard.entries.iter().filter(|(_, entry)| entry.count > 0);
             counts.extend(counted.map(|(id, entry)| (entry.count, *id)));
         }
@@ -265,10 +265,6 @@ impl Throttled {
         // Each limit and decision hashes with secrets of its own, so that only the key is left.
         let secret = (self.secret.0 ^ event.limit.fingerprint(), self.secret.1 ^ decision);
         SipHasher13::new_with_keys(secret.0, secret.1).hash(event.key).as_u128()
-    }
-
-    fn window(&self) -> MutexGuard<'_, Window> {
-        lock(&self.window)
     }
 }
 
@@ -326,10 +322,6 @@ fn millis(duration: Duration) -> u64 {
 fn place(id: u128) -> usize {
     // The table inside the shard uses the other end.
     usize::from(id.to_be_bytes()[0]) % SHARDS
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ fn a_flood_of_keys_stays_bounded_and_adds_up() {
         }
     });
     assert_eq!(first.len(), LINES - 1);
-    let entries: usize = throttled.shards.iter().map(|shard| lock(shard).entries.len()).sum();
+    let entries: usize = throttled.shards.iter().map(|shard| shard.lock().entries.len()).sum();
     assert!(entries <= ENTRIES, "{entries}");
 
     let second = lines_of(|| throttled.tick(at(10_000)));

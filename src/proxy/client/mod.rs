@@ -4,7 +4,8 @@ mod phase;
 mod socket;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 pub use self::phase::{DueAction, Phase, Times};
 pub use self::socket::Socket;
@@ -37,12 +38,12 @@ impl ClientConnection {
 
     /// The connection changes to another protocol after the current answer.
     pub(super) fn switch(&self, switched: Box<Switched>) {
-        *self.switched.lock().unwrap_or_else(PoisonError::into_inner) = Some(switched);
+        *self.switched.lock() = Some(switched);
     }
 
     /// The two sides of the other protocol, where the last answer changed to one.
     pub fn take_switched(&self) -> Option<Box<Switched>> {
-        self.switched.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.switched.lock().take()
     }
 
     /// Notes the first byte that came.

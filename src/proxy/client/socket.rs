@@ -4,11 +4,12 @@ use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -32,7 +33,7 @@ impl Socket {
 
     /// Whether the client has closed its side, also behind bytes that nobody has read yet.
     pub fn has_left(&self) -> bool {
-        let stream = self.locked();
+        let stream = self.0.stream.lock();
         // Mostly there is nothing, which is cheaper to tell than what there is.
         let has_news = stream.try_io(Interest::READABLE, || Ok(())).is_ok();
         let left = has_news && {
@@ -52,17 +53,13 @@ impl Socket {
     /// Waits for something to read, be it the connection's end.
     pub async fn readable(&self) {
         // An error is found again by the one who reads.
-        let _ = poll_fn(|cx| self.locked().poll_read_ready(cx)).await;
+        let _ = poll_fn(|cx| self.0.stream.lock().poll_read_ready(cx)).await;
     }
 
     /// Makes the connection's end a reset.
     pub fn reset_at_close(&self) {
         // Where it cannot be set the connection is gone already.
-        let _ = socket2::SockRef::from(&*self.locked()).set_linger(Some(Duration::ZERO));
-    }
-
-    fn locked(&self) -> MutexGuard<'_, TcpStream> {
-        self.0.stream.lock().unwrap_or_else(PoisonError::into_inner)
+        let _ = socket2::SockRef::from(&*self.0.stream.lock()).set_linger(Some(Duration::ZERO));
     }
 }
 
@@ -72,7 +69,7 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.locked()).poll_read(cx, buffer)
+        Pin::new(&mut *self.0.stream.lock()).poll_read(cx, buffer)
     }
 }
 
@@ -82,19 +79,19 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.locked()).poll_write(cx, bytes)
+        Pin::new(&mut *self.0.stream.lock()).poll_write(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.locked()).poll_flush(cx)
+        Pin::new(&mut *self.0.stream.lock()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.locked()).poll_shutdown(cx)
+        Pin::new(&mut *self.0.stream.lock()).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.locked().is_write_vectored()
+        self.0.stream.lock().is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -102,6 +99,6 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.locked()).poll_write_vectored(cx, slices)
+        Pin::new(&mut *self.0.stream.lock()).poll_write_vectored(cx, slices)
     }
 }

@@ -1,10 +1,11 @@
 //! What the limits say to the client.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::limit::decision::Outcome;
@@ -100,7 +101,7 @@ impl QuotaFields {
         if !answer.headers.ratelimit || answer.headers.x_ratelimit {
             return write_quotas(headers, quotas, default, None);
         }
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         let place = quota.limit.name.fingerprint() % PLACES as u64;
         let place = &mut places[usize::try_from(place).unwrap_or_default()];
         let kept = match place {

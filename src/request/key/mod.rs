@@ -79,13 +79,16 @@ pub enum Keyed {
 }
 
 /// Why a request has no key: each is answered 400.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The header, cookie or query parameter comes twice.
+    #[error("the {} is there twice", .0.title())]
     Repeated(KeySource),
     /// It can be read in two ways.
+    #[error("the {} can be read in two ways", .0.title())]
     Ambiguous(KeySource),
     /// It is not there, and the limit demands it.
+    #[error("the {} is missing", .0.title())]
     Absent(KeySource),
 }
 
@@ -141,20 +144,6 @@ impl KeySpec {
         builder.finish()
     }
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Repeated(source) => write!(f, "the {} is there twice", source.title()),
-            Self::Ambiguous(source) => {
-                write!(f, "the {} can be read in two ways", source.title())
-            }
-            Self::Absent(source) => write!(f, "the {} is missing", source.title()),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 /// Text on the stack: a key by address is built without the heap.
 pub(super) type ShortText = SmallVec<[u8; 48]>;

@@ -38,17 +38,22 @@ pub enum KeySource {
 }
 
 /// Why a text is no key source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySourceError {
     /// There is no such source.
+    #[error("`{0}` is nothing that a limit can count by: {spellings}", spellings = KeySource::SPELLINGS.map(|text| format!("`{text}`")).join(", "))]
     Unknown(String),
     /// A header, cookie … without a name.
+    #[error("`{0}` needs a name: `{0}:NAME`")]
     Nameless(String),
     /// This cannot be the name of a header.
+    #[error("`{0}` cannot be the name of a header")]
     Header(String),
     /// This cannot be the name of a cookie.
+    #[error("`{0}` cannot be the name of a cookie")]
     Cookie(String),
     /// An alternative comes twice, or there are too many.
+    #[error("`{0}` names one twice, or more than {MOST_ALTERNATIVES}")]
     Alternatives(String),
 }
 
@@ -198,22 +203,3 @@ impl FromStr for KeySource {
 fn is_cookie_name(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'=' | b';' | b',' | b'"'))
 }
-
-impl fmt::Display for KeySourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(text) => {
-                let spellings = KeySource::SPELLINGS.map(|text| format!("`{text}`")).join(", ");
-                write!(f, "`{text}` is nothing that a limit can count by: {spellings}")
-            }
-            Self::Nameless(kind) => write!(f, "`{kind}` needs a name: `{kind}:NAME`"),
-            Self::Header(name) => write!(f, "`{name}` cannot be the name of a header"),
-            Self::Cookie(name) => write!(f, "`{name}` cannot be the name of a cookie"),
-            Self::Alternatives(text) => {
-                write!(f, "`{text}` names one twice, or more than {MOST_ALTERNATIVES}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeySourceError {}

@@ -15,7 +15,6 @@
 //! - `..%3Bx` is refused like `..;x`: a server that decodes first reads it so.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use super::percent::{Piece, pieces, push_encoded};
 
@@ -27,21 +26,28 @@ pub struct NormalPath<'p> {
 }
 
 /// A path that two parsers could read differently, or that is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousPath {
     /// It does not begin with a slash.
+    #[error("the path does not begin with a slash")]
     Relative,
     /// `%2F`.
+    #[error("the path has an encoded slash")]
     EncodedSlash,
     /// `\` or `%5C`.
+    #[error("the path has a backslash")]
     Backslash,
     /// A NUL, plain or as `%00`.
+    #[error("the path has a NUL character")]
     Nul,
     /// A percent sign without two hex digits behind it.
+    #[error("the path has a percent sign without two hex digits behind it")]
     BrokenPercent,
     /// A dot segment with parameters: `..;x`.
+    #[error("the path has a dot segment with parameters")]
     DotParameters,
     /// A control character, a space, `?` or `#` as it stands.
+    #[error("the path has a character that must be percent-encoded")]
     Forbidden,
 }
 
@@ -88,22 +94,6 @@ impl<'p> NormalPath<'p> {
         Some(rest)
     }
 }
-
-impl fmt::Display for AmbiguousPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Relative => "the path does not begin with a slash",
-            Self::EncodedSlash => "the path has an encoded slash",
-            Self::Backslash => "the path has a backslash",
-            Self::Nul => "the path has a NUL character",
-            Self::BrokenPercent => "the path has a percent sign without two hex digits behind it",
-            Self::DotParameters => "the path has a dot segment with parameters",
-            Self::Forbidden => "the path has a character that must be percent-encoded",
-        })
-    }
-}
-
-impl std::error::Error for AmbiguousPath {}
 
 /// Whether both forms are the path itself. Says no to some that are, such as `/.well-known`.
 fn is_plain(path: &str) -> bool {

@@ -1,6 +1,5 @@
 //! Path patterns.
 
-use std::fmt;
 use std::str::FromStr;
 
 use crate::request::path::{AmbiguousPath, NormalPath};
@@ -30,27 +29,41 @@ pub(super) enum Segment {
 }
 
 /// Why a text is no pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// It does not begin with a slash.
+    #[error("a path begins with a slash")]
     Relative,
     /// It has a doubled slash.
+    #[error("a doubled slash never matches, since slashes are merged before paths are compared")]
     EmptySegment,
     /// It has a `.` or `..` segment.
+    #[error(
+        "a `.` or `..` segment never matches, since paths are resolved before they are compared"
+    )]
     DotSegment,
     /// A segment has `;parameters`, which no path has when it is matched.
+    #[error(
+        "`{0}` never matches, since `;parameters` are left out when paths are compared; write `%3B` for a semicolon"
+    )]
     Parameters(String),
     /// A segment is more than a parameter, or has a brace without its other half.
+    #[error("`{0}` is not a whole `{{name}}` or `{{*name}}`; write `%7B` and `%7D` for braces")]
     Braces(String),
     /// A parameter's name is empty or has characters other than letters, digits, `_` and `-`.
+    #[error("the name in `{0}` needs letters, digits, `_` or `-`, and nothing else")]
     Name(String),
     /// Two parameters have this name.
+    #[error("the name `{0}` stands twice")]
     Repeated(String),
     /// `{*rest}` is not the last segment.
+    #[error("`{0}` must be the last segment")]
     RestNotLast(String),
     /// It has more than [`Pattern::MAX_SEGMENTS`] segments.
+    #[error("a path has at most {} segments", Pattern::MAX_SEGMENTS)]
     TooLong,
     /// A segment cannot stand in a path.
+    #[error(transparent)]
     Path(AmbiguousPath),
 }
 
@@ -177,44 +190,6 @@ fn literal(segment: &str) -> Result<String, PatternError> {
     match path.matching().strip_prefix('/') {
         Some("") | None if !segment.is_empty() => Err(PatternError::DotSegment),
         literal => Ok(literal.unwrap_or_default().to_owned()),
-    }
-}
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Relative => f.write_str("a path begins with a slash"),
-            Self::EmptySegment => f.write_str(
-                "a doubled slash never matches, since slashes are merged before paths are compared",
-            ),
-            Self::DotSegment => f.write_str(
-                "a `.` or `..` segment never matches, since paths are resolved before they are compared",
-            ),
-            Self::Parameters(segment) => write!(
-                f,
-                "`{segment}` never matches, since `;parameters` are left out when paths are compared; write `%3B` for a semicolon"
-            ),
-            Self::Braces(segment) => write!(
-                f,
-                "`{segment}` is not a whole `{{name}}` or `{{*name}}`; write `%7B` and `%7D` for braces"
-            ),
-            Self::Name(segment) => {
-                write!(f, "the name in `{segment}` needs letters, digits, `_` or `-`, and nothing else")
-            }
-            Self::Repeated(name) => write!(f, "the name `{name}` stands twice"),
-            Self::RestNotLast(segment) => write!(f, "`{segment}` must be the last segment"),
-            Self::TooLong => write!(f, "a path has at most {} segments", Pattern::MAX_SEGMENTS),
-            Self::Path(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for PatternError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Path(error) => Some(error),
-            _ => None,
-        }
     }
 }
 

@@ -36,7 +36,7 @@ impl Memory {
         let others = self.shards.iter().cycle().skip(from % self.shards.len());
         for shard in others.take(SHARDS_LOOKED_AT.min(self.shards.len())) {
             // The locks of one decision are taken in order, and this one is not.
-            let Ok(mut shard) = shard.try_lock() else { continue };
+            let Some(mut shard) = shard.try_lock() else { continue };
             match shard.evict(spare, now) {
                 Evicted::Nothing => {}
                 Evicted::Full => return true,

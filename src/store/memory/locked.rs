@@ -1,6 +1,6 @@
 //! Which shard a bucket is in, and the locks of those that one decision needs.
 
-use std::sync::{MutexGuard, PoisonError};
+use parking_lot::MutexGuard;
 
 use super::Memory;
 use super::shard::{Identity, Shard};
@@ -15,7 +15,7 @@ impl Memory {
         numbers.dedup();
         let guards = numbers
             .into_iter()
-            .filter_map(|number| Some((number, unpoisoned(self.shards.get(number)?.lock()))))
+            .filter_map(|number| Some((number, self.shards.get(number)?.lock())))
             .collect();
         Locked { guards, shards: self.shards.len() }
     }
@@ -42,9 +42,4 @@ pub(super) fn shard_number(id: Identity, shards: usize) -> usize {
         .and_then(|shards| id.shard.checked_rem(shards))
         .and_then(|number| usize::try_from(number).ok())
         .unwrap_or_default()
-}
-
-/// A panic while a lock was held leaves a whole table behind: every change to it is one step.
-pub(super) fn unpoisoned<G>(lock: Result<G, PoisonError<G>>) -> G {
-    lock.unwrap_or_else(PoisonError::into_inner)
 }

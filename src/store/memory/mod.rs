@@ -13,13 +13,13 @@ mod shard;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use siphasher::sip128::SipHasher13;
 
 use self::full::Full;
-use self::locked::{shard_number, unpoisoned};
+use self::locked::shard_number;
 use self::shard::{Due, Identity, Shard};
 use super::claim::{BucketAsk, Claim, Taken};
 use crate::limit::algorithm::sliding_log::{self, Log};
@@ -146,7 +146,7 @@ impl Memory {
             seats.push(Seat { id: *id, place, state: None });
         }
         let has_shared = seats.iter().any(|seat| seat.place == BucketPlace::Shared);
-        let mut shared = has_shared.then(|| unpoisoned(self.shared.lock()));
+        let mut shared = has_shared.then(|| self.shared.lock());
         for (claim, seat) in claims.iter().zip(&mut seats) {
             match (seat.place, &mut shared) {
                 (BucketPlace::Known, _) => {
@@ -187,7 +187,7 @@ impl Memory {
     fn take_one(&self, claim: &mut Claim<'_>, noting: Noting, now: Now) -> Option<Verdict> {
         let id = self.identity(&claim.question());
         let number = shard_number(id, self.shards.len());
-        let mut shard = unpoisoned(self.shards.get(number)?.lock());
+        let mut shard = self.shards.get(number)?.lock();
         let before = state(&mut shard, id, &claim.ask, now);
         if before.is_none() && !self.make_room(&mut shard, &[id], now) {
             return None;
@@ -246,14 +246,14 @@ impl Memory {
         let step = self.shards.len().div_ceil(SWEEP_STEPS);
         let from = self.swept.fetch_add(step, Ordering::Relaxed) % self.shards.len();
         for shard in self.shards.iter().cycle().skip(from).take(step) {
-            let mut shard = unpoisoned(shard.lock());
+            let mut shard = shard.lock();
             self.removed(shard.sweep(now));
             let over = self.keys().saturating_sub(self.max_keys.load(Ordering::Relaxed));
             let evictions =
                 (0..over.min(SWEEP_EVICTIONS)).take_while(|_| self.evict(&mut shard, &[], now));
             self.removed(evictions.count());
         }
-        unpoisoned(self.shared.lock()).retain(|_, bucket| !bucket.due.fresh(now));
+        self.shared.lock().retain(|_, bucket| !bucket.due.fresh(now));
     }
 
     /// What a bucket is known by: a limit whose algorithm or key changes begins anew, one whose

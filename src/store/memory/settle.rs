@@ -1,6 +1,5 @@
 //! What a request used becomes known after it has taken.
 
-use super::locked::unpoisoned;
 use super::shard::Due;
 use super::{Memory, SharedBucket};
 use crate::limit::algorithm::sliding_log::Log;
@@ -21,7 +20,7 @@ impl Memory {
             return;
         }
         let (algorithm, id) = (ask.ask.algorithm, self.shared_identity(ask));
-        let mut shared = unpoisoned(self.shared.lock());
+        let mut shared = self.shared.lock();
         let (before, mut log) = match shared.remove(&id) {
             Some(bucket) => (Some(bucket.state), bucket.log),
             None => (None, Log::default()),

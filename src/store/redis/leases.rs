@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -85,7 +86,7 @@ impl Leases {
 
     /// Names a slot that is about to be asked for.
     pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> SlotLease {
-        let mut slots = self.table.slots();
+        let mut slots = self.table.slots.lock();
         slots.named += 1;
         let holder = Holder { worker: self.table.worker, request: slots.named };
         SlotLease { table: Arc::clone(&self.table), holder, told: Some((name, *ask)) }
@@ -115,7 +116,7 @@ impl SlotLease {
     pub(in crate::store) fn taken(&mut self) {
         let Some((name, ask)) = self.told.take() else { return };
         let due = Instant::now() + pause(&ask);
-        let mut slots = self.table.slots();
+        let mut slots = self.table.slots.lock();
         slots.held.insert(self.holder.request, HeldSlot { name, ask, due });
         self.table.look_at(slots, due);
     }
@@ -128,7 +129,7 @@ impl SlotLease {
 
 impl Drop for SlotLease {
     fn drop(&mut self) {
-        let kept = self.table.slots().held.remove(&self.holder.request);
+        let kept = self.table.slots.lock().held.remove(&self.holder.request);
         let told = kept.map(|kept| (kept.name, kept.ask)).or(self.told.take());
         if let Some((name, ask)) = told {
             let due = Instant::now();
@@ -145,10 +146,6 @@ impl fmt::Debug for SlotLease {
 }
 
 impl SlotTable {
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Has the keeper look at this time at the latest.
     fn look_at(&self, mut slots: MutexGuard<'_, Slots>, due: Instant) {
         if slots.look.is_none_or(|look| due < look) {
@@ -179,7 +176,7 @@ impl SlotTable {
         let due = Instant::now() + AGAIN;
         if due < slot.end {
             slot.due = due;
-            let mut slots = self.slots();
+            let mut slots = self.slots.lock();
             slots.unheard.insert(request, slot);
             self.look_at(slots, due);
         }
@@ -188,13 +185,13 @@ impl SlotTable {
     /// Makes the lease of every held slot due now.
     fn announce(&self) {
         let now = Instant::now();
-        self.slots().held.values_mut().for_each(|kept| kept.due = now);
+        self.slots.lock().held.values_mut().for_each(|kept| kept.due = now);
     }
 
     /// Sends the renewals and returns that are due, and returns when to look again.
     fn look(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         // What is due soon is renewed with what is due now, and from then on together with it.
         let is_due = |kept: &HeldSlot| kept.due <= now + pause(&kept.ask) / GATHERED;
         for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| is_due(kept)) {

@@ -1,9 +1,9 @@
 //! Tells the operator what is odd about what Redis holds, each thing once in a while.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::StoreError;
@@ -114,7 +114,7 @@ impl Notices {
 
     fn is_news(&self, limit: &LimitSpec, kind: NoticeKind) -> bool {
         let now = Instant::now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         let last = told.get(&(limit.name.as_str().to_owned(), kind));
         if last.is_some_and(|last| now.duration_since(*last) < SILENCE) {
             return false;

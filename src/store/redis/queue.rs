@@ -6,8 +6,9 @@
 //! follow each other on the connection without waiting for answers.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -177,7 +178,7 @@ impl Gathered {
         asks: usize,
         add: impl FnOnce(&mut Call),
     ) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         if calls.is_empty() {
             self.filled.notify_one();
         }
@@ -189,16 +190,12 @@ impl Gathered {
             shared.waiting.push(waiting);
         }
     }
-
-    fn calls(&self) -> MutexGuard<'_, Vec<GatheredCall>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 async fn send(gathered: Arc<Gathered>, connection: Arc<RedisConnection>) {
     loop {
         gathered.filled.notified().await;
-        let calls = mem::take(&mut *gathered.calls());
+        let calls = mem::take(&mut *gathered.calls.lock());
         for shared in calls {
             tokio::spawn(shared.run(Arc::clone(&connection)));
         }

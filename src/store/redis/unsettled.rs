@@ -1,9 +1,9 @@
 //! Settlements that Redis was not told of.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::StoreError;
@@ -32,7 +32,7 @@ impl Unsettled {
 
     pub(super) fn add(&self, error: &StoreError) {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_line.lock();
         if last.is_none_or(|last| last.at.elapsed() >= COMPLAINT_PAUSE) {
             let before = last.map_or(0, |last| last.count);
             *last = Some(LogLine { at: Instant::now(), count });

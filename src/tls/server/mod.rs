@@ -6,8 +6,9 @@ mod names;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::CertificateDer;
 use rustls::server::{
     ProducesTickets, ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier,
@@ -153,14 +154,14 @@ impl Certificates {
 
     /// For a connection that comes now: TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`.
     pub fn config(&self) -> Arc<ServerConfig> {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.config.read().clone()
     }
 
     /// Looks whether the files have changed, and takes over what they hold once two looks in a row found
     /// the same: a certificate is written before its key, or the other way round. Meant to be called
     /// about once a second; blocks for as long as a few small files take to be read.
     pub fn look(&self) -> Look {
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watch = self.watch.lock();
         if !watch.is_to_be_read() {
             return Look::Unchanged;
         }
@@ -189,7 +190,7 @@ impl Certificates {
     /// # Errors
     /// Where the TLS library refuses it: nothing has changed then.
     pub fn replace(&self, files: Files, material: Material) -> Result<(), TlsError> {
-        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watch = self.watch.lock();
         if watch.material != material {
             self.take_over(&mut watch, material)?;
         }
@@ -208,7 +209,7 @@ impl Certificates {
             false => Resumption::new()?,
         };
         let config = configuration(&material, &resumption)?;
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        *self.config.write() = config;
         let names = names::told(&material.identities, NAMES_TOLD);
         (watch.material, watch.resumption, watch.rejected) = (material, resumption, None);
         Ok(names)

@@ -5,11 +5,12 @@
 //! processes that share a limit must agree on its windows.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use jiff::ToSpan;
 use jiff::civil::{Date, date};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
+use parking_lot::Mutex;
 
 use crate::limit::algorithm::fixed_window::windows::{Schedule, Unit};
 use crate::limit::time::Timestamp;
@@ -46,7 +47,7 @@ impl Zone {
     pub(super) fn schedule(&self, unit: Unit) -> Option<Arc<Schedule>> {
         type Known = HashMap<(Unit, String), Weak<Schedule>>;
         static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock();
         known.retain(|_, schedule| schedule.strong_count() > 0);
         let name = (unit, self.name.clone());
         if let Some(schedule) = known.get(&name).and_then(Weak::upgrade) {

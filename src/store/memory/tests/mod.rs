@@ -217,7 +217,7 @@ fn memory_is_given_back() {
     table.take("long", ask(9), 0);
     assert_eq!(table.memory.keys(), 10_000);
     let capacity = |table: &Table| -> usize {
-        table.memory.shards.iter().map(|shard| unpoisoned(shard.lock()).bytes()).sum()
+        table.memory.shards.iter().map(|shard| shard.lock().bytes()).sum()
     };
     let full = capacity(&table);
     for _ in 0..SWEEP_STEPS {
@@ -316,7 +316,7 @@ fn log(cost: u64) -> Ask {
 fn lists_count_as_keys_and_give_memory_back() {
     let table = Table::of(100);
     let lists = |table: &Table| -> usize {
-        table.memory.shards.iter().map(|shard| unpoisoned(shard.lock()).lists()).sum()
+        table.memory.shards.iter().map(|shard| shard.lock().lists()).sum()
     };
     for n in 0..300 {
         assert!(table.take(&n.to_string(), log(3), HOUR));
@@ -380,7 +380,7 @@ fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
     // Now there is room, and what was taken elsewhere is given back there.
     let own = hold("c").unwrap();
     shared.iter().for_each(|slot| table.give_back(slot));
-    assert!(unpoisoned(table.memory.shared.lock()).is_empty());
+    assert!(table.memory.shared.lock().is_empty());
     assert_eq!(table.memory.keys(), 1);
     table.give_back(&own);
     assert_eq!(table.memory.keys(), 0);
@@ -447,5 +447,5 @@ fn what_came_from_a_shared_bucket_goes_back_there() {
     assert!(!own.2.from_shared);
     table.give_back(&first);
     assert_eq!(table.left("a", HOUR), 6, "what it took of its own bucket stays taken");
-    assert!(unpoisoned(table.memory.shared.lock()).is_empty());
+    assert!(table.memory.shared.lock().is_empty());
 }

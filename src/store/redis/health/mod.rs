@@ -5,10 +5,11 @@
 //! one log line. So has each further reason for which Redis stays away.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -111,11 +112,11 @@ impl Health {
 
     /// Notes what limits do without Redis, for the log lines of an outage.
     pub(in crate::store) fn adjust(&self, limits: &[Arc<LimitSpec>]) {
-        *self.without_it.lock().unwrap_or_else(PoisonError::into_inner) = without_redis(limits);
+        *self.without_it.lock() = without_redis(limits);
     }
 
     fn meanwhile(&self) -> String {
-        self.without_it.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.without_it.lock().clone()
     }
 
     /// Redis decided on a call that began in this phase.
@@ -138,7 +139,7 @@ impl Health {
             return;
         }
         // Held over the change, so that the first probe comes after the first pause.
-        let mut away = self.away();
+        let mut away = self.away.lock();
         let changed = self.change(phase);
         if changed {
             away.since = Some(Instant::now());
@@ -158,7 +159,7 @@ impl Health {
     /// is first out of reach, and then it refuses the old password.
     fn still_away(&self, error: &StoreError) {
         let reason = reason(error);
-        let mut away = self.away();
+        let mut away = self.away.lock();
         let is_new = !away.told.contains(&reason);
         let is_due = away.last_line.is_some_and(|last| last.elapsed() >= STILL_AWAY);
         let is_news = away.since.is_some() && (is_new || is_due);
@@ -183,7 +184,7 @@ impl Health {
                 return TryPermit { health: self, phase: now, probe: false };
             }
             let next = {
-                let mut away = self.away();
+                let mut away = self.away.lock();
                 let next = away.next_probe.unwrap_or_else(Instant::now);
                 if !away.probing && next <= Instant::now() {
                     away.probing = true;
@@ -206,7 +207,7 @@ impl Health {
         if !self.change(phase) {
             return;
         }
-        let mut away = self.away();
+        let mut away = self.away.lock();
         let since = away.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let (decided, refused) = self.untold(&mut away);
         drop(away);
@@ -222,7 +223,7 @@ impl Health {
     /// Says how many requests were decided without Redis while it was thought to be there: it was too
     /// slow now and then, or gone for less than it takes to notice. To be called about once a second.
     pub(in crate::store) fn tell_missed(&self) {
-        let mut away = self.away();
+        let mut away = self.away.lock();
         let told_lately = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
         if away.since.is_some() || told_lately || self.without() == away.counted {
             return;
@@ -251,10 +252,6 @@ impl Health {
             }
             current
         })
-    }
-
-    fn away(&self) -> std::sync::MutexGuard<'_, Away> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -299,7 +296,7 @@ impl TryPermit<'_> {
 impl Drop for TryPermit<'_> {
     fn drop(&mut self) {
         if self.probe {
-            let mut away = self.health.away();
+            let mut away = self.health.away.lock();
             away.probing = false;
             away.next_probe = Some(next_probe());
         }

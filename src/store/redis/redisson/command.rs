@@ -1,6 +1,5 @@
 //! What operators do with a limiter: Redisson's `getConfig`, `setRate`, `trySetRate` and `expire`.
 
-use std::fmt;
 use std::time::Duration;
 
 use redis::{Client, Connection, FromRedisValue, IntoConnectionInfo, RedisError, Script};
@@ -47,28 +46,18 @@ impl LimiterConfig {
 }
 
 /// Why a limiter could not be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LimiterError {
     /// The server or the way to it.
+    #[error("redis: {0}")]
     Redis(RedisError),
     /// The limiter has no figures.
+    #[error("it is not configured")]
     Unset,
     /// The key of its name holds something else.
+    #[error("the key of that name holds no limiter")]
     Foreign,
 }
-
-impl fmt::Display for LimiterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Redis(error) => write!(f, "redis: {error}"),
-            Self::Unset => f.write_str("it is not configured"),
-            Self::Foreign => f.write_str("the key of that name holds no limiter"),
-        }
-    }
-}
-
-/// Without a source: what Redis or the way to it said is in the text.
-impl std::error::Error for LimiterError {}
 
 impl From<RedisError> for LimiterError {
     fn from(error: RedisError) -> Self {
