@@ -130,7 +130,7 @@ impl Admin {
             store_up: store.redis_up.unwrap_or(true),
             waiting: process.waiting.held() as u64,
             connections: process.slots.open() as u64,
-            malformed: process.malformed.count(),
+            malformed: process.malformed.total(),
             memory_keys: store.keys as u64,
             shared_decisions: store.shared_uses,
             forgotten: store.forgotten,

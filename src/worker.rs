@@ -26,9 +26,8 @@ use crate::clock::Clock;
 use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Port};
 use crate::limit::time::Timestamp;
-use crate::observe::failed::Failed;
-use crate::observe::malformed::Malformed;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
+use crate::observe::repeated::{FailedExchanges, MalformedRequests};
 use crate::observe::throttled::Throttled;
 use crate::plan::{KeyDisplay, Plan};
 use crate::proxy::{Active, Proxy};
@@ -49,9 +48,9 @@ pub struct Process {
     /// The throttle lines.
     pub throttled: Arc<Throttled>,
     /// The lines about failed exchanges.
-    pub failed: Arc<Failed>,
+    pub failed: Arc<FailedExchanges>,
     /// The lines about what is no request.
-    pub malformed: Arc<Malformed>,
+    pub malformed: Arc<MalformedRequests>,
     /// The buckets in this process, and what is known of Redis.
     pub store: Arc<store::Shared>,
     /// The requests that are held for a limit.
@@ -206,7 +205,7 @@ pub async fn run(
 fn activate(
     published: &Published,
     before: Option<&Active>,
-    counts: (Arc<Failed>, Arc<WorkerMetrics>),
+    counts: (Arc<FailedExchanges>, Arc<WorkerMetrics>),
 ) -> Active {
     let kept = |place: usize| {
         let spec = &published.plan.upstreams[place];

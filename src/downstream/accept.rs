@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{Port, Worker, serve};
 use crate::observe::events;
+use crate::observe::seldom::Seldom;
 
 /// A pause after a failed accept: the process is out of descriptors or memory, and the next try
 /// would fail the same way.
@@ -31,24 +32,14 @@ pub struct ConnectionSlots {
     owed: AtomicUsize,
     open: AtomicUsize,
     listening: AtomicUsize,
-    failing: Complaint,
-    full: Complaint,
+    complaints: Seldom<Complaint>,
 }
 
-/// Something that the log says again only after a while.
-#[derive(Debug, Default)]
-struct Complaint(Mutex<Option<Instant>>);
-
-impl Complaint {
-    /// Whether it is time to say it.
-    fn is_due(&self) -> bool {
-        let mut last = self.0.lock();
-        let due = last.is_none_or(|last| last.elapsed() >= COMPLAINT_PAUSE);
-        if due {
-            *last = Some(Instant::now());
-        }
-        due
-    }
+/// What the log says of connections that are not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Complaint {
+    Failing,
+    Full,
 }
 
 /// One open connection, or what became of it.
@@ -63,8 +54,8 @@ impl ConnectionSlots {
     pub fn new(max: usize) -> Self {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
-        let [failing, full] = [(); 2].map(|()| Complaint::default());
-        Self { free, owed, open, listening, failing, full }
+        let complaints = Seldom::new(COMPLAINT_PAUSE);
+        Self { free, owed, open, listening, complaints }
     }
 
     /// Changes their number from `old` to `new`. Open connections stay open.
@@ -100,7 +91,7 @@ impl ConnectionSlots {
         let permit = match free().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                if self.full.is_due() {
+                if self.complaints.is_due(Complaint::Full) {
                     events::connections_full(self.open());
                 }
                 free().acquire_owned().await.ok()?
@@ -190,7 +181,7 @@ async fn take(
             connections.add(serve(accepted, port.clone(), worker.clone(), slot, draining.clone()));
         }
         Err(error) if is_serious(&error) => {
-            if connections.slots.failing.is_due() {
+            if connections.slots.complaints.is_due(Complaint::Failing) {
                 events::accept_failed(&error);
             }
             sleep(ACCEPT_PAUSE).await;

@@ -22,7 +22,7 @@ use tokio_util::either::Either::{Left, Right};
 use self::accept::Slot;
 use self::stream::ClientStream;
 use self::tls::Handshake;
-use crate::observe::malformed::Malformed;
+use crate::observe::repeated::MalformedRequests;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
@@ -48,7 +48,7 @@ pub struct Worker {
     /// What answers requests.
     pub proxy: Arc<Proxy>,
     /// What was no request.
-    pub malformed: Arc<Malformed>,
+    pub malformed: Arc<MalformedRequests>,
 }
 
 /// Serves a connection to its end. It holds its slot until then.
@@ -65,7 +65,7 @@ async fn serve(
         return;
     }
     let address = peer.ip().to_canonical();
-    let refuse = |reason: String| worker.malformed.request(&reason, address, Instant::now());
+    let refuse = |reason: String| worker.malformed.count(reason, address, Instant::now());
     let times = times(&worker.proxy.active().plan.server);
     let (phase, socket) = (Phase::new(times), Socket::new(stream));
     let transport = match &port {

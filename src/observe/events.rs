@@ -95,13 +95,13 @@ pub struct FailedExchange {
 
 /// So many exchanges with an upstream failed in this way since this was last said: their clients were told
 /// so, or got less than all of the answer.
-pub fn upstream_failed(failed: &FailedExchange, count: u64) {
+pub fn upstream_failed(failed: &FailedExchange, (): &(), count: u64) {
     let FailedExchange { upstream, server, route, error } = failed;
     warn!(target: TARGET, upstream, server, route, error, count, "upstream failed");
 }
 
 /// So many connections, since this was last said, said what is no request; `client` was the last.
-pub fn malformed_requests(reason: &str, client: IpAddr, count: u64) {
+pub fn malformed_requests(reason: &String, client: &IpAddr, count: u64) {
     warn!(target: TARGET, reason, %client, count, "malformed requests");
 }
 

@@ -3,13 +3,12 @@
 //! Nothing here decides about a request, and nothing here makes one wait.
 
 pub mod events;
-pub mod failed;
 mod format;
 mod hashed;
 pub mod log;
-pub mod malformed;
 pub mod metrics;
-mod repeated;
+pub mod repeated;
+pub mod seldom;
 mod sink;
 pub mod throttled;
 

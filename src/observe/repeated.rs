@@ -4,10 +4,33 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::mem;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use super::events::{self, FailedExchange};
+
+/// Exchanges with upstreams that failed: an API that is down must not fill the log.
+pub type FailedExchanges = Repeated<FailedExchange, ()>;
+
+/// Malformed requests by what is wrong with them, and the last client of each: a hostile one must not fill
+/// the log.
+pub type MalformedRequests = Repeated<String, IpAddr>;
+
+impl Default for FailedExchanges {
+    fn default() -> Self {
+        Self::new(events::upstream_failed)
+    }
+}
+
+impl Default for MalformedRequests {
+    fn default() -> Self {
+        Self::new(events::malformed_requests)
+    }
+}
 
 /// Between two lines of the same kind.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -17,8 +40,9 @@ const MOST: usize = 1_000;
 
 /// Counts by kind. Of each kind the details of its last event are kept.
 #[derive(Debug)]
-pub(super) struct Repeated<K, S> {
+pub struct Repeated<K, S> {
     kinds: Mutex<HashMap<K, EventKind<S>>>,
+    total: AtomicU64,
     /// Writes a line: the kind, the last event's details, and the count.
     say: fn(&K, &S, u64),
 }
@@ -35,12 +59,13 @@ struct EventKind<S> {
 
 impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
     /// Nothing yet; `say` writes a line.
-    pub(super) fn new(say: fn(&K, &S, u64)) -> Self {
-        Self { kinds: Mutex::default(), say }
+    fn new(say: fn(&K, &S, u64)) -> Self {
+        Self { kinds: Mutex::default(), total: AtomicU64::new(0), say }
     }
 
     /// Counts an event of this kind at `now`.
-    pub(super) fn count(&self, kind: K, details: S, now: Instant) {
+    pub fn count(&self, kind: K, details: S, now: Instant) {
+        self.total.fetch_add(1, Ordering::Relaxed);
         let mut kinds = self.kinds.lock();
         if let Some(known) = kinds.get_mut(&kind) {
             known.untold += 1;
@@ -62,13 +87,18 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         (self.say)(&kind, &details, 1);
     }
 
+    /// All events since the start.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
     /// Writes the counts of kinds whose last line is ten seconds old. To be called every second or so.
-    pub(super) fn tick(&self, now: Instant) {
+    pub fn tick(&self, now: Instant) {
         self.tell(|kind| now.saturating_duration_since(kind.told) >= PAUSE, now);
     }
 
     /// Writes all counts that no line has told yet, as at the end of the process.
-    pub(super) fn flush(&self, now: Instant) {
+    pub fn flush(&self, now: Instant) {
         self.tell(|_| true, now);
     }
 
@@ -92,7 +122,77 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+    use crate::observe::testing;
+
+    fn exchange(route: &str, error: &str) -> FailedExchange {
+        let (route, error) = (route.to_owned(), error.to_owned());
+        FailedExchange { upstream: "api".into(), server: "http://a".into(), route, error }
+    }
+
+    /// Route, error and count of the lines, when exchanges fail after these seconds, each on its
+    /// route, and the timer goes each second for half a minute.
+    fn told(failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
+        let (failed, begin) = (FailedExchanges::default(), Instant::now());
+        let lines = testing::lines(|| {
+            for second in 0..30 {
+                let now = begin + Duration::from_secs(second);
+                for (_, route, error) in failures.iter().filter(|(after, ..)| *after == second) {
+                    failed.count(exchange(route, error), (), now);
+                }
+                failed.tick(now);
+            }
+        });
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let line = |line: Value| {
+            (text(&line["route"]), text(&line["error"]), line["count"].as_u64().unwrap())
+        };
+        lines.into_iter().map(line).collect()
+    }
+
+    fn counts(failures: &[(u64, &str, &str)]) -> Vec<u64> {
+        told(failures).into_iter().map(|(.., count)| count).collect()
+    }
+
+    #[test]
+    fn an_api_that_is_away_is_a_line_in_ten_seconds() {
+        let away: Vec<_> = (0..25).map(|second| (second, "all", "refused")).collect();
+        assert_eq!(counts(&away), [1, 10, 10]);
+    }
+
+    #[test]
+    fn those_behind_the_first_are_told_though_nothing_fails_any_more() {
+        let crowd: Vec<_> = (0..500).map(|_| (3, "all", "no answer: timed out")).collect();
+        let line = |count| ("all".to_owned(), "no answer: timed out".to_owned(), count);
+        assert_eq!(told(&crowd), [line(1), line(499)]);
+    }
+
+    #[test]
+    fn what_is_over_is_news_when_it_comes_again() {
+        assert_eq!(counts(&[(0, "a", "refused"), (20, "a", "refused")]), [1, 1]);
+    }
+
+    #[test]
+    fn the_end_of_the_process_tells_what_is_left() {
+        let (failed, now) = (FailedExchanges::default(), Instant::now());
+        let lines = testing::lines(|| {
+            for _ in 0..3 {
+                failed.count(exchange("a", "refused"), (), now);
+            }
+            failed.flush(now);
+            failed.flush(now);
+        });
+        assert_eq!(lines.iter().map(|line| &line["count"]).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn another_route_and_another_error_have_lines_of_their_own() {
+        let failures =
+            [(0, "a", "refused"), (1, "b", "refused"), (2, "a", "no answer"), (3, "a", "refused")];
+        assert_eq!(counts(&failures), [1, 1, 1, 1]);
+    }
 
     #[test]
     fn memory_is_bounded() {
@@ -101,5 +201,6 @@ mod tests {
             repeated.count(kind.to_string(), (), now);
         }
         assert!(repeated.kinds.lock().len() <= MOST);
+        assert_eq!(repeated.total(), 3_000);
     }
 }

@@ -36,8 +36,8 @@ use self::rejection::Rejections;
 use self::request_end::{Access, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
-use crate::observe::failed::Failed;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
+use crate::observe::repeated::FailedExchanges;
 use crate::plan::{Action, Plan, RouteSpec, ServerSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::Host;
@@ -81,7 +81,7 @@ pub struct Active {
     /// The fields of answers to all other clients.
     fields: QuotaFields,
     /// The process's count of failed exchanges.
-    failed: Arc<Failed>,
+    failed: Arc<FailedExchanges>,
 }
 
 impl Active {
@@ -89,7 +89,7 @@ impl Active {
     pub fn new(
         plan: Arc<Plan>,
         upstreams: Vec<Arc<Upstream>>,
-        (failed, metrics): (Arc<Failed>, Arc<WorkerMetrics>),
+        (failed, metrics): (Arc<FailedExchanges>, Arc<WorkerMetrics>),
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
         let (rejections, fields) = (Rejections::new(), QuotaFields::new());

@@ -65,7 +65,7 @@ impl RequestEnd {
             route: self.route().to_owned(),
             error: error.to_string(),
         };
-        self.active.failed.exchange(failed, Instant::now());
+        self.active.failed.count(failed, (), Instant::now());
     }
 
     /// The response ends before its body has.

@@ -1,22 +1,23 @@
 //! Tells the operator what is odd about what Redis holds, each thing once in a while.
 
-use std::collections::HashMap;
 use std::time::Duration;
-
-use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::StoreError;
 use super::redisson::{LimiterConfig, LimiterHash};
+use crate::limit::name::Name;
+use crate::observe::seldom::Seldom;
 use crate::plan::LimitSpec;
 
 /// What is said of a limit is not said again for so long.
 const SILENCE: Duration = Duration::from_secs(600);
 
 /// What a process has told: each thing once in a while, for each limit.
-#[derive(Default)]
-pub(in crate::store) struct Notices {
-    told: Mutex<HashMap<(String, NoticeKind), Instant>>,
+pub(in crate::store) struct Notices(Seldom<(Name, NoticeKind)>);
+
+impl Default for Notices {
+    fn default() -> Self {
+        Self(Seldom::new(SILENCE))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,14 +114,7 @@ impl Notices {
     }
 
     fn is_news(&self, limit: &LimitSpec, kind: NoticeKind) -> bool {
-        let now = Instant::now();
-        let mut told = self.told.lock();
-        let last = told.get(&(limit.name.as_str().to_owned(), kind));
-        if last.is_some_and(|last| now.duration_since(*last) < SILENCE) {
-            return false;
-        }
-        told.insert((limit.name.as_str().to_owned(), kind), now);
-        true
+        self.0.is_due((limit.name.clone(), kind))
     }
 }
 

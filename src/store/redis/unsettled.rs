@@ -3,26 +3,23 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::time::Instant;
-
 use super::StoreError;
 use crate::observe::events;
+use crate::observe::seldom::Seldom;
 
-/// Between two log lines about settlements that were lost: an outage must not fill the log.
-const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
-
-/// How many of this process's settlements were lost, and what was logged of it.
-#[derive(Default)]
+/// How many of this process's settlements were lost, and how many of them the log has counted.
 pub(in crate::store) struct Unsettled {
     count: AtomicU64,
-    last_line: Mutex<Option<LogLine>>,
+    logged: AtomicU64,
+    lines: Seldom<()>,
 }
 
-#[derive(Clone, Copy)]
-struct LogLine {
-    at: Instant,
-    count: u64,
+impl Default for Unsettled {
+    fn default() -> Self {
+        // An outage must not fill the log.
+        let lines = Seldom::new(Duration::from_secs(10));
+        Self { count: AtomicU64::new(0), logged: AtomicU64::new(0), lines }
+    }
 }
 
 impl Unsettled {
@@ -32,11 +29,8 @@ impl Unsettled {
 
     pub(super) fn add(&self, error: &StoreError) {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut last = self.last_line.lock();
-        if last.is_none_or(|last| last.at.elapsed() >= COMPLAINT_PAUSE) {
-            let before = last.map_or(0, |last| last.count);
-            *last = Some(LogLine { at: Instant::now(), count });
-            drop(last);
+        if self.lines.is_due(()) {
+            let before = self.logged.swap(count, Ordering::Relaxed);
             events::costs_not_settled(error, count.saturating_sub(before));
         }
     }

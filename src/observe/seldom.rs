@@ -1,0 +1,50 @@
+//! Log lines that are written at once, and again only after a pause.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// When each kind of line was written last. There are only as many kinds as the program and its
+/// configuration name.
+#[derive(Debug)]
+pub struct Seldom<K> {
+    pause: Duration,
+    written: Mutex<HashMap<K, Instant>>,
+}
+
+impl<K: Eq + Hash> Seldom<K> {
+    /// Lines of a kind, with this pause between two.
+    pub fn new(pause: Duration) -> Self {
+        Self { pause, written: Mutex::default() }
+    }
+
+    /// Whether a line of this kind is to be written now. If so, the pause begins.
+    pub fn is_due(&self, kind: K) -> bool {
+        let now = Instant::now();
+        let mut written = self.written.lock();
+        let due = written.get(&kind).is_none_or(|last| now.duration_since(*last) >= self.pause);
+        if due {
+            written.insert(kind, now);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_is_due_at_once_and_after_the_pause() {
+        let seldom = Seldom::new(Duration::from_secs(10));
+        assert!(seldom.is_due("a") && !seldom.is_due("a"));
+        assert!(seldom.is_due("b"), "another kind");
+        tokio::time::advance(Duration::from_millis(9_999)).await;
+        assert!(!seldom.is_due("a"));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(seldom.is_due("a") && !seldom.is_due("a"));
+    }
+}
