@@ -1,12 +1,6 @@
 //! `algorithm = "sliding-log"`, as clients and operators meet it.
 
-use tidegate::limit::algorithm::Difference;
-use tidegate::limit::rate::Cost;
-
-use crate::support::algorithms::log;
-use crate::support::bench::Bench;
 use crate::support::client::get;
-use crate::support::limits::{ask, key, settled};
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 
@@ -56,35 +50,4 @@ fn in_redis_as_a_sorted_set_that_expires() {
     assert_eq!(server.run::<u64>(&["ZCARD", key]), 3);
     let expiry: u64 = server.run(&["PTTL", key]);
     assert!((3_500_000..=3_600_001).contains(&expiry), "{expiry}");
-}
-
-/// What a small cost takes are entries, one for each permit; what a large one takes is one with a weight.
-#[tokio::test]
-async fn what_costs_much_is_not_written_permit_by_permit() {
-    let server = RedisServer::start();
-    let bench = Bench::of(&server);
-    let (spec, key) = (settled("log"), key("192.0.2.1"));
-    let of = |cost| {
-        let mut of = ask(&spec, &key, 1);
-        of.ask.algorithm = log("100000/h");
-        of.ask.cost = Cost::new(cost).unwrap();
-        of
-    };
-    let entries = || server.run::<u64>(&["ZCARD", "tidegate:{192.0.2.1}:log:sliding-log"]);
-    for (cost, left, written) in [(1, 99_999, 1), (30, 99_969, 31), (99_000, 969, 34)] {
-        assert_eq!(bench.take(of(cost)).await, Some(left));
-        assert_eq!(entries(), written, "behind a cost of {cost}");
-    }
-    assert_eq!(bench.take(of(970)).await, None);
-    let receipt = bench.noted(of(900)).await;
-    assert_eq!((bench.left(of(1)).await, entries()), (69, 36));
-    bench.settle(of(900), Difference::Less(100), receipt).await;
-    assert_eq!((bench.left(of(1)).await, entries()), (169, 36));
-    bench.settle(of(900), Difference::Less(790), receipt).await;
-    assert_eq!((bench.left(of(1)).await, entries()), (959, 44), "ten single ones are left");
-    bench.settle(of(900), Difference::Less(10), receipt).await;
-    assert_eq!((bench.left(of(1)).await, entries()), (969, 34));
-    bench.settle(of(1), Difference::More(99_000), receipt).await;
-    assert_eq!((bench.left(of(1)).await, entries()), (0, 36), "above its count");
-    assert_eq!(bench.take(of(1)).await, None);
 }

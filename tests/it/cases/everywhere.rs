@@ -11,7 +11,7 @@ use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 
 use super::places::{Asked, Event, InStore, Pure, What};
-use super::script::{self, Expiry, Many};
+use super::script::{self, Expiry};
 use crate::support::bench::Bench;
 use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
@@ -33,8 +33,8 @@ impl Everywhere {
     pub(crate) fn play(&self, events: &[Event]) -> Vec<Vec<Decision>> {
         let mut place = Pure::default();
         let said: Vec<_> = events.iter().map(|event| place.play(event)).collect();
-        let how = (Expiry::ByTheClock, Many::AsItIs);
-        let answers = script::play(&mut self.server.connection(), events, &place, how);
+        let answers =
+            script::play(&mut self.server.connection(), events, &place, Expiry::ByTheClock);
         let in_script: Vec<_> =
             answers.into_iter().flat_map(|(_, answer)| answer.decisions).collect();
         assert_eq!(in_script, said.concat(), "the script and the pure functions");

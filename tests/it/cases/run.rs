@@ -15,7 +15,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::plan::LimitSpec;
 
 use super::places::{Asked, Event, InStore, Pure, What};
-use super::script::{self, Expiry, Many};
+use super::script::{self, Expiry};
 use super::table::{Row, rows};
 use crate::support::bench::Bench;
 use crate::support::redis::RedisServer;
@@ -210,17 +210,15 @@ fn the_process_says_what_the_table_says() {
 fn the_script_says_what_the_table_says() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let both = [Many::AsItIs, Many::Few(1)];
-    let ways = both.map(|many| (Expiry::ByTheClock, many));
-    ways.into_iter().for_each(|how| check_script(&mut connection, how));
+    check_script(&mut connection, Expiry::ByTheClock);
 }
 
-fn check_script(connection: &mut redis::Connection, how: (Expiry, Many)) {
+fn check_script(connection: &mut redis::Connection, expiry: Expiry) {
     check(&twins(), |case| {
         let events: Vec<_> = case.lines.iter().map(|line| line.event.clone()).collect();
         let mut known = Pure::default();
         events.iter().for_each(|event| drop(known.play(event)));
-        let answers = script::play(connection, &events, &known, how);
+        let answers = script::play(connection, &events, &known, expiry);
         let mut said = answers.into_iter().flat_map(|(_, answer)| answer.decisions);
         let asked = |event: &Event| match &event.what {
             What::Request(asked) => asked.len(),

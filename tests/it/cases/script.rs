@@ -10,9 +10,8 @@ use tidegate::limit::time::Timestamp;
 
 use super::places::{Asked, Event, Pure, What};
 
-/// What `src/store/redis/call/mod.rs` sends, but for the clock, and for how many permits an entry of a log has
-/// no weight yet.
-fn text(many: Many) -> String {
+/// What `src/store/redis/call/mod.rs` sends, but for the clock.
+fn text() -> String {
     let (shell, lists) = (
         include_str!("../../../src/store/shell.lua"),
         include_str!("../../../src/store/lists.lua"),
@@ -21,15 +20,7 @@ fn text(many: Many) -> String {
         assert_eq!(text.matches(from).count(), 1, "{from}");
         text.replacen(from, to, 1)
     };
-    let lists = match many {
-        Many::AsItIs => lists.to_owned(),
-        Many::Few(permits) => put(
-            lists,
-            "MANY, TOTAL = '>I7I4I4', 32,",
-            &format!("MANY, TOTAL = '>I7I4I4', {permits},"),
-        ),
-    };
-    let shell = put(shell, "-- (lists.lua)\n", &lists);
+    let shell = put(shell, "-- (lists.lua)\n", lists);
     let shell = put(&shell, "redis.call,", "test_call,");
     assert!(!shell.contains("redis."), "Redis is called through one name");
     format!("{LUA}{}", put(include_str!("clock.lua"), "-- (shell.lua)\n", &shell))
@@ -59,14 +50,6 @@ pub(crate) enum Expiry {
     Never,
 }
 
-/// Of more permits than how many, added together, a log has one entry with a weight.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Many {
-    AsItIs,
-    /// So few that many entries have one.
-    Few(u64),
-}
-
 /// Plays a history in an empty Redis, requests of one moment in one call. Each answer stands with the
 /// number of events of its call. What was noted of requests is known beforehand: what is noted here has
 /// to be the same.
@@ -74,7 +57,7 @@ pub(crate) fn play(
     connection: &mut redis::Connection,
     events: &[Event],
     known: &Pure,
-    (expiry, many): (Expiry, Many),
+    expiry: Expiry,
 ) -> Vec<(usize, Answer)> {
     let mut requests: Vec<&[Asked]> = Vec::new();
     let (mut calls, mut sizes) = (Vec::new(), Vec::new());
@@ -116,7 +99,7 @@ pub(crate) fn play(
     let given = json!({ "expires": expiry == Expiry::ByTheClock, "calls": calls });
     let () = redis::cmd("FLUSHALL").query(connection).unwrap();
     let said: Vec<Told> = redis::cmd("EVAL")
-        .arg(text(many))
+        .arg(text())
         .arg(0)
         .arg(given.to_string())
         .query(connection)

@@ -2,20 +2,48 @@
 
 use crate::config::reader::{Item, Span};
 use crate::limit::algorithm::Algorithm;
-use crate::limit::rate::Rate;
+use crate::limit::rate::{MAX_TOKENS, Rate};
 use crate::plan::Figures;
 
 /// The bursts that `cost` must fit; `None` where there is no bound.
 pub(super) struct Bursts<'b> {
     /// The limit's own.
     pub(super) own: Option<u64>,
+    /// The most that the algorithm takes for one request, where that has a bound of its own.
+    pub(super) of_one_request: Option<u64>,
     /// Those of its overrides and of its candidate, with their places.
     pub(super) overrides: &'b [(Option<u64>, Span)],
 }
 
+/// Why a sliding log takes little for one request.
+const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm = \"sliding-window\"` \
+                       counts any cost";
+
 impl Bursts<'_> {
+    /// `max` of a `cost`: the most that a header or a response may name. `None` where it is wrong; where it
+    /// is not there, `by_default`, or what the algorithm bounds it to.
+    pub(super) fn max(
+        &self,
+        written: Option<&Item<'_>>,
+        by_default: Option<u64>,
+    ) -> Option<Option<u64>> {
+        let Some(item) = written else {
+            let bounds = self.of_one_request.into_iter().chain(by_default);
+            return Some(bounds.min());
+        };
+        let max = item.whole(1..=MAX_TOKENS)?;
+        if let Some(most) = self.of_one_request.filter(|most| max > *most) {
+            item.reject(format!("expected at most {most}: {ENTRIES}"));
+        }
+        Some(Some(max))
+    }
+
     /// A cost above a burst can never be paid.
     pub(super) fn check(&self, item: &Item<'_>, cost: u64) {
+        if let Some(most) = self.of_one_request.filter(|most| cost > *most) {
+            item.reject(format!("expected at most {most}: {ENTRIES}"));
+            return;
+        }
         if let Some(burst) = self.own.filter(|burst| cost > *burst) {
             item.reject(format!("expected at most the burst, {burst}: more can never be paid"));
             return;

@@ -18,7 +18,7 @@ pub(in crate::config) static COST: Shape =
 static OF_COST: Settings<()> = &[
     &field("header", Kind::Text, Required, "the request's header that says what it takes"),
     &field("default", Kind::whole(1, MAX_TOKENS), Value("1"), "where the request does not have it"),
-    &field("max", Kind::whole(1, MAX_TOKENS), Words("the burst"),
+    &field("max", Kind::whole(1, MAX_TOKENS), Words("the burst; with a sliding log 32 at most"),
         "the most it may say; more is refused with 400"),
 ];
 
@@ -45,7 +45,7 @@ fn by_header(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> 
     let name = section.require("header", "\"x-cost\"").and_then(|item| header_name(&item));
     let largest = bursts.own.unwrap_or(MAX_TOKENS);
     let max_item = section.take("max");
-    let max = max_item.as_ref().map_or(Some(largest), |item| item.whole(1..=MAX_TOKENS));
+    let max = bursts.max(max_item.as_ref(), Some(largest)).flatten();
     // It may be above the burst: some override's bucket may be larger, and a request that no bucket
     // can ever hold is rejected with these words and not as a bad one.
     let default = section.value("default", |item| {

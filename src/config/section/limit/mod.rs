@@ -34,7 +34,9 @@ use crate::config::setting::{
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::Sharing;
+use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, MAX_TOKENS};
@@ -180,7 +182,11 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         .chain(candidate.as_ref().map(|(figures, span)| (burst(figures), span.clone())))
         .collect();
     let own = figures.as_ref().and_then(burst);
-    let cost = cost::build(&mut section, &Bursts { own, overrides: &bursts });
+    let of_one_request = match &figures {
+        Some(Figures::Limited(Algorithm::SlidingLog(_))) => Some(MOST_COST),
+        _ => None,
+    };
+    let cost = cost::build(&mut section, &Bursts { own, of_one_request, overrides: &bursts });
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
     }

@@ -29,7 +29,7 @@ static OF_COST: Settings<()> = &[
     &field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
         "what is taken in the end where the response does not say, as where the client leaves before"),
     &field("estimate", Kind::whole(1, MAX_TOKENS), Required, "what is taken before the response"),
-    &field("max", Kind::whole(1, MAX_TOKENS), Words("100 bursts"),
+    &field("max", Kind::whole(1, MAX_TOKENS), Words("100 bursts; with a sliding log 32"),
         "the most that one response takes, whatever it says"),
 ];
 
@@ -64,24 +64,20 @@ pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Opti
     };
     let unknown = section.value("unknown", |item| item.word(UnknownUse::WORDS, &[]));
     let max_item = section.take("max");
-    let max = max_item.as_ref().map(|item| item.whole(1..=MAX_TOKENS));
+    let max = bursts.max(max_item.as_ref(), None);
     let estimate = section.require("estimate", "100").and_then(|item| {
         let estimate = item.whole(1..=MAX_TOKENS)?;
-        match max.flatten().filter(|max| estimate > *max) {
+        match max.flatten().filter(|max| max_item.is_some() && estimate > *max) {
             Some(max) => item.reject(format!("expected at most `max`, {max}")),
             None => bursts.check(&item, estimate),
         }
         Cost::new(estimate)
     });
     section.finish();
-    let max = match max {
-        Some(max) => Some(max?),
-        None => None,
-    };
     Some(CostSpec::Response {
         source: Box::new(source?),
         estimate: estimate?,
-        max,
+        max: max?,
         unknown: unknown?,
     })
 }

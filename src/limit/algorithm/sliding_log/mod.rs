@@ -8,8 +8,8 @@
 //!
 //! What a decision needs of the list is little, and that is the [`State`] here: [`Log::seen`] reads it
 //! for one request, [`decide`] says what is to be added, [`Log::write`] adds it. `sliding_log.lua` is
-//! the same decision for Redis, where the list is a sorted set. Either keeps permits that come together in
-//! one piece: here as a run, there as an entry with a weight.
+//! the same decision for Redis, where the list is a sorted set with a member for each permit. Here permits
+//! that come together are one run.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,6 +21,9 @@ use crate::limit::time::{STALE, Timestamp};
 
 /// The largest count of a rate: there is one entry for each permit.
 pub const MOST: u64 = 100_000;
+
+/// The most that one request takes: it writes an entry for each permit.
+pub const MOST_COST: u64 = 32;
 
 /// So many entries beyond the count are kept of a list whose count is smaller.
 const MOST_BEYOND: u64 = 100;
@@ -78,7 +81,7 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     let held_back = state.newest > state.arrived;
     let untouched = if held_back { 0 } else { count.saturating_sub(state.used.into()) };
     let kept = kept.map(AnyState::SlidingLog);
-    if cost > count {
+    if cost > count || cost > MOST_COST {
         let decision = Decision { remaining: untouched, ..Decision::NEVER };
         return Step { decision, untouched, taken: None, kept };
     }
@@ -202,12 +205,14 @@ impl Log {
         self.forget(params, base);
         match settled.used {
             Difference::More(permits) => {
-                let permits = u32::try_from(permits.min(params.most())).unwrap_or(u32::MAX);
+                let permits = u32::try_from(permits.min(MOST_COST)).unwrap_or(u32::MAX);
                 self.add(Run { at: base, lead: 0, permits });
             }
             // As long as it may be, it may have forgotten some that still count.
             Difference::Less(_) if self.permits >= params.most() => {}
-            Difference::Less(permits) => self.remove(settled.receipt.time(), permits),
+            Difference::Less(permits) => {
+                self.remove(settled.receipt.time(), permits.min(MOST_COST));
+            }
         }
         self.forget(params, base);
         self.seen(params, Cost::ONE, base)

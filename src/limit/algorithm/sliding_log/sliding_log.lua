@@ -25,7 +25,7 @@ local untouched = count - used
 if newest > arrived or untouched < 0 then
   untouched = 0
 end
-if cost > count then
+if cost > count or cost > 32 then -- MOST_COST
   return -1, untouched, moved
 end
 local turn, wait = newest, 0
