@@ -185,7 +185,7 @@ mod tests {
 
     fn missing_of(state: Option<State>) -> u64 {
         match state {
-            Some(State::TokenBucket(state)) => state.missing,
+            Some(State::Bucket(state)) => state.missing,
             _ => 0,
         }
     }
@@ -269,7 +269,7 @@ mod tests {
                 let period = params.rate.period();
                 let state = state.map(|(missing, rest)| {
                     let rest = rest % period;
-                    State::TokenBucket(Bucket { missing, rest, period, at: at(10 * HOUR) })
+                    State::Bucket(Bucket { missing, rest, period, at: at(10 * HOUR) })
                 });
                 (ask, state)
             },
@@ -336,7 +336,7 @@ mod tests {
                 let before = missing_of(*state);
                 let takes = allowed && decided.verdict == Verdict::PASS;
                 prop_assert_eq!(matches!(change, Change::Taken(_)), takes);
-                if let (Some(State::TokenBucket(write)), false) = (change.state(), takes) {
+                if let (Some(State::Bucket(write)), false) = (change.state(), takes) {
                     prop_assert_eq!(write.missing, before, "{:?}", ask);
                 }
             }

@@ -31,11 +31,7 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
         let rest = u64::try_from(rest.index(usize::MAX)).unwrap() % period;
         let at = Timestamp::from_micros(at).unwrap();
         let state = token_bucket::State { missing, rest, period, at };
-        let state = match algorithm {
-            Algorithm::LeakyBucket(_) => State::LeakyBucket(state),
-            Algorithm::Redisson(_) => panic!("it has no twin"),
-            _ => State::TokenBucket(state),
-        };
+        let state = State::Bucket(state);
         let kept = kept(state, &algorithm);
         let want = Want { cost: Cost::new(cost).unwrap(), patience: Patience::NONE };
         let now = at.plus_micros(later);

@@ -47,7 +47,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     let bucket = params.bucket();
     let BucketSnapshot { state, ahead, untouched, kept } = token_bucket::ask(&bucket, state, now);
     let (capacity, cost) = (bucket.burst.get(), want.cost.get());
-    let kept = kept.map(AnyState::LeakyBucket);
+    let kept = kept.map(AnyState::Bucket);
     let wait =
         |tokens| (token_bucket::time_to_gain(&bucket, tokens, state.rest) + ahead).min(EXACT - 1);
 
@@ -65,7 +65,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
             return Step {
                 decision: Decision { outcome, remaining: untouched - cost },
                 untouched: if turn == 0 { untouched } else { untouched - cost },
-                taken: Some(AnyState::LeakyBucket(taken)),
+                taken: Some(AnyState::Bucket(taken)),
                 kept,
             };
         }

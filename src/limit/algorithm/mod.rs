@@ -66,6 +66,16 @@ pub enum Algorithm {
     Closed,
 }
 
+/// The state of this kind, if it is one.
+macro_rules! of {
+    ($state:expr, $kind:ident) => {
+        match $state {
+            Some(State::$kind(state)) => Some(state),
+            _ => None,
+        }
+    };
+}
+
 /// What a request wants of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
@@ -78,16 +88,13 @@ pub struct Want {
 /// What a bucket remembers between two requests. That there is none means a new bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Of [`Algorithm::TokenBucket`].
-    TokenBucket(token_bucket::State),
-    /// Of [`Algorithm::LeakyBucket`].
-    LeakyBucket(token_bucket::State),
+    /// Of [`Algorithm::TokenBucket`], of [`Algorithm::LeakyBucket`], and of [`Algorithm::Redisson`] where
+    /// the process decides alone. Stores keep the buckets of different algorithms apart.
+    Bucket(token_bucket::State),
     /// Of [`Algorithm::FixedWindow`].
     FixedWindow(fixed_window::State),
     /// Of [`Algorithm::SlidingWindow`].
     SlidingWindow(sliding_window::State),
-    /// Of [`Algorithm::Redisson`], where the process decides alone.
-    Redisson(token_bucket::State),
     /// Of [`Algorithm::SlidingLog`], whose list is the store's own.
     SlidingLog(sliding_log::State),
     /// Of [`Algorithm::Concurrency`].
@@ -130,39 +137,39 @@ impl Algorithm {
         matches!(self, Self::FixedWindow(params) if params.windows.are_on_clock())
     }
 
-    /// What this algorithm would do with a request at `now`. A state of another algorithm reads as a
-    /// new bucket.
+    /// The token bucket by which it counts, if it does; that of a Redisson limiter is what a process has
+    /// where it decides alone.
+    fn bucket(&self) -> Option<token_bucket::Params> {
+        match self {
+            Self::TokenBucket(params) => Some(*params),
+            Self::LeakyBucket(params) => Some(params.bucket()),
+            Self::Redisson(params) => params.stand_in(),
+            _ => None,
+        }
+    }
+
+    /// What this algorithm would do with a request at `now`. A state of another kind reads as a new
+    /// bucket.
     pub fn decide(&self, state: Option<State>, want: Want, now: Timestamp) -> Step {
-        match (self, state) {
-            (Self::TokenBucket(params), Some(State::TokenBucket(state))) => {
-                token_bucket::decide(params, Some(state), want, now)
+        match self {
+            Self::TokenBucket(params) => {
+                token_bucket::decide(params, of!(state, Bucket), want, now)
             }
-            (Self::TokenBucket(params), _) => token_bucket::decide(params, None, want, now),
-            (Self::LeakyBucket(params), Some(State::LeakyBucket(state))) => {
-                leaky_bucket::decide(params, Some(state), want, now)
+            Self::LeakyBucket(params) => {
+                leaky_bucket::decide(params, of!(state, Bucket), want, now)
             }
-            (Self::LeakyBucket(params), _) => leaky_bucket::decide(params, None, want, now),
-            (Self::FixedWindow(params), Some(State::FixedWindow(state))) => {
-                fixed_window::decide(params, Some(state), want, now)
+            Self::Redisson(params) => redisson::decide(params, of!(state, Bucket), want, now),
+            Self::FixedWindow(params) => {
+                fixed_window::decide(params, of!(state, FixedWindow), want, now)
             }
-            (Self::FixedWindow(params), _) => fixed_window::decide(params, None, want, now),
-            (Self::SlidingWindow(params), Some(State::SlidingWindow(state))) => {
-                sliding_window::decide(params, Some(state), want, now)
+            Self::SlidingWindow(params) => {
+                sliding_window::decide(params, of!(state, SlidingWindow), want, now)
             }
-            (Self::SlidingWindow(params), _) => sliding_window::decide(params, None, want, now),
-            (Self::Redisson(params), Some(State::Redisson(state))) => {
-                redisson::decide(params, Some(state), want, now)
+            Self::SlidingLog(params) => {
+                sliding_log::decide(params, of!(state, SlidingLog), want, now)
             }
-            (Self::Redisson(params), _) => redisson::decide(params, None, want, now),
-            (Self::SlidingLog(params), Some(State::SlidingLog(seen))) => {
-                sliding_log::decide(params, Some(seen), want, now)
-            }
-            (Self::SlidingLog(params), _) => sliding_log::decide(params, None, want, now),
-            (Self::Concurrency(params), Some(State::Concurrency(state))) => {
-                concurrency::decide(params, Some(state))
-            }
-            (Self::Concurrency(params), _) => concurrency::decide(params, None),
-            (Self::Closed, _) => {
+            Self::Concurrency(params) => concurrency::decide(params, of!(state, Concurrency)),
+            Self::Closed => {
                 Step { decision: Decision::NEVER, untouched: 0, taken: None, kept: None }
             }
         }
@@ -177,9 +184,7 @@ impl Algorithm {
             Outcome::Delay(wait) => now.plus(wait).max(start),
         };
         Receipt::new(match taken {
-            State::TokenBucket(_) | State::LeakyBucket(_) | State::Redisson(_) => {
-                self.fresh_at(taken)
-            }
+            State::Bucket(_) => self.fresh_at(taken),
             State::FixedWindow(state) => counted_at(state.start),
             State::SlidingWindow(state) => counted_at(state.start),
             State::SlidingLog(state) => state.newest,
@@ -188,7 +193,7 @@ impl Algorithm {
     }
 
     /// The state once the use of a request, which had taken before, is known at `now`; `None` where that
-    /// is a new bucket. A state of another algorithm reads as one. What was taken more is taken at `now`;
+    /// is a new bucket. A state of another kind reads as one. What was taken more is taken at `now`;
     /// what was taken less is given back as far as it is known to be missing still: see each algorithm's
     /// own. A list is settled by itself ([`sliding_log::Log::settle`]): what is known of it stays as it is
     /// here.
@@ -198,69 +203,45 @@ impl Algorithm {
         settled: &Settlement,
         now: Timestamp,
     ) -> Option<State> {
-        match (self, state) {
-            (Self::TokenBucket(params), Some(State::TokenBucket(state))) => {
-                token_bucket::settle(params, Some(state), settled, now).map(State::TokenBucket)
+        match self {
+            Self::TokenBucket(_) | Self::Redisson(_) => {
+                let state = of!(state, Bucket);
+                token_bucket::settle(&self.bucket()?, state, settled, now).map(State::Bucket)
             }
-            (Self::TokenBucket(params), _) => {
-                token_bucket::settle(params, None, settled, now).map(State::TokenBucket)
+            Self::LeakyBucket(params) => {
+                let state = of!(state, Bucket);
+                leaky_bucket::settle(params, state, settled, now).map(State::Bucket)
             }
-            (Self::LeakyBucket(params), Some(State::LeakyBucket(state))) => {
-                leaky_bucket::settle(params, Some(state), settled, now).map(State::LeakyBucket)
+            Self::FixedWindow(params) => {
+                let state = of!(state, FixedWindow);
+                fixed_window::settle(params, state, settled, now).map(State::FixedWindow)
             }
-            (Self::LeakyBucket(params), _) => {
-                leaky_bucket::settle(params, None, settled, now).map(State::LeakyBucket)
+            Self::SlidingWindow(params) => {
+                let state = of!(state, SlidingWindow);
+                sliding_window::settle(params, state, settled, now).map(State::SlidingWindow)
             }
-            (Self::FixedWindow(params), Some(State::FixedWindow(state))) => {
-                fixed_window::settle(params, Some(state), settled, now).map(State::FixedWindow)
+            Self::SlidingLog(_) => state,
+            Self::Concurrency(_) => {
+                let state = of!(state, Concurrency);
+                concurrency::settle(state, settled.used).map(State::Concurrency)
             }
-            (Self::FixedWindow(params), _) => {
-                fixed_window::settle(params, None, settled, now).map(State::FixedWindow)
-            }
-            (Self::SlidingWindow(params), Some(State::SlidingWindow(state))) => {
-                sliding_window::settle(params, Some(state), settled, now).map(State::SlidingWindow)
-            }
-            (Self::SlidingWindow(params), _) => {
-                sliding_window::settle(params, None, settled, now).map(State::SlidingWindow)
-            }
-            (Self::Redisson(params), state) => {
-                let state = match state {
-                    Some(State::Redisson(state)) => Some(state),
-                    _ => None,
-                };
-                let bucket = params.stand_in()?;
-                token_bucket::settle(&bucket, state, settled, now).map(State::Redisson)
-            }
-            (Self::SlidingLog(_), seen) => seen,
-            (Self::Concurrency(_), Some(State::Concurrency(state))) => {
-                concurrency::settle(Some(state), settled.used).map(State::Concurrency)
-            }
-            (Self::Concurrency(_), _) => {
-                concurrency::settle(None, settled.used).map(State::Concurrency)
-            }
-            (Self::Closed, _) => None,
+            Self::Closed => None,
         }
     }
 
-    /// From this time on the state is indistinguishable from a new bucket's. One of another algorithm
-    /// is so at once.
+    /// From this time on the state is indistinguishable from a new bucket's. One of another kind is
+    /// so at once.
     pub fn fresh_at(&self, state: State) -> Timestamp {
         match (self, state) {
-            (Self::TokenBucket(params), State::TokenBucket(state)) => {
-                token_bucket::fresh_at(params, state)
-            }
-            (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
-                token_bucket::fresh_at(&params.bucket(), state)
-            }
+            (_, State::Bucket(state)) => self
+                .bucket()
+                .map_or(Timestamp::MIN, |bucket| token_bucket::fresh_at(&bucket, state)),
             (Self::FixedWindow(params), State::FixedWindow(state)) => {
                 fixed_window::fresh_at(params, state)
             }
             (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
                 sliding_window::fresh_at(params, state)
             }
-            (Self::Redisson(params), State::Redisson(state)) => params
-                .stand_in()
-                .map_or(Timestamp::MIN, |bucket| token_bucket::fresh_at(&bucket, state)),
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
                 sliding_log::fresh_at(params, state)
             }
@@ -272,20 +253,14 @@ impl Algorithm {
     /// Whether the bucket owes tokens: forgetting such a one would forgive a debt.
     pub fn in_debt(&self, state: State) -> bool {
         match (self, state) {
-            (Self::TokenBucket(params), State::TokenBucket(state)) => {
-                token_bucket::in_debt(params, state)
-            }
-            (Self::LeakyBucket(params), State::LeakyBucket(state)) => {
-                token_bucket::in_debt(&params.bucket(), state)
+            (_, State::Bucket(state)) => {
+                self.bucket().is_some_and(|bucket| token_bucket::in_debt(&bucket, state))
             }
             (Self::FixedWindow(params), State::FixedWindow(state)) => {
                 fixed_window::in_debt(params, state)
             }
             (Self::SlidingWindow(params), State::SlidingWindow(state)) => {
                 sliding_window::in_debt(params, state)
-            }
-            (Self::Redisson(params), State::Redisson(state)) => {
-                params.stand_in().is_some_and(|bucket| token_bucket::in_debt(&bucket, state))
             }
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
                 sliding_log::in_debt(params, state)
@@ -304,14 +279,8 @@ impl Algorithm {
             Usage::Share(u8::try_from(share).unwrap_or(u8::MAX))
         };
         match (self, state) {
-            (Self::TokenBucket(params), State::TokenBucket(_)) => {
-                Usage::RefillsIn(params.refill_micros())
-            }
-            (Self::LeakyBucket(params), State::LeakyBucket(_)) => {
-                Usage::RefillsIn(params.bucket().refill_micros())
-            }
-            (Self::Redisson(params), State::Redisson(_)) => {
-                Usage::RefillsIn(params.stand_in().map_or(0, |bucket| bucket.refill_micros()))
+            (_, State::Bucket(_)) => {
+                Usage::RefillsIn(self.bucket().map_or(0, |bucket| bucket.refill_micros()))
             }
             (Self::FixedWindow(params), State::FixedWindow(state)) => {
                 share(state.used, params.count.get())

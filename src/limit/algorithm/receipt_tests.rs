@@ -170,7 +170,7 @@ fn tokens(count: u64, interval: u64, burst: u64) -> token_bucket::Params {
 }
 
 fn missing(state: Option<State>, params: &token_bucket::Params, now: u64) -> (u64, u64) {
-    let Some(State::TokenBucket(state)) = state else { return (0, 0) };
+    let Some(State::Bucket(state)) = state else { return (0, 0) };
     let state = token_bucket::ask(params, Some(state), at(now)).state;
     (state.missing, state.rest)
 }

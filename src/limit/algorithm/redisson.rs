@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::token_bucket::{self, State};
-use super::{State as AnyState, Step, Want};
+use super::{Step, Want};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, Rate};
 use crate::limit::time::Timestamp;
@@ -75,15 +75,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
         let decision = Decision { outcome: Outcome::Allow, remaining: 0 };
         return Step { decision, untouched: 0, taken: None, kept: None };
     };
-    let step = token_bucket::decide(&bucket, state, want, now);
-    Step { taken: step.taken.map(own), kept: step.kept.map(own), ..step }
-}
-
-fn own(state: AnyState) -> AnyState {
-    match state {
-        AnyState::TokenBucket(state) => AnyState::Redisson(state),
-        other => other,
-    }
+    token_bucket::decide(&bucket, state, want, now)
 }
 
 #[cfg(test)]

@@ -16,22 +16,16 @@ pub(super) struct Packed {
 /// A time is below 2^53, so the kind has the highest byte.
 const KIND: u32 = 56;
 
-const TOKEN_BUCKET: u64 = 0;
-const LEAKY_BUCKET: u64 = 1;
-const FIXED_WINDOW: u64 = 2;
-const SLIDING_WINDOW: u64 = 3;
-const SLIDING_LOG: u64 = 4;
-const CONCURRENCY: u64 = 5;
-const REDISSON: u64 = 6;
+const BUCKET: u64 = 0;
+const FIXED_WINDOW: u64 = 1;
+const SLIDING_WINDOW: u64 = 2;
+const SLIDING_LOG: u64 = 3;
+const CONCURRENCY: u64 = 4;
 
 impl Packed {
     pub(super) fn of(state: State) -> Self {
-        let bucket =
-            |state: token_bucket::State| (state.at, [state.missing, state.rest, state.period]);
         let (kind, (time, figures)) = match state {
-            State::TokenBucket(state) => (TOKEN_BUCKET, bucket(state)),
-            State::LeakyBucket(state) => (LEAKY_BUCKET, bucket(state)),
-            State::Redisson(state) => (REDISSON, bucket(state)),
+            State::Bucket(state) => (BUCKET, (state.at, [state.missing, state.rest, state.period])),
             State::FixedWindow(state) => (FIXED_WINDOW, (state.start, [state.used, 0, 0])),
             State::SlidingWindow(state) => {
                 (SLIDING_WINDOW, (state.start, [state.previous, state.current, state.next]))
@@ -51,8 +45,6 @@ impl Packed {
         let time = at(self.timed & !(u64::MAX << KIND));
         let bucket = token_bucket::State { missing: first, rest: second, period: third, at: time };
         match self.timed >> KIND {
-            LEAKY_BUCKET => State::LeakyBucket(bucket),
-            REDISSON => State::Redisson(bucket),
             FIXED_WINDOW => State::FixedWindow(fixed_window::State { start: time, used: first }),
             SLIDING_WINDOW => State::SlidingWindow(sliding_window::State {
                 start: time,
@@ -73,7 +65,7 @@ impl Packed {
             }
             CONCURRENCY => State::Concurrency(concurrency::State { held: first }),
             // The only one left; nothing else is packed.
-            _ => State::TokenBucket(bucket),
+            _ => State::Bucket(bucket),
         }
     }
 
@@ -105,9 +97,7 @@ mod tests {
             let [previous, current, next] = words;
             let [used, added] = counts;
             for state in [
-                State::TokenBucket(bucket),
-                State::LeakyBucket(bucket),
-                State::Redisson(bucket),
+                State::Bucket(bucket),
                 State::FixedWindow(fixed_window::State { start, used: words[0] }),
                 State::SlidingWindow(sliding_window::State { start, previous, current, next }),
                 State::SlidingLog(sliding_log::State { arrived: start, newest, room_at, used, added }),

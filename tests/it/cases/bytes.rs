@@ -9,11 +9,11 @@ const HALF: u64 = EXACT / 2;
 /// A state as Redis keeps it.
 pub(crate) fn kept(state: State, algorithm: &Algorithm) -> State {
     match (state, algorithm) {
-        (State::TokenBucket(state), Algorithm::TokenBucket(params)) => {
-            State::TokenBucket(kept_bucket(state, params.rate))
+        (State::Bucket(state), Algorithm::TokenBucket(params)) => {
+            State::Bucket(kept_bucket(state, params.rate))
         }
-        (State::LeakyBucket(state), Algorithm::LeakyBucket(params)) => {
-            State::LeakyBucket(kept_bucket(state, params.rate))
+        (State::Bucket(state), Algorithm::LeakyBucket(params)) => {
+            State::Bucket(kept_bucket(state, params.rate))
         }
         (state, _) => state,
     }
@@ -45,10 +45,9 @@ pub(crate) struct Written {
 impl Written {
     pub(crate) fn of(state: State, under: &Algorithm) -> Self {
         let holds = match state {
-            State::TokenBucket(bucket) | State::LeakyBucket(bucket) => {
+            State::Bucket(bucket) => {
                 bucket_bytes(bucket, under.figures()[3], under.fresh_at(state))
             }
-            State::Redisson(_) => panic!("it has no twin"),
             State::FixedWindow(state) => fixed_bytes(state),
             State::SlidingWindow(state) => sliding_bytes(state),
             State::SlidingLog(_) | State::Concurrency(_) => panic!("it is a list"),
@@ -60,10 +59,7 @@ impl Written {
     pub(crate) fn without_spare(&self, holds: &[u8]) -> (Vec<u8>, u64) {
         let mut bytes = holds.to_vec();
         match (self.state, &mut bytes[..]) {
-            (
-                Some((State::TokenBucket(_) | State::LeakyBucket(_), _)),
-                [0..16, _, _, _, _, _, _, _, spare, _, _, _],
-            ) => {
+            (Some((State::Bucket(_), _)), [0..16, _, _, _, _, _, _, _, spare, _, _, _]) => {
                 let count = *spare % 64;
                 *spare -= count;
                 (bytes, count.into())

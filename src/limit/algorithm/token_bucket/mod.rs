@@ -97,7 +97,7 @@ pub struct State {
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let BucketSnapshot { state, ahead, untouched, kept } = ask(params, state, now);
     let (burst, cost) = (params.burst.get(), want.cost.get());
-    let taken = || AnyState::TokenBucket(take(state, cost));
+    let taken = || AnyState::Bucket(take(state, cost));
 
     if untouched >= cost {
         let decision = Decision { outcome: Outcome::Allow, remaining: untouched - cost };
@@ -105,7 +105,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
             decision,
             untouched,
             taken: Some(taken()),
-            kept: kept.map(AnyState::TokenBucket),
+            kept: kept.map(AnyState::Bucket),
         };
     }
     let wait = (cost <= burst).then(|| {
@@ -121,13 +121,13 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
             },
             untouched: 0,
             taken: Some(taken()),
-            kept: kept.map(AnyState::TokenBucket),
+            kept: kept.map(AnyState::Bucket),
         },
         _ => Step {
             decision: Decision { outcome: Outcome::Reject { retry_after }, remaining: untouched },
             untouched,
             taken: None,
-            kept: kept.map(AnyState::TokenBucket),
+            kept: kept.map(AnyState::Bucket),
         },
     }
 }

@@ -29,7 +29,7 @@ fn bucket(step: &Step) -> Option<State> {
 
 fn own(state: AnyState) -> State {
     match state {
-        AnyState::TokenBucket(state) => state,
+        AnyState::Bucket(state) => state,
         other => panic!("another algorithm's: {other:?}"),
     }
 }
@@ -222,7 +222,7 @@ proptest! {
     ) {
         let tokens = tokens.min(figures.burst.get());
         let now = at(state.at.as_micros().saturating_add_signed(off));
-        let (algorithm, state) = (Algorithm::TokenBucket(figures), AnyState::TokenBucket(state));
+        let (algorithm, state) = (Algorithm::TokenBucket(figures), AnyState::Bucket(state));
         a_promised_wait_is_exact(algorithm, state, tokens, now)?;
     }
 
@@ -253,7 +253,7 @@ proptest! {
         back in 1_u64..(1 << 52),
     ) {
         let now = at(state.at.as_micros() - back);
-        let bucket = (Algorithm::TokenBucket(figures), AnyState::TokenBucket(state));
+        let bucket = (Algorithm::TokenBucket(figures), AnyState::Bucket(state));
         let step = a_step_back_gives_nothing(bucket.0, bucket.1, state.at, now)?;
         let kept = step.kept.map_or(state, own);
         prop_assert!(kept.at.micros_since(now) <= STALE);
@@ -269,7 +269,7 @@ proptest! {
     ) {
         let now = state.at.plus_micros(later);
         let step = decide(&figures, Some(state), want(cost(tokens)), now);
-        if let Some(AnyState::TokenBucket(taken)) = step.taken {
+        if let Some(AnyState::Bucket(taken)) = step.taken {
             let receipt = Receipt::new(fresh_at(&figures, taken));
             let used = Difference::Less(tokens);
             let settled = Settlement { used, receipt, patience: Patience::NONE };
