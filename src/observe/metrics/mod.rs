@@ -3,6 +3,7 @@
 //! Each worker counts by itself, so workers never wait for each other; a scrape adds them up.
 //! Labels come from the configuration, never from a client, so they do not grow with traffic.
 
+mod families;
 mod histogram;
 mod process;
 mod routes;
@@ -18,11 +19,11 @@ use hashbrown::HashMap;
 use http::StatusCode;
 use parking_lot::Mutex;
 
+use self::families::Scrape;
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
 use self::routes::{Requests, increment};
 pub use self::routes::{RouteCounter, RouteCounters};
 pub use self::snapshot::{LimitFigures, ServerGauge, Snapshot};
-use self::text::{FamilyKind, Page};
 use super::hashed::AsItIs;
 use crate::limit::name::Name;
 use crate::plan::NO_ROUTE;
@@ -76,16 +77,16 @@ impl UpstreamFailure {
 /// What a limit said to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionKind {
-    /// It may go.
+    /// The request may go.
     Allowed,
-    /// It may go after a wait.
+    /// The request may go after a wait.
     Delayed,
-    /// It was rejected.
-    Rejected,
-    /// It would have been rejected.
-    Shadow,
     /// The store could not say.
     Error,
+    /// The request was rejected.
+    Rejected,
+    /// A limit in shadow would have rejected the request.
+    Shadow,
 }
 
 impl Metrics {
@@ -103,17 +104,11 @@ impl Metrics {
 
     /// All of it in Prometheus's text format, version 0.0.4.
     pub fn render(&self, snapshot: &Snapshot<'_>) -> String {
-        let (mut total, mut traffic) = (Total::default(), Traffic::default());
+        let mut total = Total::new();
         for worker in &self.workers {
-            total.add(&worker.counts.lock());
-            traffic.add(worker);
+            total.add(worker);
         }
-        let mut page = Page::default();
-        total.write(&mut page);
-        traffic.write(&mut page, snapshot.connections);
-        snapshot.write(&mut page);
-        process::write(&mut page);
-        page.finish()
+        families::page(&Scrape { total, now: snapshot })
     }
 }
 
@@ -191,8 +186,8 @@ impl WorkerMetrics {
         }
         for (limit, kind) in said {
             let of_limit = counts.decisions.entry(limit.fingerprint());
-            let (_, decisions) = of_limit.or_insert_with(|| (limit.clone(), Decisions::default()));
-            decisions.add(kind);
+            let (_, decisions) = of_limit.or_insert_with(|| (limit.clone(), [0; 5]));
+            decisions[kind as usize] += 1;
         }
     }
 }
@@ -214,7 +209,7 @@ struct Counts {
     requests: Vec<Requests>,
     routes: HashMap<Arc<str>, RouteCounter>,
     /// By the fingerprint of the limit's name.
-    decisions: HashMap<u64, (Name, Decisions), AsItIs>,
+    decisions: HashMap<u64, (Name, [u64; 5]), AsItIs>,
     /// By the fingerprint of the upstream's name.
     upstreams: HashMap<u64, (Name, UpstreamCounts), AsItIs>,
     store_seconds: Histogram,
@@ -261,45 +256,40 @@ impl Default for Counts {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Decisions {
-    allowed: u64,
-    delayed: u64,
-    rejected: u64,
-    shadow: u64,
-    error: u64,
-}
-
-impl Decisions {
-    fn add(&mut self, kind: DecisionKind) {
-        match kind {
-            DecisionKind::Allowed => self.allowed += 1,
-            DecisionKind::Delayed => self.delayed += 1,
-            DecisionKind::Rejected => self.rejected += 1,
-            DecisionKind::Shadow => self.shadow += 1,
-            DecisionKind::Error => self.error += 1,
-        }
-    }
-}
+/// The labels of [`DecisionKind`], in the order of its variants.
+const DECISIONS: [&str; 5] = ["allowed", "delayed", "error", "rejected", "shadow"];
 
 /// All workers' counts, in the order in which they are shown.
-#[derive(Default)]
 struct Total {
     requests: BTreeMap<(Arc<str>, u16), u64>,
     request_seconds: BTreeMap<Arc<str>, Histogram>,
-    decisions: BTreeMap<Name, Decisions>,
+    decisions: BTreeMap<Name, [u64; 5]>,
     upstreams: BTreeMap<Name, UpstreamCounts>,
-    others: Counts,
+    store_seconds: Histogram,
+    received: u64,
+    sent: u64,
+    http2: u64,
 }
 
 impl Total {
-    fn add(&mut self, counts: &Counts) {
+    fn new() -> Self {
+        Self {
+            requests: BTreeMap::new(),
+            request_seconds: BTreeMap::new(),
+            decisions: BTreeMap::new(),
+            upstreams: BTreeMap::new(),
+            store_seconds: Histogram::new(&STORE_BOUNDS),
+            received: 0,
+            sent: 0,
+            http2: 0,
+        }
+    }
+
+    fn add(&mut self, worker: &WorkerMetrics) {
+        let counts = &*worker.counts.lock();
         for (route, number) in &counts.routes {
-            let Some(requests) =
-                usize::try_from(number.0).ok().and_then(|at| counts.requests.get(at))
-            else {
-                continue;
-            };
+            let place = usize::try_from(number.0).ok();
+            let Some(requests) = place.and_then(|at| counts.requests.get(at)) else { continue };
             let seconds = self.request_seconds.entry(route.clone());
             seconds.or_insert_with(|| Histogram::new(&REQUEST_BOUNDS)).add(&requests.seconds);
             for answered in &requests.statuses {
@@ -309,95 +299,15 @@ impl Total {
         }
         for (limit, decisions) in counts.decisions.values() {
             let total = self.decisions.entry(limit.clone()).or_default();
-            total.allowed += decisions.allowed;
-            total.delayed += decisions.delayed;
-            total.rejected += decisions.rejected;
-            total.shadow += decisions.shadow;
-            total.error += decisions.error;
+            total.iter_mut().zip(decisions).for_each(|(total, count)| *total += count);
         }
         for (name, upstream) in counts.upstreams.values() {
             self.upstreams.entry(name.clone()).or_default().add(upstream);
         }
-        self.others.store_seconds.add(&counts.store_seconds);
-    }
-
-    fn write(&self, page: &mut Page) {
-        page.family(
-            FamilyKind::Counter,
-            "tidegate_requests_total",
-            "Requests by route and status.",
-        );
-        for ((route, status), count) in &self.requests {
-            let status = status.to_string();
-            page.sample(&[("route", route.as_ref()), ("status", &status)], count);
-        }
-        page.family(
-            FamilyKind::Counter,
-            "tidegate_decisions_total",
-            "What limits said to requests.",
-        );
-        for (limit, decisions) in &self.decisions {
-            for (decision, count) in [
-                ("allowed", decisions.allowed),
-                ("delayed", decisions.delayed),
-                ("error", decisions.error),
-                ("rejected", decisions.rejected),
-                ("shadow", decisions.shadow),
-            ] {
-                page.sample(&[("limit", limit.as_str()), ("decision", decision)], &count);
-            }
-        }
-        let help = "Time from a request's head to the end of its response.";
-        page.family(FamilyKind::Histogram, "tidegate_request_duration_seconds", help);
-        for (route, seconds) in &self.request_seconds {
-            page.histogram(&[("route", route.as_ref())], seconds);
-        }
-        let help = "Time from a request's way upstream to the head of the answer.";
-        page.family(FamilyKind::Histogram, "tidegate_upstream_duration_seconds", help);
-        for (upstream, UpstreamCounts { seconds, .. }) in &self.upstreams {
-            page.histogram(&[("upstream", upstream.as_str())], seconds);
-        }
-        page.family(
-            FamilyKind::Counter,
-            "tidegate_upstream_errors_total",
-            "Exchanges that failed.",
-        );
-        for (upstream, UpstreamCounts { failures, .. }) in &self.upstreams {
-            for (failure, count) in failures {
-                let labels = [("upstream", upstream.as_str()), ("reason", failure.reason())];
-                page.sample(&labels, count);
-            }
-        }
-        let help = "Time of a question to the store.";
-        page.family(FamilyKind::Histogram, "tidegate_store_duration_seconds", help);
-        page.histogram(&[], &self.others.store_seconds);
-    }
-}
-
-/// What all workers' clients sent and were sent, and how many of them speak HTTP/2.
-#[derive(Default)]
-struct Traffic {
-    received: u64,
-    sent: u64,
-    http2: u64,
-}
-
-impl Traffic {
-    fn add(&mut self, worker: &WorkerMetrics) {
+        self.store_seconds.add(&counts.store_seconds);
         self.received += worker.received.load(Ordering::Relaxed);
         self.sent += worker.sent.load(Ordering::Relaxed);
         self.http2 += worker.http2.load(Ordering::Relaxed);
-    }
-
-    fn write(&self, page: &mut Page, connections: u64) {
-        use FamilyKind::{Counter, Gauge};
-        page.family(Gauge, "tidegate_connections", "Client connections.");
-        page.sample(&[("protocol", "http1")], &connections.saturating_sub(self.http2));
-        page.sample(&[("protocol", "http2")], &self.http2);
-        page.family(Counter, "tidegate_received_bytes_total", "Bytes that clients sent.");
-        page.sample(&[], &self.received);
-        page.family(Counter, "tidegate_sent_bytes_total", "Bytes that clients were sent.");
-        page.sample(&[], &self.sent);
     }
 }
 

@@ -40,6 +40,11 @@ impl Page {
         self.suffixed("", labels, value);
     }
 
+    /// The only number of the family that was begun last.
+    pub(super) fn number(&mut self, value: &dyn Display) {
+        self.sample(&[], value);
+    }
+
     /// A histogram of the family that was begun last.
     pub(super) fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         for (bound, count) in histogram.cumulative() {
