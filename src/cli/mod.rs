@@ -139,11 +139,11 @@ pub fn main() -> ExitCode {
             ExitCode::from(WRONG)
         }
         Err(Failure::Usage(error)) => {
-            complain(format_args!("tidegate: {}", chain(&*error)));
+            complain(format_args!("error: {}", chain(&*error)));
             ExitCode::from(WRONG)
         }
         Err(Failure::Run(error)) => {
-            complain(format_args!("tidegate: {}", chain(&*error)));
+            complain(format_args!("error: {}", chain(&*error)));
             ExitCode::from(FAILED)
         }
     }

@@ -112,8 +112,8 @@ pub fn load_from(
             None => Err(one(
                 &name,
                 Problem::general(format!("there is no {name}")).help(
-                    "write one, forward everything with `--upstream http://127.0.0.1:3000`, or \
-                     try `tidegate demo`",
+                    "write one with `tidegate init`, forward everything with `--upstream \
+                     http://127.0.0.1:3000`, or try `tidegate demo`",
                 ),
             )),
         },
