@@ -1,4 +1,5 @@
-//! What holds between sections: that everything is used, and can be.
+//! Checks across sections, when `section` has read all of them. For example: every limit is used, every
+//! route can match, and no upstream is tidegate itself.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -13,14 +14,15 @@ use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 use crate::request::route::Table;
 
-/// Everything that was read.
+/// All sections that were read.
 pub(super) struct Whole<'w> {
     pub(super) server: &'w ServerSpec,
     /// Whether clients are asked for a certificate.
     pub(super) asks_clients: bool,
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
     pub(super) limits: &'w [Named<LimitDraft>],
-    /// The limits that every request meets, and names of limits that were likely meant there.
+    /// The limits of `[server]`, which every request meets. Then the names of limits that wrong names in
+    /// this list probably meant.
     pub(super) everywhere: (&'w [(usize, Span)], &'w [String]),
     pub(super) routes: &'w [RouteDraft],
 }
@@ -59,7 +61,7 @@ fn unused(cx: &Context<'_>, whole: &Whole<'_>) {
     for (place, upstream) in whole.upstreams.iter().enumerate() {
         let used = whole.routes.iter().any(|route| match &route.action {
             Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream) == Ok(place),
-            // Something is wrong with this route: it may have been meant to.
+            // The route has an error. The route may have been meant to use this upstream.
             None => true,
             Some(Action::Respond { .. }) => false,
         });
@@ -121,7 +123,7 @@ fn unknown_params(cx: &Context<'_>, whole: &Whole<'_>) {
     }
 }
 
-/// A limit by address where every client may look like the load balancer.
+/// A limit by address where all clients may have the load balancer's address.
 fn hidden_clients(cx: &Context<'_>, whole: &Whole<'_>) {
     let server = whole.server;
     let mut addresses = listened(server).peekable();
@@ -145,12 +147,12 @@ fn hidden_clients(cx: &Context<'_>, whole: &Whole<'_>) {
     }
 }
 
-/// Where it listens, with TLS and without.
+/// The addresses that the server listens on, with TLS and without.
 fn listened(server: &ServerSpec) -> impl Iterator<Item = &SocketAddr> {
     server.listen.iter().chain(server.tls.iter().flat_map(|tls| &tls.listen))
 }
 
-/// A limit by a certificate that nobody is asked for.
+/// A limit by certificate where clients are not asked for a certificate.
 fn strangers(cx: &Context<'_>, whole: &Whole<'_>) {
     if whole.asks_clients {
         return;
@@ -211,7 +213,7 @@ fn loops(cx: &Context<'_>, whole: &Whole<'_>) {
     }
 }
 
-/// Routes that never match, because another takes all of their requests first.
+/// Routes that never match, because another route takes all of their requests first.
 fn dead_routes(cx: &Context<'_>, routes: &[RouteDraft]) {
     let matchers = |route: &RouteDraft| Some((route.pattern.clone()?, route.conditions.clone()));
     let Some(all) = routes.iter().map(matchers).collect::<Option<Vec<_>>>() else { return };

@@ -1,10 +1,11 @@
-//! `proxy.toml` to [`Plan`]: reads the file, finds everything that is wrong with it in one go, and
-//! says so with the place, what was expected and the nearest name.
+//! Makes a [`Plan`] from `proxy.toml`, for `cli` and `reload`. All problems of the file are reported at
+//! once, each with its place, the expected value and the nearest name.
 //!
-//! Two stages: the file's tree with positions (`reader`), then the finished plan (`section`, a file for each
-//! section of `proxy.toml`). Each setting is declared once, in its section: `setting` makes its reading,
-//! and `schema`, `changes` and the reference go by the same declaration.
+//! There are two stages. `reader` reads the file's tree with positions. `section` makes the finished plan;
+//! it has a file for each section of `proxy.toml`. Each setting is declared once, in its section. `setting`
+//! reads the value by this declaration; `schema`, `changes` and the reference use the same declaration.
 
+mod assembly;
 mod changes;
 mod doubts;
 mod reader;
@@ -23,10 +24,10 @@ pub use self::changes::{Changes, diff};
 pub use self::reader::{Colour, Problem, Problems, Severity, duration, duration_text};
 use crate::plan::Plan;
 
-/// Larger files are refused unread: 10,000 routes take about a tenth of it.
+/// Larger files are refused. A file with 10,000 routes has about a tenth of this size.
 const MAX_FILE: u64 = 16 << 20;
 
-/// What stands in place of a file that is not there, if an upstream is given.
+/// Replaces a missing file, if the command line names an upstream.
 const WITHOUT_FILE: &str = "\
 [upstreams.upstream]
 servers = []
@@ -36,7 +37,7 @@ path = \"/{*rest}\"
 upstream = \"upstream\"
 ";
 
-/// What the command line says in place of the file.
+/// Settings of the command line that replace settings of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// The URL of the only server of the only upstream.
@@ -48,19 +49,19 @@ pub struct Overrides {
 /// A configuration that can be used.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What was built from the file.
+    /// The plan that was built from the file.
     pub plan: Plan,
-    /// What was likely not meant; perhaps nothing.
+    /// Warnings about settings that were probably not meant. Can be empty.
     pub warnings: Problems,
 }
 
-/// The configuration in the file at `path`; `env` answers the environment's variables.
+/// Loads the configuration from the file at `path`. `env` returns the value of an environment variable.
 ///
-/// Where there is no such file and `overrides` names an upstream: one route that forwards
-/// everything to it, without limits, and a warning that says so.
+/// If the file is missing and `overrides` names an upstream, the plan has a single route. This route
+/// forwards all requests to the upstream without limits, and a warning says so.
 ///
 /// # Errors
-/// Everything that is wrong with the file, all at once.
+/// All problems of the file at once.
 pub fn load(
     path: &Path,
     env: &dyn Fn(&str) -> Option<String>,
@@ -69,11 +70,11 @@ pub fn load(
     load_from(path, File::open(path).and_then(read), env, overrides)
 }
 
-/// The configuration of a process that runs, from what was read of its file, or from why the file could not
-/// be read.
+/// Loads the configuration again in a running process. `file` is the content of the file at `path`, or the
+/// error from reading the file.
 ///
 /// # Errors
-/// Everything that is wrong with the file, all at once.
+/// All problems of the file at once.
 pub fn load_again(
     path: &Path,
     file: io::Result<Vec<u8>>,
@@ -90,7 +91,8 @@ pub fn load_again(
     }
 }
 
-/// The same at the start.
+/// Like [`load`], with the file already read. `file` is the content of the file at `path`, or the error
+/// from reading the file.
 pub fn load_from(
     path: &Path,
     file: io::Result<Vec<u8>>,
@@ -121,11 +123,11 @@ pub fn load_from(
     }
 }
 
-/// The configuration in `text`, which messages place in `file_name`; the files that it names are looked
-/// for in that one's folder.
+/// Makes the configuration from `text`. Messages name `file_name` as the file. A relative path in `text`
+/// starts at the folder of `file_name`.
 ///
 /// # Errors
-/// Everything that is wrong with the text, all at once; where it is not TOML, only that.
+/// All problems of the text at once. If the text is not TOML, only the first syntax error.
 pub fn parse(
     file_name: &str,
     text: &str,
@@ -134,13 +136,13 @@ pub fn parse(
 ) -> Result<Loaded, Problems> {
     let (tree, syntax) = DeTable::parse_recoverable(text);
     if !syntax.is_empty() {
-        // A recovered tree holds invented values: what else is wrong with it means nothing.
+        // The recovered tree holds invented values. Other problems in this tree would mean nothing.
         let problem = reader::first_syntax_error(text, &syntax);
         return Err(Problems::new(file_name, text, vec![problem]));
     }
     let folder = Path::new(file_name).parent().unwrap_or(Path::new(""));
     let cx = reader::Context::new(text, folder, env);
-    let plan = section::plan(&cx, tree.get_ref(), overrides);
+    let plan = assembly::plan(&cx, tree.get_ref(), overrides);
     let problems = Problems::new(file_name, text, cx.into_problems());
     match plan {
         Some(plan) if !problems.has_errors() => Ok(Loaded { plan, warnings: problems }),
@@ -148,16 +150,16 @@ pub fn parse(
     }
 }
 
-/// The process's environment. A variable that is no UTF-8 is as good as unset.
+/// A variable of the process's environment. A variable whose value is not UTF-8 counts as unset.
 pub fn process_environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// What a file holds that may have changed since the start.
+/// The content of a file that may have changed since the start.
 ///
 /// # Errors
-/// Where it is no ordinary file: nobody may have to wait for a pipe's other end while a proxy runs.
-/// Where it is larger than any configuration, or cannot be read.
+/// If `path` is not an ordinary file: a running proxy must not wait for the other end of a pipe.
+/// If the file is larger than 16 MiB, or cannot be read.
 pub fn read_again(path: &Path) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));

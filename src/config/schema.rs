@@ -1,4 +1,4 @@
-//! The list of fields for editors (JSON Schema) and for docs/reference.md (Markdown).
+//! Writes the list of fields as JSON Schema for editors, and as Markdown for docs/reference.md.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::section::limit::algorithm::whose;
 use super::section::{ROOT, SECTIONS};
 use super::shape::{Fallback, Field, Kind, Shape};
 
-/// A variable may stand anywhere in a string.
+/// A string with a variable `${NAME}` anywhere in the string.
 const VARIABLE: &str = r".*\$\{.*";
 
 /// The JSON Schema (draft 2020-12) of `proxy.toml`, indented.
@@ -36,7 +36,7 @@ fn section_table(shape: &Shape) -> String {
             Fallback::Value(value) => format!("`{value}`"),
             Fallback::Words(words) => words.to_owned(),
         };
-        // A bar would end the cell.
+        // An unescaped bar would end the cell.
         let meaning = meaning(shape, field).replace('|', "\\|");
         // Writing to a string does not fail.
         let _ = writeln!(table, "| `{}` | {default} | {meaning} |", field.name);
@@ -60,7 +60,7 @@ fn heading(shape: &Shape) -> String {
     }
 }
 
-/// The meaning with the words that a reader cannot guess, and the algorithms that alone have the field.
+/// The algorithms that have the field, the words that the field can hold, and the field's meaning.
 fn meaning(shape: &Shape, field: &Field) -> String {
     let words = match &field.kind {
         Kind::Word(words) => words(),
@@ -72,7 +72,7 @@ fn meaning(shape: &Shape, field: &Field) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
 }
 
-/// The algorithms that alone have a field of a limit.
+/// For a field of a limit: the algorithms that have the field. `None` where all algorithms have it.
 fn whose_field(shape: &Shape, field: &Field) -> Option<String> {
     std::ptr::eq(shape, &LIMIT).then(|| whose(field.name))?
 }
@@ -106,7 +106,7 @@ fn shape_schema(shape: &Shape) -> Json {
     schema
 }
 
-/// Every default in the list reads the same in JSON as in TOML; a test holds that.
+/// The default as JSON. Every default in the list is valid as TOML and as JSON; a test checks this.
 fn default(field: &Field) -> Option<Json> {
     match field.default {
         Fallback::Value(value) => serde_json::from_str(value).ok(),

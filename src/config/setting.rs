@@ -1,46 +1,50 @@
-//! One declaration for each setting. A table of `section/` lists its settings; how the file is read, the
-//! JSON Schema, the rows of docs/reference.md and what a reload says of a change follow from that list.
+//! One declaration for each setting. Each table in `section/` lists its settings. Four things use this
+//! list: the reading of the file, the JSON Schema, the rows of docs/reference.md, and the report of a
+//! reload.
 //!
-//! A setting whose value stands for itself is a [`Plain`] one: it has a place in the plan, and is read by
-//! its kind. One that only means something beside others is a [`Field`], which its section reads.
+//! A [`Plain`] setting has a place of its own in the plan. A [`Field`] has none: the section's code reads
+//! the field together with other fields, and writes the result to the plan.
 
 use std::time::Duration;
 
 use super::reader::{Item, Section, duration_text};
 use super::shape::{Fallback, Field, Kind, Zero, field};
 
-/// The settings of a table that becomes an `S`.
 pub(super) type Settings<S> = &'static [&'static dyn Setting<S>];
+/// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` where
+/// no setting of the table is a [`Plain`] one.
 
 /// The fields of a table, for its shape.
 pub(super) fn fields<S>(settings: Settings<S>) -> Vec<&'static Field> {
     settings.iter().map(|setting| setting.field()).collect()
 }
 
-/// Reads the plain settings of a table.
+/// Reads the plain settings of a table into `spec`. A missing or wrong setting gets its default. Without a
+/// default, `spec` keeps its value.
 pub(super) fn read<S>(settings: Settings<S>, section: &mut Section<'_>, spec: &mut S) {
     for setting in settings {
         setting.read(section, spec);
     }
 }
 
-/// What a reload makes of a setting that changed.
+/// How a reload reports a setting that changed.
 pub(super) enum Change {
-    /// It holds from the next start.
+    /// The new value applies only after a restart.
     Restart,
-    /// It is too long, or too secret, to be shown.
+    /// The values are too long, or secret. The report says only that the setting changed.
     Hidden,
-    /// What it was, and what it is.
+    /// The old value and the new value.
     Shown(String, String),
 }
 
-/// A setting of a table that becomes an `S`.
+/// A setting of a table. The table becomes an `S` in the plan.
 pub(super) trait Setting<S>: Sync {
-    /// Its row in the table's shape.
+    /// The name, kind, default and meaning of the setting.
     fn field(&self) -> &Field;
-    /// Reads it, where it is a plain one.
+    /// Reads the setting into `spec`. Does nothing where the section's code reads the setting.
     fn read(&self, section: &mut Section<'_>, spec: &mut S);
-    /// What a reload says of it; `None` where it did not change, or where the section's code says it.
+    /// How a reload reports the setting. `None` where its shown value did not change, or where code in
+    /// `changes` reports the setting.
     fn change(&self, old: &S, new: &S) -> Option<Change>;
 }
 
@@ -65,14 +69,16 @@ pub(super) struct Plain<S, T> {
     restart: bool,
 }
 
-/// A setting's name, and its place in `S`. See [`at!`].
+/// A setting's name, and the access to its value in `S`. Made by [`at!`].
 pub(super) struct Place<S, T> {
     pub(super) name: &'static str,
     pub(super) get: fn(&S) -> &T,
     pub(super) get_mut: fn(&mut S) -> &mut T,
 }
 
-/// The place of a setting in the type that the file calls `Spec`: by its name, or by a name and a path.
+/// The [`Place`] of a setting in the type `Spec`, which each section's file defines. In `at!(workers)`,
+/// setting and field have the same name. `at!("url", location)` gives the name of the setting and the path
+/// in `Spec`.
 macro_rules! at {
     ($field:ident) => {
         at!(stringify!($field), $field)
@@ -88,15 +94,15 @@ macro_rules! at {
 pub(super) use at;
 
 enum Reader<T> {
-    /// The section's own code.
+    /// The section's code reads the setting.
     Section,
-    /// The kind says it all.
+    /// The type of the value reads itself, within the bounds of the kind.
     Kind(fn(&Item<'_>, &Kind) -> Option<T>),
-    /// A function of this setting.
+    /// A function for this one setting.
     Parse(fn(&Item<'_>) -> Option<T>),
 }
 
-/// A setting that is read, and shown, by its kind.
+/// A setting that its type and its kind read and show.
 pub(super) const fn plain<S, T: Value>(
     place: Place<S, T>,
     kind: Kind,
@@ -107,7 +113,7 @@ pub(super) const fn plain<S, T: Value>(
     Plain { field, place, reader: Reader::Kind(T::read), show: Some(T::show), restart: false }
 }
 
-/// A setting that is one of a few words.
+/// A setting whose value is one of a few words.
 pub(super) const fn word<S, T: Spelled>(
     place: Place<S, T>,
     default: Fallback,
@@ -116,7 +122,7 @@ pub(super) const fn word<S, T: Spelled>(
     plain(place, Kind::Word(spellings::<T>), default, meaning)
 }
 
-/// A setting that `parse` reads. A reload does not show it.
+/// A setting that `parse` reads. A reload does not show its value, unless [`Plain::shown`] says how.
 pub(super) const fn parsed<S, T: PartialEq + 'static>(
     place: Place<S, T>,
     kind: Kind,
@@ -128,7 +134,8 @@ pub(super) const fn parsed<S, T: PartialEq + 'static>(
     Plain { field, place, reader: Reader::Parse(parse), show: None, restart: false }
 }
 
-/// A setting that its section reads, and of which a reload says no more than that it changed.
+/// A setting that the section's code reads. A reload compares the values, but does not show them, unless
+/// [`Plain::shown`] says how.
 pub(super) const fn compared<S, T: PartialEq + 'static>(
     place: Place<S, T>,
     kind: Kind,
@@ -140,13 +147,13 @@ pub(super) const fn compared<S, T: PartialEq + 'static>(
 }
 
 impl<S, T> Plain<S, T> {
-    /// The same, where a change waits for the next start.
+    /// The same setting, where a change applies only after a restart.
     pub(super) const fn restart(mut self) -> Self {
         self.restart = true;
         self
     }
 
-    /// The same, shown by this function.
+    /// The same setting, where a reload shows values with `show`.
     pub(super) const fn shown(mut self, show: fn(&T, &Kind) -> String) -> Self {
         self.show = Some(show);
         self
@@ -185,11 +192,11 @@ impl<S, T: PartialEq> Setting<S> for Plain<S, T> {
     }
 }
 
-/// What a plain setting can hold.
+/// A type of value that [`plain`] settings can have.
 pub(super) trait Value: PartialEq + Sized + 'static {
-    /// The value of `item`; `None` where it is not of this kind, which is noted.
+    /// The value of `item`. Where `item` is not of this kind, notes the problem and returns `None`.
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self>;
-    /// As an operator reads it.
+    /// The value as the report of a reload shows it.
     fn show(&self, kind: &Kind) -> String;
 }
 
@@ -222,7 +229,8 @@ macro_rules! number {
                     Kind::Size { min, max } => item.size(min..=max),
                     _ => None,
                 };
-                // A kind's bounds lie within the type of every setting that has it.
+                // This conversion does not fail: the bounds of a setting's kind lie within the setting's
+                // type.
                 number.and_then(|number| Self::try_from(number).ok())
             }
 
@@ -245,20 +253,20 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// A value that the file spells as one of a few words.
+/// A value that the file writes as one of a few words.
 pub(super) trait Spelled: Copy + PartialEq + Sized + 'static {
-    /// Each word with what it means.
+    /// Each word with its value.
     const WORDS: &'static [(&'static str, Self)];
-    /// Words of a later version.
+    /// Words that are refused with "not supported yet".
     const LATER: &'static [&'static str] = &[];
 
-    /// The word for it.
+    /// The word for this value.
     fn spelling(self) -> &'static str {
         Self::WORDS.iter().find(|(_, value)| *value == self).map_or("", |(word, _)| word)
     }
 }
 
-/// The words of a value.
+/// All words of a type.
 pub(super) fn spellings<T: Spelled>() -> Vec<&'static str> {
     T::WORDS.iter().map(|(word, _)| *word).collect()
 }

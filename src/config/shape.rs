@@ -1,12 +1,12 @@
-//! What the tables of `proxy.toml` look like: their settings, and of each the name, the kind of value, the
-//! default and the meaning. `section` declares them, the reader and `schema` go by them.
+//! The form of the tables of `proxy.toml`. Each field of a table has a name, a kind of value, a default and
+//! a meaning. `section` declares the tables; `reader` and `schema` use the declarations.
 
 /// A table of the file.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// As messages and headings name it.
+    /// The table's name in messages and headings.
     pub(super) title: &'static str,
-    /// Its fields, in the order of docs/reference.md.
+    /// The table's fields, in the order of docs/reference.md.
     pub(super) fields: fn() -> Vec<&'static Field>,
     /// Names that are refused with "not supported yet".
     pub(super) later: &'static [&'static str],
@@ -18,18 +18,18 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) default: Fallback,
-    /// In one line.
+    /// One line for docs/reference.md and the JSON Schema.
     pub(super) meaning: &'static str,
 }
 
-/// What holds where a field is not there.
+/// The value of a field that the file does not have.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fallback {
-    /// It must be there.
+    /// There is no default: the file must have the field.
     Required,
-    /// This value, in TOML.
+    /// This value, written as TOML. The reader applies the default.
     Value(&'static str),
-    /// What these words say.
+    /// A default that other code applies. These words describe the default in the reference.
     Words(&'static str),
 }
 
@@ -57,10 +57,10 @@ pub(super) enum Kind {
     /// A table of any names, each with a text.
     Texts,
     Table(&'static Shape),
-    /// A table of names, each with such a table: `[limits.NAME]`.
+    /// A table of any names, each with a table of this shape: `[limits.NAME]`.
     Named(&'static Shape),
     List(&'static Self),
-    /// Any of these.
+    /// A value of any of these kinds.
     Either(&'static [Self]),
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Zero {
 }
 
 impl Kind {
-    /// A time of more than zero.
+    /// A duration of more than zero.
     pub(super) const TIME: Self = Self::Duration(Zero::Refused);
     /// A list of texts.
     pub(super) const TEXTS: Self = Self::List(&Self::Text);
@@ -80,13 +80,13 @@ impl Kind {
     /// Bytes, at least one.
     pub(super) const BYTES: Self = Self::Size { min: 1, max: u64::MAX };
 
-    /// A whole number in this range.
+    /// A whole number from `min` to `max`, both included.
     pub(super) const fn whole(min: u64, max: u64) -> Self {
         Self::Whole { min, max }
     }
 }
 
-/// A field that its section reads by code of its own.
+/// A field that the section's code reads.
 pub(super) const fn field(
     name: &'static str,
     kind: Kind,

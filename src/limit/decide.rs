@@ -1,4 +1,7 @@
-//! All or none over the limits of a route.
+//! One decision over all limits of a route: a request takes from all of them or from none.
+//!
+//! The memory store calls [`decide`]; the Redis store does the same in `store/shell.lua`. The algorithms
+//! in `algorithm` answer for each limit alone.
 
 use smallvec::SmallVec;
 
@@ -12,26 +15,26 @@ use super::time::Now;
 /// One value for each ask. Most routes have one limit or two; more go to the heap.
 pub type PerAsk<T> = SmallVec<[T; 2]>;
 
-/// One limit's question: what would it say to a request of this cost?
+/// The question to one limit: would a request of this cost pass?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The figures that apply to this key.
     pub algorithm: Algorithm,
-    /// What the request takes.
+    /// The tokens that the request takes.
     pub cost: Cost,
-    /// How long it may be held where that makes a refusal a pass.
+    /// How long the request may be held instead of refused.
     pub patience: Patience,
-    /// Whether its refusal counts.
+    /// Whether the limit's refusal counts.
     pub mode: Mode,
 }
 
 impl Ask {
-    /// What it wants of its bucket.
+    /// What the request wants of this limit's bucket.
     pub fn want(&self) -> Want {
         Want { cost: self.cost, patience: self.patience }
     }
 
-    /// What is noted of it, once it has taken at `now` and this is its bucket's state.
+    /// The receipt of a request that has taken at `now`. `taken` is the bucket's state after that.
     pub fn receipt(&self, outcome: Outcome, taken: State, now: Now) -> Receipt {
         self.algorithm.receipt(outcome, taken, self.algorithm.time(now))
     }
@@ -42,13 +45,13 @@ impl Ask {
 pub struct Decided {
     /// One decision for each ask, in their order. `remaining` is what is left after the verdict.
     pub decisions: PerAsk<Decision>,
-    /// What becomes of each ask's bucket, in the same order.
+    /// The change of each ask's bucket, in the same order.
     pub changes: PerAsk<Change>,
-    /// What the enforcing asks mean together.
+    /// The answer of all enforcing asks together.
     pub verdict: Verdict,
 }
 
-/// What a decision makes of a bucket.
+/// How a decision changes a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The stored state stays.
@@ -68,7 +71,6 @@ impl Change {
         }
     }
 
-    /// Of an ask with this step, which takes, or does not.
     fn of(step: &Step, takes: bool) -> Self {
         match step.taken.filter(|_| takes) {
             Some(state) => Self::Taken(state),
@@ -77,20 +79,20 @@ impl Change {
     }
 }
 
-/// Who refuses of a request's enforcing limits: as much as decides on who takes.
+/// The enforcing limits that refuse a request: as much as is needed to know which limits take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Refusers {
-    /// Nobody.
+    /// No limit refuses.
     #[default]
     None,
-    /// The one at this place alone.
+    /// Only the limit at this place refuses.
     One(usize),
-    /// More than one.
+    /// More than one limit refuses.
     Several,
 }
 
 impl Refusers {
-    /// Of these places with their modes and outcomes.
+    /// The refusing limits among these, each given with its place, mode and outcome.
     pub fn of(outcomes: impl IntoIterator<Item = (usize, Mode, Outcome)>) -> Self {
         outcomes
             .into_iter()
@@ -101,8 +103,8 @@ impl Refusers {
             })
     }
 
-    /// Whether a limit that lets the request pass takes: where all enforcing ones do. One that stands
-    /// in for another does not ask for that other's word.
+    /// Whether a limit that lets the request pass takes. It takes where no enforcing limit refuses. A
+    /// candidate also takes where only the limit right before it refuses.
     pub fn lets_take(self, place: usize, mode: Mode) -> bool {
         match self {
             Self::None => true,
@@ -112,12 +114,12 @@ impl Refusers {
     }
 }
 
-/// Decides over `asks`, whose buckets are in `states` (`None` is a new bucket; a list that is too
-/// short stands for new buckets), each at `now` by [its clock](Algorithm::time).
+/// Decides over `asks`, each at `now` by [its clock](Algorithm::time). `states` has the states of their
+/// buckets. `None`, or a missing state at the end, is a new bucket.
 ///
-/// Either every enforcing limit allows, and then each limit that allows takes, those in shadow
-/// too; or one refuses, and none takes anything, but for a candidate that stands in for the only one
-/// that refuses.
+/// If every enforcing limit lets the request pass, each limit that lets it pass takes, also a limit in
+/// shadow. If an enforcing limit refuses, no limit takes. The only exception is a candidate whose limit is
+/// the only one that refuses.
 pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     let steps: PerAsk<_> = asks
         .iter()
@@ -150,8 +152,8 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     Decided { decisions, changes, verdict }
 }
 
-/// What [`decide`] says to one ask alone, as most requests are: its decision, what becomes of its bucket,
-/// and the verdict.
+/// The same as [`decide`] for one ask alone, since most requests have one limit: the decision, the change
+/// of the bucket, and the verdict.
 pub fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Change, Verdict) {
     let step = ask.algorithm.decide(state, ask.want(), ask.algorithm.time(now));
     let enforcing = (ask.mode == Mode::Enforce).then_some((0, step.decision.outcome));

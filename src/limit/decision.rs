@@ -1,4 +1,4 @@
-//! What an algorithm, and a route's algorithms together, say to a request.
+//! The answers to a request: [`Decision`] of one limit, [`Verdict`] of all enforcing limits of a route.
 
 use std::time::Duration;
 
@@ -14,54 +14,54 @@ pub struct Decision {
 /// Whether a limit lets a request pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It may go now.
+    /// The request may go now.
     Allow,
-    /// It may go after this time, and its place is reserved: the request is to be held until then, and
-    /// need not ask again.
+    /// The request may go after this time, and its place is reserved. The caller holds the request until
+    /// then and need not ask again.
     Delay(Duration),
-    /// It may not.
+    /// The request may not go.
     Reject {
-        /// The same request, alone, is allowed after this time and not a microsecond before;
-        /// `None` where it never will be (it costs more than the bucket can hold, or the rate is
-        /// zero).
+        /// The same request passes after this time and not a microsecond earlier, if no other request
+        /// comes. Only a concurrency limit has to guess this time. `None` where the request never passes:
+        /// it costs more than the bucket can hold, or the rate is zero.
         retry_after: Option<Duration>,
     },
 }
 
 impl Decision {
-    /// A request that nothing will ever let pass.
+    /// The answer to a request that can never pass.
     pub const NEVER: Self = Self { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
 }
 
 impl Outcome {
-    /// Whether the request passes, be it after a wait.
+    /// Whether the request passes, at once or after a wait.
     pub fn passes(self) -> bool {
         !matches!(self, Self::Reject { .. })
     }
 }
 
-/// What a route's enforcing limits mean together.
+/// The answer of all enforcing limits of a route together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of them let it pass, after the longest of their waits; zero is at once.
+    /// All limits let the request pass.
     Pass {
-        /// How long the request is to be held.
+        /// How long the request is to be held: the longest wait of all limits, or zero.
         wait: Duration,
     },
-    /// At least one refuses.
+    /// At least one limit refuses.
     Refuse {
-        /// The place, among the limits asked, of the one that takes longest to clear.
+        /// The place, among the asked limits, of the limit with the longest `retry_after`.
         by: usize,
-        /// After this time all of them allow; `None` where that is never.
+        /// The longest `retry_after` of all limits; `None` where the request can never pass.
         retry_after: Option<Duration>,
     },
 }
 
 impl Verdict {
-    /// All of them allow it now.
+    /// All limits let the request pass at once.
     pub const PASS: Self = Self::Pass { wait: Duration::ZERO };
 
-    /// The verdict over the limits that enforce, each with its place.
+    /// The verdict over the outcomes of the enforcing limits, each given with its place.
     pub fn over(outcomes: impl IntoIterator<Item = (usize, Outcome)>) -> Self {
         outcomes.into_iter().fold(Self::PASS, |verdict, (place, outcome)| match outcome {
             Outcome::Allow => verdict,
@@ -70,7 +70,7 @@ impl Verdict {
         })
     }
 
-    /// Whether the request may go, be it after a wait.
+    /// Whether the request passes, at once or after a wait.
     pub fn passes(self) -> bool {
         matches!(self, Self::Pass { .. })
     }

@@ -1,17 +1,18 @@
-//! What a limit counts by, as canonical text.
+//! A limit's key: the values by which the limit counts, as canonical text.
+//!
+//! `request::key` builds keys from requests; stores use them to name buckets.
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-/// The values that a limit counts by, joined into one text.
+/// The values by which a limit counts, joined into one text.
 ///
-/// Values stand side by side with `|` between them. In a value `|`, `%`, braces, control
-/// characters and bytes that are no UTF-8 are percent-encoded, and a value that is absent is
-/// written `%-`: so two different lists of values never give the same key, an empty value is not
-/// an absent one, and a key stands safely in a Redis hash tag and in a log line. The list without
-/// values is the empty text. Where a part has alternatives, a value of the second begins with `%2=`, and so
-/// on: no value of another alternative begins so.
+/// Values are separated by `|`. In a value `|`, `%`, braces and control characters are percent-encoded.
+/// In a value that is not UTF-8, all non-ASCII bytes are percent-encoded too. An absent value is written
+/// `%-`, and is different from an empty value. Where a part has alternatives, a value of the second begins
+/// with `%2=`, of the third with `%3=`. Two different lists of values therefore never give the same key. A
+/// key is safe in a Redis hash tag and in a log line. The list without values is the empty text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key(SmallVec<[u8; 56]>);
 
@@ -24,7 +25,7 @@ impl Key {
         Self(SmallVec::new())
     }
 
-    /// The key of these values in this order; `None` is an absent one.
+    /// The key of these values in this order; `None` is an absent value.
     pub fn of<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> Self {
         let mut builder = KeyBuilder::default();
         for value in values {
@@ -43,17 +44,17 @@ impl Key {
 
     /// The canonical text.
     pub fn as_str(&self) -> &str {
-        // Built from UTF-8 and ASCII alone, so the fallback is never taken.
+        // A key holds only UTF-8, so the fallback is never used.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The values again, decoded: what [`Key::of`] was given. An empty key is read as one empty
-    /// value; whether a limit has values at all is known from its sources.
+    /// The decoded values, as [`Key::of`] got them. An empty key reads as one empty value. Whether a limit
+    /// has values at all is known from its sources.
     pub fn values(&self) -> impl Iterator<Item = Option<Vec<u8>>> + '_ {
         self.parts().map(|(_, value)| value)
     }
 
-    /// The same, each with the place of its alternative from 0.
+    /// The decoded values, each with the place of its alternative, from 0. An absent value has place 0.
     pub fn parts(&self) -> impl Iterator<Item = (usize, Option<Vec<u8>>)> + '_ {
         self.0.split(|byte| *byte == SEPARATOR).map(|part| match part {
             ABSENT => (0, None),
@@ -89,7 +90,7 @@ pub struct KeyBuilder {
 pub const MOST_ALTERNATIVES: usize = 9;
 
 impl KeyBuilder {
-    /// The next value is one of the alternative at this place, from 0.
+    /// Says that the next value comes from the alternative at this place, from 0.
     pub fn alternative(&mut self, place: usize) {
         self.alternative = place;
     }
@@ -111,7 +112,7 @@ impl KeyBuilder {
         }
     }
 
-    /// Appends a value of which every byte stands for itself, such as an address.
+    /// Appends a value in which no byte needs encoding, such as an address.
     pub(crate) fn push_plain(&mut self, value: &[u8]) {
         debug_assert!(value.iter().all(|byte| stands_for_itself(*byte)));
         self.separate();
@@ -124,7 +125,7 @@ impl KeyBuilder {
         self.text.extend_from_slice(ABSENT);
     }
 
-    /// The key of what was appended.
+    /// The key of the appended values.
     pub fn finish(self) -> Key {
         Key(self.text)
     }

@@ -1,7 +1,8 @@
 //! The pure core: limits, buckets, decisions.
 //!
-//! A limiter is a function of figures, state, cost and time; a store is a place where it is
-//! applied atomically. Nothing here waits, locks, logs or reads a clock.
+//! A limiter is a function of figures, state, cost and time. A store (`store`) applies that function
+//! atomically. Nothing here waits, locks, logs or reads a clock. `algorithm` has the limiters, `decide`
+//! joins the limits of a route.
 
 pub mod algorithm;
 pub mod decide;
@@ -12,16 +13,16 @@ pub mod patience;
 pub mod rate;
 pub mod time;
 
-/// Whether a limit's refusal counts. A limit is of the first or the second; an ask about its
-/// candidate may be of the third.
+/// Whether a limit's refusal counts. A limit enforces or is in shadow. Only an ask about a limit's
+/// candidate can have the third mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// It stops the request.
+    /// A refusal stops the request.
     Enforce,
-    /// It is checked, counted and logged, and never stops a request.
+    /// A refusal is counted and logged, and never stops a request.
     Shadow,
-    /// Like [`Mode::Shadow`], and it stands in for the limit that is asked right before it: what that
-    /// one refuses does not keep this one from taking.
+    /// Like [`Mode::Shadow`], for a candidate that stands in for the limit asked right before it. The
+    /// candidate takes its tokens even where that limit is the only one that refuses.
     Candidate,
 }
 

@@ -4,11 +4,11 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// What the name of a limit's candidate has behind the limit's.
+/// The end of a candidate's name, behind the limit's name.
 const CANDIDATE: &str = ":candidate";
 
-/// One to 64 of `A-Z a-z 0-9 _ . -`: safe in a key, a header and a label as it stands. Or that of a
-/// limit's candidate, which no operator can give.
+/// One to 64 characters of `A-Z a-z 0-9 _ . -`: safe in a key, a header and a label without quoting. The
+/// name of a limit's candidate ends in `:candidate`, and no operator can give such a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     text: Arc<str>,
@@ -34,18 +34,18 @@ impl Name {
         Self { text: text.into(), fingerprint: hasher.finish() }
     }
 
-    /// Differs from that of other names, in this process. Operators give names, so nobody aims at
-    /// another's.
+    /// A hash of the name, valid in this process alone. Different names have different hashes, unless
+    /// somebody looks for a collision: names come from the operator, who has no reason to.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// The name of the limit whose candidate this is, or else this one.
+    /// For a candidate's name the name of its limit, for any other name the name itself.
     pub fn limit(&self) -> &str {
         self.text.strip_suffix(CANDIDATE).unwrap_or(&self.text)
     }
 
-    /// Whether a candidate is called so.
+    /// Whether this is the name of a candidate.
     pub fn is_of_candidate(&self) -> bool {
         self.text.ends_with(CANDIDATE)
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// As its text, which stands for it in a table.
+/// The hash of the text, as `Borrow<str>` demands.
 impl Hash for Name {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.text.hash(state);

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use super::rate::EXACT;
 
-/// A time for which a request may be held instead of refused, in whole microseconds below 2^53.
+/// The longest time for which a request may be held instead of refused, in whole microseconds below 2^53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Patience(u64);
 
 impl Patience {
-    /// It is not held.
+    /// The request is never held.
     pub const NONE: Self = Self(0);
 
-    /// As long as need be.
+    /// The request may be held for any time.
     pub const ENDLESS: Self = Self(EXACT - 1);
 
-    /// Up to this long; a time that is beyond what can be counted is [`Patience::ENDLESS`].
+    /// Up to this long. A time of 2^53 microseconds or more becomes [`Patience::ENDLESS`].
     pub fn of(time: Duration) -> Self {
         Self(u64::try_from(time.as_micros()).map_or(EXACT - 1, |micros| micros.min(EXACT - 1)))
     }
@@ -25,7 +25,7 @@ impl Patience {
         self.0
     }
 
-    /// Whether a request may be held for so many microseconds.
+    /// Whether a request may be held for this many microseconds.
     pub fn allows(self, micros: u64) -> bool {
         micros <= self.0
     }

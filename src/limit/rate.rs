@@ -1,4 +1,6 @@
-//! Rates, bursts and costs: figures that are right once they exist.
+//! Rates, intervals, bursts and costs. A value of these types is always valid.
+//!
+//! `config` parses them, and the algorithms count with them.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -19,12 +21,12 @@ const UNITS: [(&str, u64); 5] = [
     ("w", 604_800_000_000),
 ];
 
-/// Tokens for each interval, neither of them zero.
+/// A count of tokens for each interval. Count and interval are never zero.
 ///
-/// Kept as it was written and in reduced form: with `g = gcd(count, interval)` one bucket gains
+/// A rate keeps its figures as written and in reduced form. With `g = gcd(count, interval)` a bucket gains
 /// [`tokens`](Self::tokens) `= count / g` tokens each [`period`](Self::period) `= interval / g`
-/// microseconds. The product of the two is below 2^53, so that every step of an algorithm is exact
-/// in `u64` and in doubles.
+/// microseconds. The product of tokens and period is below 2^53. Every step of an algorithm is therefore
+/// exact in `u64` and in doubles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u64,
@@ -37,8 +39,8 @@ impl Rate {
     /// `count` tokens each `interval` microseconds.
     ///
     /// # Errors
-    /// Where either is zero or too large, or where the two have so little in common that no exact
-    /// arithmetic is left; the error then holds the nearest count that fits.
+    /// Where count or interval is zero or too large. Also where the reduced figures are too large for
+    /// exact arithmetic; the error then holds the nearest rate that fits.
     pub fn new(count: u64, interval: u64) -> Result<Self, RateError> {
         if count == 0 {
             return Err(RateError::ZeroCount);
@@ -89,7 +91,7 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// The fitting count that is closest to `count`; the smaller of two equally close.
+/// The rate that fits and whose count is closest to `count`. Of two equally close counts the smaller wins.
 fn nearest(count: u64, interval: u64) -> Option<Rate> {
     const FAR: u64 = 20_000;
     (1..FAR).find_map(|step| {
@@ -115,10 +117,10 @@ impl fmt::Display for Rate {
 pub struct Interval(u64);
 
 impl Interval {
-    /// What is written `d`.
+    /// 24 hours, written `d`.
     pub const DAY: Self = Self(UNITS[3].1);
 
-    /// What is written `w`.
+    /// Seven times 24 hours, written `w`.
     pub const WEEK: Self = Self(UNITS[4].1);
 
     /// `None` for 0 and above [`MAX_INTERVAL`].
@@ -137,7 +139,7 @@ impl Interval {
     }
 }
 
-/// As behind the stroke of a rate: `s`, `10m`, `250ms`.
+/// As written behind the slash of a rate: `s`, `10m`, `250ms`.
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((unit, _)) = UNITS.iter().find(|(_, micros)| *micros == self.0) {
@@ -152,11 +154,11 @@ impl fmt::Display for Interval {
     }
 }
 
-/// The count and the interval of what is written like a rate, for algorithms that count whole requests
-/// and so take any two figures.
+/// The count and the interval of a text that is written like a rate. For algorithms that only count, and
+/// therefore work with any two figures.
 ///
 /// # Errors
-/// As of [`Rate::new`], but for [`RateError::Inexact`].
+/// The errors of the syntax and of [`Rate::new`], without [`RateError::Inexact`].
 pub fn count_and_interval(text: &str) -> Result<(u64, Interval), RateError> {
     let (count, interval) = split(text)?;
     if count == 0 {
@@ -179,7 +181,7 @@ impl FromStr for Rate {
     }
 }
 
-/// Count and microseconds.
+/// The count, and the interval in microseconds.
 fn split(text: &str) -> Result<(u64, u64), RateError> {
     let (count, interval) = text.split_once('/').ok_or(RateError::Syntax)?;
     Ok((whole(count)?, parse_interval(interval)?))
@@ -195,7 +197,7 @@ fn parse_interval(text: &str) -> Result<u64, RateError> {
         _ => UNITS.iter().find(|(name, _)| *name == unit).ok_or(RateError::Syntax)?.1,
     };
     if number.is_empty() {
-        // A bare `ms` reads like a typing error, a bare `s` like "for each second".
+        // A bare `s` means "each second". A bare `ms` looks like a typing error.
         return if micros < UNITS[0].1 { Err(RateError::Syntax) } else { Ok(micros) };
     }
     whole(number)?.checked_mul(micros).ok_or(RateError::TooLarge)
@@ -214,7 +216,7 @@ pub enum RateError {
     /// Not `COUNT/UNIT`.
     #[error("a rate is COUNT/UNIT, as in \"100/s\" or \"1000/10m\"")]
     Syntax,
-    /// A count of zero (`"0/s"` is a value of the configuration, but no rate).
+    /// A count of zero. The configuration may say `"0/s"`, but this is no rate.
     #[error("the count is zero")]
     ZeroCount,
     /// An interval of zero.
@@ -223,7 +225,7 @@ pub enum RateError {
     /// A count from 2^53 on, or an interval of more than 3650 days.
     #[error("the figures are too large (count below 2^53, interval to 3650 days)")]
     TooLarge,
-    /// Count and interval share too few factors for exact arithmetic.
+    /// Count and interval have too few common factors for exact arithmetic.
     #[error("the rate cannot be counted exactly; {}", advice(*nearest))]
     Inexact {
         /// The rate of the same interval whose count is closest and fits.
@@ -238,7 +240,7 @@ fn advice(nearest: Option<Rate>) -> String {
     }
 }
 
-/// The most tokens that a bucket or a cost can be.
+/// The most tokens that a bucket can hold, and the highest cost.
 pub const MAX_TOKENS: u64 = 1_000_000_000;
 
 /// A bucket's size in whole tokens, from 1 to [`MAX_TOKENS`].
@@ -275,7 +277,7 @@ tokens!(Burst);
 tokens!(Cost);
 
 impl Cost {
-    /// One token: what a request costs unless something else is said.
+    /// One token: the cost of a request unless the limit says otherwise.
     pub const ONE: Self = Self(NonZeroU64::MIN);
 }
 

@@ -1,23 +1,24 @@
-//! Time in the core: its one unit, the two clocks, and when one has stepped back.
+//! Time in the core: its unit, the two clocks, and the bound from which a clock has stepped back.
 
 use std::time::Duration;
 
-/// A clock that is behind a bucket's state by up to this many microseconds is taken as equal to it: workers
-/// and pipelines are a little stale. One that is further behind has stepped back.
+/// A clock may be behind a bucket's state by up to this many microseconds, since workers and pipelines use
+/// slightly old times. Such a clock counts as equal to the state. A clock that is further behind has
+/// stepped back.
 pub const STALE: u64 = 1_000_000;
 
 /// Whole microseconds since 1970-01-01 UTC, below 2^53 (good until the year 2255).
 ///
-/// Microseconds, because Redis's `TIME` has no finer unit, and below 2^53, because Lua's numbers
-/// are doubles: a time in either store is the same whole number.
+/// Microseconds, because Redis's `TIME` has no finer unit. Below 2^53, because Lua's numbers are doubles.
+/// A time is therefore the same whole number in both stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The earliest time that can be said.
+    /// The earliest timestamp: 1970-01-01 UTC.
     pub const MIN: Self = Self(0);
 
-    /// The latest time that can be said.
+    /// The latest timestamp: 2^53 - 1 microseconds.
     pub const MAX: Self = Self((1 << 53) - 1);
 
     /// `None` from 2^53 on.
@@ -43,7 +44,8 @@ impl Timestamp {
         self.plus_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// This time and so many microseconds more or, below zero, less, within what can be said.
+    /// This time plus `micros`, which may be below zero; at least [`Timestamp::MIN`] and at most
+    /// [`Timestamp::MAX`].
     #[must_use]
     pub fn plus_signed(self, micros: i64) -> Self {
         Self(self.0.saturating_add_signed(micros).min(Self::MAX.0))
@@ -55,17 +57,17 @@ impl Timestamp {
     }
 }
 
-/// A moment by the two clocks of whoever decides. In Redis they are one.
+/// One moment by two clocks. In Redis both clocks are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// By a clock that never steps: what refills, leaks or slides goes by it, since a step forward
-    /// would give tokens.
+    /// By a clock that never steps. Buckets that refill, leak or slide use it, since a step forward would
+    /// give tokens.
     pub steady: Timestamp,
-    /// By the time of day, which may be set: windows that begin with the clock go by it.
+    /// By the wall clock, which may be set. Windows that begin with the clock or the calendar use it.
     pub wall: Timestamp,
 }
 
-/// Where both clocks say the same.
+/// For one clock that serves as both.
 impl From<Timestamp> for Now {
     fn from(time: Timestamp) -> Self {
         Self { steady: time, wall: time }

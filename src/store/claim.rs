@@ -1,4 +1,4 @@
-//! One limit's answer to one request, and what the limit gave for it.
+//! One limit's answer to one request, and what the limit gave for the request.
 //!
 //! `throttle` makes a [`Claim`] for each limit that applies to a request. A party decides on the claim: this
 //! process's buckets (`memory`), the buckets in Redis (`redis`), or a limiter of Redisson's
@@ -24,33 +24,33 @@ use crate::plan::LimitSpec;
 /// A question about one bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketAsk<'r> {
-    /// The limit. Its name, key sources, scope and `on_store_error` are looked at here.
+    /// The limit that the bucket belongs to.
     pub spec: &'r LimitSpec,
-    /// The request's key, plain.
+    /// The request's key, not hashed.
     pub key: &'r Key,
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
 }
 
-/// One limit on its way through a request: what it is asked, what it says, and what it gave.
+/// One limit's part in one request: the question, the decision, and what the limit gave.
 #[derive(Debug)]
 pub struct Claim<'p> {
     /// The limit.
     pub spec: &'p Arc<LimitSpec>,
-    /// The request's key, plain.
+    /// The request's key, not hashed.
     pub key: Key,
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
-    /// What the limit says. `None` before a party has decided, and where Redis is away and the limit then
-    /// lets everything pass.
+    /// The limit's decision. `None` before a party has decided. It stays `None` where Redis does not decide
+    /// and the limit then lets every request pass.
     pub decision: Option<Decision>,
-    /// The figures of a limit that has them in Redis.
+    /// The figures of a Redisson limiter, as Redis reports them. `None` for every other limit.
     pub figures: Option<LimiterFigures>,
     /// Who decides.
     pub party: Party,
-    /// What the limit took, before it is known whether that may come back.
+    /// What the bucket noted, until the verdict shows whether the tokens may come back.
     pub(super) taken: Option<Taken>,
-    /// What the limit gave, where that may come back.
+    /// What the limit gave, where it may still go back.
     grant: Option<Box<Grant>>,
 }
 
@@ -61,54 +61,55 @@ pub enum Party {
     Process,
     /// The buckets in Redis.
     Redis,
-    /// A limiter of Redisson's.
+    /// A Redisson limiter in Redis.
     Limiter,
-    /// Redis should decide, and the claim's key there holds something else.
+    /// Redis should decide, but the claim's key is of no use there: its value has another type, Redis
+    /// refuses the key, or the limiter has no figures. Then `on_store_error` names the party.
     WrongType,
-    /// Redis should decide, and cannot.
+    /// No party. A closed limit needs none, and a limit may let every request pass without Redis.
     Nobody,
 }
 
-/// The figures of a limit that only its store knows.
+/// The figures of a Redisson limiter, which only Redis knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimiterFigures {
     /// The most tokens that a request can ever take.
     pub capacity: u64,
-    /// The whole seconds in which they come back, rounded up.
+    /// The limiter's interval in whole seconds, rounded up.
     pub window_seconds: u64,
 }
 
-/// What a bucket has noted of a request that took from it.
+/// What a bucket noted when a request took from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) receipt: Receipt,
-    /// It came from the bucket that several keys share for want of room.
+    /// The tokens came from the shared bucket, which several keys use while the table is full.
     pub(super) from_shared: bool,
 }
 
-/// A time, and when it was: from the two the present time is known without a look at another clock.
+/// A time, and the [`Instant`] at which it was read. The two give the present time without another clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// The time, by the process's steady clock.
     pub time: Timestamp,
-    /// When it was that time.
+    /// When `time` was read.
     pub at: Instant,
 }
 
 impl Moment {
-    /// It is this time now.
+    /// The present moment. `time` is the present time by the steady clock.
     pub fn now(time: Timestamp) -> Self {
         Self { time, at: Instant::now() }
     }
 
-    /// The time by now.
+    /// The present time: `time` and what has passed since.
     pub fn present(&self) -> Timestamp {
         self.time.plus(self.at.elapsed())
     }
 }
 
 impl<'p> Claim<'p> {
-    /// A claim on which no party has decided. A limit that lets nothing pass needs no party.
+    /// A claim on which no party has decided. A closed limit needs no party: its decision is known.
     pub fn new(spec: &'p Arc<LimitSpec>, key: Key, ask: Ask) -> Self {
         let (party, decision) = match ask.algorithm {
             Algorithm::Closed => (Party::Nobody, Some(Decision::NEVER)),
@@ -117,12 +118,12 @@ impl<'p> Claim<'p> {
         Self { spec, key, ask, decision, figures: None, party, taken: None, grant: None }
     }
 
-    /// The question about its bucket.
+    /// The question about the claim's bucket.
     pub fn question(&self) -> BucketAsk<'_> {
         BucketAsk { spec: self.spec, key: &self.key, ask: self.ask }
     }
 
-    /// Whether its limit lets the request pass, be it after a wait.
+    /// Whether the limit lets the request pass, at once or after a wait. `false` before a decision.
     pub fn passes(&self) -> bool {
         self.decision.is_some_and(|decision| decision.outcome.passes())
     }
@@ -132,14 +133,14 @@ impl<'p> Claim<'p> {
         self.ask.mode == Mode::Enforce && self.decision.is_some() && !self.passes()
     }
 
-    /// The request goes on. Returns what it holds of this limit until its response ends: a slot, or tokens
-    /// that are settled then. Everything else that the limit gave is kept.
+    /// To be called when the request goes on. Returns what the request holds until its response ends: a
+    /// slot, or tokens that are settled then. Anything else that the limit gave is spent.
     pub fn take_held(&mut self) -> Option<Box<Grant>> {
         self.end_at(Verdict::PASS);
         self.grant.take()
     }
 
-    /// What was noted when the limit took, where that may come back.
+    /// What the bucket noted when the request took, where the tokens may still go back.
     pub fn receipt(&self) -> Option<Receipt> {
         match &self.grant.as_ref()?.source {
             Source::Process(Taken { receipt, .. }) | Source::Redis(receipt) => Some(*receipt),
@@ -147,12 +148,12 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Begins anew. What was given goes back.
+    /// Makes the claim undecided again. What the limit gave goes back.
     pub(super) fn reset(&mut self) {
         (self.decision, self.figures, self.taken, self.grant) = (None, None, None, None);
     }
 
-    /// Holds what this claim took from a bucket, until it is known what becomes of the request.
+    /// Turns what this claim took from a bucket into a grant, which goes back if the request does not go on
     pub(super) fn hold(&mut self, store: &Arc<Store>, moment: Moment) {
         let Some(taken) = self.taken.take() else { return };
         let source = match self.party {
@@ -162,7 +163,7 @@ impl<'p> Claim<'p> {
         self.grant = Some(self.granted(store, moment, source));
     }
 
-    /// Holds a slot in Redis, which may be taken from now on.
+    /// Holds a slot before Redis is asked for it: Redis may give the slot although its answer is lost.
     pub(super) fn hold_lease(&mut self, store: &Arc<Store>, moment: Moment, lease: SlotLease) {
         self.grant = Some(self.granted(store, moment, Source::SlotLease(lease)));
     }
@@ -173,7 +174,8 @@ impl<'p> Claim<'p> {
     }
 
     fn granted(&self, store: &Arc<Store>, moment: Moment, source: Source) -> Box<Grant> {
-        // Others may be held behind this request: its patience is the limit's.
+        // This request may have had no place to wait, but others may wait behind it. A settlement must
+        // know.
         let ask = Ask { patience: self.spec.wait, ..self.ask };
         Box::new(Grant {
             store: Arc::clone(store),
@@ -185,7 +187,7 @@ impl<'p> Claim<'p> {
         })
     }
 
-    /// Who holds the slot in Redis that it may take.
+    /// The holder in whose name the claim asks Redis for a slot.
     pub(super) fn holder(&self) -> Option<Holder> {
         match &self.grant.as_ref()?.source {
             Source::SlotLease(lease) => Some(lease.holder()),
@@ -193,7 +195,7 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Redis has said whether the slot was taken.
+    /// Redis has said whether it gave the slot.
     pub(super) fn lease_was(&mut self, taken: bool) {
         let Some(Source::SlotLease(lease)) = self.grant.as_mut().map(|grant| &mut grant.source)
         else {
@@ -208,7 +210,7 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Whether what was taken may come back although the request goes on.
+    /// Whether what was taken may come back though the request goes on: it is settled, or holds a slot.
     pub(super) fn is_held_to_the_end(&self) -> bool {
         self.spec.is_settled() || matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }
@@ -217,12 +219,12 @@ impl<'p> Claim<'p> {
     pub(super) fn may_come_back(&self, verdict: Verdict) -> bool {
         match verdict {
             Verdict::Pass { wait } => !wait.is_zero() || self.is_held_to_the_end(),
-            // A candidate may have taken in place of its limit.
+            // No limit took. A candidate may have taken in place of its limit, and its tokens stay taken.
             Verdict::Refuse { .. } => false,
         }
     }
 
-    /// All parties have decided, and this is the verdict: what cannot come back any more is kept.
+    /// All parties have decided. A grant that cannot come back any more is kept.
     pub(super) fn end_at(&mut self, verdict: Verdict) {
         if !self.may_come_back(verdict)
             && let Some(grant) = self.grant.take()
@@ -231,7 +233,7 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Another limit refuses the request: what this one gave goes back, and remains.
+    /// Another limit refuses the request. Returns the grant to be given back; `remaining` counts it again.
     pub(super) fn give_back(&mut self) -> Option<Box<Grant>> {
         let grant = self.grant.take()?;
         if let Some(Decision { outcome: Outcome::Allow, remaining }) = &mut self.decision {
@@ -241,7 +243,7 @@ impl<'p> Claim<'p> {
     }
 }
 
-/// What the claims of a request mean together. The verdict names a claim by its place among these.
+/// The verdict of the enforcing limits together. It names a claim by its index among these.
 pub fn verdict<'c, 'p: 'c>(claims: impl IntoIterator<Item = &'c Claim<'p>>) -> Verdict {
     let claims = claims.into_iter().enumerate();
     let enforcing = claims.filter(|(_, claim)| claim.ask.mode == Mode::Enforce);
@@ -278,17 +280,17 @@ impl Grant {
         &self.spec
     }
 
-    /// What was asked. Its patience is the limit's.
+    /// What was asked, with the limit's own patience.
     pub fn ask(&self) -> &Ask {
         &self.ask
     }
 
-    /// Whether it is a slot, which is held until it is dropped.
+    /// Whether the grant is a slot of a concurrency limit.
     pub fn is_slot(&self) -> bool {
         matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }
 
-    /// The request has used what was taken. A slot is free again.
+    /// Ends the grant: the request has used exactly what it took. A slot is free again.
     pub fn keep(mut self) {
         if self.is_slot() {
             return;
@@ -298,18 +300,18 @@ impl Grant {
         }
     }
 
-    /// The request has used more or less than was taken.
+    /// Ends the grant: the request has used this much more or less than it took.
     pub fn settle(mut self, used: Difference) {
         let source = self.end();
         self.settle_with(source, used);
     }
 
-    /// It goes back. Waits until a Redisson limiter has it again, no longer than `store.timeout`.
+    /// Gives the grant back. Waits until a Redisson limiter has its permits again, at most `store.timeout`.
     pub(super) async fn give_back(mut self) {
         if let Source::Limiter(entry) = &mut self.source
             && let Some(task) = entry.give_back()
         {
-            // An error means that the worker ends.
+            // A join error means that the worker ends.
             let _ = task.await;
         }
     }
@@ -328,7 +330,7 @@ impl Grant {
                 entry.keep();
                 self.store.settle(&ask, used, Receipt::NONE, now);
             }
-            // A slot is given back when it is dropped.
+            // A dropped lease gives its slot back.
             Source::SlotLease(_) | Source::Ended => {}
         }
     }
@@ -340,7 +342,7 @@ impl Drop for Grant {
             source @ (Source::Process(_) | Source::Redis(_)) => {
                 self.settle_with(source, Difference::Less(self.ask.cost.get()));
             }
-            // They go back by themselves.
+            // A dropped lease or entry goes back by itself.
             Source::SlotLease(_) | Source::Limiter(_) | Source::Ended => {}
         }
     }

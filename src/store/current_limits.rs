@@ -1,7 +1,8 @@
-//! The figures by which what a request used is counted: those that are in force by then.
+//! The figures by which a settlement is counted: those in force when the request's use becomes known.
 //!
-//! A bucket goes on under other figures after a reload. By those of the request's own time it would still
-//! refill, or its window end, at what is over: a settlement could give a client all that it has used.
+//! [`Store`](super::Store) asks here before each settlement. After a reload a bucket goes on under new
+//! figures. By the old figures it would refill once more, or its window would end too early. Then a
+//! settlement could give a client back all that the client has used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +15,20 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
 
-/// The limits of the last reload by their names, and the candidates; nothing before the first one.
+/// The limits of the last reload and their candidates, by name. Empty before the first reload.
 #[derive(Default)]
 pub(super) struct CurrentLimits(RwLock<HashMap<Name, Arc<LimitSpec>>>);
 
 impl CurrentLimits {
-    /// These are in force from now on.
+    /// Puts these limits in force.
     pub(super) fn put(&self, limits: &[Arc<LimitSpec>]) {
         let all = limits.iter().chain(limits.iter().filter_map(|spec| spec.candidate.as_ref()));
         let all = all.map(|spec| (spec.name.clone(), Arc::clone(spec))).collect();
         *self.0.write() = all;
     }
 
-    /// What was asked, by the figures that its bucket has at this time of day. Where there is no such
-    /// bucket any more, as it was asked.
+    /// The ask with the figures that are in force at this time of day. Unchanged where the limit, its key
+    /// or its algorithm is another now, so that the bucket no longer exists.
     pub(super) fn of(&self, asked: &BucketAsk<'_>, wall: Timestamp) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.0.read();
@@ -66,7 +67,7 @@ mod tests {
         spec.figures.at(Timestamp::MIN).unwrap()
     }
 
-    /// What is asked of this limit, by the figures that are in force.
+    /// The ask of this limit with the figures in force, as a text.
     fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &Key) -> String {
         let (algorithm, cost) = (algorithm(spec), Cost::ONE);
         let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };

@@ -1,14 +1,13 @@
 //! Where buckets live, and who decides on a request's claims.
 //!
-//! `throttle` hands a [`Claim`] for each limit that applies to a request to [`Store::take`]. Three parties
-//! decide on claims: `memory` (the buckets of this process), `redis` (a server, by `shell.lua` and the Lua
-//! twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage` splits a
-//! request's claims by party, asks one party after the other, and decides who stands in for a Redis that is
-//! away. `claim` has what a limit gave, and how it goes back. `current_limits` knows the figures of the last
-//! reload, by which a response is settled.
+//! `throttle` hands [`Store::take`] one [`Claim`] for each limit that applies to a request. Three parties
+//! decide on claims: `memory` (the buckets of this process), `redis` (buckets in Redis, by `shell.lua` and
+//! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage`
+//! asks one party after the other, and decides what happens while Redis is away. `claim` holds what a limit
+//! gave until it is kept, settled or given back. `current_limits` has the figures of the last reload.
 //!
-//! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a connection
-//! lives in the runtime that made it.
+//! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a Redis
+//! connection belongs to the runtime that made it.
 
 mod claim;
 mod current_limits;
@@ -36,60 +35,61 @@ use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 use crate::plan::{KeyDisplay, StoreLocation, StoreSpec};
 
-/// So many calls of [`Shared::sweep`] go around all buckets of a process.
+/// This many calls of [`Shared::sweep`] visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
 
-/// Redis is away, and a limit that enforces says that nothing passes then. Nothing was taken.
+/// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`. What other limits gave
+/// goes back. Tokens of a call that Redis did not answer in time may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the store is out of reach, and a limit rejects requests then")]
 pub struct Unavailable {
-    /// The place of that limit among the asks.
+    /// The index of that limit's claim among the claims that were given to [`Store::take`].
     pub by: usize,
 }
 
 /// Why Redis did not decide.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It failed several times in a row and is not asked until it answers again.
+    /// Redis counts as away. After several failures in a row it is not asked until a probe succeeds.
     #[error("it is out of reach")]
     Away,
     /// This worker has no connection, and the last attempt to make one failed.
     #[error("there is no connection to it")]
     NotConnected,
-    /// No answer within `store.timeout`, the connection included.
+    /// No answer within `store.timeout`. The time to connect counts too.
     #[error("no answer in time")]
     TimedOut,
     /// The server or the connection to it reported an error.
     #[error("{}", redis::words(.0))]
     Redis(#[source] RedisError),
-    /// The server is of a version that does not know what the scripts need.
+    /// The server's version lacks what the scripts need.
     #[error("Redis {0} is too old: 6.2 or later is needed")]
     TooOld(String),
-    /// An answer that is none to what was asked.
+    /// Redis sent an answer that does not fit the question.
     #[error("an answer that is no decision")]
     Nonsense,
-    /// The key holds something that is no string.
+    /// The key holds a value of another type than the bucket's.
     #[error("the key holds a value of another type")]
     WrongType,
-    /// The limiter has no figures, neither there nor in the file.
+    /// A Redisson limiter has no figures, neither in Redis nor in `proxy.toml`.
     #[error("the limiter has no figures")]
     Unset,
 }
 
 impl StoreError {
-    /// Whether the server works and refuses one key alone: this user may not use the key, or it stands on
-    /// another node. The others' buckets are where they were.
+    /// Whether the server works and refuses this key alone: the user has no right to the key, the keys of
+    /// one call lie in different slots, or the value has another type. Other keys still work.
     fn is_of_one_key(&self) -> bool {
         let Self::Redis(error) = self else { return matches!(self, Self::WrongType) };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
-            // Without the right to run a command, too, but then no key can be used.
+            // NOPERM is also the answer where the user may not run a command. Then no key works.
             Some("NOPERM") => error.detail().is_some_and(|detail| detail.contains("key")),
             _ => false,
         }
     }
 
-    /// Whether the server answers, and says that it decides nothing now: to ask again is of no use.
+    /// Whether the server answers and says that it cannot decide now. To ask again at once would not help.
     fn is_refusal(&self) -> bool {
         let Self::Redis(error) = self else { return matches!(self, Self::TooOld(_)) };
         let code = error.code().unwrap_or_default();
@@ -99,7 +99,7 @@ impl StoreError {
         )
     }
 
-    /// What kind of error it is, in a word for metrics. `None` where Redis was not asked at all.
+    /// The label of this error in metrics. `None` where Redis was not asked at all.
     fn kind(&self) -> Option<&'static str> {
         Some(match self {
             Self::Away => return None,
@@ -121,17 +121,18 @@ impl StoreError {
     }
 }
 
-/// One worker's way to its buckets. What it takes for `now` is a time by a clock that never steps.
+/// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
 pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
 }
 
 impl Store {
-    /// A store that begins to connect, where there is something to connect to.
+    /// Creates a store. Where buckets live in Redis, the store begins to connect.
     ///
-    /// Must be called within the worker's runtime: its connection lives there, and ends when the
-    /// store is dropped. A server that is away is no error: it is connected to when it comes.
+    /// Must be called within the worker's runtime, because the connection lives there. The connection ends
+    /// when the store is dropped. A server that is away is no error: the store connects once the server is
+    /// back.
     pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
         let redis = match &spec.location {
             StoreLocation::Memory => None,
@@ -142,7 +143,7 @@ impl Store {
         Arc::new(Self { shared, redis })
     }
 
-    /// The time of day at `now`, by which windows on the clock go in this process.
+    /// The time of day at `now`. In this process, windows that begin with the clock follow it.
     pub fn wall(&self, now: Timestamp) -> Timestamp {
         self.shared.wall.at(now)
     }
@@ -152,16 +153,15 @@ impl Store {
         self.redis.is_none()
     }
 
-    /// Decides over these claims together: every limit that allows takes, or none does. [`verdict`] says
-    /// what the claims mean together then.
+    /// Decides over these claims together: every limit that allows takes, or none does. The decisions are
+    /// written into the claims, and [`verdict`] combines them.
     ///
-    /// Waits for Redis no longer than `store.timeout`, and not at all where buckets live in the
-    /// process. What a request took goes back where its claims are dropped. Where the future is dropped
-    /// before its end, what was taken in Redis is given back once Redis has answered, and gone where
-    /// Redis does not answer in time.
+    /// Waits for Redis at most `store.timeout`, and not at all where buckets live in the process. A dropped
+    /// claim gives back what it took. Where this future is dropped early, tokens taken in Redis are given
+    /// back once Redis has answered, and lost where Redis does not answer in time.
     ///
     /// # Errors
-    /// Where Redis is away and an enforcing limit then rejects.
+    /// Where Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
     pub async fn take(
         self: &Arc<Self>,
         claims: &mut [&mut Claim<'_>],
@@ -172,12 +172,12 @@ impl Store {
                 self.take_locally(claims, moment);
                 Ok(())
             }
-            // Boxed, so that requests that need no Redis are not moved about with room for it.
+            // Boxed: otherwise the futures of requests without Redis would also have its size.
             Some(redis) => Box::pin(outage::take(self, redis, claims, moment)).await,
         }
     }
 
-    /// The same by the buckets of this process alone.
+    /// Like [`Store::take`], but with the buckets of this process alone.
     pub fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
         let noting = noting(claims);
         let verdict = self.shared.memory.take(claims, noting, self.shared.wall.both(moment.time));
@@ -186,10 +186,10 @@ impl Store {
         }
     }
 
-    /// What this ask alone would be told, with nothing taken and so with what remains before it.
+    /// The decision that this ask alone would get. Nothing is taken, and `remaining` is counted before it.
     ///
     /// # Errors
-    /// Where Redis does not answer.
+    /// Where Redis does not decide.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, StoreError> {
         match self.redis_of(ask) {
             None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
@@ -197,10 +197,10 @@ impl Store {
         }
     }
 
-    /// Tells the ask's bucket how much more or less than it had taken a request used, of which this was
-    /// noted. A bucket of this process knows it when this returns. Redis is told together with what else
-    /// is begun before this worker's tasks run again, and before whatever is asked later;
-    /// [`Store::settled`] waits for it.
+    /// Tells the ask's bucket how much more or less a request used than it had taken. `receipt` is what the
+    /// limit noted when the request took. A bucket of this process is settled when this returns. For a
+    /// bucket in Redis the settlement joins the next call, before anything that this worker asks later.
+    /// [`Store::settled`] waits for the answer.
     pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
         match self.redis_of(ask) {
             None => self.settle_here(ask, used, Taken { receipt, from_shared: false }, now),
@@ -208,7 +208,7 @@ impl Store {
         }
     }
 
-    /// The same where the process has decided.
+    /// Settles with a bucket of this process.
     fn settle_here(&self, ask: &BucketAsk<'_>, used: Difference, taken: Taken, now: Timestamp) {
         let ask = self.in_force(ask, now);
         let settled = Settlement { used, receipt: taken.receipt, patience: ask.ask.patience };
@@ -219,15 +219,15 @@ impl Store {
         BucketAsk { ask: self.shared.current_limits.of(ask, self.wall(now)), ..*ask }
     }
 
-    /// Waits until Redis was told of every settlement that this worker has begun, and of everything that
-    /// it gave back: no longer than `store.timeout`, and twice that where it is still asked what was taken.
+    /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes
+    /// at most `store.timeout`, and twice that where Redis must first say what was taken.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
             redis.told().await;
         }
     }
 
-    /// Makes the ask's bucket a new one, in this process too.
+    /// Resets the ask's bucket to a new one, in Redis and in this process.
     ///
     /// # Errors
     /// Where Redis does not answer.
@@ -245,7 +245,7 @@ impl Store {
     }
 }
 
-/// Where buckets live, as a log may show it: `memory:`, or a server's name without what is secret.
+/// Where buckets live, for logs: `memory:`, or the server's address without user and password.
 pub fn location(spec: &StoreSpec) -> String {
     match &spec.location {
         StoreLocation::Memory => "memory:".to_owned(),
@@ -253,8 +253,8 @@ pub fn location(spec: &StoreSpec) -> String {
     }
 }
 
-/// It is noted what is taken where the request may leave while it is held, and where a limit is settled
-/// or holds a slot.
+/// Whether receipts are noted for these claims. They are needed where a request may be held and its client
+/// may leave meanwhile, and where a limit is settled later or holds a slot.
 fn noting(claims: &[&mut Claim<'_>]) -> Noting {
     let comes_back =
         |claim: &&mut Claim<'_>| claim.ask.patience > Patience::NONE || claim.is_held_to_the_end();

@@ -1,11 +1,11 @@
-//! Splits a request's claims by party, asks one party after the other, and decides what happens where
-//! Redis does not decide.
+//! Asks one party after the other to decide on a request's claims, and decides what happens where Redis
+//! does not decide. [`Store::take`] calls this file where buckets live in Redis.
 //!
-//! The buckets of this process are asked first: they decide on limits of scope `node`. Then each limiter of
-//! Redisson's is asked by a call of its own, and the other buckets in Redis by one call together. What the
-//! first parties gave goes back where a later party refuses. Where Redis does not decide, each limit
-//! follows its `on_store_error`: those that then decide locally do so with the whole limit, for this process
-//! alone, in buckets that live on between outages.
+//! The buckets of this process come first: they decide on limits of scope `node`. Then each Redisson
+//! limiter is asked by a call of its own, and all other buckets in Redis by one call. What the first
+//! parties gave goes back where a later party refuses. Where Redis does not decide, each limit follows its
+//! `on_store_error`. With `local`, this process decides with the whole limit, in buckets that it keeps
+//! between outages.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ pub(super) async fn take(
         store.take_locally(claims, moment);
         return Ok(());
     }
-    // A key of another type is found out by asking, and then Redis is asked again without it. First the
-    // limiters of Redisson's are found out, then the buckets.
+    // Only an answer tells that a key has another type. Then Redis is asked again without that key.
+    // Redisson limiters are asked before the buckets, so there may be two such turns.
     for turn in [Attempt::First, Attempt::Again, Attempt::Again] {
         if !store.shared.redis_is_up() {
             break;
@@ -55,8 +55,8 @@ pub(super) async fn take(
                 request.end(claims);
                 return Ok(());
             }
-            // The call may have been carried out all the same, and then its tokens are gone:
-            // asking whether it was would cost the time that has just run out.
+            // Redis may have carried out the call, and then its tokens are lost. To ask Redis about them
+            // would take the time that has just run out.
             Err(_) => break,
         }
     }
@@ -66,7 +66,7 @@ pub(super) async fn take(
     Ok(())
 }
 
-/// Whether Redis was asked before.
+/// Whether Redis was asked before for this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     First,
@@ -77,14 +77,14 @@ struct RedisRequest<'q> {
     store: &'q Arc<Store>,
     redis: &'q Redis,
     moment: Moment,
-    /// By when Redis must have said all that it is asked.
+    /// By when Redis must have answered all calls.
     deadline: Instant,
     noting: Noting,
 }
 
 impl RedisRequest<'_> {
-    /// Asks the process, then limiters, then the buckets in Redis. Once an enforcing limit has refused, the
-    /// rest is only asked what it would say.
+    /// Asks this process, then the Redisson limiters, then the buckets in Redis. Once an enforcing limit
+    /// has refused, the later parties are only asked what they would say, and take nothing.
     async fn ask_parties(
         &self,
         claims: &mut [&mut Claim<'_>],
@@ -109,7 +109,7 @@ impl RedisRequest<'_> {
         let verb = if passes { Verb::Take } else { Verb::Look };
         let asking = self.redis.ask_for(&mut there, (verb, self.noting), (self.store, self.moment));
         match turn {
-            // It ends in time by itself.
+            // The call has the same deadline by itself.
             Attempt::First if !asked_limiter => asking.await,
             Attempt::First | Attempt::Again => {
                 timeout_at(self.deadline, asking).await.unwrap_or(Err(StoreError::TimedOut))
@@ -117,23 +117,22 @@ impl RedisRequest<'_> {
         }
     }
 
-    /// Decides on those claims that are this process's. What was taken is held until the other parties
-    /// have decided.
+    /// Decides on the claims of this process. What they took is held until the other parties have decided.
     fn ask_process(&self, claims: &mut [&mut Claim<'_>]) -> Verdict {
         let mut here = of(claims, Party::Process);
-        // A request may have waited for Redis. Buckets that went on meanwhile must not be set back.
+        // The request may have waited for Redis since `moment.time`. An older time would set buckets back.
         let now = self.store.shared.wall.both(self.moment.present());
         let verdict = self.store.shared.memory.take(&mut here, Noting::On, now);
         here.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
         verdict
     }
 
-    /// All parties have decided: what cannot come back any more is kept, and what was taken for a request
-    /// that another party refuses goes back.
+    /// Ends the claims after all parties have decided. Keeps what cannot come back any more, and gives back
+    /// what was taken for a request that another party refuses.
     fn end(&self, claims: &mut [&mut Claim<'_>]) {
         let verdict = verdict(claims.iter().map(|claim| &**claim));
-        // A candidate of this process may have taken in place of its limit. Redis's limits have a say in
-        // that.
+        // A candidate of this process may have taken in place of its limit. It must not keep that where a
+        // limit in Redis refuses too.
         let refused_there = claims.iter().any(|it| it.party != Party::Process && it.refuses());
         for claim in claims.iter_mut() {
             if claim.party == Party::Redis && claim.may_come_back(verdict) {
@@ -146,8 +145,8 @@ impl RedisRequest<'_> {
         }
     }
 
-    /// Gives back what was taken for a request that is decided on once more, or the next turn would find
-    /// the permits of this turn in use.
+    /// Gives back what this turn took before the next turn asks again. Otherwise the next turn would find
+    /// these permits in use.
     async fn give_back(&self, claims: &mut [&mut Claim<'_>]) {
         for claim in claims.iter_mut() {
             if let Some(grant) = claim.give_back() {
@@ -163,7 +162,7 @@ fn of<'c, 'p>(claims: &'c mut [&mut Claim<'p>], party: Party) -> PerAsk<&'c mut 
     claims.iter_mut().map(|claim| &mut **claim).filter(|claim| claim.party == party).collect()
 }
 
-/// Who decides on each claim whose key in Redis holds something else.
+/// Gives each claim whose key is of no use in Redis to another party, by its `on_store_error`.
 fn leave_wrong_types(claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
     for place in 0..claims.len() {
         if claims[place].party == Party::WrongType {
@@ -174,8 +173,8 @@ fn leave_wrong_types(claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// A candidate goes where its limit goes, which is asked right before it: apart from its limit, it would
-/// stand in for another. Where it is the candidate that cannot be asked, it is not decided on.
+/// Keeps a candidate with its limit, which is asked right before it: elsewhere it would stand in for a
+/// wrong limit. A candidate that cannot be asked together with its limit gets no decision.
 fn keep_together(claims: &mut [&mut Claim<'_>], place: usize) {
     let is_candidate = |at: usize| claims.get(at).is_some_and(|it| it.ask.mode == Mode::Candidate);
     let is_own_in_redis = |at: usize| claims[at].party == Party::Redis;
@@ -186,8 +185,8 @@ fn keep_together(claims: &mut [&mut Claim<'_>], place: usize) {
     }
 }
 
-/// Who decides on each claim that Redis should decide on, and does not. Of an outage it is told later how
-/// many requests it met.
+/// Gives each claim of Redis to another party, by its `on_store_error`. Counts the request for the log
+/// lines of the outage.
 fn leave_redis(shared: &Shared, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
     let (health, mut met) = (shared.health.as_ref(), false);
     for (place, claim) in claims.iter_mut().enumerate() {
@@ -203,7 +202,7 @@ fn leave_redis(shared: &Shared, claims: &mut [&mut Claim<'_>]) -> Result<(), Una
     Ok(())
 }
 
-/// Who decides on a claim that Redis does not decide on.
+/// The party that decides in place of Redis, by the limit's `on_store_error`.
 fn without_redis(claim: &Claim<'_>, place: usize) -> Result<Party, Unavailable> {
     match (claim.spec.on_store_error, claim.ask.mode) {
         (OnStoreError::Local, _) => Ok(Party::Process),

@@ -1,4 +1,5 @@
-//! What all workers of a process share of the store.
+//! What all workers of a process share of the store. `server` makes it once and calls it at a reload and
+//! about once a second. `memory` and `redis` keep their common state here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +16,18 @@ use crate::clock::Wall;
 use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, StoreLocation, StoreSpec};
 
-/// What all workers of a process share: its buckets, and whether Redis answers.
+/// What all workers of a process share: the process's buckets, and whether Redis answers.
 pub struct Shared {
     pub(super) memory: Memory,
     pub(super) wall: Wall,
     pub(super) health: Option<Health>,
     timeout: AtomicU64,
-    /// By which Redisson's limiters know this process where each client counts for itself.
+    /// The id of this process as a Redisson client, for limiters that count each client apart.
     pub(super) client_id: String,
     pub(super) notices: Notices,
     pub(super) unsettled: Unsettled,
     pub(super) current_limits: CurrentLimits,
-    /// Errors of Redis by their kind.
+    /// Failed calls of Redis, by the error's kind.
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -35,27 +36,27 @@ pub struct Shared {
 pub struct Counters {
     /// Buckets in this process's memory.
     pub keys: usize,
-    /// Decisions for which a limit's shared bucket stood in, because no room could be made.
+    /// Decisions by a limit's shared bucket, because the table had no room for the key's own bucket.
     pub shared_uses: u64,
-    /// Buckets that were forgotten, for want of room, before they were full.
+    /// Buckets that were forgotten to make room, although they were not full again.
     pub forgotten: u64,
-    /// Settlements that Redis was not told of.
+    /// Settlements that may not have reached Redis.
     pub unsettled: u64,
-    /// Requests that Redis should have decided on, and `on_store_error` did.
+    /// Requests on which Redis should have decided, and on which `on_store_error` decided.
     pub decided_without: u64,
-    /// Those that it refused.
+    /// Requests that were refused because a limit has `on_store_error = "reject"`.
     pub refused_without: u64,
     /// Whether Redis answers; `None` where buckets live in the process.
     pub redis_up: Option<bool>,
 }
 
 impl Shared {
-    /// The store of a process that has no buckets yet, and whose time of day never steps.
+    /// The state of a new process without buckets. Its time of day never steps.
     pub fn new(spec: &StoreSpec) -> Arc<Self> {
         Self::by(Wall::default(), spec)
     }
 
-    /// The same, by this time of day.
+    /// Like [`Shared::new`], with this time of day.
     pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
         let health = match &spec.location {
             StoreLocation::Memory => None,
@@ -76,29 +77,29 @@ impl Shared {
         Arc::new(shared)
     }
 
-    /// Takes over what may change while the process runs: `timeout` and `max_keys`.
+    /// Takes over the settings that may change while the process runs: `timeout` and `max_keys`.
     pub fn adjust(&self, spec: &StoreSpec) {
         self.memory.set_max_keys(spec.max_keys);
         let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
         self.timeout.store(micros, Ordering::Relaxed);
     }
 
-    /// Takes over the limits of a reload, for what is settled later of requests that began before.
+    /// Takes over the limits of a reload. Requests that began before are settled by these limits' figures.
     pub fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
         self.current_limits.put(limits);
         self.tell_limits(limits);
     }
 
-    /// Takes over what limits do without Redis.
+    /// Takes over the limits' `on_store_error`, which the log lines of an outage name.
     pub fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
         if let Some(health) = &self.health {
             health.adjust(limits);
         }
     }
 
-    /// Forgets buckets that are full and gives their memory back, one part of them with each call:
-    /// to be called about once a second. [`super::SWEEP_STEPS`] calls go around. Tells of requests that
-    /// Redis missed, too.
+    /// Forgets full buckets of one part of the table and frees their memory. To be called about once a
+    /// second; [`super::SWEEP_STEPS`] calls visit the whole table. Also logs requests that were decided
+    /// without Redis.
     pub fn sweep(&self, now: Timestamp) {
         self.memory.sweep(self.wall.both(now));
         if let Some(health) = &self.health {
@@ -106,7 +107,7 @@ impl Shared {
         }
     }
 
-    /// What metrics tell.
+    /// The present numbers.
     pub fn counters(&self) -> Counters {
         let (decided_without, refused_without) =
             self.health.as_ref().map_or((0, 0), Health::without);
@@ -121,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Errors of Redis since the start, by their kind.
+    /// Failed calls of Redis since the start, by the error's kind.
     pub fn errors(&self) -> Vec<(&'static str, u64)> {
         let errors = self.errors.lock();
         errors.iter().map(|(kind, count)| (*kind, *count)).collect()

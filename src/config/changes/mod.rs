@@ -1,4 +1,4 @@
-//! What a reload changes, said in a few words for the log. Secrets never stand in it.
+//! Describes for the log what a reload changes. The description never holds a secret.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -15,19 +15,19 @@ use crate::plan::{
 };
 use crate::request::key::KeySource;
 
-/// More are only counted: a log line is no place for ten thousand routes.
+/// Further changes are only counted: ten thousand changed routes do not fit into a log line.
 const MOST: usize = 50;
 
 /// What differs between two plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Fields whose change only a restart brings into force, such as `server.listen`.
+    /// Changed fields that only a restart applies, such as `server.listen`.
     pub restart: Vec<String>,
-    /// What the new plan brings into force, such as `limits.per-client rate 100/s -> 50/s`.
+    /// Changes that the new plan applies, such as `limits.per-client rate 100/s -> 50/s`.
     pub changed: Vec<String>,
 }
 
-/// What is different in `new`.
+/// What is different in `new`. A list of changes that is too long ends with the number of further changes.
 pub fn diff(old: &Plan, new: &Plan) -> Changes {
     let mut changes = Changes::default();
     changes.settings("server.", server::SETTINGS, &old.server, &new.server);
@@ -53,7 +53,7 @@ impl Changes {
         self.restart.is_empty() && self.changed.is_empty()
     }
 
-    /// The settings of a table that says all of itself; `title` is what stands before their names.
+    /// Compares the settings of a table. `title` stands in front of each setting's name.
     fn settings<S>(&mut self, title: &str, settings: Settings<S>, old: &S, new: &S) {
         for setting in settings {
             let name = format!("{title}{}", setting.field().name);
@@ -75,7 +75,7 @@ impl Changes {
         let certificates =
             |tls: &ServerTls| (tls.files.certificates.clone(), tls.material.identities.clone());
         self.some("server.tls.certificates", &certificates(old), &certificates(new));
-        // One of them there and the other not is a `client_ca` that was added or removed.
+        // `client_auth` is compared only where both plans have a `client_ca`.
         let split = |tls: &ServerTls| {
             let auth = tls.files.client_ca.as_ref().map(|(_, auth)| *auth);
             let authorities = tls.material.clients.as_ref().map(|(found, _)| found.clone());
@@ -132,7 +132,7 @@ impl Changes {
             format!("[{}]", sources.join(", "))
         };
         self.value(&format!("{title} key"), &sources(old), &sources(new));
-        // A key in Redis has a value's name, and not that of the header it came from.
+        // A key in Redis has the values of the key, and not the names of their sources.
         let is_shared = *store != StoreLocation::Memory && new.scope == Scope::Cluster;
         let sources = old.key.sources != new.key.sources;
         if sources && is_shared {
@@ -203,7 +203,7 @@ impl Changes {
         }
     }
 
-    /// Both sides of a named thing; what is on one side only is noted.
+    /// Both sides of a pair. Where one side is missing, notes "added" or "removed".
     fn both<'p, T>(&mut self, title: &str, pair: Pair<'p, T>) -> Option<(&'p T, &'p T)> {
         match pair {
             (Some(_), None) => self.changed.push(format!("{title} removed")),
@@ -219,7 +219,7 @@ impl Changes {
         }
     }
 
-    /// For what is too long, or too secret, to be said.
+    /// Notes a change of values that are too long, or secret.
     fn some<T: PartialEq>(&mut self, field: &str, old: &T, new: &T) {
         if old != new {
             self.changed.push(format!("{field} changed"));
@@ -227,10 +227,10 @@ impl Changes {
     }
 }
 
-/// A thing of the old plan and the one of the same name in the new plan.
+/// An item of the old plan, and the item of the same name in the new plan.
 type Pair<'p, T> = (Option<&'p T>, Option<&'p T>);
 
-/// What has the same name on both sides, in the order of the old side, then what is new.
+/// Pairs items of the same name. First all old items in their order, then the items that only `new` has.
 fn pairs<'p, T, N>(old: &'p [T], new: &'p [T], name: N) -> Vec<(&'p str, Pair<'p, T>)>
 where
     N: Fn(&'p T) -> &'p str,
@@ -246,7 +246,8 @@ where
     kept.chain(added).collect()
 }
 
-/// The rate, where there is one, and what stands beside it, as the file has them.
+/// The rate, and the other figure with its name, as in the file. `None` where the algorithm does not have
+/// the figure.
 fn figures(figures: &Figures) -> (Option<String>, Option<(&'static str, u64)>) {
     match figures {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
@@ -270,12 +271,12 @@ fn algorithm(figures: &Figures) -> Option<&'static str> {
     figures.at(Timestamp::MIN).filter(|it| *it != Algorithm::Closed).map(|it| it.name())
 }
 
-/// Routes with their places.
+/// Routes, each with its index in the plan.
 fn placed(routes: &[RouteSpec]) -> Vec<(usize, &RouteSpec)> {
     routes.iter().enumerate().collect()
 }
 
-/// The limits of a route without those that every request meets.
+/// The names of a route's own limits, without the limits of `[server]`.
 fn own_limit_names(plan: &Plan, route: &RouteSpec) -> String {
     let everywhere = plan.no_route.limits.len();
     let own = plan.limits_of(route).skip(everywhere).map(|limit| limit.name.as_str());
@@ -286,7 +287,7 @@ fn limit_names(plan: &Plan, route: &RouteSpec) -> String {
     plan.limits_of(route).map(|limit| limit.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Places of upstreams mean something within one plan only.
+/// Compares upstreams by name: the index of an upstream is valid in its own plan only.
 fn same_action(old_plan: &Plan, old: &Action, new_plan: &Plan, new: &Action) -> bool {
     let name = |plan: &Plan, place: u32| plan.upstream(place).map(|u| u.name.clone());
     match (old, new) {

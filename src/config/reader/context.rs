@@ -1,14 +1,14 @@
-//! What the readers of a file share.
+//! The state that all readers of a file share.
 
 use std::cell::RefCell;
 use std::path::Path;
 
 use super::problem::Problem;
 
-/// What all of reading shares: the text, where it stands, the environment, and the problems so far.
+/// The state that all readers of a file share: text, folder, environment, and the problems so far.
 pub(in crate::config) struct Context<'c> {
     pub(in crate::config) source: &'c str,
-    /// Other files that the text names are looked for here.
+    /// A relative path in the text starts at this folder.
     pub(in crate::config) folder: &'c Path,
     pub(in crate::config) env: &'c dyn Fn(&str) -> Option<String>,
     problems: RefCell<Vec<Problem>>,

@@ -1,17 +1,17 @@
-//! `${NAME}` in string values.
+//! Replaces `${NAME}` in string values.
 
-/// Why a string's variables cannot be replaced. Each holds what stands in the string, never the
-/// value of a variable.
+/// Why a string's variables cannot be replaced. An error holds text of the string, never the value of a
+/// variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EnvironmentError {
     /// The variable is not set and has no default.
     Unset {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
-    /// What stands between the braces is not a variable's name.
+    /// The text between the braces is not a variable's name.
     Name {
-        /// `${` to `}`.
+        /// The text from `${` to `}`.
         written: String,
     },
     /// There is no closing brace.
@@ -22,13 +22,13 @@ pub(super) enum EnvironmentError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Replaced {
     pub(super) text: String,
-    /// Whether any of it came from a variable or from a variable's default.
+    /// Whether any part of the text came from a variable or from a variable's default.
     pub(super) foreign: bool,
 }
 
-/// `text` with each `${NAME}` and `${NAME:-default}` replaced, and `$${` as `${`.
+/// Replaces each `${NAME}` and `${NAME:-default}` in `text`, and writes `$${` as `${`.
 ///
-/// What was put in is not looked at again.
+/// The default also replaces an empty variable. Inserted text is not searched for variables again.
 pub(super) fn replace(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,

@@ -1,4 +1,4 @@
-//! One value of the file: reads it as what its field holds, or notes what was expected.
+//! One value of the file. Reads the value as the kind that its field expects, or notes a problem.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::config::shape::Zero;
 #[derive(Clone)]
 pub(in crate::config) struct Item<'c> {
     pub(in crate::config) cx: &'c Context<'c>,
-    /// The field that holds it.
+    /// The name of the field that holds the value.
     pub(in crate::config) field: &'c str,
     pub(super) value: &'c DeValue<'c>,
     pub(in crate::config) span: Span,
@@ -24,7 +24,7 @@ pub(in crate::config) struct Item<'c> {
     display: Display,
 }
 
-/// Whether a value is its field's, or one of a list in it.
+/// Whether a value is the field's own value, or an item of a list in the field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueContext {
     Field,
@@ -38,10 +38,10 @@ enum Display {
     Never,
 }
 
-/// A string of the file, its variables replaced.
+/// A string of the file, with its variables replaced.
 pub(in crate::config) struct Text<'c> {
     pub(in crate::config) text: String,
-    /// Whether the text is not in the file but came from the environment.
+    /// Whether any part of the text came from a variable or from a variable's default.
     foreign: bool,
     pub(in crate::config) item: Item<'c>,
 }
@@ -57,12 +57,12 @@ impl<'c> Item<'c> {
         Self { cx, field, value, span, place: ValueContext::Field, display: Display::AsWritten }
     }
 
-    /// The same, never shown in a message.
+    /// The same value, never shown in a message.
     pub(in crate::config) fn secret(self) -> Self {
         Self { display: Display::Never, ..self }
     }
 
-    /// That the value is not what the field can be, and what it can be.
+    /// A problem: the field cannot have this value. `expected` says which values the field can have.
     pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Problem {
         let found = match (self.display, self.value) {
             (Display::Never, DeValue::String(text)) if !text.is_empty() => "this text".to_owned(),
@@ -76,12 +76,12 @@ impl<'c> Item<'c> {
         Problem::error(self.span.clone(), title, expected)
     }
 
-    /// Notes that the value is not what the field can be.
+    /// Notes the problem of [`Item::refuse`].
     pub(in crate::config) fn reject(&self, expected: impl Into<String>) {
         self.cx.note(self.refuse(expected));
     }
 
-    /// Notes what else is wrong: the field can be such a value, but not here.
+    /// Notes another problem: the field can have such a value, but not here.
     pub(in crate::config) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) {
         self.cx.note(Problem::error(self.span.clone(), title, expected));
     }
@@ -103,7 +103,7 @@ impl<'c> Item<'c> {
         self.text_as("expected a text in quotes")
     }
 
-    /// The same; `expected` is said where it is no string.
+    /// A string with its variables replaced. Where the value is not a string, the problem says `expected`.
     pub(in crate::config) fn text_as(&self, expected: &str) -> Option<Text<'c>> {
         let DeValue::String(written) = self.value else {
             self.reject(expected);
@@ -172,12 +172,12 @@ impl<'c> Item<'c> {
         fits
     }
 
-    /// Whether it is written as a number.
+    /// Whether the value is written as a number.
     pub(in crate::config) fn is_number(&self) -> bool {
         matches!(self.value, DeValue::Integer(_) | DeValue::Float(_))
     }
 
-    /// Whether it is written as a table.
+    /// Whether the value is written as a table.
     pub(in crate::config) fn is_table(&self) -> bool {
         matches!(self.value, DeValue::Table(_))
     }
@@ -193,7 +193,7 @@ impl<'c> Item<'c> {
         Some(duration)
     }
 
-    /// Bytes, within `range`.
+    /// A size in bytes, within `range`.
     pub(in crate::config) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let bounds = match (value::size_text(*range.start()), *range.end()) {
             (_, u64::MAX) => "more than zero".to_owned(),
@@ -205,7 +205,7 @@ impl<'c> Item<'c> {
         text.parsed(Some(size).filter(|size| range.contains(size)), format!("expected {bounds}"))
     }
 
-    /// One of `words`, each with what it means; `later` are words of a later version.
+    /// The value of one of `words`. A word of `later` is refused with "not supported yet".
     pub(in crate::config) fn word<T: Copy>(
         &self,
         words: &[(&str, T)],
@@ -247,7 +247,7 @@ impl<'c> Item<'c> {
         Some(items.iter().map(|item| self.part(item)).collect())
     }
 
-    /// The items of a list, or the one value that is no list.
+    /// The items of a list, or the value itself where the value is not a list.
     pub(in crate::config) fn list_or_one(&self) -> Vec<Self> {
         match self.value {
             DeValue::Array(_) => self.list().unwrap_or_default(),
@@ -266,7 +266,7 @@ impl<'c> Item<'c> {
 }
 
 impl<'c> Text<'c> {
-    /// `value`; where there is none, notes what was `expected`.
+    /// Returns `value`. Where `value` is `None`, notes what was `expected`.
     pub(in crate::config) fn parsed<T>(
         &self,
         value: Option<T>,
@@ -278,18 +278,18 @@ impl<'c> Text<'c> {
         value
     }
 
-    /// Notes that the text is not what the field can be.
+    /// Notes the problem of [`Text::refuse`].
     pub(in crate::config) fn refuse_here(&self, expected: impl Into<String>) {
         self.item.cx.note(self.refuse(expected));
     }
 
-    /// Notes that the text is not what the field can be, because of `error`, which may repeat the
-    /// text: where that may be a secret, what was `expected` is said instead.
+    /// Notes that the field cannot have this text, because of `error`. `error` may repeat the text. Where
+    /// the text may be a secret, the note says `expected` in place of `error`.
     pub(in crate::config) fn refuse_because(&self, error: &str, expected: &str) {
         self.refuse_here(if self.shown().is_some() { error } else { expected });
     }
 
-    /// That the text is not what the field can be, and what it can be.
+    /// A problem: the field cannot have this text. `expected` says which texts the field can have.
     pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Problem {
         let problem = self.item.refuse(expected);
         if self.foreign {
@@ -298,7 +298,8 @@ impl<'c> Text<'c> {
         problem
     }
 
-    /// The text for a message, unless it came from the environment and may be a secret.
+    /// The text for a message. `None` where the text may be a secret: the text came from the environment,
+    /// or [`Item::secret`] marks the value.
     pub(in crate::config) fn shown(&self) -> Option<&str> {
         (!self.foreign && self.item.display == Display::AsWritten).then_some(self.text.as_str())
     }

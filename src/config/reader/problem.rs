@@ -1,11 +1,11 @@
-//! What is wrong with a configuration: what was found, where, and what was expected.
+//! The problems of a configuration: what was found, where, and what was expected.
 
 use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-/// Bytes of the file.
+/// A range of bytes in the file.
 pub(in crate::config) type Span = Range<usize>;
 
 /// Whether a problem stops the program.
@@ -13,21 +13,21 @@ pub(in crate::config) type Span = Range<usize>;
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// It can be used, and likely does not do what was meant.
+    /// The configuration can be used, but probably does not do what was meant.
     Warning,
 }
 
-/// One thing that is wrong.
+/// One problem of a configuration.
 #[derive(Clone, Debug)]
 pub struct Problem {
     severity: Severity,
     /// What was found.
     title: String,
-    /// Where in the file; `None` where it is not about a place in it.
+    /// The place in the file. `None` where the problem has no place in the file.
     span: Option<Span>,
     /// What was expected there.
     expected: String,
-    /// Another place that has to do with it.
+    /// Another place that explains the problem, with a label.
     related: Option<(Span, String)>,
     /// What to do.
     help: Option<String>,
@@ -59,35 +59,35 @@ impl Problem {
         Self { severity: Severity::Warning, ..Self::error(span, title, expected) }
     }
 
-    /// An error that is not about a place in the file.
+    /// An error without a place in the file.
     pub(in crate::config) fn general(title: impl Into<String>) -> Self {
         Self { span: None, ..Self::error(0..0, title, "") }
     }
 
-    /// With another place that has to do with it.
+    /// Adds another place that explains the problem.
     pub(in crate::config) fn related(mut self, span: Span, label: impl Into<String>) -> Self {
         self.related = Some((span, label.into()));
         self
     }
 
-    /// With what to do.
+    /// Adds advice what to do.
     pub(in crate::config) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The same as a warning.
+    /// The same problem as a warning.
     pub(in crate::config) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
-    /// Whether it stops the program.
+    /// Whether the problem stops the program.
     pub fn severity(&self) -> Severity {
         self.severity
     }
 }
 
-/// All problems of one file, in the file's order; perhaps none.
+/// All problems of one file, in the order of the file. Can be empty. Problems without a place come first.
 #[derive(Clone, Debug)]
 pub struct Problems {
     file: String,
@@ -101,23 +101,23 @@ impl Problems {
         Self { file: file.to_owned(), text: text.to_owned(), list }
     }
 
-    /// Each of them.
+    /// The problems in order.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()
     }
 
-    /// Whether there are none.
+    /// Whether there are no problems.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether one of them stops the program.
+    /// Whether at least one problem stops the program.
     pub fn has_errors(&self) -> bool {
         self.list.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// Each problem in several lines, with the file's text and the place underlined, and an empty
-    /// line between two; with escape codes for colours where `colour` says so.
+    /// Each problem in several lines, with the file's text and the place underlined. An empty line
+    /// separates two problems. `colour` says whether the text has escape codes for colours.
     pub fn render(&self, colour: Colour) -> String {
         let renderer = match colour {
             Colour::Never => Renderer::plain(),
@@ -132,9 +132,8 @@ impl Problems {
         each.collect::<Vec<_>>().join("\n")
     }
 
-    /// Each problem in one line: `proxy.toml:12:8: what was found: what was expected`. Lines and
-    /// columns count from 1, columns in characters. No text of the file stands in it that may be
-    /// a secret.
+    /// Each problem in one line: `proxy.toml:12:8: what was found: what was expected`. Lines and columns
+    /// count from 1, columns in characters. A line never quotes text of the file that may be a secret.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let starts = self.line_starts();
         self.list.iter().map(move |problem| {
@@ -170,7 +169,7 @@ impl Problems {
         if let Some(span) = &problem.span {
             let span = self.visible(span);
             let related = problem.related.as_ref().map(|(span, label)| (self.visible(span), label));
-            // Only the lines between the two are handed over: the renderer reads all that it gets.
+            // The renderer reads all text that it gets. It gets only the lines from one place to the other.
             let other = related.as_ref().map_or(&span, |(span, _)| span);
             let (row, start) = line_of(starts, span.start.min(other.start));
             let (last, _) = line_of(starts, span.start.max(other.start));
@@ -198,7 +197,7 @@ impl Problems {
         std::iter::once(0).chain(breaks).collect()
     }
 
-    /// The part of `span` on its first line: a value of many lines is pointed at, not framed.
+    /// The part of `span` on its first line. Of a value with many lines, only the first line is underlined.
     fn visible(&self, span: &Span) -> Span {
         let (start, end) = (self.boundary(span.start), self.boundary(span.end));
         let text = self.text.get(start..end).unwrap_or_default();
@@ -214,7 +213,8 @@ impl Problems {
 }
 
 impl Problems {
-    /// One of these problems, for a program to read.
+    /// A problem of this list as JSON. Line and column count from 1, and are `null` for a problem without a
+    /// place.
     pub fn to_json(&self, problem: &Problem) -> serde_json::Value {
         let place = problem.span.as_ref().map(|span| {
             let (starts, span) = (self.line_starts(), self.visible(span));
@@ -254,19 +254,19 @@ pub enum Colour {
     Always,
 }
 
-/// The line, from 1, of a byte, and where that line starts.
+/// The line of a byte, counted from 1, and the offset at which this line starts.
 fn line_of(starts: &[usize], offset: usize) -> (usize, usize) {
     let row = starts.partition_point(|start| *start <= offset);
     (row, starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
 }
 
-/// The one of `names` that `found` was likely meant to be.
+/// The name in `names` that `found` was probably meant to be.
 pub(in crate::config) fn nearest<'n>(
     found: &str,
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
     let found = found.to_lowercase().replace('_', "-");
-    // A third of the letters may be wrong, and one even in the shortest names.
+    // A third of the letters may be wrong. In a short name, one letter may be wrong.
     let tolerance = (found.chars().count() / 3).max(1);
     let plain = |name: &str| name.to_lowercase().replace('_', "-");
     let names: Vec<&str> = names.into_iter().collect();
@@ -278,7 +278,7 @@ pub(in crate::config) fn nearest<'n>(
     if let Some((_, name)) = nearest {
         return Some(name);
     }
-    // `warning` for `warn`, `hash` for `hashed`: where only one begins alike.
+    // `warning` for `warn`, `hash` for `hashed`: accepted where a single name begins alike.
     let mut alike = names.iter().filter(|name| {
         let name = plain(name);
         found.len().min(name.len()) >= SHORTEST_START
@@ -287,7 +287,7 @@ pub(in crate::config) fn nearest<'n>(
     alike.next().filter(|_| alike.next().is_none()).copied()
 }
 
-/// Letters that two names must share at their beginning to be taken for each other.
+/// How many letters two names must share at the beginning, to begin alike.
 const SHORTEST_START: usize = 3;
 
 /// `a`, `b` and `c`, in backquotes.

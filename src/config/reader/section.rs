@@ -1,7 +1,8 @@
-//! One table of the file: takes its fields, and finds what nobody took.
+//! One table of the file. The code of a section takes the fields one by one. A field that is left over is
+//! an error.
 //!
-//! Every method that reads a value notes what is wrong with it and answers `None`: the caller goes on, so
-//! that all problems of a file are found in one go, and what was built is thrown away in the end.
+//! A method that reads a wrong value notes the problem and returns `None`. The caller goes on, to find all
+//! problems of the file at once. A plan with errors is thrown away in the end.
 
 use toml::de::{DeTable, DeValue};
 
@@ -13,12 +14,12 @@ use crate::config::shape::{Fallback, Field, Shape};
 /// A table of the file, field by field.
 pub(in crate::config) struct Section<'c> {
     pub(in crate::config) cx: &'c Context<'c>,
-    /// As messages name it: `[limits.per-client]`, `[[routes]]`, `cost`.
+    /// The table's name in messages: `[limits.per-client]`, `[[routes]]`, `cost`.
     pub(in crate::config) title: String,
     pub(in crate::config) span: Span,
     fields: Vec<&'static Field>,
     later: &'static [&'static str],
-    /// Whether fields have their defaults where the file does not have them.
+    /// Whether a field that the file does not have gets its default.
     defaults: bool,
     entries: Vec<FieldEntry<'c>>,
 }
@@ -54,25 +55,25 @@ impl<'c> Section<'c> {
         }
     }
 
-    /// The same, where a field that the file does not have has no value.
+    /// The same table, where a missing field has no value in place of its default.
     pub(in crate::config) fn without_defaults(self) -> Self {
         Self { defaults: false, ..self }
     }
 
-    /// The value of a field, if it is there.
+    /// Takes the value of a field out of the table, if the file has the field.
     pub(in crate::config) fn take(&mut self, name: &str) -> Option<Item<'c>> {
         debug_assert!(self.fields.iter().any(|field| field.name == name), "{name}");
         self.take_entry(name).map(|entry| entry.item)
     }
 
-    /// The value of a field that must be there; `example` shows one.
+    /// Takes the value of a required field. If the field is missing, notes an error that shows `example`.
     pub(in crate::config) fn require(
         &mut self,
         name: &'static str,
         example: &str,
     ) -> Option<Item<'c>> {
         let item = self.take(name);
-        // A misspelt name is one problem, not two.
+        // A misspelt name is reported once, as an unknown field.
         let misspelt = self.entries.iter().any(|entry| self.nearest(entry.name) == Some(name));
         if item.is_none() && !misspelt {
             self.cx.note(Problem::error(
@@ -84,19 +85,20 @@ impl<'c> Section<'c> {
         item
     }
 
-    /// Whether the file has such a field that nobody took yet.
+    /// Whether the table has a field, not taken yet, whose name `fits`.
     pub(in crate::config) fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.entries.iter().any(|entry| fits(entry.name))
     }
 
-    /// Refuses a field that means nothing here, if it is there: why, and what to do.
+    /// Takes a field that means nothing here, if the file has the field, and notes an error. `title` says
+    /// why, `expected` says what to do.
     pub(in crate::config) fn refuse_field(&mut self, name: &str, title: &str, expected: &str) {
         if let Some(entry) = self.take_entry(name) {
             self.cx.note(Problem::error(entry.name_span, title, expected));
         }
     }
 
-    /// Takes a field unread, where this table can have it.
+    /// Takes a field without reading its value, if this table can have the field.
     pub(in crate::config) fn forget(&mut self, name: &str) {
         self.take_entry(name);
     }
@@ -109,14 +111,14 @@ impl<'c> Section<'c> {
         Some(self.entries.swap_remove(place))
     }
 
-    /// The value of a field, if it is there, which somebody else takes.
+    /// The value of a field, if the file has the field. The field stays in the table: other code takes it.
     pub(in crate::config) fn item(&self, name: &str) -> Option<Item<'c>> {
         let entry = self.entries.iter().find(|entry| entry.name == name)?;
         Some(entry.item.clone())
     }
 
-    /// What `read` makes of a field's value, or of its default where the file does not have it, or has
-    /// a wrong one. `None` where there is no default.
+    /// Takes a field and reads its value with `read`. Where the field is missing or wrong, reads its
+    /// default. `None` where there is no default.
     pub(in crate::config) fn value<T>(
         &mut self,
         name: &str,
@@ -130,19 +132,19 @@ impl<'c> Section<'c> {
             let field = self.fields.iter().find(|field| field.name == name)?;
             let Fallback::Value(text) = field.default else { return None };
             let default = DeValue::parse(text).ok()?;
-            // It has no place in the file.
+            // The default has no place in the file.
             let mut item = Item::new(self.cx, field.name, &default);
             item.span = 0..0;
             read(&item)
         })
     }
 
-    /// The items of a list, none where the field is not there.
+    /// Takes a field and returns the items of its list. Empty where the field is missing.
     pub(in crate::config) fn list(&mut self, name: &str) -> Vec<Item<'c>> {
         self.take(name).and_then(|item| item.list()).unwrap_or_default()
     }
 
-    /// Notes every field that nobody took.
+    /// Notes an error for every field that was not taken.
     pub(in crate::config) fn finish(self) {
         for entry in &self.entries {
             self.cx.note(self.leftover(entry));
@@ -191,7 +193,7 @@ fn entries<'c>(cx: &'c Context<'c>, table: &'c DeTable<'c>) -> Vec<FieldEntry<'c
 }
 
 impl<'c> Item<'c> {
-    /// A table with known fields, which messages call `title`.
+    /// The value as a table with the fields of `shape`. Messages call the table `title`.
     pub(in crate::config) fn section(
         &self,
         shape: &'static Shape,
@@ -208,7 +210,7 @@ impl<'c> Item<'c> {
         Some(section)
     }
 
-    /// The entries of a table whose names are the operator's own.
+    /// The value as a table whose names the operator chooses.
     pub(in crate::config) fn entries(&self) -> Option<Vec<FieldEntry<'c>>> {
         let DeValue::Table(table) = self.value else {
             self.reject("expected a table: `{ name = … }`");

@@ -1,4 +1,4 @@
-//! Text that is not TOML: the one error that causes the others, at the line that causes it.
+//! Text that is not TOML. Of all syntax errors, finds the first cause and its line.
 
 use toml::de::Error;
 
@@ -6,7 +6,7 @@ use super::problem::{Problem, Span};
 
 const TITLE: &str = "this is not TOML";
 
-/// What is wrong first. An error behind it may be its consequence.
+/// The first error. A later error may be a consequence of the first.
 pub(in crate::config) fn first(text: &str, errors: &[Error]) -> Problem {
     let place = |error: &Error| error.span().unwrap_or(text.len()..text.len());
     let Some(error) = errors.iter().min_by_key(|error| place(error).start) else {
@@ -14,7 +14,7 @@ pub(in crate::config) fn first(text: &str, errors: &[Error]) -> Problem {
     };
     let span = place(error);
     if let Some(open) = open_bracket(text, span.start) {
-        // A parser reads on in the next lines, and complains there.
+        // The parser reads on after the open bracket, and reports the error on a later line.
         let closing =
             if text.get(open..).is_some_and(|rest| rest.starts_with('{')) { '}' } else { ']' };
         return Problem::error(open..open + 1, TITLE, format!("expected a `{closing}` for this"));
@@ -26,7 +26,8 @@ pub(in crate::config) fn first(text: &str, errors: &[Error]) -> Problem {
     Problem::error(span, TITLE, error.message())
 }
 
-/// The last bracket of a value that is open at this place, where that place is on a later line.
+/// The last bracket of a value that is still open at the place `at`. `None` where the bracket and `at` are
+/// on one line.
 fn open_bracket(text: &str, at: usize) -> Option<usize> {
     let mut open = Vec::new();
     let mut rest = text.char_indices().take_while(|(place, _)| *place < at).peekable();
@@ -45,7 +46,7 @@ fn open_bracket(text: &str, at: usize) -> Option<usize> {
                     }
                 }
             }
-            // A heading's brackets are none of a value's.
+            // The brackets of a heading are not counted.
             '[' | '{' if is_value => open.push(place),
             ']' | '}' if is_value => drop(open.pop()),
             _ => {}
@@ -53,7 +54,7 @@ fn open_bracket(text: &str, at: usize) -> Option<usize> {
     }
     let place = open.pop()?;
     let behind = text.get(place..at)?;
-    // Within one line the parser's own words are at the right place.
+    // Within one line, the parser's own error has the right place.
     behind.contains('\n').then_some(place)
 }
 

@@ -17,7 +17,7 @@ pub(in crate::config) const SIZE: &str =
 pub(in crate::config) const NETWORK: &str =
     "an address or a network, as in \"192.0.2.7\", \"10.0.0.0/8\" or \"2001:db8::/32\"";
 
-/// Ten years: more is a typing error, and every sum of two durations stays far from overflow.
+/// Ten years. A longer duration is a typing error. With this bound, no sum of two durations overflows.
 const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
 
 const DURATION_UNITS: [(&str, u64); 5] =
@@ -44,7 +44,7 @@ pub(in crate::config) fn size(text: &str) -> Option<u64> {
     counted(text, &SIZE_UNITS)
 }
 
-/// The largest unit in which a size is whole.
+/// The size in the largest unit that gives a whole number.
 pub(super) fn size_text(size: u64) -> String {
     let fits = SIZE_UNITS.iter().filter(|(_, bytes)| size >= *bytes && size.is_multiple_of(*bytes));
     match fits.max_by_key(|(_, bytes)| bytes) {
@@ -53,7 +53,8 @@ pub(super) fn size_text(size: u64) -> String {
     }
 }
 
-/// The largest unit in which a duration is whole.
+/// The duration in the largest unit that gives a whole number, as in `"90s"`. Fractions of a millisecond
+/// are dropped.
 pub fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
     let unit = DURATION_UNITS.iter().rev().find(|(_, length)| {
@@ -70,11 +71,11 @@ pub fn duration_text(duration: Duration) -> String {
 pub(in crate::config) enum NetworkError {
     /// Neither an address nor a network.
     Syntax,
-    /// An address within this network, and not its first.
+    /// The text has the prefix length of this network, but not its first address.
     HostBits(IpNet),
 }
 
-/// A network; a bare address is one of full length, an IPv4-mapped one is IPv4.
+/// A network. A single address is a network of full length. An IPv4-mapped network becomes an IPv4 network.
 pub(in crate::config) fn network(text: &str) -> Result<IpNet, NetworkError> {
     let written = match text.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),

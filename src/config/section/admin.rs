@@ -22,7 +22,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         |item| token(&item.clone().secret())),
 ];
 
-pub(super) fn build(mut section: Section<'_>) -> AdminSpec {
+pub(in crate::config) fn build(mut section: Section<'_>) -> AdminSpec {
     let listen = section.item("listen");
     let wants_token = section.has(|name| name == "token");
     let mut spec = AdminSpec::default();

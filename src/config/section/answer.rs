@@ -41,7 +41,7 @@ impl Spelled for HeaderField {
 }
 
 /// The answer of `[reject]`.
-pub(super) fn build(section: Section<'_>) -> AnswerSpec {
+pub(in crate::config) fn build(section: Section<'_>) -> AnswerSpec {
     over(section, AnswerSpec::default())
 }
 

@@ -42,7 +42,7 @@ impl Spelled for KeyDisplay {
         &[("hashed", Self::Hashed), ("plain", Self::Plain)];
 }
 
-pub(super) fn build(mut section: Section<'_>) -> LogSpec {
+pub(in crate::config) fn build(mut section: Section<'_>) -> LogSpec {
     let mut spec = LogSpec::default();
     read(SETTINGS, &mut section, &mut spec);
     section.finish();

@@ -68,7 +68,10 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
 ];
 
 /// What the section says, and whether clients are asked for a certificate.
-pub(super) fn build(mut section: Section<'_>, overrides: &Overrides) -> (ServerSpec, bool) {
+pub(in crate::config) fn build(
+    mut section: Section<'_>,
+    overrides: &Overrides,
+) -> (ServerSpec, bool) {
     let mut listen = listen(&mut section);
     if let Some(text) = &overrides.listen {
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();

@@ -24,7 +24,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
     &plain(at!(max_keys), Kind::whole(1, 1_000_000_000), Value("1000000"),
-        "buckets in this process's memory"),
+        "buckets in this process's memory; the table is laid out for the number at the start: restart after raising it tenfold"),
     &field("lease", Kind::Word(|| vec!["off"]), Value("\"off\""),
         "whether tokens are fetched in batches"),
 ];
@@ -43,7 +43,7 @@ const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as
 const LONGEST_PREFIX: usize = 64;
 
 /// The store, and what its limits do without it unless they say otherwise.
-pub(super) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
+pub(in crate::config) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
     let mut spec = StoreSpec::default();
     read(SETTINGS, &mut section, &mut spec);
     let on_error = section.value("on_error", |item| item.word(OnStoreError::WORDS, &[]));

@@ -57,7 +57,10 @@ const SOCKET: &str = "expected a socket's absolute path, as in \"unix:/run/api.s
 const LONGEST_SOCKET: usize = 107;
 
 /// The upstreams; the command line may name the only server of the only one.
-pub(super) fn build(root: &mut Section<'_>, overrides: &Overrides) -> Vec<Named<UpstreamSpec>> {
+pub(in crate::config) fn build(
+    root: &mut Section<'_>,
+    overrides: &Overrides,
+) -> Vec<Named<UpstreamSpec>> {
     let url = overrides.upstream.as_deref();
     let system = tls::SystemRoots::new();
     let cx = root.cx;

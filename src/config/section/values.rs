@@ -1,4 +1,4 @@
-//! Values that several sections have: addresses, networks, names, statuses.
+//! Reads values that several sections have: addresses, networks, names, statuses.
 
 use std::net::SocketAddr;
 
@@ -17,15 +17,15 @@ pub(super) const LISTEN: Kind = Kind::Either(&[Kind::Text, Kind::TEXTS]);
 pub(super) const ADDRESS: &str =
     "expected an address with a port, as in \"127.0.0.1:8080\" or \"[::]:8080\"";
 
-/// Something that the operator named.
+/// A table with a name from the operator, such as `[limits.NAME]`.
 pub(in crate::config) struct Named<T> {
     pub(in crate::config) name: String,
     pub(in crate::config) span: Span,
-    /// `None` where something was wrong with it.
+    /// `None` where the table is wrong.
     pub(in crate::config) value: Option<T>,
 }
 
-/// The tables below `[KIND.…]`, each made into a value by `build`, which gets its name too.
+/// Reads each table `[KIND.NAME]`. `build` makes a value from the table and its name.
 pub(super) fn named<'c, T>(
     root: &mut Section<'c>,
     kind: &'static str,
@@ -43,8 +43,8 @@ pub(super) fn named<'c, T>(
     each.collect()
 }
 
-/// The name at `span`. Where the text is no name, that is noted, and another name stands in for it: what is
-/// wrong with its table is to be told as well.
+/// The name at `span`. Where the text is not a name, notes the problem and returns another name: the table
+/// is still read, to report its problems as well.
 fn name(cx: &Context<'_>, text: &str, span: &Span) -> Option<Name> {
     Name::new(text).or_else(|| {
         cx.note(Problem::error(
@@ -56,7 +56,8 @@ fn name(cx: &Context<'_>, text: &str, span: &Span) -> Option<Name> {
     })
 }
 
-/// What to say where none of `names` is meant.
+/// The advice for a wrong name: the nearest of `names`, or a list of `names`. `found` is `None` where
+/// messages must not show the text.
 pub(in crate::config) fn one_of<'n, I>(found: Option<&str>, names: I, kind: &str) -> String
 where
     I: Iterator<Item = &'n str> + Clone,
@@ -72,7 +73,7 @@ where
     }
 }
 
-/// The addresses of a `listen`, none of which may be among `taken`.
+/// The addresses of a `listen`. An address in `taken` is refused.
 pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(SocketAddr, Span)> {
     let items = item.list_or_one();
     if items.is_empty() {
@@ -87,7 +88,7 @@ pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(S
         } else if let Some((_, first)) = taken.iter().find(same) {
             let title = format!("{address} is listened on without TLS already");
             let mut problem = Problem::error(item.span.clone(), title, "expected another port");
-            // The default, and the command line's, have no place.
+            // The default address, and the command line's address, have no place in the file.
             if !first.is_empty() {
                 problem = problem.related(first.clone(), "here");
             }
@@ -111,7 +112,7 @@ pub(super) fn address(item: &Item<'_>) -> Option<SocketAddr> {
     address
 }
 
-/// A port alone, or a port at a name that everybody knows.
+/// The full address for a common short form: a port alone, `*:PORT` or `localhost:PORT`.
 fn suggestion(text: &Text<'_>) -> Option<String> {
     let (host, port) = text.shown()?.rsplit_once(':').unwrap_or(("", text.shown()?));
     let port: u16 = port.parse().ok()?;
@@ -123,7 +124,7 @@ fn suggestion(text: &Text<'_>) -> Option<String> {
     Some(format!("{host}:{port}"))
 }
 
-/// A network, or an address that stands for itself.
+/// A network. A single address is a network of one address.
 pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
     let expected = format!("expected {NETWORK}");
     let text = item.text_as(&expected)?;

@@ -1,5 +1,5 @@
--- The twin of `decide` in concurrency.rs. `figures` are limit and lease. In place of bytes there is the
--- number of slots that are held. What is to be written is the end of the lease.
+-- The twin of `decide` in concurrency.rs. `figures` are limit and lease. `bytes` is the number of held
+-- slots. The fourth value returned is the end of the lease.
 
 local held = bytes or 0
 if held >= figures[1] then

@@ -1,8 +1,7 @@
 //! Concurrency: a request holds one of `limit` slots until its response ends.
 //!
-//! In a process a bucket is the number of slots that are held, and whoever holds one gives it back. In
-//! Redis, where a holder may die, each slot stands with its holder's name and the end of its lease: see
-//! `store/lists.lua`.
+//! In a process a bucket is the number of held slots, and each request gives its slot back. In Redis each
+//! slot has its holder's name and the end of its lease, since a holder may die: see `store/lists.lua`.
 
 use std::time::Duration;
 
@@ -14,36 +13,36 @@ use crate::limit::time::Timestamp;
 /// The figures of one concurrency limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// How many may be under way at once.
+    /// The number of slots: the most requests at once.
     pub limit: Burst,
     /// Microseconds after which a slot whose holder died is free again.
     lease: u64,
 }
 
 impl Params {
-    /// A lease is a second at least; a longer one than ten years is as good as that.
+    /// A lease below one second becomes one second, and a lease above 3650 days becomes 3650 days.
     pub fn new(limit: Burst, lease: Duration) -> Self {
         let lease = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
         Self { limit, lease: lease.clamp(1_000_000, crate::limit::rate::MAX_INTERVAL) }
     }
 
-    /// After this time a slot whose holder died is free again.
+    /// The time after which a slot whose holder died is free again.
     pub fn lease(&self) -> Duration {
         Duration::from_micros(self.lease)
     }
 }
 
-/// How many slots are held, at least one.
+/// The held slots of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Slots.
+    /// The number of held slots, at least one.
     pub held: u64,
 }
 
-/// What a refused client is told to wait: nobody knows when a response ends.
+/// The `retry_after` of a refused request. It is a guess, since the end of a response is unknown.
 const GUESS: Duration = Duration::from_secs(1);
 
-/// What a request means to the slots. It takes one, whatever it costs elsewhere.
+/// Decides on a request. The request takes one slot, whatever its cost for other limits.
 pub fn decide(params: &Params, state: Option<State>) -> Step {
     let (limit, held) = (params.limit.get(), state.map_or(0, |state| state.held));
     let untouched = limit.saturating_sub(held);
@@ -57,7 +56,7 @@ pub fn decide(params: &Params, state: Option<State>) -> Step {
     Step { decision, untouched, taken, kept: None }
 }
 
-/// The slots once some of them are free again, or more are held; `None` where none is.
+/// The state after slots were given back or taken; `None` where no slot is held.
 pub fn settle(state: Option<State>, used: Difference) -> Option<State> {
     let held = state.map_or(0, |state| state.held);
     let held = match used {
@@ -67,7 +66,7 @@ pub fn settle(state: Option<State>, used: Difference) -> Option<State> {
     (held > 0).then_some(State { held })
 }
 
-/// Nobody knows when: as long as a slot is held.
+/// The end of time: the end of a response is unknown, and held slots must not expire.
 pub fn fresh_at() -> Timestamp {
     Timestamp::MAX
 }

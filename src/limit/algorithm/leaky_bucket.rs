@@ -1,11 +1,10 @@
-//! The leaky bucket as a queue: requests go one after the other at the even spacing of `rate`, and up
-//! to `queue` of them are held for it. One more is refused. (nginx's `limit_req` with a `burst` and
-//! without `nodelay`.)
+//! The leaky bucket as a queue. Requests go one after the other at the even spacing of `rate`, and up to
+//! `queue` requests are held until their turn. The next request is refused. (nginx does the same with
+//! `limit_req`, a `burst` and no `nodelay`.)
 //!
-//! A request goes when nothing is left of those before it, and then stands for the time that its cost
-//! takes at the rate. So this is a token bucket of `queue + 1` tokens, in which a request that is let
-//! in waits until the bucket was full without it: the states are the same, and so is the Lua twin. Only
-//! what is said of a request that is let in differs.
+//! This is a token bucket of `queue + 1` tokens with one difference: a request that is let in waits until
+//! the requests before it have leaked, that is, until the bucket would be full without it. State and Lua
+//! twin are those of the token bucket.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::limit::time::Timestamp;
 pub struct Params {
     /// How fast requests go.
     pub rate: Rate,
-    /// The one that goes and those that are held behind it.
+    /// The queue, and one place for the request that goes.
     capacity: Burst,
 }
 
@@ -30,19 +29,19 @@ impl Params {
         Some(Self { rate, capacity: Burst::new(queue.checked_add(1)?)? })
     }
 
-    /// How many requests of cost one are held at most.
+    /// The most requests of cost one that are held at once.
     pub fn queue(&self) -> u64 {
         self.capacity.get() - 1
     }
 
-    /// The token bucket that decides who is let in.
+    /// The token bucket that decides which requests are let in.
     pub fn bucket(&self) -> token_bucket::Params {
         token_bucket::Params { rate: self.rate, burst: self.capacity }
     }
 }
 
-/// What a request at `now` means to the bucket. It is held for as long as it needs to be, unless that
-/// is longer than it may.
+/// Decides on a request at `now`. A request that is let in is held until its turn. If its turn comes later
+/// than its patience allows, the request is refused.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let bucket = params.bucket();
     let BucketSnapshot { state, ahead, untouched, kept } = token_bucket::ask(&bucket, state, now);
@@ -75,7 +74,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     }
     let retry_after = (cost <= capacity).then(|| {
         let room = wait(state.missing + cost - capacity);
-        // By then those that are held are fewer, and may still be too many for the patience.
+        // When the queue has room again, the wait for the turn may still be longer than the patience.
         let turn = wait(state.missing).saturating_sub(want.patience.as_micros());
         Duration::from_micros(room.max(turn))
     });
@@ -83,10 +82,10 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     Step { decision, untouched, taken: None, kept }
 }
 
-/// The state once a request's use is known; `None` where nothing is left of those before.
+/// The state after a request's real use is known; `None` where the bucket is then full.
 ///
-/// What it used less is given back only where nobody came behind it. Those who did keep their moments,
-/// and whoever came next would go together with the last of them.
+/// Tokens are given back only where no request came behind this one. Held requests keep their moments.
+/// With tokens given back, the next request would go at the same moment as the last held one.
 pub fn settle(
     params: &Params,
     state: Option<State>,

@@ -1,4 +1,7 @@
-//! The family of algorithms: one file for each, dispatched here.
+//! The algorithms by which limits count: one file for each, and [`Algorithm`], which dispatches to them.
+//!
+//! `limit::decide` asks an algorithm about a request. The memory store settles requests by it, and the
+//! Redis store runs [`LUA`].
 
 pub mod concurrency;
 pub mod fixed_window;
@@ -22,13 +25,14 @@ use super::patience::Patience;
 use super::rate::{Cost, Rate};
 use super::time::{Now, Timestamp};
 
-/// The same algorithms in Lua, for a script that runs in Redis: one function `decide`. Each branch of it is
-/// the twin of the Rust file beside it. It only calculates; `store/shell.lua` reads and writes, and the
-/// table at its head says what `decide` takes and returns. The algorithm is known by its
-/// [name](Algorithm::name), its figures are [`Algorithm::figures`], the receipt is a [`Receipt`].
+/// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of
+/// the function is the twin of the Rust file beside it. The function only calculates; `store/shell.lua`
+/// reads and writes. The head of `store/shell.lua` says what `decide` takes and returns. The algorithm is
+/// given by its [name](Algorithm::name), its figures by [`Algorithm::figures`]; the receipt is a
+/// [`Receipt`].
 ///
-/// The bytes are kept at least until they are indistinguishable from a new bucket. Between `decide` and an
-/// algorithm that keeps a list stands `store/lists.lua`.
+/// The store keeps a bucket's bytes at least until the bucket is the same as a new one. An algorithm that
+/// keeps a list is called through `store/lists.lua`.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
     "local function decide(algorithm, figures, cost, patience, bytes, now, receipt)\n",
@@ -50,13 +54,13 @@ pub const LUA: &str = concat!(
 pub enum Algorithm {
     /// Takes from a bucket that refills continuously.
     TokenBucket(token_bucket::Params),
-    /// Lets requests go at even spacing, and holds some of them for it.
+    /// Lets requests go at even spacing, and holds some of them until their turn.
     LeakyBucket(leaky_bucket::Params),
     /// Counts in windows of time, one after the other.
     FixedWindow(fixed_window::Params),
     /// Counts in the interval that ends now, by two counters.
     SlidingWindow(sliding_window::Params),
-    /// Shares a limiter of Redisson's, which stands in Redis.
+    /// Shares a Redisson limiter in Redis with other services.
     Redisson(redisson::Params),
     /// Counts exactly, by one entry for each permit.
     SlidingLog(sliding_log::Params),
@@ -66,7 +70,7 @@ pub enum Algorithm {
     Closed,
 }
 
-/// The state of this kind, if it is one.
+/// The state inside the variant `$kind`; `None` for no state and for any other variant.
 macro_rules! of {
     ($state:expr, $kind:ident) => {
         match $state {
@@ -79,13 +83,13 @@ macro_rules! of {
 /// What a request wants of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// What it takes.
+    /// The tokens that the request takes.
     pub cost: Cost,
-    /// How long it may be held.
+    /// How long the request may be held.
     pub patience: Patience,
 }
 
-/// What a bucket remembers between two requests. That there is none means a new bucket.
+/// What a bucket remembers between two requests. A bucket without a state is a new bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Of [`Algorithm::TokenBucket`], of [`Algorithm::LeakyBucket`], and of [`Algorithm::Redisson`] where
@@ -104,41 +108,41 @@ pub enum State {
 /// How much of a bucket is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// So many parts of 255, until the bucket is as new.
+    /// The used share, from 0 to 255 for all of the bucket. The share is valid until the bucket is as new.
     Share(u8),
-    /// It refills all the time, and all of it in so many microseconds.
+    /// The bucket refills continuously. An empty bucket is full after this many microseconds.
     RefillsIn(u64),
 }
 
-/// What one algorithm would do with one request. Nothing has been taken yet: whether it is, is
-/// decided over all limits of a route together.
+/// What one algorithm would do with one request. Nothing has been taken yet: all limits of a route
+/// together decide whether the request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The answer if the request's cost is taken where it is allowed.
+    /// The answer. Its `remaining` is valid if an allowed request takes its cost.
     pub decision: Decision,
-    /// What remains if nothing is taken, rounded down; where the request would be held, the same as if
-    /// it was.
+    /// The tokens that remain if the request takes nothing, rounded down. Where the request would be
+    /// held, this is the same number as in `decision`.
     pub untouched: u64,
-    /// The state after taking; `None` where the request is refused.
+    /// The state after the request has taken; `None` where the request is refused.
     pub taken: Option<State>,
-    /// The state to keep although nothing was taken: there only where the clock had stepped back
+    /// The state to keep although nothing was taken. It is there only where the clock had stepped back
     /// and the state was moved to the new time.
     pub kept: Option<State>,
 }
 
 impl Algorithm {
-    /// The time by the clock that counts for this algorithm.
+    /// The time by the clock that this algorithm uses.
     pub fn time(&self, now: Now) -> Timestamp {
         if self.goes_by_wall() { now.wall } else { now.steady }
     }
 
-    /// Whether that is the time of day, which may be set.
+    /// Whether this algorithm uses the wall clock, which may be set.
     pub fn goes_by_wall(&self) -> bool {
         matches!(self, Self::FixedWindow(params) if params.windows.are_on_clock())
     }
 
-    /// The token bucket by which it counts, if it does; that of a Redisson limiter is what a process has
-    /// where it decides alone.
+    /// The token bucket behind this algorithm, if it has one. A Redisson limiter has one only for a
+    /// process that decides alone.
     fn bucket(&self) -> Option<token_bucket::Params> {
         match self {
             Self::TokenBucket(params) => Some(*params),
@@ -175,11 +179,10 @@ impl Algorithm {
         }
     }
 
-    /// What is noted of a request that this algorithm lets pass at `now`, with the state once it has
-    /// taken.
+    /// The receipt of a request that passes at `now`. `taken` is the state after the request has taken.
     pub fn receipt(&self, outcome: Outcome, taken: State, now: Timestamp) -> Receipt {
         let counted_at = |start: Timestamp| match outcome {
-            // Where the clock is a little behind, the request counts in a window to come.
+            // Where `now` is a little behind the state, the request counts in a window that begins later.
             Outcome::Allow | Outcome::Reject { .. } => now.max(start),
             Outcome::Delay(wait) => now.plus(wait).max(start),
         };
@@ -192,11 +195,11 @@ impl Algorithm {
         })
     }
 
-    /// The state once the use of a request, which had taken before, is known at `now`; `None` where that
-    /// is a new bucket. A state of another kind reads as one. What was taken more is taken at `now`;
-    /// what was taken less is given back as far as it is known to be missing still: see each algorithm's
-    /// own. A list is settled by itself ([`sliding_log::Log::settle`]): what is known of it stays as it is
-    /// here.
+    /// The state after the real use of a request is known at `now`. The request took its cost before.
+    /// `None` is a new bucket, and a state of another kind reads as a new bucket. Where the request used
+    /// more, the difference is taken at `now`. Where it used less, the difference is given back as far as
+    /// it is still missing: see `settle` of each algorithm. A sliding log's list is settled by
+    /// [`sliding_log::Log::settle`], and its state stays unchanged here.
     pub fn settle(
         &self,
         state: Option<State>,
@@ -229,8 +232,8 @@ impl Algorithm {
         }
     }
 
-    /// From this time on the state is indistinguishable from a new bucket's. One of another kind is
-    /// so at once.
+    /// From this time on the bucket is the same as a new one. A state of another kind is the same as a new
+    /// bucket from [`Timestamp::MIN`] on.
     pub fn fresh_at(&self, state: State) -> Timestamp {
         match (self, state) {
             (_, State::Bucket(state)) => self
@@ -250,7 +253,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether the bucket owes tokens: forgetting such a one would forgive a debt.
+    /// Whether the bucket owes tokens. A store that forgets such a bucket forgives a debt.
     pub fn in_debt(&self, state: State) -> bool {
         match (self, state) {
             (_, State::Bucket(state)) => {
@@ -265,14 +268,14 @@ impl Algorithm {
             (Self::SlidingLog(params), State::SlidingLog(state)) => {
                 sliding_log::in_debt(params, state)
             }
-            // Held slots are never forgotten.
+            // A store must never forget held slots.
             (Self::Concurrency(_), State::Concurrency(_)) => true,
             _ => false,
         }
     }
 
-    /// How much of a bucket is used, from 0 to 255 for all of it: what is lost with it where it has to be
-    /// forgotten. Of a bucket that refills all the time, it is told by how long that takes.
+    /// How much of a bucket is used. A store that must forget buckets loses this much with the bucket. For
+    /// a bucket that refills continuously the answer is the time in which an empty one is full.
     pub fn usage(&self, state: State) -> Usage {
         let share = |used: u64, count: u64| {
             let share = used.min(count).saturating_mul(255) / count.max(1);
@@ -305,7 +308,7 @@ impl Algorithm {
             Self::SlidingWindow(params) => {
                 smallvec![params.count.get(), params.interval.as_micros(), params.grain()]
             }
-            // A Redisson limiter has a script of its own, and the closed one is never asked in Redis.
+            // A Redisson limiter has a script of its own. Redis is never asked about a closed limit.
             Self::Redisson(_) | Self::Closed => SmallVec::new(),
             Self::SlidingLog(params) => {
                 smallvec![params.rate().count(), params.rate().interval()]
@@ -317,14 +320,14 @@ impl Algorithm {
         }
     }
 
-    /// The most tokens that a request can ever take: what clients are told as the quota.
+    /// The most tokens that a request can ever take. Clients see this number as their quota.
     pub fn capacity(&self) -> u64 {
         match self {
             Self::TokenBucket(params) => params.burst.get(),
             Self::LeakyBucket(params) => params.bucket().burst.get(),
             Self::FixedWindow(params) => params.count.get(),
             Self::SlidingWindow(params) => params.count.get(),
-            // What Redis has is not known here.
+            // The figures in Redis are not known here.
             Self::Redisson(params) => params.rate().map_or(u64::MAX, Rate::count),
             Self::SlidingLog(params) => params.rate().count(),
             Self::Concurrency(params) => params.limit.get(),
@@ -332,8 +335,8 @@ impl Algorithm {
         }
     }
 
-    /// The whole seconds after which a bucket of which everything was taken is as new, rounded up; of a
-    /// window its length. `None` where time alone does not make it so.
+    /// The seconds in which an empty bucket is as new again, rounded up. For windows and logs this is
+    /// their length. `None` where no time does this: for concurrency and for closed limits.
     pub fn window_seconds(&self) -> Option<u64> {
         match self {
             Self::TokenBucket(params) => Some(params.refill_seconds()),
@@ -353,7 +356,7 @@ impl Algorithm {
         self.known_by().0
     }
 
-    /// A number for this algorithm, which no other has.
+    /// A number that no other algorithm has.
     pub fn number(&self) -> u64 {
         self.known_by().1
     }
@@ -372,7 +375,7 @@ impl Algorithm {
     }
 }
 
-/// The figures in a few words.
+/// The figures in a few words, such as `100/s, burst 50`.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,8 +1,8 @@
-//! A limiter of Redisson's (`RRateLimiter`), which stands in Redis and belongs to Java services as well.
+//! A Redisson limiter (`RRateLimiter`): a limiter in Redis that Java services use too.
 //!
-//! There it is counted by its own figures, by `store/redis/redisson/redisson.lua`. Here is what is known
-//! of it without Redis: the rate that the file gives it, if it does, and by that a token bucket with
-//! which a process decides alone while Redis is away.
+//! In Redis `store/redis/redisson/redisson.lua` counts, by the figures that Redis has. This file has what
+//! is known without Redis: the rate from `proxy.toml`, if there is one. From that rate comes a token bucket
+//! by which a process decides alone while Redis is out of reach.
 
 use std::fmt;
 
@@ -12,29 +12,29 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, Rate};
 use crate::limit::time::Timestamp;
 
-/// What a file says of a limiter.
+/// What `proxy.toml` says about a Redisson limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// The figures where Redis has none yet, its interval in whole milliseconds; with `None` only those
-    /// in Redis count.
+    /// The rate while Redis has no figures yet, with an interval in whole milliseconds. With `None` only
+    /// the figures in Redis count.
     rate: Option<Rate>,
-    /// Whose budget it is, where Redis does not say yet.
+    /// Who shares the permits, while Redis has no figures yet.
     pub sharing: Sharing,
 }
 
-/// Who shares a limiter's permits. Redisson's `RateType`.
+/// Who shares a limiter's permits: Redisson's `RateType`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// All who use it.
+    /// All processes share one budget.
     #[default]
     Overall,
-    /// Each process has all of them for itself.
+    /// Each process has the full budget for itself.
     PerClient,
 }
 
 impl Params {
-    /// `None` where the rate's count is more than a bucket can hold, or its interval no whole number of
-    /// milliseconds.
+    /// `None` where the rate's count is more than a bucket can hold, or where its interval is not a whole
+    /// number of milliseconds.
     pub fn new(rate: Option<Rate>, sharing: Sharing) -> Option<Self> {
         let fits = |rate: Rate| {
             Burst::new(rate.count()).is_some() && rate.interval().is_multiple_of(1_000)
@@ -42,19 +42,18 @@ impl Params {
         rate.is_none_or(fits).then_some(Self { rate, sharing })
     }
 
-    /// The figures where Redis has none yet.
+    /// The rate while Redis has no figures yet.
     pub fn rate(&self) -> Option<Rate> {
         self.rate
     }
 
-    /// The bucket of a process that decides alone.
+    /// The token bucket of a process that decides alone; `None` without a rate.
     pub fn stand_in(&self) -> Option<token_bucket::Params> {
         let rate = self.rate?;
         Some(token_bucket::Params { rate, burst: Burst::new(rate.count())? })
     }
 }
 
-/// The figures in a few words.
 impl fmt::Display for Params {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(rate) = self.rate else {
@@ -68,8 +67,8 @@ impl fmt::Display for Params {
     }
 }
 
-/// What a request means to the bucket that stands in. Where the file has no rate there is none, and
-/// everything passes.
+/// Decides on a request by the bucket of [`Params::stand_in`]. Without a rate there is no bucket, and every
+/// request passes.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let Some(bucket) = params.stand_in() else {
         let decision = Decision { outcome: Outcome::Allow, remaining: 0 };

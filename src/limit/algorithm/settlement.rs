@@ -1,45 +1,47 @@
-//! What is said of a request's use once it is known.
+//! Settlements: the correction of a bucket once the real use of a request is known.
+//!
+//! A limit settles a request when its response has ended. Each algorithm's `settle` says how.
 
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 
-/// How much more, or less, a request used than it had taken.
+/// The difference between the tokens that a request used and the tokens that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// So many tokens more: the bucket may go below zero.
+    /// The request used this many tokens more. The bucket may go below zero.
     More(u64),
-    /// So many tokens less.
+    /// The request used this many tokens less.
     Less(u64),
 }
 
-/// What a limit has noted of a request that took from it, to be shown when its use is known. What it
-/// says is the algorithm's own business: by when a bucket had regained what it lacked then, or at what
-/// moment a window or a log has counted the request, be it one for which it was held.
+/// A limit's note about a request that took from it, needed to settle the request. The meaning depends on
+/// the algorithm. For a bucket it is the time at which the bucket will be full again. For a window or a
+/// log it is the moment at which the request counts: for a held request the moment when it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt(Timestamp);
 
 impl Receipt {
-    /// Of one that took nothing which could be found again.
+    /// The receipt of a request for which nothing can be given back.
     pub const NONE: Self = Self(Timestamp::MIN);
 
-    /// As a store wrote it down.
+    /// The receipt that a store has kept as this time.
     pub fn new(time: Timestamp) -> Self {
         Self(time)
     }
 
-    /// As it is to be written down.
+    /// The time that a store keeps for this receipt.
     pub fn time(self) -> Timestamp {
         self.0
     }
 }
 
-/// A request's use is known, which was another than it had taken.
+/// The correction for one request that used more or less than it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// By how much.
+    /// The difference between use and taken tokens.
     pub used: Difference,
-    /// What was noted when it took.
+    /// The receipt from when the request took.
     pub receipt: Receipt,
-    /// How long requests of this limit may be held: others may have places behind its own.
+    /// How long requests of this limit may be held. Held requests may have places behind this one.
     pub patience: Patience,
 }

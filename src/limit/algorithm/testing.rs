@@ -1,4 +1,4 @@
-//! What must hold for every algorithm with a bucket of its own, and words that their tests share.
+//! Properties that hold for every algorithm with a bucket of its own, and helpers that their tests share.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
 
-/// After how many microseconds a request goes, or may come again; `None` where it never may.
+/// The microseconds after which a request goes or may come again; `None` where it never may.
 pub(super) fn micros(outcome: Outcome) -> Option<u64> {
     let wait = match outcome {
         Outcome::Allow => Duration::ZERO,
@@ -32,8 +32,8 @@ fn ask(algorithm: &Algorithm, state: Option<State>, cost: u64, now: Timestamp) -
     algorithm.decide(state, Want { cost, patience: Patience::NONE }, now)
 }
 
-/// Who is refused passes after the time that was told and not a microsecond sooner, and is held by
-/// the one that has this patience.
+/// A refused request passes after its `retry_after` and not a microsecond sooner. With exactly this
+/// patience the request is held instead.
 pub(super) fn a_promised_wait_is_exact(
     algorithm: Algorithm,
     state: State,
@@ -65,8 +65,8 @@ pub(super) fn a_promised_wait_is_exact(
     Ok(())
 }
 
-/// From `fresh_at` on, `later` too, a state is as good as none; what it holds is not free any sooner than
-/// so long before.
+/// From `fresh_at` on, and `later` microseconds after it, a state is as good as none. More than `sooner`
+/// microseconds before `fresh_at` the bucket is not full.
 pub(super) fn when_fresh_it_is_as_good_as_new(
     (algorithm, state): (Algorithm, State),
     cost: u64,
@@ -82,7 +82,7 @@ pub(super) fn when_fresh_it_is_as_good_as_new(
     Ok(())
 }
 
-/// A clock that steps back from `then` to `now` credits nothing. What is done then.
+/// A clock that steps back from `then` to `now` gives no tokens. The answer is the step at `now`.
 pub(super) fn a_step_back_gives_nothing(
     algorithm: Algorithm,
     state: State,

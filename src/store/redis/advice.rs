@@ -1,11 +1,11 @@
-//! What an operator is told of a Redis that does not decide: its own words, and what to do.
+//! The words for operators where Redis does not decide: Redis's own error, and what to do about it.
 
 use redis::RedisError;
 
 use super::StoreError;
 
-/// Redis's error in its own words: `NOAUTH Authentication required.` Which script it was, and where in
-/// it, says nothing to who must act.
+/// Redis's error in its own words, such as `NOAUTH Authentication required.` The script's hash and line are
+/// left out, because they do not help an operator.
 pub(in crate::store) fn words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => {
@@ -16,7 +16,7 @@ pub(in crate::store) fn words(error: &RedisError) -> String {
     }
 }
 
-/// What to do about it, where that is known. What is over by itself needs none.
+/// What the operator can do about an error. `None` where that is not known, or the error passes by itself.
 pub(super) fn help(error: &StoreError) -> Option<&'static str> {
     match error {
         StoreError::TimedOut => Some(

@@ -1,8 +1,9 @@
 //! One worker's connection to Redis, which is made in the background, and made again where it breaks.
 //!
-//! All requests of a worker share one connection, on which their calls follow each other without
-//! waiting for answers. redis-rs could reconnect by itself; here it does not, since the pauses, the
-//! one probe at a time and what counts as broken are ours.
+//! `queue` and `redisson` send their calls here, and `health` learns how each call ended. All requests of a
+//! worker share one connection. Their calls follow each other without waiting for answers. The reconnection
+//! of redis-rs is not used, because the pauses, the single probe and the rule for a broken connection are
+//! decided here.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,16 +28,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// After this long without a decision a connection is tried with a probe.
+/// After this long without an answer a connection is tried with a probe.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// After so many failures in a row on one connection it is made anew, even where other connections work.
+/// After this many failures in a row a connection is made anew, even where other connections work.
 const FAILURES: u32 = 3;
 
-/// How many calls may lie ready to be sent. Further calls wait, as long as their deadline allows.
+/// The most calls that may lie ready to be sent. Further calls wait as long as their deadline allows.
 const QUEUE: usize = 4_096;
 
-/// What is connected to.
+/// The server to connect to.
 pub(super) struct RedisServer {
     pub(super) url: String,
     /// A call that tells whether the server can decide.
@@ -44,7 +45,7 @@ pub(super) struct RedisServer {
     pub(super) shared: Arc<Shared>,
 }
 
-/// A connection that is there, or is being made.
+/// The present connection, or the attempt to make one.
 pub(super) struct RedisConnection {
     link: watch::Receiver<Link>,
     shared: Arc<Shared>,
@@ -67,7 +68,7 @@ struct Live {
     failures: Arc<ConnectionFailures>,
 }
 
-/// What was seen of one connection.
+/// What the calls of one connection have seen.
 #[derive(Default)]
 struct ConnectionFailures {
     in_a_row: AtomicU32,
@@ -77,7 +78,7 @@ struct ConnectionFailures {
 }
 
 impl RedisConnection {
-    /// Begins to connect, and makes the connection again where it breaks, until this is dropped.
+    /// Begins to connect. Makes the connection again where it breaks, until this is dropped.
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
         let shared = Arc::clone(&server.shared);
@@ -85,13 +86,13 @@ impl RedisConnection {
         Self { link, shared, keeper }
     }
 
-    /// Gives each connection that is made from now on.
+    /// Tells of each connection that is made from now on.
     pub(super) fn connects(&self) -> Connects {
         Connects(self.link.clone())
     }
 
-    /// One call and its answer, by the deadline, waiting for the connection included. What `read`
-    /// does not understand is a failure.
+    /// Sends one call and reads its answer by the deadline, which also bounds the wait for a connection. An
+    /// answer that `read` does not understand is a failure.
     pub(super) async fn call<T>(
         &self,
         call: &Cmd,
@@ -160,7 +161,7 @@ impl Live {
             },
             Err(error) => {
                 if error.is_unrecoverable_error() && self.failures.closed.swap(true, Relaxed) {
-                    // All calls under way fail with the connection. Together they are one failure.
+                    // All calls under way fail with the connection. Together they count as one failure.
                     return Err(StoreError::NotConnected);
                 }
                 if self.failures.closed.load(Relaxed) {
@@ -176,7 +177,7 @@ impl Live {
 pub(super) struct Connects(watch::Receiver<Link>);
 
 impl Connects {
-    /// Waits for the next one. Never ready where no more is made.
+    /// Waits for the next connection. Never ready where no more connections are made.
     pub(super) async fn next(&mut self) {
         while self.0.changed().await.is_ok() {
             if matches!(*self.0.borrow_and_update(), Link::Ready(_)) {
@@ -240,7 +241,7 @@ impl RedisServer {
         }
     }
 
-    /// A connection on which Redis has just decided something.
+    /// Makes a connection and tries it with a probe.
     async fn connect(&self) -> Result<Live, StoreError> {
         let connection = timeout(CONNECT_TIMEOUT, connect(&self.url))
             .await
@@ -259,7 +260,7 @@ impl RedisServer {
 
     async fn probe(&self, live: &Live) -> Result<(), StoreError> {
         let Some(probe) = &self.probe else { return Ok(()) };
-        // The time that a request would wait: a slower server cannot serve requests yet.
+        // A server that answers later than a request would wait cannot serve requests yet.
         let command = probe.command();
         let call = live.clone().call(&command, |answer| probe.read(&answer).map(|_| ()));
         timeout(self.shared.timeout(), call).await.map_err(|_| StoreError::TimedOut)?
@@ -288,8 +289,7 @@ impl RedisServer {
     }
 }
 
-/// The server's version, where it is one that cannot run the scripts: before 6.2, where `SET` learned
-/// `PXAT`.
+/// The server's version, where it is too old for the scripts: before 6.2, in which `SET` got `PXAT`.
 async fn too_old(mut connection: MultiplexedConnection) -> Option<String> {
     let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await.ok()?;
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?;
@@ -299,13 +299,13 @@ async fn too_old(mut connection: MultiplexedConnection) -> Option<String> {
 
 async fn connect(url: &str) -> Result<MultiplexedConnection, RedisError> {
     let info = url.into_connection_info()?;
-    // One small packet for each request: held back until the last one is acknowledged it would
-    // cost a round trip.
+    // Each call is a small packet. Held back until the last packet is acknowledged, it would cost a round
+    // trip.
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     // Older servers do not know CLIENT SETINFO, and nothing here needs it.
     let settings = info.redis_settings().clone().set_skip_set_lib_name();
     let client = Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings))?;
-    // Both times are kept by the caller.
+    // The caller keeps both times.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)

@@ -1,8 +1,9 @@
-//! The slots that a worker's requests hold in Redis, each under a lease that is renewed while it is held.
+//! The slots that a worker's requests hold in Redis, each under a lease that is renewed while the slot is
+//! held.
 //!
-//! A slot has its name before Redis is asked for it. So it can be given back even where the answer of Redis
-//! was lost. Renewals and returns join the worker's other calls, and nobody waits for their replies. Where a
-//! return may not have reached Redis it is sent again, until the lease has ended by itself.
+//! `redis` names a slot before it asks for the slot. Therefore a slot can be given back even where the
+//! answer was lost. Renewals and returns join the worker's other calls, and nobody waits for their replies.
+//! A return that may not have reached Redis is sent again, until the lease has ended by itself.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,10 +23,11 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::store::{Shared, StoreError};
 
-/// A lease is renewed so many times before it would end.
+/// How many times a lease is renewed in its length.
 const RENEWALS: u32 = 3;
 
-/// Leases that are due within one part in so many of the time between two renewals are renewed together.
+/// Leases that are due within this fraction (one in so many) of the time between two renewals are renewed
+/// together.
 const GATHERED: u32 = 4;
 
 /// Time until a return that may not have reached Redis is sent again.
@@ -40,7 +42,7 @@ pub(super) struct Leases {
 struct SlotTable {
     worker: u64,
     slots: Mutex<Slots>,
-    /// Wakes the keeper where a lease is due before the time of its next look.
+    /// Wakes the keeper where something is due before its next look.
     sooner: Notify,
     teller: Teller,
     shared: Arc<Shared>,
@@ -50,33 +52,33 @@ struct SlotTable {
 struct Slots {
     named: u64,
     held: HashMap<u64, HeldSlot>,
-    /// Slots that were given back by calls that may not have reached Redis.
+    /// Slots whose return may not have reached Redis.
     unheard: HashMap<u64, Unheard>,
     /// When the keeper looks next.
     look: Option<Instant>,
 }
 
-/// A slot that is held, with what Redis is to be told of it.
+/// A slot that is held: its bucket's key, its ask, and the time of its next renewal.
 struct HeldSlot {
     name: Vec<u8>,
     ask: Ask,
     due: Instant,
 }
 
-/// A slot that was given back.
+/// A slot whose return may not have reached Redis.
 struct Unheard {
     name: Vec<u8>,
     ask: Ask,
     /// When the return is sent again.
     due: Instant,
-    /// When its lease has ended.
+    /// When its lease has ended in any case.
     end: Instant,
 }
 
 impl Leases {
     /// Begins to renew. Must be called within the worker's runtime.
     pub(super) fn keep(teller: Teller, connects: Connects, shared: Arc<Shared>) -> Self {
-        // Seeded by the system, anew for each worker of each process.
+        // Seeded by the system, differently for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
         let table = Arc::new(SlotTable { worker, slots, sooner: Notify::new(), teller, shared });
@@ -84,7 +86,7 @@ impl Leases {
         Self { table, keeper }
     }
 
-    /// Names a slot that is about to be asked for.
+    /// Names a slot before Redis is asked for it.
     pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> SlotLease {
         let mut slots = self.table.slots.lock();
         slots.named += 1;
@@ -99,11 +101,11 @@ impl Drop for Leases {
     }
 }
 
-/// A slot that may be taken or is; given back when it is dropped.
+/// A slot that Redis has given or may give. Given back when it is dropped.
 pub(in crate::store) struct SlotLease {
     table: Arc<SlotTable>,
     holder: Holder,
-    /// What Redis is to be told at the end; `None` where it is in the table, or nothing was taken.
+    /// The bucket's key and the ask of the return. `None` where the table has them, or nothing was taken.
     told: Option<(Vec<u8>, Ask)>,
 }
 
@@ -146,7 +148,7 @@ impl fmt::Debug for SlotLease {
 }
 
 impl SlotTable {
-    /// Has the keeper look at this time at the latest.
+    /// Makes the keeper look at this time at the latest.
     fn look_at(&self, mut slots: MutexGuard<'_, Slots>, due: Instant) {
         if slots.look.is_none_or(|look| due < look) {
             slots.look = Some(due);
@@ -188,11 +190,11 @@ impl SlotTable {
         self.slots.lock().held.values_mut().for_each(|kept| kept.due = now);
     }
 
-    /// Sends the renewals and returns that are due, and returns when to look again.
+    /// Sends the renewals and returns that are due. Returns when to look again.
     fn look(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
         let mut slots = self.slots.lock();
-        // What is due soon is renewed with what is due now, and from then on together with it.
+        // Leases that are due soon are renewed at once too, and are due together from then on.
         let is_due = |kept: &HeldSlot| kept.due <= now + pause(&kept.ask) / GATHERED;
         for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| is_due(kept)) {
             kept.due = now + pause(&kept.ask);
@@ -204,7 +206,7 @@ impl SlotTable {
         let look = slots.look;
         drop(slots);
         for (request, slot) in again {
-            // While Redis is away nothing is sent.
+            // While Redis is away, nothing is sent.
             match self.shared.redis_is_up() {
                 true => self.give_back(request, slot),
                 false => self.was_not_heard(request, slot),
@@ -226,7 +228,7 @@ async fn keep(table: Arc<SlotTable>, mut connects: Connects) {
         tokio::select! {
             () = due => {}
             () = table.sooner.notified() => {}
-            // The server may have lost its data: all held slots are announced at once.
+            // The server may have lost its data. All held slots are renewed at once.
             () = connects.next() => table.announce(),
         }
     }
@@ -240,7 +242,7 @@ fn pause(ask: &Ask) -> Duration {
 fn lease(ask: &Ask) -> Duration {
     match ask.algorithm {
         Algorithm::Concurrency(params) => params.lease(),
-        // Nothing else has slots.
+        // No other algorithm has slots.
         _ => Duration::ZERO,
     }
 }

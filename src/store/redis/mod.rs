@@ -1,12 +1,11 @@
-//! Asks Redis: one script call for the asks of all requests that come together.
+//! Asks Redis: one script call holds the asks of all requests that come together. `store/outage.rs` calls
+//! this file, and decides what happens where Redis does not answer with a decision.
 //!
-//! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers
-//! requests, `call` packs them and reads the answer, `connection` sends it. `pending` is a question whose
-//! client may leave before the answer. `health` knows whether the server can decide, and `advice` what is
-//! said where it cannot. `leases` keeps the slots that are held in Redis, and `unsettled` counts the
-//! settlements that were lost. `redisson` asks limiters of Redisson's, by a script and calls of its own.
-//! Where Redis answers anything else than a decision, that is an error. `store/outage.rs` calls this file, and
-//! decides what happens then.
+//! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
+//! `call` packs them and reads the answer, `connection` sends the call. `pending` is a question whose
+//! client may leave before the answer. `health` knows whether the server can decide, `advice` and `notices`
+//! have the words for operators. `leases` keeps the slots that are held in Redis, and `unsettled` counts
+//! lost settlements. `redisson` asks Redisson limiters, by its own script and calls.
 
 mod advice;
 mod call;
@@ -53,7 +52,7 @@ pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, lim
 pub(super) use self::redisson::{LimiterEntry, client_id};
 pub(super) use self::unsettled::Unsettled;
 
-/// One worker's way to Redis.
+/// One worker's access to Redis.
 pub(super) struct Redis {
     connection: Arc<RedisConnection>,
     queue: Queue,
@@ -74,8 +73,8 @@ impl Redis {
         Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }
     }
 
-    /// Decides over these claims together, by Redis's clock, and takes where `verb` says so. Dropped before
-    /// its end, it gives back what was taken.
+    /// Decides over these claims together by Redis's clock, and takes where `verb` says so. If the future
+    /// is dropped early, what was taken goes back.
     pub(super) async fn ask_for(
         &self,
         claims: &mut [&mut Claim<'_>],
@@ -121,7 +120,7 @@ impl Redis {
         Ok(())
     }
 
-    /// The decision that one ask would get. Nothing is taken.
+    /// The decision that this ask alone would get. Nothing is taken.
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
         if is_limiter(&ask.ask) {
             return match self.ask_limiter(ask, Verb::Look, self.deadline()).await? {
@@ -138,9 +137,9 @@ impl Redis {
         one.decision.ok_or(StoreError::WrongType)
     }
 
-    /// Sends how much more or less than its cost a request used. More is taken whatever the bucket has left.
-    /// The settlement joins the call that is being gathered, and nobody waits for the reply. Lost
-    /// settlements are counted, and now and then logged.
+    /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken
+    /// whatever the bucket has left. The settlement joins the call that is being gathered, and the caller
+    /// does not wait for the reply. Lost settlements are counted, and logged from time to time.
     pub(super) fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt) {
         let shared = Arc::clone(&self.shared);
         let lost: Lost = Box::new(move |error| shared.unsettled.add(error));
@@ -153,7 +152,7 @@ impl Redis {
         });
     }
 
-    /// Logs, once in a while, that this bucket's key holds a value of another type.
+    /// Logs from time to time that this bucket's key holds a value of another type.
     pub(super) fn tell_other_type(&self, ask: &BucketAsk<'_>) {
         let name = || String::from_utf8_lossy(&self.name(ask)).into_owned();
         self.shared.notices.other_type(ask.spec, name);
@@ -169,12 +168,12 @@ impl Redis {
         self.connection.call(&call, read, self.deadline()).await
     }
 
-    /// Waits until each request whose reply nobody waits for was answered or has failed.
+    /// Waits until each request that nobody awaits was answered or has failed.
     pub(super) async fn told(&self) {
         self.queue.told().await;
     }
 
-    /// By when a call that begins now must be answered.
+    /// The time by which a call that begins now must be answered.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.shared.timeout()
     }
@@ -191,18 +190,18 @@ impl Redis {
     }
 }
 
-/// Whether the ask is about a limiter of Redisson's, which has a script of its own.
+/// Whether the ask is about a Redisson limiter, which has its own script.
 pub(super) fn is_limiter(ask: &Ask) -> bool {
     matches!(ask.algorithm, Algorithm::Redisson(_))
 }
 
-/// Host and port, or the socket's path, without what is secret in the URL.
+/// Host and port, or the socket's path, without user and password.
 pub(in crate::store) fn server_name(url: &str) -> String {
     url.into_connection_info().map_or_else(|_| "redis".to_owned(), |info| info.addr().to_string())
 }
 
-/// A decision on a bucket of its own, as only a server that can decide makes it: it reads the clock, runs
-/// the script and writes a key that expires within a few milliseconds.
+/// A call that only a server which can decide answers with a decision: it reads the clock, runs the script,
+/// and writes a bucket of its own that expires within a few milliseconds.
 fn probe(prefix: &str) -> Option<Call> {
     let rate = Rate::new(1, 1_000).ok()?;
     let burst = Burst::new(1_000_000)?;
@@ -210,14 +209,14 @@ fn probe(prefix: &str) -> Option<Call> {
     let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
     let mut call = Call::default();
     call.request(Request::Plain(1));
-    // No limit's key looks like this: a name is never empty.
+    // No limit's key looks like this, because a limit's name is never empty.
     call.ask(Verb::Take, &ask, |name| {
         name.extend_from_slice(format!("{prefix}::probe").as_bytes())
     });
     Some(call)
 }
 
-/// Runs a command, and loads the scripts where Redis does not have them (any more).
+/// Runs a command. Where Redis does not have the scripts, loads them and runs the command again.
 async fn run(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value, RedisError> {
     let answer = send(connection, call).await;
     let lost = ErrorKind::Server(ServerErrorKind::NoScript);

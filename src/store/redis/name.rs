@@ -1,32 +1,32 @@
-//! What a bucket's key in Redis is called.
+//! The name of a bucket's key in Redis.
 
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::plan::{KeyDisplay, LimitSpec};
 use crate::request::key::hash;
 
-/// A longer key stands in Redis by its hash: a client that chooses paths would fill its memory with
-/// names.
+/// A longer key is replaced by its hash. Otherwise a client that chooses long paths could fill Redis's
+/// memory with names.
 const LONGEST: usize = 256;
 
-/// A bucket, by what its key in Redis is made of.
+/// The parts of a bucket's key in Redis.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketName<'n> {
     /// `store.prefix`.
     pub prefix: &'n str,
     /// The limit.
     pub spec: &'n LimitSpec,
-    /// The key, plain.
+    /// The request's key, not hashed.
     pub key: &'n Key,
 }
 
 impl BucketName<'_> {
-    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key; behind it the algorithm, if
-    /// it is no token bucket, and `:candidate`, if it is one's.
+    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key. Then follows `:ALGORITHM`,
+    /// except for a token bucket, and then `:candidate` for a candidate's bucket.
     pub fn text(&self, algorithm: &Algorithm, display: KeyDisplay) -> String {
         let mut text = Vec::new();
         self.write(algorithm, display, &mut text);
-        // Its parts are texts, so nothing is ever replaced.
+        // All parts are UTF-8, so nothing is replaced.
         String::from_utf8_lossy(&text).into_owned()
     }
 
@@ -59,12 +59,12 @@ fn write_key(key: &Key, into: &mut Vec<u8>) {
         into.extend_from_slice(key.as_bytes());
         return;
     }
-    // No key begins so: a percent sign in one is followed by a digit or a dash.
+    // No short key begins with `%~`: a percent sign in a key is followed by a hex digit or a dash.
     into.extend_from_slice(b"%~");
     into.extend_from_slice(hash(key.as_bytes()).as_bytes());
 }
 
-/// What a key's name ends with, so that a limit whose algorithm changes begins anew.
+/// The end of a key's name, so that a limit whose algorithm changes begins with new buckets.
 struct Suffix(&'static str);
 
 impl Suffix {
@@ -74,11 +74,11 @@ impl Suffix {
             Algorithm::LeakyBucket(_) => Self(":leaky-bucket"),
             Algorithm::FixedWindow(_) => Self(":fixed-window"),
             Algorithm::SlidingWindow(_) => Self(":sliding-window"),
-            // Its keys have names of Redisson's.
+            // Unused: the keys have Redisson's names.
             Algorithm::Redisson(_) => Self(":redisson"),
             Algorithm::SlidingLog(_) => Self(":sliding-log"),
             Algorithm::Concurrency(_) => Self(":concurrency"),
-            // It has no buckets.
+            // Unused: a closed limit has no buckets.
             Algorithm::Closed => Self(":closed"),
         }
     }

@@ -1,4 +1,5 @@
-//! Tells the operator what is odd about what Redis holds, each thing once in a while.
+//! Warns the operator of odd things in Redis, such as a key of another type. Each warning about a limit
+//! comes once in [`SILENCE`].
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use crate::limit::name::Name;
 use crate::observe::seldom::Seldom;
 use crate::plan::LimitSpec;
 
-/// What is said of a limit is not said again for so long.
+/// A warning about a limit is not repeated for this time.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// What a process has told: each thing once in a while, for each limit.
+/// The warnings that a process has logged.
 pub(in crate::store) struct Notices(Seldom<(Name, NoticeKind)>);
 
 impl Default for Notices {
@@ -87,7 +88,7 @@ impl Notices {
         }
     }
 
-    /// The key, which `name` writes, is no bucket of ours.
+    /// The key that `name` returns holds a value of another type than the limit's bucket.
     pub(super) fn other_type(&self, limit: &LimitSpec, name: impl FnOnce() -> String) {
         if self.is_news(limit, NoticeKind::OtherType) {
             tracing::warn!(
@@ -100,7 +101,7 @@ impl Notices {
         }
     }
 
-    /// Redis refuses the limit's key, and works otherwise.
+    /// Redis refuses the limit's key, but works for others.
     pub(super) fn refused(&self, limit: &LimitSpec, error: &StoreError) {
         if self.is_news(limit, NoticeKind::Refused) {
             tracing::warn!(
@@ -118,7 +119,7 @@ impl Notices {
     }
 }
 
-/// A limiter's name as a log may hold it: without the values of a key, which may be secret.
+/// A limiter's name for logs: without the values of a key, which may be secret.
 pub(super) fn shown(limit: &LimitSpec) -> String {
     let name = limit.limiter.as_deref().unwrap_or_default();
     match limit.key.sources.is_empty() {

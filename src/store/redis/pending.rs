@@ -1,4 +1,5 @@
-//! A question to Redis whose client may leave before the answer.
+//! A question to Redis whose client may leave before the answer. `redis` makes one for each request that
+//! takes.
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -11,8 +12,8 @@ use crate::limit::decide::{Ask, Refusers};
 use crate::limit::decision::Outcome;
 use crate::limit::time::Timestamp;
 
-/// A request's question to Redis, until it is answered. Dropped before, because the client has left, it
-/// leaves a task behind that waits for the answer and gives back what was taken.
+/// A request's question to Redis, until it is answered. If the client leaves before, this is dropped. Then
+/// a task waits for the answer and gives back what was taken.
 pub(super) struct PendingAsk<'q, 'c, 'p> {
     redis: &'q Redis,
     claims: &'q [&'c mut Claim<'p>],
@@ -21,12 +22,12 @@ pub(super) struct PendingAsk<'q, 'c, 'p> {
 }
 
 impl<'q, 'c, 'p> PendingAsk<'q, 'c, 'p> {
-    /// What `claims` may take is asked for by the call that is awaited.
+    /// `awaited` is the reply to a request whose asks are these claims, in their order.
     pub(super) fn new(redis: &'q Redis, claims: &'q [&'c mut Claim<'p>], awaited: Awaited) -> Self {
         Self { redis, claims, awaited: Some(awaited) }
     }
 
-    /// What Redis answers.
+    /// Waits for the reply.
     pub(super) async fn answer(mut self) -> Result<Reply, StoreError> {
         let Some(awaited) = &mut self.awaited else { return Err(StoreError::Nonsense) };
         let reply = awaited.answer().await;
@@ -50,7 +51,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
             })
             .collect();
         let (teller, timeout) = (self.redis.queue.teller(), self.redis.shared.timeout());
-        // Who waits until Redis was told of everything waits for this, too.
+        // `Store::settled` waits for this task, too.
         let counted = teller.about_to();
         runtime.spawn(async move {
             let _counted = counted;
@@ -59,7 +60,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
             for ((ask, name), one) in
                 buckets.iter().zip(reply).zip(took).filter_map(|(it, took)| took.then_some(it))
             {
-                // A slot is given back by its name.
+                // The claim's lease gives a slot back.
                 if matches!(ask.algorithm, Algorithm::Concurrency(_)) {
                     continue;
                 }
@@ -73,8 +74,8 @@ impl Drop for PendingAsk<'_, '_, '_> {
     }
 }
 
-/// What was noted of an ask. Where nobody had asked for that, a token bucket has back what was taken a
-/// moment ago. Which window it was, or which entry, is not known then.
+/// The receipt of an ask. Where none was asked for, a token bucket can still take the tokens back, because
+/// they were taken a moment ago. A window or a list needs a receipt to know where they were counted.
 fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
     match ask.algorithm {
         Algorithm::TokenBucket(_) => Some(reply.receipt.unwrap_or(Receipt::new(Timestamp::MAX))),
@@ -82,7 +83,7 @@ fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
     }
 }
 
-/// Which of a request's asks have taken. None has where a key is of another type.
+/// Which of a request's asks have taken. No ask has where a key is of another type.
 pub(super) fn takers<'a>(
     asks: impl Iterator<Item = &'a Ask> + Clone,
     reply: &Reply,

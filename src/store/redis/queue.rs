@@ -1,8 +1,9 @@
-//! Where a worker's requests meet on their way to Redis.
+//! Gathers a worker's requests to Redis into calls. `redis` and `leases` add requests, `connection` sends
+//! calls.
 //!
 //! A request joins the call that is being gathered. The first request of a call wakes the sender, which is
-//! one of the worker's tasks. The sender runs after the tasks that were ready before it, and so it finds
-//! the requests of all of them in the call. No request waits for requests that may still come. Calls
+//! one of the worker's tasks. The sender runs after the tasks that were ready before it. By then the
+//! requests of all these tasks are in the call. No request waits for requests that may still come. Calls
 //! follow each other on the connection without waiting for answers.
 
 use std::mem;
@@ -30,7 +31,7 @@ struct Gathered {
     told: UnderWay,
 }
 
-/// A call, and who waits for its answers, in the order of its requests.
+/// A call, and the recipients of its replies in the order of its requests.
 struct GatheredCall {
     call: Call,
     waiting: Vec<Recipient>,
@@ -40,7 +41,7 @@ struct GatheredCall {
 /// Who gets the reply to a request.
 enum Recipient {
     Asker(oneshot::Sender<ReplyResult>),
-    /// Nobody: Redis is to be told, and its reply changes nothing.
+    /// Nobody waits for the reply, such as that to a settlement.
     Nobody {
         lost: Option<Lost>,
         #[allow(dead_code, reason = "it counts until it is dropped")]
@@ -56,7 +57,7 @@ impl Recipient {
         matches!(self, Self::Asker(asker) if asker.is_closed())
     }
 
-    /// A request that has ended meanwhile does not get it.
+    /// Delivers the reply. A request that has ended meanwhile does not get it.
     fn hear(self, answer: ReplyResult) {
         match self {
             Self::Asker(asker) => drop(asker.send(answer)),
@@ -80,7 +81,7 @@ impl Queue {
         Self { gathered, sender }
     }
 
-    /// For requests whose reply nobody waits for.
+    /// A way in for requests whose reply nobody waits for.
     pub(super) fn teller(&self) -> Teller {
         Teller(Arc::clone(&self.gathered))
     }
@@ -90,8 +91,8 @@ impl Queue {
         self.gathered.told.none().await;
     }
 
-    /// Joins a call with this request, whose asks `ask` adds. The answer comes by `deadline`, or by that of
-    /// whoever began the call.
+    /// Adds this request, whose asks `ask` writes, to a call. The reply comes by `deadline`, or by the
+    /// deadline of the request that began the call.
     pub(super) fn begin(
         &self,
         request: Request,
@@ -107,13 +108,14 @@ impl Queue {
     }
 }
 
-/// The reply to a request that has joined a call. Once all of a call are dropped, the call is not sent.
+/// The reply to a request that has joined a call. If all of a call's requests drop it, the call is not
+/// sent.
 pub(super) struct Awaited(oneshot::Receiver<ReplyResult>);
 
 impl Awaited {
-    /// To be asked for once.
+    /// Waits for the reply. To be called once.
     pub(super) async fn answer(&mut self) -> ReplyResult {
-        // An error means that the worker ends.
+        // A receive error means that the worker ends.
         (&mut self.0).await.unwrap_or(Err(StoreError::NotConnected))
     }
 }
@@ -123,12 +125,12 @@ impl Awaited {
 pub(super) struct Teller(Arc<Gathered>);
 
 impl Teller {
-    /// Counts a request as under way before it is sent, until this is dropped.
+    /// Counts a request as under way before it is sent, until the guard is dropped.
     pub(super) fn about_to(&self) -> UnderWayGuard {
         self.0.told.one_more()
     }
 
-    /// Joins a call with a request of one ask, whose answer nobody waits for.
+    /// Adds a request of one ask, whose reply nobody waits for, to a call.
     pub(super) fn tell(&self, deadline: Instant, lost: Option<Lost>, ask: impl FnOnce(&mut Call)) {
         let nobody = Recipient::Nobody { lost, counted: self.0.told.one_more() };
         self.0.join(deadline, nobody, 1, |call| {
@@ -138,14 +140,14 @@ impl Teller {
     }
 }
 
-/// How many requests whose reply nobody waits for a worker has under way.
+/// Counts a worker's requests under way whose reply nobody waits for.
 #[derive(Clone, Default)]
 struct UnderWay(watch::Sender<usize>);
 
 impl UnderWay {
-    /// Waits until there are none.
+    /// Waits until the count is zero.
     async fn none(&self) {
-        // The sender is here, so it cannot be gone.
+        // The wait cannot fail, because `self` keeps the sender.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 

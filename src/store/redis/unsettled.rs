@@ -1,4 +1,4 @@
-//! Settlements that Redis was not told of.
+//! Counts and logs the settlements that may not have reached Redis.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -10,7 +10,7 @@ mod key;
 mod overrides;
 mod rate;
 mod redisson;
-pub(super) mod response_cost;
+pub(in crate::config) mod response_cost;
 mod waiting;
 mod window;
 
@@ -26,7 +26,7 @@ pub(in crate::config) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
 use super::answer::{self, REJECT};
 use super::headers;
-use super::route::pattern::pattern;
+use super::pattern::pattern;
 use super::values::{Named, named, network_item};
 use crate::config::reader::{Section, Span, duration_text};
 use crate::config::setting::{
@@ -135,11 +135,11 @@ static OF_EXEMPT: Settings<()> = &[
 ];
 
 /// What a limit has from other sections.
-pub(super) struct Inherited<'i> {
-    pub(super) ipv6_prefix: u8,
-    pub(super) on_store_error: OnStoreError,
-    pub(super) reject: &'i AnswerSpec,
-    pub(super) store: &'i StoreLocation,
+pub(in crate::config) struct Inherited<'i> {
+    pub(in crate::config) ipv6_prefix: u8,
+    pub(in crate::config) on_store_error: OnStoreError,
+    pub(in crate::config) reject: &'i AnswerSpec,
+    pub(in crate::config) store: &'i StoreLocation,
 }
 
 /// A limit, and what is only known of its place in the file.
@@ -153,7 +153,10 @@ pub(in crate::config) struct LimitDraft {
     pub(in crate::config) override_spans: Vec<(Vec<Part>, Span)>,
 }
 
-pub(super) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Named<LimitDraft>> {
+pub(in crate::config) fn build(
+    root: &mut Section<'_>,
+    inherited: &Inherited<'_>,
+) -> Vec<Named<LimitDraft>> {
     named(root, "limits", &LIMIT, |section, name| one(section, name, inherited))
 }
 

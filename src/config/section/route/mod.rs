@@ -1,7 +1,6 @@
 //! `[[routes]]`.
 
-pub(super) mod names;
-pub(super) mod pattern;
+pub(in crate::config) mod names;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +9,9 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
-use self::pattern::pattern;
 use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
+use super::pattern::pattern;
 use super::values::{Named, one_of, status};
 use crate::config::reader::{Item, Problem, Section, Span, Text, nearest};
 use crate::config::setting::{Settings, at, fields, plain, read};
@@ -64,7 +63,7 @@ static OF_RESPOND: Settings<()> = &[
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
 /// What a route may name.
-pub(super) struct Known<'k> {
+pub(in crate::config) struct Known<'k> {
     upstreams: &'k [Named<UpstreamSpec>],
     limits: &'k [Named<LimitDraft>],
     /// A file has thousands of either: no route looks through them all.
@@ -72,7 +71,7 @@ pub(super) struct Known<'k> {
 }
 
 impl<'k> Known<'k> {
-    pub(super) fn new(
+    pub(in crate::config) fn new(
         upstreams: &'k [Named<UpstreamSpec>],
         limits: &'k [Named<LimitDraft>],
     ) -> Self {
@@ -100,7 +99,7 @@ pub(in crate::config) struct RouteDraft {
 impl RouteDraft {
     /// The finished route and what its requests are known by; `places` says where the file's limits
     /// stand in the plan, and `everywhere` are the limits that every request meets.
-    pub(super) fn finish(
+    pub(in crate::config) fn finish(
         self,
         name: Arc<str>,
         places: &[Option<usize>],
@@ -115,7 +114,7 @@ impl RouteDraft {
 }
 
 /// The places in the plan of limits that are named in the file, without those that are off.
-pub(super) fn in_plan<'l>(
+pub(in crate::config) fn in_plan<'l>(
     limits: &'l [(usize, Span)],
     places: &'l [Option<usize>],
 ) -> impl Iterator<Item = u32> + 'l {
@@ -123,7 +122,7 @@ pub(super) fn in_plan<'l>(
     limits.filter_map(|place| u32::try_from(place).ok())
 }
 
-pub(super) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
+pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let name = section.take("name").and_then(|item| explicit_name(&item));
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
@@ -306,7 +305,7 @@ fn respond(item: &Item<'_>) -> Option<Action> {
 }
 
 /// Limits that are named in a list, and those that were likely meant where there is no such limit.
-pub(super) fn used_limits(
+pub(in crate::config) fn used_limits(
     list: Option<&Item<'_>>,
     whose: &str,
     known: &Known<'_>,

@@ -1,15 +1,13 @@
-//! The sliding log: in no interval of the rate's length, wherever it starts, are more permits than the
-//! rate's count. (An interval holds its end and not its beginning.)
+//! The sliding log: no interval of the rate's length has more permits than the rate's count, wherever the
+//! interval starts. (An interval includes its end and not its beginning.)
 //!
-//! There is one entry for each permit: the time at which its request goes. A request that has to wait
-//! has its entries in the future, and nobody goes before the newest entry there is. An entry also
-//! tells the clock by which it was made, so that a clock which stepped back is told from a place that
-//! is reserved.
+//! Each permit has one entry: the time at which its request goes. A held request has entries in the
+//! future, and no request goes before the newest entry. An entry also has the clock by which it was made.
+//! With it a clock that stepped back can be told from a reserved place.
 //!
-//! What a decision needs of the list is little, and that is the [`State`] here: [`Log::seen`] reads it
-//! for one request, [`decide`] says what is to be added, [`Log::write`] adds it. `sliding_log.lua` is
-//! the same decision for Redis, where the list is a sorted set with a member for each permit. Here permits
-//! that come together are one run.
+//! [`Log::seen`] reads a [`State`] from the list, [`decide`] says what to add, [`Log::write`] adds it. The
+//! twin in `sliding_log.lua` has a sorted set with one member for each permit. Here permits of one moment
+//! are one run.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,13 +17,13 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Cost, Rate};
 use crate::limit::time::{STALE, Timestamp};
 
-/// The largest count of a rate: there is one entry for each permit.
+/// The largest count of a rate. The bound exists because each permit has an entry.
 pub const MOST: u64 = 100_000;
 
-/// The most that one request takes: it writes an entry for each permit.
+/// The highest cost of a request. The bound exists because the request writes an entry for each permit.
 pub const MOST_COST: u64 = 32;
 
-/// So many entries beyond the count are kept of a list whose count is smaller.
+/// A list keeps at least this many entries beyond its count.
 const MOST_BEYOND: u64 = 100;
 
 /// The figures of one sliding log.
@@ -40,41 +38,41 @@ impl Params {
         (rate.count() <= MOST).then_some(Self { rate })
     }
 
-    /// How many permits an interval holds, and how long it is.
+    /// The permits of an interval, and the interval's length.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// More entries than this are not kept. Twice the count, so that what was used beyond it is not
-    /// forgiven when some of it is given back; and some more than a small count, for those who are held.
+    /// The most entries that are kept. Twice the count: permits used beyond the count must still count
+    /// when others are given back. A small count gets more than twice, for held requests.
     fn most(&self) -> u64 {
         self.rate.count() + self.rate.count().max(MOST_BEYOND)
     }
 }
 
-/// What a request is to know of its list; and, once it is decided, what the list is to be told.
+/// The facts about a list that a decision needs. After the decision: the entries to add to the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// By what clock the newest entry was made.
+    /// The clock by which the newest entry was made.
     pub arrived: Timestamp,
-    /// The newest entry.
+    /// The time of the newest entry.
     pub newest: Timestamp,
-    /// From when on the list has room for what the request costs.
+    /// The time from which the list has room for the request's cost.
     pub room_at: Timestamp,
-    /// Entries in the interval that ends now.
+    /// The number of entries in the interval that ends now. After the decision with `added`.
     pub used: u32,
-    /// So many entries are to be added, at `newest`.
+    /// The number of entries to add at `newest`.
     pub added: u32,
 }
 
 impl State {
-    /// Of a list without entries.
+    /// The state of an empty list.
     pub fn of_none(now: Timestamp) -> Self {
         Self { arrived: now, newest: now, room_at: Timestamp::MIN, used: 0, added: 0 }
     }
 }
 
-/// What a request at `now` means to the list.
+/// Decides on a request at `now`.
 pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) -> Step {
     let (count, cost) = (params.rate.count(), want.cost.get());
     let (state, kept) = follow(seen, now);
@@ -91,7 +89,7 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     let used = state.used.saturating_add(added);
     let taken = Some(AnyState::SlidingLog(State { newest: turn, used, added, ..state }));
     if lead == 0 {
-        // At the end of time, where no later one can be said, there may be less.
+        // At `Timestamp::MAX` entries no longer leave the interval, and `untouched` may be below the cost.
         let remaining = untouched.saturating_sub(cost);
         let decision = Decision { outcome: Outcome::Allow, remaining };
         return Step { decision, untouched, taken, kept };
@@ -106,12 +104,11 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     Step { decision: Decision { outcome, remaining: untouched }, untouched, taken: None, kept }
 }
 
-/// Places are reserved no further ahead than can be noted beside an entry: so many microseconds, 71
-/// minutes.
+/// A place is reserved at most this many microseconds ahead: 71 minutes. An entry has 32 bits for it.
 pub const MOST_LEAD: u64 = u32::MAX as u64;
 
-/// The state as of `now`, or of its own clock where `now` is a little behind it. Where the clock has
-/// stepped back the state goes with it, and is to be kept.
+/// The state at `now`, or at its own clock where `now` is a little behind it. If the clock has stepped
+/// back, the state is moved back too. The second value is then the moved state, which must be kept.
 fn follow(seen: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let Some(state) = seen else { return (State::of_none(now), None) };
     let ahead = state.arrived.micros_since(now);
@@ -125,12 +122,12 @@ fn follow(seen: Option<State>, now: Timestamp) -> (State, Option<State>) {
     (State { arrived, newest: state.newest.max(arrived), ..state }, None)
 }
 
-/// When no interval holds any of the entries.
+/// The time from which no interval includes an entry.
 pub fn fresh_at(params: &Params, state: State) -> Timestamp {
     state.newest.plus_micros(params.rate.interval())
 }
 
-/// Whether places are reserved, or more was used than there was.
+/// Whether places are reserved, or more permits were used than the count.
 pub fn in_debt(params: &Params, state: State) -> bool {
     u64::from(state.used) > params.rate.count() || state.newest > state.arrived
 }
@@ -142,11 +139,11 @@ pub struct Log {
     permits: u64,
 }
 
-/// Permits of one moment.
+/// Permits of one moment, made at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     at: Timestamp,
-    /// By how many microseconds `at` was in the future.
+    /// Microseconds by which `at` was in the future when the entry was made.
     lead: u32,
     permits: u32,
 }
@@ -162,14 +159,14 @@ impl Run {
 }
 
 impl Log {
-    /// What a request of this cost is to know; `None` of an empty list.
+    /// The state for a request of this cost; `None` for an empty list.
     pub fn seen(&self, params: &Params, cost: Cost, now: Timestamp) -> Option<State> {
         let newest = self.runs.back()?;
         let arrived = newest.arrived();
         let interval = params.rate.interval();
         let base = arrived.max(now);
         let gone: u64 = self.expired(params, base).map(|run| u64::from(run.permits)).sum();
-        // It fits once all but so many of the newest entries are out of the interval.
+        // The request fits once at most `others` entries are left in the interval.
         let others = params.rate.count().saturating_sub(cost.get());
         let room_at = match self.permits.checked_sub(others + 1) {
             Some(place) => self.at(place).plus_micros(interval),
@@ -179,7 +176,7 @@ impl Log {
         Some(State { arrived, newest: newest.at, room_at, used, added: 0 })
     }
 
-    /// Does what was decided: follows the clock, adds, and forgets what has left the interval.
+    /// Writes the decided state: follows the clock, adds the entries, forgets those outside the interval.
     pub fn write(&mut self, params: &Params, state: State) {
         self.back_to(state.arrived);
         let lead = u32::try_from(state.newest.micros_since(state.arrived)).unwrap_or(u32::MAX);
@@ -187,10 +184,9 @@ impl Log {
         self.forget(params, state.arrived);
     }
 
-    /// Tells the list how much more, or less, a request used than it had taken. More counts from now
-    /// on, and may be above the count. Less takes away the request's own entries, or as good ones of the
-    /// same moment, where they are still there. What is to be known of the list then; `None` of an
-    /// empty one.
+    /// Corrects the list for a request that used more or less than it took. More entries count from now on,
+    /// at most [`MOST_COST`] of them, and may exceed the count. For less, entries of the request's moment
+    /// are removed, if the list still has them. Returns the new state; `None` for an empty list.
     pub fn settle(
         &mut self,
         params: &Params,
@@ -208,7 +204,7 @@ impl Log {
                 let permits = u32::try_from(permits.min(MOST_COST)).unwrap_or(u32::MAX);
                 self.add(Run { at: base, lead: 0, permits });
             }
-            // As long as it may be, it may have forgotten some that still count.
+            // A list of full length may have forgotten entries that still count, so none is given back.
             Difference::Less(_) if self.permits >= params.most() => {}
             Difference::Less(permits) => {
                 self.remove(settled.receipt.time(), permits.min(MOST_COST));
@@ -218,8 +214,8 @@ impl Log {
         self.seen(params, Cost::ONE, base)
     }
 
-    /// Forgets what is in no interval that ends at `now` or later, and of the rest the oldest where
-    /// there is too much of it.
+    /// Forgets the entries that are in no interval that ends at `now` or later. Above [`Params::most`] the
+    /// oldest of the other entries are forgotten too.
     pub fn forget(&mut self, params: &Params, now: Timestamp) {
         let runs = self.expired(params, now).count();
         let gone: u64 = self.runs.drain(..runs).map(|run| u64::from(run.permits)).sum();
@@ -243,13 +239,13 @@ impl Log {
         }
     }
 
-    /// Each entry with the clock by which it was made, oldest first.
+    /// The time of each entry with the clock by which it was made, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = (Timestamp, Timestamp)> + '_ {
         let each = |run: &Run| std::iter::repeat_n(run.order(), index(run.permits));
         self.runs.iter().flat_map(each)
     }
 
-    /// Bytes that the list holds besides itself.
+    /// The bytes of the list on the heap.
     pub fn bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Run>()
     }
@@ -260,7 +256,7 @@ impl Log {
         self.runs.iter().take_while(move |run| since.is_some_and(|t| run.at.as_micros() <= t))
     }
 
-    /// The entry that has so many before it.
+    /// The time of the entry at this place, from 0 for the oldest.
     fn at(&self, place: u64) -> Timestamp {
         let mut before = 0;
         let run = self.runs.iter().find(|run| {
@@ -288,13 +284,13 @@ impl Log {
             return;
         }
         if self.runs.len() == self.runs.capacity() {
-            // Doubling would leave a quarter of all lists' memory unused.
+            // Growing by doubling would leave about a quarter of the memory of all lists unused.
             self.runs.reserve_exact(self.runs.len() / 4 + 1);
         }
         self.runs.insert(place, run);
     }
 
-    /// Takes away so many of the entries of this moment, the last ones first.
+    /// Removes up to `permits` entries of this moment, the last entries first.
     fn remove(&mut self, at: Timestamp, permits: u64) {
         let mut left = permits;
         let mut behind = self.runs.partition_point(|run| run.at <= at);
@@ -311,8 +307,7 @@ impl Log {
         }
     }
 
-    /// Moves all entries so far back that the newest was made at `now`, as if no time had passed
-    /// since.
+    /// Moves all entries back by the same time: the newest entry then looks as if it was made at `now`.
     fn back_to(&mut self, now: Timestamp) {
         let by = self.runs.back().map_or(0, |newest| newest.arrived().micros_since(now));
         if by == 0 {
@@ -326,7 +321,7 @@ impl Log {
     }
 }
 
-/// So many places for entries may be unused whatever the list's length.
+/// The places for runs that may always stay unused, whatever the list's length.
 const SPARE: usize = 8;
 
 fn earlier(time: Timestamp, micros: u64) -> Timestamp {

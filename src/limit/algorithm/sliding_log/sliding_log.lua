@@ -1,7 +1,7 @@
--- The twin of `decide` in mod.rs. `figures` are count and interval. In place of bytes there is
--- what the caller has read off the list: { arrived, newest, room_at, used }, as in `State` there. What
--- is to be written is the time at which as many entries are to be added as the request costs; behind
--- `fresh_at` follows the clock by which they are made.
+-- The twin of `decide` in mod.rs. `figures` are count and interval. `bytes` is a table that the caller has
+-- read from the list: { arrived, newest, room_at, used }, as in `State` in mod.rs. The fourth value
+-- returned is the time at which the request's entries are to be added, one for each token of its cost. The
+-- sixth value is the clock by which they are made.
 
 local count, interval = figures[1], figures[2]
 

@@ -1,14 +1,13 @@
 //! The token bucket: a bucket of `burst` tokens that refills continuously at `rate`.
 //!
-//! This is the continuous-state leaky bucket of ITU-T I.371 (annex A), seen from the other side:
-//! a state is what is *missing* from a full bucket, so that no state, an expired state and a full
-//! bucket are one and the same, and a changed burst needs no migration.
+//! This is the continuous-state leaky bucket of ITU-T I.371 (annex A) in reverse. A state says how many
+//! tokens are *missing* from a full bucket. No state, an expired state and a full bucket therefore mean
+//! the same, and a changed burst needs no migration.
 //!
-//! Everything is a whole number. The rate gives `tokens` each `period` microseconds in lowest
-//! terms, and what is missing is kept as whole tokens and a remainder in units of `1 / period`
-//! token: each microsecond gives back `tokens` such units. Elapsed time is split into whole periods
-//! and a rest, so no product reaches 2^53, and the wait that is promised is exact to the
-//! microsecond. `token_bucket.lua` is the same function for Redis, step by step.
+//! All numbers are whole. The reduced rate gives `tokens` each `period` microseconds. The missing amount is
+//! whole tokens and a rest in units of `1 / period` token. Each microsecond gives back `tokens` units.
+//! Elapsed time is split into whole periods and a rest: no product reaches 2^53, and a promised wait is
+//! exact to the microsecond. `token_bucket.lua` is the same function for Redis, step by step.
 
 use std::time::Duration;
 
@@ -19,13 +18,13 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Rate};
 use crate::limit::time::{STALE, Timestamp};
 
-/// No more tokens than this can be missing from a bucket.
+/// The most tokens that can be missing from a bucket.
 const MOST_MISSING: u64 = (1 << 40) - 1;
 
-/// What stands in place of a rate's mark where it has none: more than two bytes can hold.
+/// The mark of a rate without a mark of its own. The number does not fit into two bytes.
 const UNMARKED: u64 = 1 << 16;
 
-/// The bits below a mark, in which the script counts the tokens to spare.
+/// The number of bits below a mark. In these bits the script counts the spare tokens.
 const SPARE_BITS: u32 = 6;
 
 /// The figures of one token bucket.
@@ -33,7 +32,7 @@ const SPARE_BITS: u32 = 6;
 pub struct Params {
     /// How fast the bucket refills.
     pub rate: Rate,
-    /// What it holds when full.
+    /// The tokens that a full bucket holds.
     pub burst: Burst,
 }
 
@@ -43,8 +42,8 @@ impl Params {
         time_to_gain(self, self.burst.get(), 0).div_ceil(1_000_000)
     }
 
-    /// About the microseconds in which an empty bucket is full again. Every request asks for it, and most
-    /// rates give one token at a time.
+    /// About the microseconds in which an empty bucket is full again. Every request calls this, and most
+    /// rates give one token at a time: a rate of that kind needs no division.
     pub(super) fn refill_micros(&self) -> u64 {
         let steps = match self.rate.tokens() {
             1 => self.burst.get(),
@@ -53,15 +52,15 @@ impl Params {
         steps.saturating_mul(self.rate.period())
     }
 
-    /// As the Lua twin takes them: tokens, period, burst, and the rate's mark.
+    /// The figures for the Lua twin: tokens, period, burst, and the rate's mark.
     pub(super) fn figures(&self) -> SmallVec<[u64; 4]> {
         smallvec![self.rate.tokens(), self.rate.period(), self.burst.get(), mark(self.rate)]
     }
 }
 
-/// A number that no other rate has, by which the script knows that a state was written under this one;
-/// [`UNMARKED`] for rates that give several tokens at once, and for periods with other prime factors than
-/// 2, 3 and 5, which no part of a day has.
+/// A number that no other rate has. By this mark the script knows that a state was written under the same
+/// rate. A rate that gives several tokens at once is [`UNMARKED`]. A rate is [`UNMARKED`] too where its
+/// period has other prime factors than 2, 3 and 5, or too many of them. No part of a day is such a period.
 fn mark(rate: Rate) -> u64 {
     let mut left = rate.period();
     let mut count = |factor| {
@@ -79,21 +78,21 @@ fn mark(rate: Rate) -> u64 {
     }
 }
 
-/// What is missing from a full bucket, as of a time.
+/// The amount that is missing from a full bucket at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Whole tokens that are missing.
+    /// Missing whole tokens.
     pub missing: u64,
-    /// What is missing besides, in units of `1 / period` token; less than `period`.
+    /// The missing part of a token, in units of `1 / period` token; less than `period`.
     pub rest: u64,
     /// The period under which `rest` was counted.
     pub period: u64,
-    /// When this was true.
+    /// The time for which these figures are true.
     pub at: Timestamp,
 }
 
-/// What a request at `now` means to the bucket. One that may be held long enough takes its tokens at
-/// once, and the bucket goes below zero: whoever comes later finds that place taken.
+/// Decides on a request at `now`. A request that is held takes its tokens at once, and the bucket goes
+/// below zero. Later requests therefore wait behind it.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let BucketSnapshot { state, ahead, untouched, kept } = ask(params, state, now);
     let (burst, cost) = (params.burst.get(), want.cost.get());
@@ -132,21 +131,20 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     }
 }
 
-/// The state of which so many tokens more are missing.
 pub(super) fn take(state: State, tokens: u64) -> State {
-    // Far from what could not be counted any more: costs are below 2^53, and so is this.
+    // The sum cannot overflow: both numbers are below 2^53.
     State { missing: (state.missing + tokens).min(MOST_MISSING), ..state }
 }
 
 /// A bucket as a request finds it.
 pub(super) struct BucketSnapshot {
-    /// As of the request's time.
+    /// The state, refilled up to the request's time.
     pub(super) state: State,
-    /// Microseconds by which the state is ahead of that.
+    /// Microseconds by which the state is ahead of the request's time.
     pub(super) ahead: u64,
-    /// Whole tokens that are there.
+    /// Whole tokens in the bucket.
     pub(super) untouched: u64,
-    /// What is to be kept in any case.
+    /// The state to keep even if the request takes nothing: where the clock had stepped back.
     pub(super) kept: Option<State>,
 }
 
@@ -157,11 +155,11 @@ pub(super) fn ask(params: &Params, state: Option<State>, now: Timestamp) -> Buck
     BucketSnapshot { state, ahead, untouched, kept: moved.then_some(state) }
 }
 
-/// The state once a request's use is known; `None` where the bucket is then full.
+/// The state after a request's real use is known; `None` where the bucket is then full.
 ///
-/// What was missing when the request had taken comes back by itself. What of it has done so is not
-/// given back again, or a bucket that was full meanwhile would gain tokens that it could never have
-/// held: no more is given back than would still come.
+/// Tokens that were missing when the request took come back by themselves. At most those tokens are given
+/// back that have not yet come back. Otherwise a bucket that was full in the meantime would gain tokens
+/// that it could never have held.
 pub fn settle(
     params: &Params,
     state: Option<State>,
@@ -181,11 +179,11 @@ pub fn settle(
     (missing > 0 || rest > 0).then_some(State { missing, rest, ..state })
 }
 
-/// How much of what was missing when a request took has not come back by itself: whole tokens, and
-/// units. The state is as of now.
+/// The amount that was missing when the request took and has not yet come back by itself: whole tokens,
+/// and units of `1 / period` token. `state` must be refilled up to now.
 pub(super) fn to_come(params: &Params, state: State, settled: &Settlement) -> (u64, u64) {
     if settled.receipt.time() == Timestamp::MAX {
-        // Later than can be said.
+        // The real time is later than a timestamp can hold.
         return (u64::MAX, 0);
     }
     let (tokens, period) = (params.rate.tokens(), params.rate.period());
@@ -195,26 +193,26 @@ pub(super) fn to_come(params: &Params, state: State, settled: &Settlement) -> (u
     (whole, units % period)
 }
 
-/// When nothing is missing any more.
+/// The time at which the bucket is full.
 pub fn fresh_at(params: &Params, state: State) -> Timestamp {
     let state = under(params, state);
     state.at.plus_micros(time_to_gain(params, state.missing, state.rest))
 }
 
-/// Whether more is missing than the bucket can hold.
+/// Whether more tokens are missing than the bucket can hold.
 pub fn in_debt(params: &Params, state: State) -> bool {
     state.missing + u64::from(state.rest > 0) > params.burst.get()
 }
 
 struct Refilled {
     state: State,
-    /// The clock had stepped back, and the state went with it.
+    /// The clock had stepped back, and the state was moved to its time.
     moved: bool,
     /// Microseconds by which the state is ahead of `now`.
     ahead: u64,
 }
 
-/// The state as of `now`, or as of its own time where `now` is a little behind it.
+/// The state at `now`, or at its own time where `now` is a little behind the state.
 fn refill(params: &Params, state: Option<State>, now: Timestamp) -> Refilled {
     let period = params.rate.period();
     let Some(state) = state else {
@@ -234,8 +232,8 @@ fn refill(params: &Params, state: Option<State>, now: Timestamp) -> Refilled {
     Refilled { state: State { missing, rest, period, at: now }, moved: false, ahead: 0 }
 }
 
-/// The state under these figures. A remainder that was counted under another period is rounded up
-/// to a token, against the client: less than one token is lost, once for each change of figures.
+/// The state under these figures. A rest that was counted under another period is rounded up to a token,
+/// against the client. Less than one token is lost, once for each change of figures.
 fn under(params: &Params, state: State) -> State {
     let period = params.rate.period();
     if state.period == period {
@@ -244,11 +242,11 @@ fn under(params: &Params, state: State) -> State {
     State { missing: state.missing + u64::from(state.rest > 0), rest: 0, period, at: state.at }
 }
 
-/// What is still missing after `elapsed` microseconds: whole tokens and remainder.
+/// The amount that is still missing after `elapsed` microseconds: whole tokens and rest.
 fn gain(params: &Params, missing: u64, rest: u64, elapsed: u64) -> (u64, u64) {
     let (tokens, period) = (params.rate.tokens(), params.rate.period());
     let periods = elapsed / period;
-    // Clamped before multiplying: in this many periods the bucket is full whatever the remainder.
+    // Returns before the multiplication: after this many periods the bucket is full, whatever the rest.
     if periods >= (missing + 1).div_ceil(tokens) {
         return (0, 0);
     }

@@ -1,33 +1,31 @@
--- The twin of mod.rs and ../leaky_bucket.rs, in Lua's doubles: every whole number below 2^53 is exact in them,
--- and no step leaves that range. Only arithmetic stands here; keys, Redis's clock and expiries are
--- the shell's business.
+-- The twin of mod.rs and ../leaky_bucket.rs, in Lua's doubles. Doubles are exact for every whole number
+-- below 2^53, and the state stays in that range. This file only calculates; `store/shell.lua` has the keys,
+-- the clock and the expiries.
 --
--- This is a branch of the function `decide` (see mod.rs). `figures` are tokens, period, burst, and the
--- rate's mark. `cost` is what to take: below zero it is given back, at zero the state is only brought up
--- to now, and with a patience below zero it is taken in any case. The receipt is when the bucket is full
--- again. It is one piece for the sake of Redis, which runs all of a script anew for each call: to make a
--- function or a table there costs as much as a good part of this arithmetic. Each step bears the name of
--- the Rust function that it is. But where that counts what is missing besides whole tokens (`rest`), here
--- one whole token more is missing, and `above` is what was gained of it.
+-- This is a branch of the function `decide`; the head of `store/shell.lua` describes its arguments.
+-- `figures` are tokens, period, burst, and the rate's mark. The receipt is the time at which the bucket is
+-- full again. The code is one piece, because Redis runs the whole script anew for each call: making a
+-- function or a table costs as much as much of this arithmetic. Each step has the name of its Rust
+-- function. One thing differs. Rust counts whole missing tokens and a missing `rest`. Here the part counts
+-- as one more missing token, and `above` is the part of that token which was gained.
 --
--- A state is kept as of the last time at which it was less than a microsecond's gain above whole
--- tokens: the same state, with a remainder that is small, and with most rates none. Its bytes, by
--- their number, each figure with its highest byte first:
+-- A state is written for the last time at which it was less than one microsecond's gain above whole
+-- tokens. This is the same state with a small rest, and for most rates with no rest. The formats of the
+-- bytes, by length; each figure has its highest byte first:
 --   11  at + 2^52 (7 bytes), missing (4)
 --   12  at (7 bytes), mark + spare (2), missing (3)
 --   12  at + 2^52 (7 bytes), missing (1), rest (1), period (3)
 --   27  32 (1 byte), at (7 bytes), missing (5), rest (7), period (7)
--- So the first byte tells the format: up to 15 is the one with a mark, 16 to 31 a short one, 32 the long
--- one. Up to 12 bytes fit into the smallest block in which Redis keeps a string.
+-- The first byte tells the format: up to 15 is the format with a mark, 16 to 31 is a short format, 32 is
+-- the long format. Redis keeps strings of up to 12 bytes in its smallest block.
 --
--- To set an expiry costs as much as the rest of the writing. So a key lives for some tokens longer than it
--- must: so many (`spare`) could be missing besides, and it would still live until none is. While that is
--- enough for what is taken, and the rate is the one by which it was counted, which the mark tells, the
--- expiry stays.
+-- Setting an expiry costs as much as the rest of the writing. A key therefore lives longer than it must, by
+-- the time for `spare` more missing tokens. While `spare` covers the cost, the expiry stays. The mark tells
+-- whether `spare` was counted under the same rate.
 
 local tokens, period, burst, mark = figures[1], figures[2], figures[3], figures[4]
 
--- Decoded. What is none of these forms is a new bucket.
+-- Decode. Bytes in no known format are a new bucket.
 local missing, rest, at, spare = 0, 0, now, -1
 if bytes then
   local size, time, tag = #bytes, -1
@@ -36,7 +34,7 @@ if bytes then
   end
   if tag and time < 2^52 then
     at, spare = time, tag - mark
-    if spare > 63 then -- of another rate
+    if spare > 63 then -- written under another rate
       spare = -1
     end
   else
@@ -51,7 +49,7 @@ if bytes then
     elseif size == 27 and string.byte(bytes) == 32 then
       time, missing, rest, counted_under = struct_unpack('>xI7I5I7I7', bytes)
     end
-    -- A time from 2^53 on may have lost its last digits, a short one from 2^52 on is another format.
+    -- A time from 2^53 on may be inexact. A time from 2^52 on is another format, except in the long one.
     if time >= 0 and time < (size == 27 and 2^53 or 2^52) and rest < counted_under then
       at = time
       -- under
@@ -64,7 +62,7 @@ if bytes then
   end
 end
 
--- refill. A spare below zero is none that is known.
+-- refill. A `spare` below zero means that the spare is unknown.
 local elapsed, ahead, moved = now - at, 0, false
 if elapsed >= 0 then
   at = now
@@ -74,8 +72,8 @@ else
     ahead, moved, at, spare = 0, true, now, -1
   end
 end
--- gain. What `%` leaves is exact below 2^53, and so is the division of the rest. After a long time
--- the product of periods and tokens is not: it is then far above what can be missing.
+-- gain. The results of `%` and of the divisions are exact below 2^53. After a long time the product of
+-- periods and tokens is inexact, but then it is far above any missing amount.
 local into_period = elapsed % period
 local units = into_period * tokens - rest
 local above = units % period
@@ -129,7 +127,7 @@ if cost < 0 then
   if above > 0 then
     missing, besides = missing - 1, period - above
   end
-  -- to_come. What is no exact number any more is far more than can be missing.
+  -- to_come. An inexact number here is far above any missing amount.
   local left = receipt > at and receipt - at or 0
   local into_period = left % period
   local units = into_period * tokens
@@ -154,7 +152,7 @@ elseif whole >= 2^40 then -- MOST_MISSING
   whole = above > 0 and 2^40 or 2^40 - 1
 end
 
--- As it is kept.
+-- The form in which the state is kept.
 rest = 0
 if above > 0 then
   local beyond = above % tokens
@@ -171,10 +169,10 @@ end
 
 -- fresh_at
 local fresh_at
-if tokens == 1 and rest == 0 then -- as most often
+if tokens == 1 and rest == 0 then -- the usual case
   fresh_at = at + whole * period
 else
-  -- time_to_gain. The product or the sum may pass 2^53 and be rounded: both are cut to one below.
+  -- time_to_gain. The product or the sum may pass 2^53 and be inexact. The result is then cut to 2^53 - 1.
   local left = whole % tokens
   local units = left * period + rest
   local over = units % tokens
@@ -188,8 +186,8 @@ if fresh_at >= 2^53 then
   fresh_at = 2^53 - 1
 end
 
--- Encoded. A new bucket has nothing to spare: most of them are not used again. A used one's key lives at
--- most twice as long as it must, and longer by an eighth of the time in which an empty bucket is full.
+-- Encode. A new bucket gets no spare tokens, since most new buckets are not used again. The key of a used
+-- bucket lives at most twice as long as it must. It lives longer by at most an eighth of the refill time.
 local taken
 local expiry = fresh_at
 if mark < 2^16 and fresh_at < 2^52 and whole < 2^24 and rest == 0 then

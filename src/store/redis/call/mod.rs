@@ -1,5 +1,7 @@
-//! One script call for any number of requests: how it is packed, and how its answer is read. The
-//! other side is `shell.lua`, whose head says what the bytes mean.
+//! One script call for any number of requests: how the call is packed, and how its answer is read.
+//!
+//! `queue` fills a [`Call`] and `connection` sends it. The other side is `shell.lua`, whose head describes
+//! the bytes. `pack` writes the single numbers and texts.
 
 mod pack;
 
@@ -14,23 +16,23 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 
-/// More requests than this go into the next call: Redis does nothing else while it runs one.
+/// The most requests of one call. Redis does nothing else while it runs a script.
 const MOST_REQUESTS: usize = 64;
 
-/// The same for asks. A request with more has a call to itself.
+/// The most asks of one call. A request with more asks has a call of its own.
 const MOST_ASKS: usize = 64;
 
-/// What is said consists of numbers of 8 bytes.
+/// The bytes of one number in the answer.
 const NUMBER: usize = 8;
 
 const NEVER: i64 = -1;
 const WRONG_TYPE: i64 = -2;
-/// So much less, and negative, is what remains where a request is to be held.
+/// Where a request is held, the answer has `HELD - remaining` in place of the remaining tokens.
 const HELD: i64 = -1;
 
 const SHELL: &str = include_str!("../../shell.lua");
 
-/// What stands in the shell where this line of it is.
+/// A line of `shell.lua`, and the text that replaces it.
 const LISTS: (&str, &str) = ("-- (lists.lua)\n", include_str!("../../lists.lua"));
 
 /// The script, and the hash by which Redis knows it.
@@ -50,27 +52,27 @@ impl Code {
     }
 }
 
-/// What a request wants of its buckets.
+/// What an ask wants of its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// To take where every enforcing limit of the request allows.
+    /// Take, where every enforcing limit of the request allows.
     Take,
-    /// To know what would be said, and to take in no case.
+    /// Learn the decision, and take nothing.
     Look,
-    /// To have its use counted, which was another than it had taken.
+    /// Settle: the request used another number of tokens than it took.
     Settle(Difference, Receipt),
-    /// To go on holding its slot.
+    /// Renew the lease of a slot.
     Hold,
-    /// To give its slot back.
+    /// Give a slot back.
     Release,
 }
 
-/// Who holds a slot: two numbers below 2^53, the same from nobody else.
+/// Who holds a slot: two numbers below 2^53, together unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
-    /// Of a worker of a process.
+    /// Identifies a worker of a process.
     pub(crate) worker: u64,
-    /// Of a request.
+    /// Identifies a request of that worker.
     pub(crate) request: u64,
 }
 
@@ -80,14 +82,14 @@ pub(crate) type Reply = PerAsk<AskReply>;
 /// What the script says about one ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AskReply {
-    /// What the limit says; nothing that matters where tokens were given back. `None` where its key holds a
-    /// value of another type: then nothing was taken for any ask of the request.
+    /// The limit's decision. It means nothing for a settlement. `None` where the key holds a value of
+    /// another type: then no ask of the request took anything.
     pub(crate) decision: Option<Decision>,
-    /// What is noted where it takes; `None` where nobody wanted to know.
+    /// The receipt, which means something where the ask took. `None` where the request wanted no receipts.
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// How many asks a request has, and whether it wants to know what is noted of them.
+/// How many asks a request has, and whether it wants receipts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Plain(usize),
@@ -113,12 +115,12 @@ impl Request {
 pub(super) struct Call {
     /// The names of the buckets, each once, one after the other.
     keys: Vec<u8>,
-    /// Where each of them ends.
+    /// Where each name in `keys` ends.
     ends: Vec<usize>,
-    /// For each request its number of asks, below zero where it wants receipts; for each ask the places
-    /// of its bucket and its terms.
+    /// For each request its number of asks, below zero where it wants receipts. Then for each ask the
+    /// places of its bucket and of its terms.
     plan: Vec<u8>,
-    /// Different figures, costs and modes, and what is wanted by them, each once.
+    /// The different terms of the asks, each once.
     terms: Vec<(Verb, Ask, Option<Holder>)>,
     requests: Vec<Request>,
 }
@@ -149,7 +151,7 @@ impl Call {
         self.ask_for(None, verb, ask, write_key);
     }
 
-    /// The same, where slots are asked about in the name of their holder.
+    /// Adds an ask like [`Call::ask`]. An ask about a slot names the slot's holder.
     pub(super) fn ask_for(
         &mut self,
         holder: Option<Holder>,
@@ -169,7 +171,7 @@ impl Call {
         pack_place(terms + 1, &mut self.plan);
     }
 
-    /// The place, from 1 on, of the bucket whose name begins here and is the last one written.
+    /// The place, from 1 on, of the bucket whose name was written last and begins at `begin`.
     fn bucket(&mut self, begin: usize) -> usize {
         let (before, name) = self.keys.split_at(begin);
         let mut from = 0;
@@ -204,7 +206,7 @@ impl Call {
         call
     }
 
-    /// What is said to each request, in their order; `None` where the answer is none to this call.
+    /// The reply to each request, in their order. `None` where the answer does not fit this call.
     pub(super) fn read<'a>(
         &'a self,
         answer: &'a Value,
@@ -215,7 +217,7 @@ impl Call {
         let all = self.requests.iter().map(|request| request.asks()).sum::<usize>();
         let understood = (0..all).all(|_| read(&mut checked).is_some());
         let receipts = self.requests.iter().map(|request| request.receipts()).sum::<usize>();
-        // They stand behind all that is said.
+        // Receipts stand behind all decisions.
         let mut noted = checked.as_slice().iter();
         if !understood || noted.len() != receipts || !odd.is_empty() {
             return None;
@@ -238,7 +240,7 @@ fn receipt(number: &[u8; NUMBER]) -> Receipt {
     Receipt::new(Timestamp::from_micros(u64::from_be_bytes(*number)).unwrap_or(Timestamp::MIN))
 }
 
-/// What the next number or two say of an ask: `Some(None)` where its key holds a value of another type.
+/// Reads the one or two numbers of the next ask. `Some(None)` where its key holds a value of another type.
 fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Option<Decision>> {
     let mut next = || numbers.next().map(|number| i64::from_be_bytes(*number));
     let first = next()?;

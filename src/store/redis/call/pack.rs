@@ -1,11 +1,11 @@
-//! What a call says, in bytes: MessagePack, which Redis unpacks for the script.
+//! Packs a call's numbers and texts as MessagePack, which Redis unpacks for the script.
 
 use super::{Holder, Verb};
 use crate::limit::Mode;
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::Ask;
 
-/// A whole number from 0 on, as MessagePack has it.
+/// Packs a whole number from 0 to 65,535.
 pub(super) fn pack_place(place: usize, into: &mut Vec<u8>) {
     match u16::try_from(place) {
         Ok(place @ ..=0x7F) => into.extend(place.to_be_bytes().last()),
@@ -13,18 +13,18 @@ pub(super) fn pack_place(place: usize, into: &mut Vec<u8>) {
             into.push(0xCD);
             into.extend_from_slice(&place.to_be_bytes());
         }
-        // Nothing has so many: nil, with which the script fails.
+        // No call has so many places. Nil makes the script fail.
         Err(_) => into.push(0xC0),
     }
 }
 
-/// A text of up to 255 bytes.
+/// Packs a text of up to 255 bytes.
 fn pack_text(text: &str, into: &mut Vec<u8>) {
     into.extend([0xD9, u8::try_from(text.len()).unwrap_or(u8::MAX)]);
     into.extend_from_slice(text.as_bytes());
 }
 
-/// A whole number of 64 bits.
+/// Packs a whole number of 64 bits.
 pub(super) fn pack_number(number: i64, into: &mut Vec<u8>) {
     into.push(0xD3);
     into.extend_from_slice(&number.to_be_bytes());
@@ -53,7 +53,7 @@ pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &m
     );
     let mut figures = ask.algorithm.figures();
     figures.extend(holder.into_iter().flat_map(|holder| [holder.worker, holder.request]));
-    // A list of up to 15.
+    // MessagePack's short list: at most 15 elements.
     into.push(0x90 | u8::try_from(figures.len()).unwrap_or(0));
     for figure in figures {
         pack_number(figure.cast_signed(), into);

@@ -1,8 +1,9 @@
-//! Whether Redis can decide, as one state for all workers of a process.
+//! Whether Redis can decide, as one state for all workers of a process. `connection` reports here, and
+//! `outage` asks here.
 //!
-//! After a few failures in a row Redis counts as away, and no request waits for it. From then on one worker
-//! at a time sends a probe, also without traffic, until Redis answers one with a decision. Each change has
-//! one log line. So has each further reason for which Redis stays away.
+//! After a few failures in a row Redis counts as away, and no request waits for Redis. From then on one
+//! worker at a time sends a probe, also without traffic, until Redis answers a probe with a decision. Each
+//! change has one log line. So has each further reason for which Redis stays away.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -17,16 +18,16 @@ use super::{StoreError, advice};
 use crate::limit::Scope;
 use crate::plan::{LimitSpec, OnStoreError};
 
-/// After so many failures in a row, of all workers together, Redis counts as away.
+/// After this many failures in a row, of all workers together, Redis counts as away.
 const FAILURES: u32 = 3;
 
-/// The shortest time between two probes. A random time, at most as long, is added.
+/// The shortest time between two probes. A random time of at most the same length is added.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
 
 /// An outage that lasts is logged again after this time.
 const STILL_AWAY: Duration = Duration::from_secs(300);
 
-/// Requests can be decided without Redis outside an outage, too. They have one log line in this time.
+/// Requests can be decided without Redis outside an outage, too. At most one log line in this time says so.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
@@ -43,14 +44,14 @@ pub(in crate::store) struct Health {
     phase: watch::Sender<Phase>,
     /// Redis has decided something since the start.
     was_up: AtomicBool,
-    /// Which limits do what without Redis.
+    /// What each limit does without Redis, as log lines show it.
     without_it: Mutex<String>,
     failures: AtomicU32,
     away: Mutex<Away>,
     without: Without,
 }
 
-/// Requests on which Redis should have decided and did not.
+/// Counts of requests on which Redis should have decided and did not.
 #[derive(Default)]
 struct Without {
     decided: AtomicU64,
@@ -65,14 +66,14 @@ struct Away {
     last_line: Option<Instant>,
     probing: bool,
     next_probe: Option<Instant>,
-    /// Requests without Redis that log lines have counted: decided, refused.
+    /// The counts of [`Without`] that log lines have reported: decided, refused.
     counted: (u64, u64),
-    /// When a line outside an outage last counted them.
+    /// When a line outside an outage last reported them.
     missed: Option<Instant>,
 }
 
 impl Health {
-    /// Counts as up until calls fail.
+    /// A server that counts as up until calls fail.
     pub(in crate::store) fn new(server: String) -> Self {
         Self {
             server,
@@ -85,17 +86,17 @@ impl Health {
         }
     }
 
-    /// A request that Redis did not decide on was decided by its limits' `on_store_error`.
+    /// Counts a request on which `on_store_error` decided in place of Redis.
     pub(in crate::store) fn decided_without(&self) {
         self.without.decided.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was refused, because a limit has `on_store_error = "reject"`.
+    /// Counts a request that was refused because a limit has `on_store_error = "reject"`.
     pub(in crate::store) fn refused_without(&self) {
         self.without.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many requests there were of both since the start: decided, refused.
+    /// How many requests of both kinds there were since the start: decided, refused.
     pub(in crate::store) fn without(&self) -> (u64, u64) {
         let Without { decided, refused } = &self.without;
         (decided.load(Ordering::Relaxed), refused.load(Ordering::Relaxed))
@@ -105,7 +106,7 @@ impl Health {
         self.phase.borrow().up
     }
 
-    /// The phase in which a call begins; `None` where Redis counts as away, and the call is not to begin.
+    /// The phase in which a call begins. `None` where Redis counts as away: then the call must not begin.
     pub(super) fn begin(&self) -> Option<Phase> {
         Some(*self.phase.borrow()).filter(|phase| phase.up)
     }
@@ -155,8 +156,8 @@ impl Health {
         }
     }
 
-    /// A probe failed. A new reason is logged. For example, a server is restarted with another password: it
-    /// is first out of reach, and then it refuses the old password.
+    /// A probe failed. A new reason is logged. For example, a server that restarts with another password is
+    /// first out of reach, and then refuses the old password.
     fn still_away(&self, error: &StoreError) {
         let reason = reason(error);
         let mut away = self.away.lock();
@@ -175,7 +176,7 @@ impl Health {
         }
     }
 
-    /// Waits until Redis is up, or until it is this caller's turn to send a probe.
+    /// Waits until Redis is up, or until this caller may send a probe.
     pub(super) async fn turn(&self) -> TryPermit<'_> {
         let mut phase = self.phase.subscribe();
         loop {
@@ -192,7 +193,7 @@ impl Health {
                 }
                 if away.probing { Instant::now() + PROBE_PAUSE } else { next }
             };
-            // An error of `changed` would mean that the sender is gone, and it is in `self`.
+            // `changed` cannot fail, because `self` keeps the sender.
             let _ = tokio::time::timeout_at(next, phase.changed()).await;
         }
     }
@@ -213,15 +214,15 @@ impl Health {
         drop(away);
         let away_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let server = &self.server;
-        // In the phase that ended first, Redis had decided nothing.
+        // `was_up` is still false where Redis was away from the start.
         match self.was_up.swap(true, Ordering::Relaxed) {
             true => tracing::info!(server, away_ms, decided, refused, "store recovered"),
             false => tracing::info!(server, away_ms, decided, refused, "store connected"),
         }
     }
 
-    /// Says how many requests were decided without Redis while it was thought to be there: it was too
-    /// slow now and then, or gone for less than it takes to notice. To be called about once a second.
+    /// Logs how many requests were decided without Redis outside an outage: Redis was too slow at times, or
+    /// away too shortly to be noticed. To be called about once a second.
     pub(in crate::store) fn tell_missed(&self) {
         let mut away = self.away.lock();
         let told_lately = away.missed.is_some_and(|last| last.elapsed() < MISSED_PAUSE);
@@ -235,14 +236,14 @@ impl Health {
         tracing::warn!(server = self.server, decided, refused, help, "store missed");
     }
 
-    /// Requests that no log line has counted yet: decided, refused.
+    /// The counts that no log line has reported yet: decided, refused.
     fn untold(&self, away: &mut Away) -> (u64, u64) {
         let (decided, refused) = self.without();
         let before = std::mem::replace(&mut away.counted, (decided, refused));
         (decided - before.0, refused - before.1)
     }
 
-    /// Ends a phase; `false` where another caller has ended it already.
+    /// Ends a phase. `false` where another caller has already ended it.
     fn change(&self, ended: Phase) -> bool {
         self.phase.send_if_modified(|phase| {
             let current = *phase == ended;
@@ -255,8 +256,8 @@ impl Health {
     }
 }
 
-/// The right to try Redis: many have it while Redis is up, and one alone while it is away. Dropped, it
-/// passes to the next caller.
+/// The right to try Redis. While Redis is up, many callers have it. While Redis is away, only one has it,
+/// and the right passes to the next caller when this is dropped.
 pub(super) struct TryPermit<'h> {
     health: &'h Health,
     phase: Phase,
@@ -264,12 +265,12 @@ pub(super) struct TryPermit<'h> {
 }
 
 impl TryPermit<'_> {
-    /// When it was given.
+    /// The phase in which the right was given.
     pub(super) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Whether Redis counts as away, so that the next turn comes after a pause by itself.
+    /// Whether Redis counts as away. Then [`Health::turn`] itself pauses before the next probe.
     pub(super) fn is_probe(&self) -> bool {
         self.probe
     }
@@ -303,7 +304,7 @@ impl Drop for TryPermit<'_> {
     }
 }
 
-/// What limits do without Redis: `local: a, b; reject: c`.
+/// What limits do without Redis, such as `local: a, b; reject: c`.
 fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
     let all = [
         ("local", OnStoreError::Local),
@@ -319,7 +320,7 @@ fn without_redis(limits: &[Arc<LimitSpec>]) -> String {
     groups.collect::<Vec<_>>().join("; ")
 }
 
-/// What tells two reasons apart: the kind of the error, not its words.
+/// Tells two reasons apart by the kind of the error, not by its words.
 fn reason(error: &StoreError) -> String {
     match error {
         StoreError::Redis(error) => {
@@ -333,7 +334,7 @@ fn next_probe() -> Instant {
     Instant::now() + PROBE_PAUSE + jitter(PROBE_PAUSE)
 }
 
-/// A random time up to this long: the workers of many processes are not to send their probes at once.
+/// A random time below `most`, so that the workers of many processes do not send their probes at once.
 pub(super) fn jitter(most: Duration) -> Duration {
     let thousandth = u32::try_from(RandomState::new().hash_one(()) % 1_000).unwrap_or_default();
     most * thousandth / 1_000

@@ -124,7 +124,7 @@ async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
         let error = refusal(line);
         let lines = crate::observe::testing::lines(|| {
             health.failed(health.begin().unwrap(), &error);
-            // One that is decided in between changes nothing.
+            // A call that succeeds in between changes nothing.
             health.begin().into_iter().for_each(|phase| health.succeeded(phase));
         });
         assert_eq!(health.is_up(), is_up, "{line}");

@@ -1,4 +1,5 @@
-//! What operators do with a limiter: Redisson's `getConfig`, `setRate`, `trySetRate` and `expire`.
+//! What operators do with a limiter by `tidegate redisson`: Redisson's `getConfig`, `setRate`, `trySetRate`
+//! and `expire`. The command line calls this file, over its own connection.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::{LimiterKeys, client_id, type_number};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
 
-/// For each step: somebody waits at a terminal.
+/// The most time for each step. It is short, because a person waits at a terminal.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A limiter's figures.
@@ -18,16 +19,16 @@ pub struct LimiterConfig {
     pub rate: u64,
     /// The interval in milliseconds.
     pub interval_ms: u64,
-    /// Whose budget it is.
+    /// Whether all clients share the rate, or each client has it.
     pub sharing: Sharing,
-    /// How long its keys stay after each use, in milliseconds; `None` is for ever.
+    /// How long the limiter's keys stay after each use, in milliseconds. `None` is for ever.
     pub keep_alive_ms: Option<u64>,
-    /// When its hash goes by itself, in milliseconds from now; `None` is never.
+    /// When the limiter's hash expires, in milliseconds from now. `None` is never.
     pub expires_in_ms: Option<u64>,
 }
 
 impl LimiterConfig {
-    /// The rate as `proxy.toml` has it.
+    /// The rate as `proxy.toml` spells it.
     pub fn rate_text(&self) -> String {
         let micros = self.interval_ms.checked_mul(1_000);
         match micros.and_then(|micros| Rate::new(self.rate, micros).ok()) {
@@ -36,7 +37,7 @@ impl LimiterConfig {
         }
     }
 
-    /// The type as `proxy.toml` has it.
+    /// The type as `proxy.toml` spells it.
     pub fn type_text(&self) -> &'static str {
         match self.sharing {
             Sharing::Overall => "overall",
@@ -48,20 +49,20 @@ impl LimiterConfig {
 /// Why a limiter could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LimiterError {
-    /// The server or the way to it.
+    /// The server or the connection reported an error.
     #[error("redis: {0}")]
     Redis(RedisError),
     /// The limiter has no figures.
     #[error("it is not configured")]
     Unset,
-    /// The key of its name holds something else.
+    /// The key of the limiter's name holds a value of another type.
     #[error("the key of that name holds no limiter")]
     Foreign,
 }
 
 impl From<RedisError> for LimiterError {
     fn from(error: RedisError) -> Self {
-        // A pipeline and older servers' scripts have codes of their own around it.
+        // Pipelines and the scripts of older servers wrap the error in a code of their own.
         match error.to_string().contains("WRONGTYPE") {
             true => Self::Foreign,
             false => Self::Redis(error),
@@ -75,7 +76,7 @@ pub struct Limiters {
     client: String,
 }
 
-/// Writes the figures over whatever is there, and forgets what was used.
+/// Writes the figures over the present ones, and forgets the permits in use.
 const SET: &str = "\
 redis.call('HSET', KEYS[1], 'rate', ARGV[1], 'interval', ARGV[2], 'type', ARGV[3], 'keepAliveTime', ARGV[4])
 if ARGV[4] ~= '0' then
@@ -88,7 +89,7 @@ else
 end
 return 1";
 
-/// Writes those figures that are not there. The type tells whether it had any.
+/// Writes the figures that are missing. The limiter was new if its type was missing.
 const TRY_SET: &str = "\
 redis.call('HSETNX', KEYS[1], 'rate', ARGV[1])
 redis.call('HSETNX', KEYS[1], 'interval', ARGV[2])
@@ -99,7 +100,7 @@ if new == 1 and ARGV[4] ~= '0' then
 end
 return new";
 
-/// Sets an expiry only where the name is a limiter's: another program may use a key of that name.
+/// Sets an expiry, but only where the hash is a limiter's: another program may use a key of that name.
 const EXPIRE: &str = "\
 local any = 0
 if redis.call('HEXISTS', KEYS[1], 'rate') == 0 then
@@ -114,7 +115,7 @@ impl Limiters {
     /// Connects to a server.
     ///
     /// # Errors
-    /// Where the URL is none or the server does not answer within a few seconds.
+    /// Where the URL cannot be read, or the server does not answer within a few seconds.
     pub fn connect(url: &str) -> Result<Self, LimiterError> {
         let info = url.into_connection_info()?;
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
@@ -128,7 +129,7 @@ impl Limiters {
     /// The figures of a limiter.
     ///
     /// # Errors
-    /// Where it has none, or Redis does not answer.
+    /// Where the limiter has no figures, its key holds another type, or Redis does not answer.
     pub fn get(&mut self, name: &str) -> Result<LimiterConfig, LimiterError> {
         let fields = ["rate", "interval", "type", "keepAliveTime"];
         let mut pipe = redis::pipe();
@@ -147,27 +148,27 @@ impl Limiters {
         })
     }
 
-    /// Gives a limiter these figures, and forgets what was used of it: of the type per client, only
-    /// what this client used, which is nothing.
+    /// Gives a limiter these figures, and forgets its permits in use. Where each client counts for itself,
+    /// the permits of other clients stay in use.
     ///
     /// # Errors
-    /// Where Redis does not answer.
+    /// Where the limiter's key holds another type, or Redis does not answer.
     pub fn set(&mut self, name: &str, config: &LimiterConfig) -> Result<(), LimiterError> {
         self.run::<i64>(SET, name, &figures(config)).map(|_| ())
     }
 
-    /// Gives a limiter these figures if it has none; whether it had none.
+    /// Gives a limiter these figures if it has none. Returns whether it had none.
     ///
     /// # Errors
-    /// Where Redis does not answer.
+    /// Where the limiter's key holds another type, or Redis does not answer.
     pub fn try_set(&mut self, name: &str, config: &LimiterConfig) -> Result<bool, LimiterError> {
         self.run::<i64>(TRY_SET, name, &figures(config)).map(|new| new == 1)
     }
 
-    /// Lets a limiter's keys go after this time, in milliseconds.
+    /// Lets a limiter's keys expire after this time, in milliseconds.
     ///
     /// # Errors
-    /// Where there is none, or Redis does not answer.
+    /// Where there is no such limiter, its key holds another type, or Redis does not answer.
     pub fn expire(&mut self, name: &str, after_ms: u64) -> Result<(), LimiterError> {
         match self.run::<i64>(EXPIRE, name, &[after_ms])? {
             0 => Err(LimiterError::Unset),

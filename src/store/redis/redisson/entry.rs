@@ -1,4 +1,5 @@
-//! What limiters took of a request of which it is not known yet whether it goes on.
+//! Permits of a Redisson limiter, as long as it is not known whether their request goes on. A claim's grant
+//! holds them as its [`LimiterEntry`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use super::super::connection::RedisConnection;
 use super::super::queue::Teller;
 use super::{LimiterKeys, Patience, Redis, command};
 
-/// Permits that were taken for a request that has not gone on yet. Dropped, they go back: where another
-/// limit refuses, and where the client leaves.
+/// Permits that were taken for a request that has not gone on yet. Dropped, they go back: another limit has
+/// refused, or the client has left.
 pub(in crate::store) struct LimiterEntry {
     connection: Arc<RedisConnection>,
     teller: Teller,
@@ -21,7 +22,7 @@ pub(in crate::store) struct LimiterEntry {
     timeout: Duration,
 }
 
-/// What an entry is known by.
+/// What the script needs to find and remove an entry.
 pub(super) struct TakenPermits {
     pub(super) keys: LimiterKeys,
     pub(super) permits: i64,
@@ -29,7 +30,7 @@ pub(super) struct TakenPermits {
 }
 
 impl LimiterEntry {
-    /// One that is there, or may be.
+    /// An entry that Redis has, or may have.
     pub(super) fn new(redis: &Redis, taken: TakenPermits) -> Self {
         Self {
             connection: Arc::clone(&redis.connection),
@@ -39,14 +40,14 @@ impl LimiterEntry {
         }
     }
 
-    /// The request goes on.
+    /// To be called when the request goes on, or nothing was taken: nothing goes back.
     pub(in crate::store) fn keep(mut self) {
         self.give_back = None;
     }
 
-    /// Leaves a task behind that gives back what is not kept.
+    /// Starts a task that gives the permits back. `None` where there is nothing to give back.
     pub(in crate::store) fn give_back(&mut self) -> Option<JoinHandle<()>> {
-        // Without a runtime the process ends, and the entry leaves the interval by itself.
+        // Without a runtime the process is ending. The entry leaves the interval by itself.
         let (taken, runtime) = (self.give_back.take()?, Handle::try_current().ok()?);
         let (connection, timeout) = (Arc::clone(&self.connection), self.timeout);
         let counted = self.teller.about_to();
@@ -54,7 +55,7 @@ impl LimiterEntry {
             let TakenPermits { keys, permits, id } = &taken;
             let call = command(keys, ("return", *permits), id, None, Patience::NONE);
             let understood = |value| matches!(value, Value::Array(_)).then_some(());
-            // Where it fails the permits come back when the interval is over.
+            // If the call fails, the permits come back when the interval is over.
             let _ = connection.call(&call, understood, Instant::now() + timeout).await;
             drop(counted);
         }))

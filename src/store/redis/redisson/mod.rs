@@ -1,7 +1,8 @@
-//! Asks a limiter of Redisson's: one script call for each limiter, whose keys and bytes are Redisson's.
+//! Asks a Redisson limiter: one script call for each limiter, over keys and bytes as Redisson writes them.
 //!
-//! The other side is `redisson.lua`, whose head says what stands in Redis. `command` does what operators
-//! ask for, `names` knows what the keys are called.
+//! `store/outage.rs` calls [`Redis::ask_limiter_for`]. The other side is `redisson.lua`, whose head
+//! describes the data in Redis. `command` is for operators, `names` builds the keys, and `entry` holds
+//! taken permits.
 
 mod command;
 mod entry;
@@ -32,32 +33,32 @@ use crate::store::claim::LimiterFigures;
 pub(super) static SCRIPT: LazyLock<Code> =
     LazyLock::new(|| Code::new(include_str!("redisson.lua").to_owned()));
 
-/// A clock that is ahead of Redis's by less is nobody's fault.
+/// A clock that is ahead of Redis's clock by at most this much is not reported.
 const AHEAD: Duration = Duration::from_millis(100);
 
-/// An entry holds no more permits.
+/// The most permits of one entry.
 const MOST: u32 = u32::MAX;
 
-/// What Redis says about a limiter.
+/// What Redis answers about a limiter.
 pub(super) enum LimiterReply {
-    /// What the limiter says.
+    /// The limiter's decision.
     Decided(Box<LimiterDecision>),
-    /// It has no figures, and the file gives it none.
+    /// The limiter has no figures, neither in Redis nor in `proxy.toml`.
     Unset,
-    /// One of its keys holds a value of another type.
+    /// One of the limiter's keys holds a value of another type.
     WrongType,
 }
 
-/// What a limiter says to one request.
+/// A limiter's decision on one request.
 pub(super) struct LimiterDecision {
     pub(super) decision: Decision,
     figures: LimiterFigures,
-    /// What was taken, where something was.
+    /// The permits that were taken, if any.
     entry: Option<LimiterEntry>,
 }
 
 impl Redis {
-    /// Asks the limiter of a claim.
+    /// Asks the limiter of a claim, and writes the decision into the claim.
     pub(in crate::store) async fn ask_limiter_for(
         &self,
         claim: &mut Claim<'_>,
@@ -86,7 +87,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Asks a limiter for what the request takes.
+    /// Asks a limiter for the ask's cost.
     pub(super) async fn ask_limiter(
         &self,
         ask: &BucketAsk<'_>,
@@ -96,13 +97,13 @@ impl Redis {
         let (id, keys) = (new_id(), self.limiter_keys(ask));
         let wanted @ (_, permits) = wanted(ask, verb);
         let call = command(&keys, wanted, &id, written(ask), ask.ask.patience);
-        // From here on it may have been taken, also where no answer comes.
+        // From here on the permits may have been taken, also where no answer comes.
         let entry = (verb == Verb::Take)
             .then(|| LimiterEntry::new(self, TakenPermits { keys, permits, id }));
         let answer = self.connection.call(&call, read, deadline).await;
         let (answer, entry) = match (answer, entry) {
             (Err(error @ (StoreError::Away | StoreError::NotConnected)), Some(entry)) => {
-                // It was never sent.
+                // The call was never sent.
                 entry.keep();
                 return Err(error);
             }
@@ -136,7 +137,8 @@ impl Redis {
         Ok(LimiterReply::Decided(Box::new(LimiterDecision { decision: said, figures, entry })))
     }
 
-    /// Tells a limiter what a request used more or less. It is on its way when this returns.
+    /// Tells a limiter how much more or less a request used than its cost. A task sends the call, and
+    /// nobody waits for the answer.
     pub(super) fn settle_limiter(&self, ask: &BucketAsk<'_>, verb: Verb, lost: Lost) {
         // Without a runtime the worker has ended, and with it its connection.
         let Ok(runtime) = Handle::try_current() else { return };
@@ -156,7 +158,7 @@ impl Redis {
         });
     }
 
-    /// Forgets what was used of the ask's limiter, not its figures.
+    /// Forgets the permits in use of the ask's limiter, but not its figures.
     pub(super) async fn forget_limiter(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         let keys = self.limiter_keys(ask);
         let mut call = redis::cmd("DEL");
@@ -171,7 +173,7 @@ impl Redis {
         LimiterKeys::new(&limiter_name(begin, key), &self.shared.client_id)
     }
 
-    /// Tells the operator what is odd about a limiter.
+    /// Warns the operator of what is odd about a limiter.
     fn tell(&self, ask: &BucketAsk<'_>, figures: &LimiterHash) {
         if figures.ahead > AHEAD {
             self.shared.notices.ahead(ask.spec, figures.ahead);
@@ -193,12 +195,12 @@ fn forget(entry: Option<LimiterEntry>) {
     }
 }
 
-/// What the script is asked to do, and with how many permits.
+/// The verb of the script, and the number of permits.
 fn wanted(ask: &BucketAsk<'_>, verb: Verb) -> (&'static str, i64) {
     let cost = ask.ask.cost.get().cast_signed();
     match verb {
         Verb::Take => ("take", cost),
-        // It has no slots.
+        // A Redisson limiter has no slots.
         Verb::Look | Verb::Hold | Verb::Release => ("look", cost),
         Verb::Settle(Difference::More(more), _) => {
             ("settle", i64::from(u32::try_from(more).unwrap_or(MOST)))
@@ -211,14 +213,14 @@ fn new_id() -> [u8; 16] {
     fastrand::u128(..).to_be_bytes()
 }
 
-/// What the file gives a limiter that has no figures: count, interval in milliseconds, type.
+/// The figures in `proxy.toml` for a limiter that has none: count, interval in milliseconds, type.
 fn written(ask: &BucketAsk<'_>) -> Option<(u64, u64, Sharing)> {
     let Algorithm::Redisson(params) = ask.ask.algorithm else { return None };
     let rate = params.rate()?;
     Some((rate.count(), rate.interval() / 1_000, params.sharing))
 }
 
-/// Redisson's `RateType`, by its place in that enum.
+/// The number of Redisson's `RateType`: its place in that enum.
 fn type_number(sharing: Sharing) -> u8 {
     match sharing {
         Sharing::Overall => 0,
@@ -226,8 +228,8 @@ fn type_number(sharing: Sharing) -> u8 {
     }
 }
 
-/// A call of the script: what is wanted, and of how many permits; for an entry with this id; the figures
-/// for a limiter that has none; and how long the request may be held.
+/// A call of the script. `id` names a new entry, `figures` are for a limiter that has none, and `patience`
+/// is how long the request may be held.
 fn command(
     keys: &LimiterKeys,
     (verb, permits): (&str, i64),
@@ -254,15 +256,16 @@ enum ScriptReply {
     WrongType,
 }
 
-/// What a limiter is, by its hash.
+/// A limiter's figures, as the script reports them, and two warnings.
 #[derive(Clone, Copy)]
 pub(super) struct LimiterHash {
     pub(super) rate: u64,
     pub(super) interval_ms: u64,
     pub(super) sharing: Sharing,
-    /// By how much an entry is ahead of Redis's clock that is of nobody who waits.
+    /// How far a clock that made an entry is ahead of Redis's clock. Entries of waiting requests do not
+    /// count.
     ahead: Duration,
-    /// The request is not held because its keys might expire before its permits are free again.
+    /// The request is not held, because the limiter's keys might expire before its permits are free again.
     ends_too_soon: bool,
 }
 

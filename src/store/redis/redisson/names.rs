@@ -1,24 +1,24 @@
-//! What a limiter's keys are called.
+//! The names of a Redisson limiter's keys.
 
 use crate::limit::key::Key;
 
-/// The keys of one Redisson limiter, for one client of it.
+/// The keys of one Redisson limiter, for one of its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimiterKeys {
-    /// The limiter's name, which is its hash's key.
+    /// The limiter's name, which is the key of its hash.
     pub hash: Vec<u8>,
-    /// What is left, for all clients together.
+    /// The permits that are left, for all clients together.
     pub value: Vec<u8>,
-    /// What was taken, for all clients together.
+    /// The entries of taken permits, for all clients together.
     pub permits: Vec<u8>,
-    /// What is left for this client, where each has its own.
+    /// The permits that are left for this client, where each client counts for itself.
     pub own_value: Vec<u8>,
-    /// What was taken by this client, where each has its own.
+    /// The entries of taken permits of this client, where each client counts for itself.
     pub own_permits: Vec<u8>,
 }
 
 impl LimiterKeys {
-    /// The keys of the limiter of this name; `client` is its user's id.
+    /// The keys of the limiter of this name, for the client with this id.
     pub fn new(name: &[u8], client: &str) -> Self {
         let value = suffixed(name, b"value");
         let permits = suffixed(name, b"permits");
@@ -31,13 +31,13 @@ impl LimiterKeys {
         }
     }
 
-    /// In the order in which scripts take them.
+    /// All keys, in the order in which scripts take them.
     pub fn all(&self) -> [&[u8]; 5] {
         [&self.hash, &self.value, &self.permits, &self.own_value, &self.own_permits]
     }
 }
 
-/// A name with a hash tag keeps it; any other becomes one.
+/// Redisson's key names: a name with `{` keeps its hash tag, and any other name becomes a hash tag.
 fn suffixed(name: &[u8], suffix: &[u8]) -> Vec<u8> {
     match name.contains(&b'{') {
         true => [name, b":", suffix].concat(),
@@ -45,8 +45,8 @@ fn suffixed(name: &[u8], suffix: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The name of the limiter of a key: what the names of all begin with, and the plain values behind it,
-/// with colons in between. A value that is not there counts as an empty one.
+/// The name of the limiter for a key: `begin`, then the key's plain values, each with a colon before it. A
+/// missing value counts as an empty one.
 pub fn limiter_name(begin: &str, key: Option<&Key>) -> Vec<u8> {
     let mut name = begin.as_bytes().to_vec();
     for value in key.iter().flat_map(|key| key.values()) {

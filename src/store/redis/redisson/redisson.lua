@@ -27,13 +27,13 @@
 
 local UNSET, WRONG_TYPE = { 1 }, { 2 }
 local EXACT = 9007199254740992
--- A set of up to so many entries is held against the value at every call.
+-- Up to this many entries are added up and compared with the value at every call.
 local SMALL = 50
 local PAGE = 100
--- So many entries are looked at for who waits.
+-- Among this many of the newest entries, those of waiting requests are looked for.
 local NEWEST = 10
--- So begins the id of an entry whose request waits. A clock that is ahead makes entries of a time to come,
--- too; the bytes behind are enough for an id.
+-- The id of a waiting request's entry begins with this text. An entry that a wrong clock has dated into the
+-- future begins otherwise. The other 12 bytes suffice as an id.
 local WAITS = 'wait'
 
 local call = redis.call
@@ -55,7 +55,7 @@ local function entry(bytes, permits)
   return struct.pack('B', #bytes) .. bytes .. struct.pack('<I4', permits)
 end
 
--- One that nobody can read counts for one permit, or the limiter would be stuck.
+-- An entry that cannot be read counts as one permit. Otherwise it would block the limiter.
 local function permits_of(member)
   local length = string.byte(member, 1)
   if length and #member == length + 5 then
@@ -73,7 +73,7 @@ local function sum(members)
 end
 
 if verb == 'return' then
-  -- The type may be another one by now.
+  -- The limiter's type may have changed meanwhile, so both pairs of keys are tried.
   for pair = 2, 4, 2 do
     local one, other = entry(id, wanted), entry(waiting_id, wanted)
     local removed = redis.pcall('ZREM', KEYS[pair + 1], one, other)
@@ -123,11 +123,11 @@ end
 local known = whole(written)
 local left = known
 
--- The permits of entries that have left the interval are there again.
+-- The permits of entries that have left the interval are free again.
 local ended = text(now_ms - interval)
 local gone = entries > 0 and call('ZCOUNT', permits_key, '-inf', ended) or 0
 if gone > 0 then
-  -- Where more have left than stay, those that stay are added up below.
+  -- Where more entries have left than stay, adding up the staying entries below is less work.
   if left and gone <= entries - gone then
     left = left + sum(call('ZRANGEBYSCORE', permits_key, '-inf', ended))
   else
@@ -137,9 +137,9 @@ if gone > 0 then
   entries = entries - gone
 end
 
--- Where value and entries disagree the entries are right. To add up a large set each time would cost
--- more than the limiter: it is trusted where the value fits as many entries of one permit each, and
--- else added up at once where the value must be too high, and now and then in any case.
+-- Where value and entries disagree, the entries are right. To add up a large set at each call would cost
+-- more than the rest of the limiter. Therefore the value of a large set is trusted where it fits entries of
+-- one permit each. It is checked at once where it must be too high, and from time to time otherwise.
 if entries == 0 then
   left = rate
 elseif
@@ -155,8 +155,8 @@ local function is_of_one_who_waits(member, score)
   return tonumber(score) > now_ms and string.sub(member, 2, #WAITS + 1) == WAITS
 end
 
--- Entries of a time to come: the last turn of those who wait, before which nobody goes, and how far ahead a
--- wrong clock is. Mostly there are none, and where there are many the newest tell.
+-- Entries in the future show the last waiting request's turn, before which no request goes, and how far a
+-- wrong clock is ahead. Mostly there are none. Of many, only the newest are read.
 local turn, ahead = now_ms, 0
 local newest = entries > 0 and call('ZRANGE', permits_key, -1, -1, 'WITHSCORES') or {}
 if #newest > 0 and tonumber(newest[2]) > now_ms then
@@ -174,7 +174,8 @@ end
 local wait, waits = 0, 0
 if verb == 'settle' then
   if wanted < 0 then
-    -- The oldest entries go first: those that stay, stay longest. Who waits keeps its place.
+    -- The oldest entries are given back first: the entries that stay count for longer. A waiting request
+    -- keeps its entry.
     local back = -wanted
     while back > 0 do
       local oldest = call('ZRANGE', permits_key, 0, 0, 'WITHSCORES')
@@ -200,14 +201,14 @@ elseif wanted > rate then
 else
   local at = turn
   if left < wanted then
-    -- The place of the entry with which enough of the oldest will have left the interval. Where there are
-    -- as many entries as permits, each is of one.
+    -- Finds the entry with whose end enough permits are free. Where there are as many entries as permits in
+    -- use, each entry has one permit.
     local missing, from, last = wanted - left, 0, nil
     if left + entries == rate then
       last = missing - 1
     end
     while not last do
-      -- No more entries than there are permits missing.
+      -- An entry has at least one permit, so no more entries are needed than permits are missing.
       local page = call('ZRANGE', permits_key, from, from + math.min(missing, PAGE) - 1)
       for place, member in ipairs(page) do
         missing = missing - permits_of(member)
@@ -227,7 +228,8 @@ else
   if at > now_ms then
     wait = at * 1000 - now
     if wait <= patience then
-      -- An entry that expires with its key does not count any more: whoever comes then would go too.
+      -- The entry must not expire with its key before its interval is over. Otherwise later requests would
+      -- get its permits too.
       local ends = keep > 0 and keep or call('PTTL', KEYS[1])
       waits = (ends < 0 or at + interval <= now_ms + ends) and 1 or 2
     end
@@ -246,7 +248,8 @@ if changed then
   call('SET', value_key, text(left), 'KEEPTTL')
 end
 
--- As Redisson keeps it: each use begins the time anew, or value and permits end with the hash.
+-- As Redisson does: with a keep-alive time each use renews the expiry; else value and permits expire with
+-- the hash.
 if verb ~= 'look' or changed then
   if keep > 0 then
     for _, key in ipairs({ KEYS[1], value_key, permits_key }) do
@@ -260,7 +263,7 @@ if verb ~= 'look' or changed then
     end
   end
 end
--- What is left once those who wait have gone is for nobody now.
+-- While requests wait, permits that are left are for no later request.
 if turn > now_ms or waits == 1 then
   left = math.min(left, 0)
 end

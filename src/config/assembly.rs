@@ -1,0 +1,158 @@
+//! Puts the parts that the sections make together into a [`Plan`], and asks `doubts` about the whole.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use smallvec::SmallVec;
+use toml::de::DeTable;
+
+use super::reader::{Context, Problem, Section, Span};
+use super::section::admin::ADMIN;
+use super::section::limit::response_cost;
+use super::section::log::LOG;
+use super::section::route::ROUTE;
+use super::section::route::names::names;
+use super::section::server::SERVER;
+use super::section::store::STORE;
+use super::section::values::Named;
+use super::section::{REJECT, ROOT, admin, answer, limit, log, route, server, store, upstream};
+use super::shape::Shape;
+use super::{Overrides, doubts};
+use crate::plan::{
+    Action, AdminSpec, AnswerSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, ServerSpec, StoreSpec,
+    UpstreamSpec,
+};
+use crate::request::route::Table;
+
+/// The help for a file without routes. An empty file is an error too: it must not replace a configuration
+/// that is in force.
+const ROUTE_EXAMPLE: &str =
+    "add `[[routes]]` with `path = \"/{*rest}\"` and `upstream = \"NAME\"` below it";
+
+/// The plan. `None` only where a problem was noted. Where an error was noted, the plan must not be used.
+pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) -> Option<Plan> {
+    let mut root = Section::new(cx, tree, 0..0, &ROOT);
+    let mut server = table(&mut root, "server", &SERVER);
+    let everywhere = server.take("limits");
+    let (server, asks_clients) = server::build(server, overrides);
+    let (store, on_store_error) = store::build(table(&mut root, "store", &STORE));
+    let reject = answer::build(table(&mut root, "reject", &REJECT));
+    let log = log::build(table(&mut root, "log", &LOG));
+    let admin = admin::build(table(&mut root, "admin", &ADMIN));
+    let upstreams = upstream::build(&mut root, overrides);
+    let limits = limit::build(
+        &mut root,
+        &limit::Inherited {
+            ipv6_prefix: server.ipv6_prefix,
+            on_store_error,
+            reject: &reject,
+            store: &store.location,
+        },
+    );
+    let routes = root.take("routes");
+    root.finish();
+    let Some(routes) = routes else {
+        let problem = Problem::error(0..0, "the file has no routes", "expected at least one");
+        cx.note(problem.help(ROUTE_EXAMPLE));
+        return None;
+    };
+    let known = route::Known::new(&upstreams, &limits);
+    let (everywhere, meant) = route::used_limits(everywhere.as_ref(), "[server]", &known);
+    let routes: Vec<_> = routes
+        .list()?
+        .iter()
+        .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
+        .map(|section| route::build(section, &known))
+        .collect();
+
+    doubts::check(
+        cx,
+        &doubts::Whole {
+            server: &server,
+            asks_clients,
+            upstreams: &upstreams,
+            limits: &limits,
+            everywhere: (&everywhere, &meant),
+            routes: &routes,
+        },
+    );
+    let names = names(cx, &routes);
+    doubts::override_routes(cx, &limits, &names);
+    finish(Parts {
+        server,
+        store,
+        reject,
+        log,
+        admin,
+        upstreams,
+        limits,
+        everywhere,
+        routes,
+        names,
+    })
+}
+
+struct Parts {
+    server: ServerSpec,
+    store: StoreSpec,
+    reject: AnswerSpec,
+    log: LogSpec,
+    admin: AdminSpec,
+    upstreams: Vec<Named<UpstreamSpec>>,
+    limits: Vec<Named<limit::LimitDraft>>,
+    everywhere: Vec<(usize, Span)>,
+    routes: Vec<route::RouteDraft>,
+    names: Vec<Arc<str>>,
+}
+
+fn finish(parts: Parts) -> Option<Plan> {
+    let upstreams =
+        parts.upstreams.into_iter().map(|upstream| upstream.value).collect::<Option<_>>()?;
+    let drafts: Vec<_> =
+        parts.limits.into_iter().map(|limit| limit.value).collect::<Option<_>>()?;
+    let mut limits = Vec::new();
+    let mut off = Vec::new();
+    // For each limit of the file, its index in the plan. A limit that is off has no index.
+    let mut places = Vec::new();
+    for draft in drafts {
+        places.push(draft.on.then_some(limits.len()));
+        if draft.on {
+            limits.push(Arc::new(draft.spec));
+        } else {
+            off.push(draft.spec.name);
+        }
+    }
+    let everywhere: SmallVec<[u32; 4]> = route::in_plan(&parts.everywhere, &places).collect();
+    let mut routes = Vec::new();
+    let mut matchers = Vec::new();
+    for (draft, name) in parts.routes.into_iter().zip(parts.names) {
+        let (matcher, mut route) = draft.finish(name, &places, &everywhere)?;
+        response_cost::keep_readable(&mut route, &limits);
+        matchers.push(matcher);
+        routes.push(route);
+    }
+    Some(Plan {
+        server: parts.server,
+        upstreams,
+        limits,
+        off,
+        no_route: RouteSpec {
+            name: NO_ROUTE.into(),
+            action: Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() },
+            limits: everywhere,
+            options: None,
+        },
+        table: Table::new(matchers),
+        routes,
+        store: parts.store,
+        reject: Arc::new(parts.reject),
+        log: parts.log,
+        admin: parts.admin,
+    })
+}
+
+/// A table of the root. If the file does not have the table, an empty table, which has all defaults.
+fn table<'c>(root: &mut Section<'c>, name: &str, shape: &'static Shape) -> Section<'c> {
+    let there = root.take(name).and_then(|item| item.section(shape, shape.title));
+    there.unwrap_or_else(|| Section::empty(root.cx, shape))
+}
