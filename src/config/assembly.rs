@@ -1,4 +1,4 @@
-//! Puts the parts that the sections make together into a [`Plan`], and asks `doubts` about the whole.
+//! Puts the parts that the sections make together into a [`Plan`]. `doubts` then checks the whole.
 
 use std::sync::Arc;
 

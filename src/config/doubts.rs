@@ -1,5 +1,5 @@
-//! Checks across sections, when `section` has read all of them. For example: every limit is used, every
-//! route can match, and no upstream is tidegate itself.
+//! Checks across sections. `assembly` calls them when all sections are read. For example: every limit is
+//! used, every route can match, and no upstream is tidegate itself.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};

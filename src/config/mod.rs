@@ -1,9 +1,9 @@
 //! Makes a [`Plan`] from `proxy.toml`, for `cli` and `reload`. All problems of the file are reported at
 //! once, each with its place, the expected value and the nearest name.
 //!
-//! There are two stages. `reader` reads the file's tree with positions. `section` makes the finished plan;
-//! it has a file for each section of `proxy.toml`. Each setting is declared once, in its section. `setting`
-//! reads the value by this declaration; `schema`, `changes` and the reference use the same declaration.
+//! `reader` reads the file's tree with positions. `section` makes a part of the plan from each section of
+//! `proxy.toml`, and `assembly` puts the parts together. Each setting is declared once, in its section.
+//! `setting` reads the value by this declaration; `schema` and `changes` use the same declaration.
 
 mod assembly;
 mod changes;

@@ -1,4 +1,6 @@
-//! Accepts connections, no more than the process may have at once.
+//! Accepts client connections, at most `max_connections` of the process at once. Each worker runs
+//! [`listen`] for each of its listeners. Each connection is then a task that runs `serve` in the parent
+//! module.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,8 +22,8 @@ use crate::observe::seldom::Seldom;
 /// would fail the same way.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two log lines about failed accepts, or too many connections: a client that holds all of
-/// them must not fill the disk as well.
+/// The pause between two log lines about failed accepts, or about too many connections. A client that holds
+/// all connections must not fill the disk as well.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
 /// The client connections of the process: no more than `max_connections` at once.
@@ -35,14 +37,14 @@ pub struct ConnectionSlots {
     complaints: Seldom<Complaint>,
 }
 
-/// What the log says of connections that are not taken.
+/// Why connections are not accepted, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Complaint {
     Failing,
     Full,
 }
 
-/// One open connection, or what became of it.
+/// The slot of one open connection. Dropping it frees the slot, or withdraws it if the maximum was lowered.
 #[derive(Debug)]
 pub struct Slot {
     permit: Option<OwnedSemaphorePermit>,
@@ -58,7 +60,7 @@ impl ConnectionSlots {
         Self { free, owed, open, listening, complaints }
     }
 
-    /// Changes their number from `old` to `new`. Open connections stay open.
+    /// Changes the number of slots from `old` to `new`. Open connections stay open.
     pub fn resize(&self, old: usize, new: usize) {
         if new > old {
             let more = new - old;
@@ -123,7 +125,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// None yet; each will take one of the process's slots.
+    /// No connections yet. Each connection takes one of the process's slots.
     pub fn new(slots: Arc<ConnectionSlots>) -> Self {
         Self { slots, tasks: Mutex::default() }
     }
@@ -134,15 +136,16 @@ impl Connections {
         tasks.spawn(connection);
     }
 
-    /// Cuts those that are left. When this returns, what their requests held is on its way back.
+    /// Ends all connections that are left. When this returns, everything that their requests held is being
+    /// given back.
     pub async fn cut(&self) {
         let mut left = std::mem::take(&mut *self.tasks.lock());
         left.shutdown().await;
     }
 }
 
-/// Serves the connections of one listener until `draining` says so, and then those that wait to be
-/// accepted.
+/// Accepts and serves the connections of one listener until `draining` is true. Then accepts those that
+/// already wait, and returns.
 pub async fn listen(
     (listener, port): (TcpListener, Port),
     worker: Arc<Worker>,
@@ -160,7 +163,7 @@ pub async fn listen(
         };
         take(accepted, &port, (&worker, &connections, &told)).await;
     }
-    // What the kernel has completed by now was promised an answer.
+    // The kernel has completed these connections already, so their clients expect an answer.
     if let Ok(queue) = listener.into_std() {
         while let Ok((stream, peer)) = queue.accept() {
             let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
@@ -190,7 +193,7 @@ async fn take(
     }
 }
 
-/// Whether a failed accept says something about this process and not about one client.
+/// Whether a failed accept is a problem of this process and not of one client.
 fn is_serious(error: &io::Error) -> bool {
     !matches!(
         error.kind(),

@@ -1,4 +1,5 @@
-//! HTTP/1.1 with a client: request after request, and parked in between.
+//! HTTP/1.1 with a client: one request after another. Requests go to [`Proxy::handle`]. A connection that
+//! is idle between two requests is parked: it gives up its buffers, and only its socket is watched.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -23,24 +24,25 @@ use crate::plan::ServerSpec;
 use crate::proxy::client::ClientConnection;
 use crate::proxy::{Proxy, ResponseBody, Switched};
 
-/// The most that is read of a long body at once.
+/// The most bytes that are read of a long body at once.
 const MOST_READ: usize = 256 * 1024;
 
-/// What became of a connection that was served.
+/// How the serving of a connection ended.
 enum Served {
-    /// It is over.
+    /// The connection is over.
     Ended,
-    /// It is between two requests, of which the next may have begun to come.
+    /// The connection is between two requests. `early` has the first bytes of the next request, if some
+    /// have come.
     Idle { stream: ClientStream, early: Bytes },
-    /// It speaks HTTP/2, of which this was the beginning.
+    /// The connection speaks HTTP/2. `early` has its first bytes.
     Http2 { stream: ClientStream, early: Bytes },
-    /// It has failed.
+    /// The connection has failed.
     Failed(hyper::Error),
-    /// It has changed to another protocol.
+    /// The connection has changed to another protocol.
     Switched(Box<Switched>),
 }
 
-/// Serves a connection to its end, and tells how it ended where that was by an error.
+/// Serves a connection to its end. Returns the error that ended it, if there was one.
 pub(super) async fn serve(
     mut stream: ClientStream,
     client: Arc<ClientConnection>,
@@ -48,7 +50,7 @@ pub(super) async fn serve(
     mut draining: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     loop {
-        // Boxed, so that a parked connection does not hold the memory for this.
+        // Boxed, so that a parked connection does not hold the memory of this future.
         match Box::pin(exchange(stream, &client, &proxy, draining.clone())).await {
             Served::Ended => return Ok(()),
             Served::Failed(error) => return Err(error),
@@ -72,7 +74,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Waits for a parked client to say something. False where it has had its time, or the process
+/// Waits until a parked client sends something. Returns false if the idle time is over or the process
 /// drains.
 async fn is_awaited(client: &ClientConnection, draining: &mut Receiver<bool>) -> bool {
     let until = client.phase.idle_until().unwrap_or_else(|| Instant::now() + FAR);

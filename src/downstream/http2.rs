@@ -30,13 +30,13 @@ use crate::proxy::{Proxy, ResponseBody, Uptake};
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
 
-/// A client may open streams and reset them at once (CVE-2023-44487). With more such streams than this, which
-/// were not accepted yet, the connection is closed.
+/// A client may open streams and reset them at once (CVE-2023-44487). If more than this number of them were
+/// not accepted yet, the connection is closed.
 const MOST_RESETS: usize = 64;
 
-/// A client may make errors for which its streams are reset here (CVE-2025-8671). With more such streams than
-/// this the connection is closed. h2 never starts this count again while the connection lives. A gateway sends
-/// the requests of many clients on one connection, so the number is large.
+/// A client may make errors for which its streams are reset here (CVE-2025-8671). After more than this
+/// number of such streams the connection is closed. The count never starts again while the connection
+/// lives. A gateway sends the requests of many clients on one connection, so the number is large.
 const MOST_ERRORS: usize = 1024;
 
 /// Flow-control windows in bytes: what a client may send of one upload, and of all uploads, before it is
@@ -50,7 +50,7 @@ const MOST_UNSENT: usize = 128 * 1024;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Serves a connection to its end, and tells how it ended where that was by an error.
+/// Serves a connection to its end. Returns the error that ended it, if there was one.
 pub(super) async fn serve(
     stream: ClientStream,
     client: Arc<ClientConnection>,
@@ -110,7 +110,7 @@ struct Spawner(Arc<Mutex<Spawned>>);
 #[derive(Default)]
 struct Spawned {
     waiting: Vec<Spawn>,
-    /// Belongs to the stream that is spawned next.
+    /// The uptake of the stream that is spawned next.
     uptake: Option<Arc<Uptake>>,
 }
 

@@ -1,4 +1,8 @@
-//! A client's connection from accept to close: its protocol, its time-outs, its end.
+//! A client's connection from accept to close.
+//!
+//! `accept` takes connections from a listener. `tls` makes the handshake. `http1` and `http2` speak with
+//! the client and hand each request to [`Proxy::handle`]. `watch` applies the time-outs and ends
+//! connections in a drain. `tunnel` serves connections that have changed to another protocol.
 
 pub mod accept;
 mod http1;
@@ -28,13 +32,13 @@ use crate::proxy::client::{ClientConnection, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
 use crate::tls::server::Certificates;
 
-/// How far away a timer is set that is not meant to fire.
+/// A timer that is not meant to fire is set this far away.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a connection that is closed has to tell its client so, by HTTP/2 or TLS.
+/// How long a connection that is closing may take to tell its client, by HTTP/2 or TLS.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What clients of a listener send first.
+/// What a listener's clients send first.
 #[derive(Clone)]
 pub enum Port {
     /// HTTP.
@@ -47,7 +51,7 @@ pub enum Port {
 pub struct Worker {
     /// What answers requests.
     pub proxy: Arc<Proxy>,
-    /// What was no request.
+    /// Counts and logs malformed requests.
     pub malformed: Arc<MalformedRequests>,
 }
 
@@ -59,8 +63,8 @@ async fn serve(
     _slot: Slot,
     draining: Receiver<bool>,
 ) {
-    // Without it small answers wait for the client's acknowledgement; that it cannot be set means
-    // that the client has gone.
+    // Without this option small answers wait for the client's acknowledgement. If the option cannot be set,
+    // the client has gone.
     if stream.set_nodelay(true).is_err() {
         return;
     }

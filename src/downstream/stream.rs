@@ -22,11 +22,11 @@ use crate::upstream::write::poll_write_pieces;
 /// reset, and a reset destroys what the client has not read yet.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 
-/// The most time of this kind for an HTTP/2 connection. Each time its client sends something, the
-/// connection lingers for [`LINGER`] more.
+/// The longest linger of an HTTP/2 connection. Each time its client sends something, the connection lingers
+/// for [`LINGER`] more.
 const LONGEST_LINGER: Duration = Duration::from_secs(30);
 
-/// What a connection begins with that speaks HTTP/2 (RFC 9113, 3.4).
+/// The first bytes of every HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A client's connection as bytes.
@@ -36,9 +36,9 @@ pub(super) struct ClientStream {
     transport: ClientTransport,
     /// Where its bytes are counted.
     metrics: Arc<WorkerMetrics>,
-    /// Read before, and not used yet.
+    /// Bytes that were read before and are not used yet.
     early: Bytes,
-    /// Nothing was handed on yet.
+    /// No bytes were handed on yet.
     opening: bool,
     lingering: Option<Lingering>,
 }
@@ -93,7 +93,7 @@ impl ClientStream {
         self.watch(written)
     }
 
-    /// Reads more. Ready with 0 at the client's end.
+    /// Reads more. Ready with 0 if the client has closed.
     fn poll_transport(
         &mut self,
         cx: &mut Context<'_>,

@@ -25,9 +25,9 @@ pub(super) type ClientTransport = Either<Socket, Box<TlsStream<Socket>>>;
 /// How a handshake went.
 pub(super) enum Handshake {
     Done(Box<TlsStream<Socket>>),
-    /// The client sent no handshake, or the two sides could not agree; with the reason.
+    /// The client sent no handshake, or the two sides could not agree. This is the reason.
     Refused(String),
-    /// The client has left or had its time.
+    /// The client has left, its time is over, or the process drains.
     Left,
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn shake_hands(
 }
 
 /// Closes a connection so that its client can read the TLS alert. An HTTP/2 client has sent its preface by
-/// then; to close while that is unread would cause a reset, which destroys the alert.
+/// then. To close while the preface is unread would cause a reset, and a reset destroys the alert.
 pub(super) async fn say_goodbye(mut socket: Socket) {
     let reading = async {
         let mut space = [0; 1024];
@@ -81,7 +81,8 @@ fn refusal(error: &io::Error) -> Option<String> {
     })
 }
 
-/// Whether the handshake agreed on HTTP/2. Without TLS a client shows it by how it begins.
+/// Whether the handshake agreed on HTTP/2. Without TLS the client's first bytes show whether it speaks
+/// HTTP/2.
 pub(super) fn is_http2(transport: &ClientTransport) -> bool {
     matches!(transport, Right(stream) if stream.get_ref().1.alpn_protocol() == Some(H2))
 }

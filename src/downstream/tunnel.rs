@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::proxy::Switched;
 
-/// Joins a client with a server until both have closed, either breaks, or nothing has moved for too
-/// long.
+/// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has
+/// moved for `patience`.
 pub(super) async fn join(switched: Switched) {
     let Switched { client, server, patience, slots: _slots, lease: _lease } = switched;
     // Either side may close instead of changing the protocol.
@@ -39,7 +39,7 @@ pub(super) async fn join(switched: Switched) {
     }
 }
 
-/// When something last moved.
+/// When a byte last moved in the tunnel.
 struct Moved {
     epoch: Instant,
     /// Microseconds after `epoch`.
@@ -57,7 +57,7 @@ impl Moved {
     }
 }
 
-/// A connection that notes when something moves on it.
+/// One side of the tunnel. It notes when bytes move.
 struct ActivityStream<T> {
     inner: T,
     moved: Arc<Moved>,

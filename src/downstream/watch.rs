@@ -1,4 +1,5 @@
-//! Watches a connection while it is served: for its time-outs, and for the drain of the process.
+//! Watches a connection while it is served: for its time-outs, and for the drain of the process. `http1`
+//! and `http2` use it; the due times come from `proxy::client::Phase`.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -12,30 +13,31 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::FAR;
 use crate::proxy::client::{ClientConnection, DueAction};
 
-/// How long a connection that has said nothing yet may take to say it once the process drains.
+/// Once the process drains, a client has this long to complete a handshake or a request's head that is
+/// awaited.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
 
-/// A connection that is served by being polled.
+/// A connection that is served by polling.
 pub(super) trait Serving {
-    /// How it ended.
+    /// How the connection ended.
     type End;
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Self::End>;
 
-    /// Ends it with what is under way.
+    /// Makes the connection end after the requests that are under way.
     fn end_soon(&mut self);
 
     /// Called about once a second while a request is under way.
     fn look(&mut self, _now: Instant) {}
 }
 
-/// What became of a connection that was watched.
+/// How the watch of a connection ended.
 pub(super) enum WatchEnd<E> {
-    /// It ended by itself.
+    /// The connection ended by itself.
     Ended(E),
-    /// Its client has left or had its time.
+    /// The client has left or has used up its time, or the process drains.
     Left,
-    /// It has been without a request for a moment.
+    /// The connection has been without a request for a moment. It can be parked.
     Idle,
 }
 
@@ -45,8 +47,8 @@ pub(super) struct ConnectionWatch<'c> {
     timer: Pin<Box<Sleep>>,
     /// When the timer fires.
     set: Instant,
-    /// Whether the timer will wake this task. It will after a poll without tokio's budget. A poll after the
-    /// budget was used up does not register the task.
+    /// Whether the timer will wake this task. A poll without tokio's budget registers the task. A poll
+    /// after the budget was used up does not.
     registered: bool,
     draining: Receiver<bool>,
     ending: Ending,
@@ -56,8 +58,8 @@ pub(super) struct ConnectionWatch<'c> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     NotDraining,
-    /// The process drains. Until then a request may still come, whose first bytes may be on their way:
-    /// hyper would close at once and drop it.
+    /// The process drains. Until this time a request may still come, since its first bytes may be on their
+    /// way. hyper alone would close at once and drop the request.
     Announced(Instant),
     /// The connection ends with what is under way.
     Begun,
@@ -70,9 +72,9 @@ impl<'c> ConnectionWatch<'c> {
         Self { client, timer, set, registered: false, draining, ending: Ending::NotDraining }
     }
 
-    /// Serves a connection to its end, or until it has to be left.
+    /// Serves a connection until it ends, is due to be closed, or is due to be parked.
     pub(super) async fn during<S: Serving>(&mut self, serving: &mut S) -> WatchEnd<S::End> {
-        // It is polled once, which is enough to be woken when the process drains.
+        // One poll of this future is enough: from then on a drain wakes the task.
         let mut told = self.draining.clone();
         let mut told = pin!(async move {
             let _ = told.wait_for(|draining| *draining).await;
@@ -80,7 +82,7 @@ impl<'c> ConnectionWatch<'c> {
         let mut listens = false;
         poll_fn(|cx| {
             loop {
-                // The drain may itself cause the answer, which must then say `connection: close`.
+                // The drain itself may cause the answer. The answer must then say `connection: close`.
                 if self.client.phase.is_busy() && self.is_last_now() {
                     serving.end_soon();
                 }
@@ -100,7 +102,7 @@ impl<'c> ConnectionWatch<'c> {
         .await
     }
 
-    /// Whether the process drains and nothing more than what is under way is awaited, said once.
+    /// Whether the process drains and no further request is awaited. Returns true only once.
     fn is_last_now(&mut self) -> bool {
         if self.ending == Ending::NotDraining && self.draining.has_changed().unwrap_or(true) {
             self.draining.mark_unchanged();
@@ -116,13 +118,14 @@ impl<'c> ConnectionWatch<'c> {
         is_last
     }
 
-    /// Waits for the timer. `None` where there is nothing to be done but to look again.
+    /// Waits for the timer and does what is due. `None` if the connection goes on.
     fn poll_time<S: Serving>(
         &mut self,
         serving: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<Option<WatchEnd<S::End>>> {
-        // The timer is only moved to an earlier time here. A later deadline is noticed when it fires.
+        // The timer is only moved to an earlier time here. A later deadline is noticed when the timer
+        // fires.
         let due = self.deadline();
         if due < self.set {
             self.set_timer(due);
@@ -224,8 +227,8 @@ mod tests {
         ClientConnection::new(peer, Phase::new(TIMES), Socket::new(stream), None)
     }
 
-    /// A timer that is polled with the budget spent registers nothing, and is not to be taken for one
-    /// that wakes somebody.
+    /// A timer that is polled with the budget spent does not register the task. The watch must not rely on
+    /// it to wake the task.
     #[tokio::test(start_paused = true)]
     async fn a_spent_budget_costs_no_timer() {
         let (_drain, draining) = tokio::sync::watch::channel(false);
@@ -250,7 +253,7 @@ mod tests {
         draining_soon.abort();
     }
 
-    /// Answers as soon as it is polled, and tells whether it was to end by then.
+    /// Is ready at the first poll. Returns whether `end_soon` was called before.
     struct Prompt(bool);
 
     impl Serving for Prompt {
@@ -265,7 +268,8 @@ mod tests {
         }
     }
 
-    /// Whoever was held when a drain began was rejected without a word that the connection ends.
+    /// A request that is held when a drain begins is rejected. The rejection must say that the connection
+    /// ends.
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_a_drain_brings_about_knows_of_it() {
         let (drain, draining) = tokio::sync::watch::channel(false);

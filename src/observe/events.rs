@@ -1,4 +1,4 @@
-//! The events that a user waits for, each with the one name it has.
+//! The events of the log. Each event is written in this file only, and has one fixed message.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -8,20 +8,20 @@ use tracing::{error, info, warn};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
-/// Between the items of a list: see `format`.
+/// Separates the items of a list. `format` splits the list again.
 const SEPARATOR: &str = "\n";
 
-/// It takes connections at `address`.
+/// The proxy takes connections at `address`.
 pub fn listening(address: SocketAddr) {
     info!(target: TARGET, %address, "listening");
 }
 
-/// What the configuration of the start consists of.
+/// A summary of the configuration at the start.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigSummary<'c> {
     /// The file's name.
     pub file: &'c str,
-    /// Where buckets live, without what is secret.
+    /// Where buckets live, without secrets.
     pub store: &'c str,
     /// How many routes there are.
     pub routes: usize,
@@ -38,44 +38,44 @@ pub fn config_loaded(config: &ConfigSummary<'_>) {
     info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");
 }
 
-/// A changed configuration is in force: each change with its old and its new figures.
+/// A changed configuration is in force. `changed` has a text for each change.
 pub fn config_reloaded(changed: &[String]) {
     info!(target: TARGET, changed = changed.join(SEPARATOR), "config reloaded");
 }
 
-/// A changed configuration can be used, and likely does not do what was meant.
+/// A changed configuration can be used, but probably does not do what was meant.
 pub fn config_warning(warning: &dyn Display) {
     warn!(target: TARGET, %warning, "config warning");
 }
 
-/// A changed configuration is wrong: the old one stays in force.
+/// A changed configuration is wrong. The old configuration stays in force.
 pub fn config_rejected(errors: &[String]) {
     let meanwhile = "the configuration from before stays in force";
     warn!(target: TARGET, errors = errors.join(SEPARATOR), meanwhile, "config rejected");
 }
 
-/// These fields have changed, and only a restart brings them in force.
+/// These fields have changed, but only a restart applies the change.
 pub fn restart_needed(fields: &[String]) {
     warn!(target: TARGET, fields = fields.join(SEPARATOR), "restart needed");
 }
 
-/// New certificates, for these names, are what clients are shown from now on.
+/// New certificates for these names are in force.
 pub fn certificates_loaded(names: &dyn Display) {
     info!(target: TARGET, %names, "certificates loaded");
 }
 
-/// The files of the certificates have changed and cannot be used; `help` says what to do.
+/// The files of the certificates have changed, but cannot be used. `help` says what to do.
 pub fn certificates_rejected(error: &dyn Display, help: &str) {
     let meanwhile = "the certificates from before stay in force";
     warn!(target: TARGET, %error, help, meanwhile, "certificates rejected");
 }
 
-/// It takes questions to the admin endpoint at `address`.
+/// The admin endpoint takes requests at `address`.
 pub fn admin_listening(address: SocketAddr) {
     info!(target: TARGET, %address, "admin listening");
 }
 
-/// So many settlements, since the last such line, did not reach Redis: what was reserved stays taken.
+/// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
 pub fn costs_not_settled(error: &dyn Display, count: u64) {
     warn!(target: TARGET, %error, count, "costs not settled");
 }
@@ -93,14 +93,14 @@ pub struct FailedExchange {
     pub error: String,
 }
 
-/// So many exchanges with an upstream failed in this way since this was last said: their clients were told
-/// so, or got less than all of the answer.
+/// `count` exchanges with an upstream failed in this way since the last such line. Their clients got an
+/// error, or only a part of the answer.
 pub fn upstream_failed(failed: &FailedExchange, (): &(), count: u64) {
     let FailedExchange { upstream, server, route, error } = failed;
     warn!(target: TARGET, upstream, server, route, error, count, "upstream failed");
 }
 
-/// So many connections, since this was last said, said what is no request; `client` was the last.
+/// `count` connections since the last such line sent malformed requests. `client` was the last one.
 pub fn malformed_requests(reason: &String, client: &IpAddr, count: u64) {
     warn!(target: TARGET, reason, %client, count, "malformed requests");
 }
@@ -132,7 +132,7 @@ pub fn open_files_unchanged(error: &dyn Display) {
     warn!(target: TARGET, %error, "few open files");
 }
 
-/// As many connections are open as may be; whoever comes now waits until one of them ends.
+/// The most connections are open that are allowed. A new client waits until a connection ends.
 pub fn connections_full(open: usize) {
     let help = "others wait until one ends: see whose they are (ss -tn), raise \
                 server.max_connections, or lower server.idle_timeout";
@@ -144,22 +144,22 @@ pub fn accept_failed(error: &dyn Display) {
     warn!(target: TARGET, %error, "accept failed");
 }
 
-/// It finishes what is under way.
+/// The process finishes the requests under way.
 pub fn draining() {
     info!(target: TARGET, "draining");
 }
 
-/// It ends.
+/// The process ends.
 pub fn stopped() {
     info!(target: TARGET, "stopped");
 }
 
-/// So many log lines were dropped since this was last said, because the output was too slow.
+/// `count` log lines were dropped since the last such line, because the output was too slow.
 pub fn lines_dropped(count: u64) {
     warn!(target: TARGET, count, "log lines dropped");
 }
 
-/// What the access log says about a request.
+/// The fields of an access line.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessLine<'r> {
     /// The method.
@@ -182,11 +182,11 @@ pub struct AccessLine<'r> {
     pub client: IpAddr,
     /// The client's `user-agent`; `None` where it sent none.
     pub user_agent: Option<&'r str>,
-    /// The limit that rejected the request; `None` where none did.
+    /// The limit that rejected the request. `None` where no limit did.
     pub limit: Option<&'r str>,
-    /// The server that was asked; `None` where none was.
+    /// The server that was asked. `None` where no server was asked.
     pub upstream: Option<&'r str>,
-    /// What the request is named by, where the file has a header for that.
+    /// The request's id, if `server.request_id` names a header for the id.
     pub request_id: Option<&'r str>,
 }
 

@@ -1,6 +1,5 @@
-//! How one event becomes one line.
-//!
-//! Whatever a client sends, a line stays one line: control characters are escaped in both forms.
+//! Writes each event as one line, in JSON or in the pretty format. Control characters are escaped in both
+//! formats: text from a client cannot begin a new line.
 
 use std::error::Error;
 use std::fmt::{self, Debug, Write};
@@ -59,7 +58,7 @@ impl<T: FormatTime> Lines<T> {
         self.timer.format_time(&mut writer)?;
         let level = paint.level(*metadata.level());
         write!(writer, "{} {level}{:>5}{}", paint.reset, metadata.level(), paint.reset)?;
-        // Our own events are known by their message.
+        // tidegate's own events are known by their message. They need no target.
         if !metadata.target().starts_with(env!("CARGO_PKG_NAME")) {
             write!(writer, " {}{}{}", paint.dim, metadata.target(), paint.reset)?;
         }
@@ -72,7 +71,7 @@ impl<T: FormatTime> Lines<T> {
 
 const MESSAGE: &str = "message";
 
-/// Fields that are lists. An event has the items of a list on lines of their own.
+/// Fields that are lists. In the event, a list is a text with an item on each line.
 const LISTS: [&str; 3] = ["changed", "errors", "fields"];
 
 fn is_list(field: &Field) -> bool {
@@ -209,7 +208,7 @@ fn list(writer: &mut Writer<'_>, lines: &str) -> fmt::Result {
     writer.write_char(']')
 }
 
-/// Escapes what cannot stand in a JSON string, and every control character, so that no text can
+/// Escapes characters that cannot stand in a JSON string, and every control character. A text then cannot
 /// begin a line or move a terminal's cursor.
 struct Escaped<'e, 'w>(&'e mut Writer<'w>);
 

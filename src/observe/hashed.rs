@@ -1,11 +1,11 @@
-//! Tables whose keys are hashes already.
+//! A hasher for tables whose keys are hashes already.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// For such a table: a key is its own hash.
+/// The hasher of such a table: a key is its own hash.
 pub(super) type AsItIs = BuildHasherDefault<Hashed>;
 
-/// Hashes what is a hash already.
+/// Keeps a key as its own hash.
 #[derive(Debug, Default)]
 pub(super) struct Hashed(u64);
 

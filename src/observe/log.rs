@@ -1,4 +1,4 @@
-//! The process's log: its format, its filter, its way to standard output.
+//! Sets up the process's log: format, filter and output.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::plan::{LogFormat, LogSpec};
 /// How long the end of the process waits for a slow terminal or pipe.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// What standard output is.
+/// The kind of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminal {
     /// No terminal: a file or a pipe.
@@ -31,13 +31,13 @@ pub enum Terminal {
     Colour,
 }
 
-/// Sets up the process's log, once. Lines go to standard output and never make the thread that
-/// logs them wait: where the output is too slow they are dropped and counted.
+/// Sets up the process's log, once. Lines go to standard output. A thread that logs never waits: if the
+/// output is too slow, lines are dropped and counted.
 ///
-/// `rust_log` is the environment's `RUST_LOG`; unless empty it wins over `spec.level`, for good.
+/// `rust_log` is the environment's `RUST_LOG`. Unless empty, it replaces `spec.level`, also after a reload.
 ///
 /// # Errors
-/// Where `rust_log` is no filter, or the log is already set up.
+/// If `rust_log` is not a filter, the writing thread cannot be started, or the log is already set up.
 pub fn init(
     spec: &LogSpec,
     stdout: Terminal,
@@ -87,13 +87,13 @@ where
         .event_format(lines)
         .with_ansi(colours)
         .with_writer(writer)
-        // It would print to standard error, and panic where that is closed.
+        // The layer would print to standard error, and panic where standard error is closed.
         .log_internal_errors(false);
     (Registry::default().with(filter).with(output), LevelHandle(handle))
 }
 
-/// Keeps the log going; dropped at the end of the process, it writes out what still waits, for a
-/// second at most.
+/// Keeps the log running. To be dropped at the end of the process: the drop writes the lines that still
+/// wait, for a second at most.
 #[derive(Debug)]
 pub struct LogGuard {
     sink: Arc<Sink>,
@@ -113,12 +113,12 @@ impl LogGuard {
         self.sink.dropped()
     }
 
-    /// The same count, for whoever reports it.
+    /// The same count, for the metrics.
     pub fn dropped_lines(&self) -> DroppedLines {
         DroppedLines(Arc::clone(&self.sink))
     }
 
-    /// Changes the filter from now on, unless `RUST_LOG` holds.
+    /// Changes the filter from now on, unless the filter came from `RUST_LOG`.
     pub fn set_level(&self, filter: &LogFilter) {
         if self.source == LevelSource::File {
             self.level.set(filter);
@@ -137,7 +137,7 @@ impl Drop for LogGuard {
 pub struct DroppedLines(Arc<Sink>);
 
 impl DroppedLines {
-    /// Since the start.
+    /// The number of dropped lines since the start.
     pub fn count(&self) -> u64 {
         self.0.dropped()
     }
@@ -148,9 +148,9 @@ impl DroppedLines {
 pub struct LevelHandle(reload::Handle<EnvFilter, Registry>);
 
 impl LevelHandle {
-    /// Filters by this from now on.
+    /// Uses this filter from now on.
     pub fn set(&self, filter: &LogFilter) {
-        // It fails only where the subscriber is no more, and then there is nothing to filter.
+        // `reload` fails only if the subscriber is gone. Then there is nothing to filter.
         let _ = self.0.reload(filter.to_env_filter());
     }
 }

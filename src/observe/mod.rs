@@ -1,6 +1,6 @@
-//! What an operator sees: log lines, throttle summaries, metrics.
+//! The output for operators: log lines, throttle summaries, metrics.
 //!
-//! Nothing here decides about a request, and nothing here makes one wait.
+//! This code never decides about a request, and never makes a request wait.
 
 pub mod events;
 mod format;

@@ -1,5 +1,6 @@
-//! Log lines for what may happen thousands of times a second. The first event of a kind is logged at once.
-//! The others are counted, and a line every ten seconds says how many they were. The counts add up.
+//! Log lines for events that may happen thousands of times a second. The first event of a kind is logged at
+//! once. Later events are counted, and a line every ten seconds says how many they were. The counts of all
+//! lines add up to the number of events.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,7 +17,7 @@ use super::events::{self, FailedExchange};
 /// Exchanges with upstreams that failed: an API that is down must not fill the log.
 pub type FailedExchanges = Repeated<FailedExchange, ()>;
 
-/// Malformed requests by what is wrong with them, and the last client of each: a hostile one must not fill
+/// Malformed requests by their fault, with the last client of each fault: a hostile client must not fill
 /// the log.
 pub type MalformedRequests = Repeated<String, IpAddr>;
 
@@ -32,13 +33,14 @@ impl Default for MalformedRequests {
     }
 }
 
-/// Between two lines of the same kind.
+/// The time between two lines of the same kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The most kinds that are counted apart. With one more, all counts are logged and begin anew.
+/// The most kinds that are counted apart. With one kind more, all counts are logged and start again from
+/// zero.
 const MOST: usize = 1_000;
 
-/// Counts by kind. Of each kind the details of its last event are kept.
+/// Counts events by kind. For each kind, the details of its last event are kept.
 #[derive(Debug)]
 pub struct Repeated<K, S> {
     kinds: Mutex<HashMap<K, EventKind<S>>>,
@@ -49,16 +51,16 @@ pub struct Repeated<K, S> {
 
 #[derive(Debug)]
 struct EventKind<S> {
-    /// When its last line was written.
+    /// When the last line of this kind was written.
     told: Instant,
     /// Events since that line.
     untold: u64,
-    /// The last event's.
+    /// The details of the last event.
     details: S,
 }
 
 impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
-    /// Nothing yet; `say` writes a line.
+    /// Starts without counts. `say` writes a line.
     fn new(say: fn(&K, &S, u64)) -> Self {
         Self { kinds: Mutex::default(), total: AtomicU64::new(0), say }
     }
@@ -102,7 +104,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         self.tell(|_| true, now);
     }
 
-    /// Writes what is due; what has not come again since its last line is forgotten.
+    /// Writes the counts of kinds that are due. A kind without events since its last line is forgotten.
     fn tell(&self, is_due: impl Fn(&EventKind<S>) -> bool, now: Instant) {
         let mut lines = Vec::new();
         self.kinds.lock().retain(|name, kind| {
@@ -132,8 +134,8 @@ mod tests {
         FailedExchange { upstream: "api".into(), server: "http://a".into(), route, error }
     }
 
-    /// Route, error and count of the lines, when exchanges fail after these seconds, each on its
-    /// route, and the timer goes each second for half a minute.
+    /// The route, error and count of each line. A failure has its second, its route and its error. The
+    /// timer ticks each second for half a minute.
     fn told(failures: &[(u64, &str, &str)]) -> Vec<(String, String, u64)> {
         let (failed, begin) = (FailedExchanges::default(), Instant::now());
         let lines = testing::lines(|| {

@@ -16,7 +16,7 @@ pub struct Seldom<K> {
 }
 
 impl<K: Eq + Hash> Seldom<K> {
-    /// Lines of a kind, with this pause between two.
+    /// `pause` is the time between two lines of a kind.
     pub fn new(pause: Duration) -> Self {
         Self { pause, written: Mutex::default() }
     }

@@ -1,9 +1,8 @@
-//! Where log lines wait for a slow terminal or pipe, so that no request does.
+//! A buffer for log lines in front of a slow terminal or pipe. Requests never wait for the output.
 //!
-//! A logging thread appends its line to a buffer in memory; one thread of this file's own writes
-//! the buffer out. What does not fit is dropped and counted. The published helper for this job
-//! prints to the very output that is stuck when it gives up on it, so a stuck reader would hold
-//! the process at its exit; hence our own.
+//! A thread that logs appends its line to the buffer in memory. A separate thread writes the buffer to the
+//! output. Lines that do not fit are dropped and counted. The published helper for this task is not used:
+//! when its output is stuck, it prints to the same output, so the process could not end.
 
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, ErrorKind, Write};
@@ -13,22 +12,22 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-/// Bytes that wait at most: about 16,384 lines of 256 bytes.
+/// The most bytes that wait: about 16,384 lines of 256 bytes.
 pub(super) const CAPACITY: usize = 4 << 20;
 
-/// What an empty buffer keeps of the memory that a flood of lines took.
+/// The bytes of memory that an empty buffer keeps after many lines.
 const KEPT: usize = 64 << 10;
 
-/// Before an output that is set to non-blocking, and full, is tried again.
+/// The time before a full output, set to non-blocking, is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Lines on their way to an output.
 #[derive(Debug, Default)]
 pub(super) struct Sink {
     state: Mutex<State>,
-    /// Something came, or the sink closes.
+    /// Signals that a line came, or that the sink closes.
     changed: Condvar,
-    /// Nothing waits any more.
+    /// Signals that no line waits any more.
     drained: Condvar,
     dropped: AtomicU64,
     writer: OnceLock<ThreadId>,
@@ -42,12 +41,12 @@ struct State {
 }
 
 impl Sink {
-    /// A sink whose lines a thread of its own writes to `out`. Once lines were dropped and the
-    /// output takes lines again, that thread calls `report` with how many were dropped since the
-    /// last report; what `report` itself logs is never dropped.
+    /// Starts a sink, with a thread that writes the lines to `out`. After lines were dropped, and when the
+    /// output takes lines again, this thread calls `report` with the number of lines dropped since the last
+    /// report. The lines that `report` logs are kept even if the buffer is full.
     ///
     /// # Errors
-    /// Where the thread cannot be started.
+    /// If the thread cannot be started.
     pub(super) fn start(
         out: impl Write + Send + 'static,
         report: impl Fn(u64) + Send + 'static,
@@ -63,13 +62,13 @@ impl Sink {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until all lines are written, at most `patience`, and ends the thread.
+    /// Waits until all lines are written, for at most `patience`, and ends the thread.
     pub(super) fn close(&self, patience: Duration) {
         let mut state = self.state.lock();
         state.closing = true;
         self.changed.notify_all();
         let waits = |state: &mut State| state.writing || !state.buffer.is_empty();
-        // Where patience elapsed, nothing can be done any more.
+        // After `patience`, nothing can be done for the remaining lines.
         self.drained.wait_while_for(&mut state, waits, patience);
     }
 
@@ -81,7 +80,7 @@ impl Sink {
             batch.clear();
             batch.shrink_to(KEPT);
             let dropped = self.dropped.fetch_add(lost, Ordering::Relaxed) + lost;
-            // An output that refuses lines would refuse the report too, and so without end.
+            // An output that refuses lines would refuse the report too. Reports would then never end.
             if lost == 0 && dropped > reported {
                 report(dropped - reported);
                 reported = dropped;
@@ -89,7 +88,8 @@ impl Sink {
         }
     }
 
-    /// Exchanges the empty `batch` for the lines that wait; waits for some. False at the end.
+    /// Waits for lines, and exchanges the empty `batch` for them. False when the sink closes and no line
+    /// waits.
     fn take(&self, batch: &mut Vec<u8>) -> bool {
         let mut state = self.state.lock();
         state.writing = false;
@@ -110,7 +110,7 @@ impl Sink {
     }
 }
 
-/// Takes one whole line for each write.
+/// Each write must be one whole line.
 impl Write for &Sink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.state.lock();
@@ -132,7 +132,7 @@ impl Write for &Sink {
     }
 }
 
-/// Writes whole lines; how many of them were lost.
+/// Writes whole lines. Returns the number of lost lines.
 fn write_lines(out: &mut impl Write, mut lines: &[u8]) -> u64 {
     while !lines.is_empty() {
         match out.write(lines) {
@@ -144,7 +144,7 @@ fn write_lines(out: &mut impl Write, mut lines: &[u8]) -> u64 {
         }
     }
     let lost = lines.iter().filter(|byte| **byte == b'\n').count();
-    // A line that the output buffers and then cannot flush was handed over all the same.
+    // A failed flush loses no line here: the output has taken the lines into its own buffer.
     drop(out.flush());
     u64::try_from(lost).unwrap_or(u64::MAX)
 }
@@ -157,7 +157,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// An output that says what it got and waits for a word before it takes it.
+    /// An output that shows the bytes it got, and waits for `go` before it takes them.
     struct Gate {
         got: Sender<Vec<u8>>,
         go: Receiver<io::Result<()>>,

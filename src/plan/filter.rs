@@ -1,4 +1,4 @@
-//! Which log lines are written: what `log.level` and `RUST_LOG` may say.
+//! The filter of log lines: the texts that `log.level` and `RUST_LOG` may have.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +8,19 @@ use tracing_subscriber::EnvFilter;
 /// The names of the levels, the quietest first.
 pub const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// A log filter that can be used: a level, or levels by target such as
-/// `info,tidegate::throttle=off`.
+/// A valid log filter: a level, or levels by target such as `info,tidegate::throttle=off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter(String);
 
 impl LogFilter {
-    /// As written.
+    /// The filter as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// For a subscriber.
+    /// The filter for a `tracing` subscriber.
     pub fn to_env_filter(&self) -> EnvFilter {
-        // It was read once before, so nothing in it is left out.
+        // The text was checked when it was parsed, so the lossy parser drops nothing.
         EnvFilter::builder().parse_lossy(&self.0)
     }
 }
@@ -42,13 +41,13 @@ impl fmt::Display for LogFilter {
 impl FromStr for LogFilter {
     type Err = LogFilterError;
 
-    /// Looks at each part by itself, so that the error can name the first one that is wrong.
+    /// Checks each part by itself: the error can then name the first wrong part.
     fn from_str(text: &str) -> Result<Self, LogFilterError> {
         let wrong = |part: &&str| {
             let readable = EnvFilter::builder().parse(part).is_ok();
             !readable || part.trim().is_empty() || is_misspelt_level(part)
         };
-        // A text without a comma is its only part, an empty one too.
+        // A text without a comma is one part, and so is an empty text.
         match text.split(',').find(wrong) {
             Some(part) => Err(LogFilterError { part: part.to_owned() }),
             None => Ok(Self(text.to_owned())),
@@ -56,8 +55,8 @@ impl FromStr for LogFilter {
     }
 }
 
-/// A word by itself is read as a target, with all of its lines, and everything else is silent:
-/// not what somebody wants who wrote `warning`. Only our own targets may stand alone.
+/// `EnvFilter` reads an unknown word as a target: that target logs everything, and all others are silent.
+/// For a misspelt level such as `warning` this is wrong. Only tidegate's own targets may stand alone.
 fn is_misspelt_level(part: &str) -> bool {
     let word = part.trim();
     let level = LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level));
@@ -77,7 +76,7 @@ pub struct LogFilterError {
 }
 
 impl LogFilterError {
-    /// What is wrong: one part of the text between commas.
+    /// The wrong part: the text between two commas.
     pub fn part(&self) -> &str {
         &self.part
     }

@@ -1,4 +1,4 @@
-//! A limit: what it counts, how, and by what.
+//! The configuration of a limit: its key, its figures, its cost, and its options.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,43 +21,43 @@ use crate::request::overrides::Overrides;
 /// `[limits.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSpec {
-    /// Its name, by which it is known in keys, logs and metrics.
+    /// The limit's name in keys, logs and metrics.
     pub name: Name,
-    /// What it counts by.
+    /// The values by which the limit counts.
     pub key: KeySpec,
-    /// Its figures where no override applies.
+    /// The figures where no override applies.
     pub figures: Figures,
     /// Other figures for some keys.
     pub overrides: Overrides<Figures>,
-    /// What a request takes.
+    /// The tokens that a request takes.
     pub cost: CostSpec,
-    /// How long a request is held that would then pass; [`Patience::ENDLESS`] where the figures bound
-    /// it.
+    /// The longest time for which a request is held instead of refused. [`Patience::ENDLESS`] where the
+    /// figures themselves bound this time.
     pub wait: Patience,
-    /// Requests that this process holds for it at once.
+    /// The most requests that this process holds for the limit at once.
     pub max_waiting: usize,
-    /// Other figures, tried in shadow on what its own figures decide: a limit in shadow with a name of
-    /// its own, without overrides, that counts by the same key as this one, and as much.
+    /// Other figures, tried in shadow on the same requests. The candidate is a limit in shadow with a name
+    /// of its own and without overrides. It has the same key and the same cost as this limit.
     pub candidate: Option<Arc<Self>>,
-    /// The responses that count; what others had taken is given back. `None` is all of them.
+    /// The statuses of responses that count. Tokens of other responses are given back. `None` is all.
     pub count_when: Option<Box<Statuses>>,
-    /// What it never looks at.
+    /// The requests to which the limit does not apply.
     pub exempt: Exempt,
-    /// Whether its refusal counts. A limit that is off is in no route.
+    /// Whether the limit's refusal counts. A limit that is off is in no route.
     pub mode: Mode,
-    /// Who shares its buckets.
+    /// Who shares the limit's buckets.
     pub scope: Scope,
-    /// What it does while Redis is out of reach.
+    /// How the limit decides while Redis is out of reach.
     pub on_store_error: OnStoreError,
-    /// Its own answer to a throttled client.
+    /// The limit's own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
-    /// The Redisson limiter that it shares, or what the names of its limiters begin with where it has a
-    /// key. There where its algorithm is [`Algorithm::Redisson`].
+    /// The name of the Redisson limiter. For a limit with a key it is the prefix of the limiters' names.
+    /// Present where the algorithm is [`Algorithm::Redisson`].
     pub limiter: Option<String>,
 }
 
 impl LimitSpec {
-    /// A limit of this name that everything passes: of which nothing else is known yet.
+    /// A limit of this name that lets everything pass. All other fields have defaults.
     pub fn new(name: Name) -> Self {
         Self {
             name,
@@ -82,33 +82,33 @@ impl LimitSpec {
         }
     }
 
-    /// Whether what a request takes is known only when its response has ended.
+    /// Whether the tokens of a request are known only when its response has ended.
     pub fn is_settled(&self) -> bool {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
     }
 }
 
-/// How much passes.
+/// The figures of a limit: how much passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Figures {
-    /// As much as the algorithm lets pass.
+    /// As much as the algorithm allows.
     Limited(Algorithm),
-    /// As much as a window of the calendar has.
+    /// A quota for each calendar window.
     Calendar(CalendarQuota),
-    /// Everything: the store is not asked.
+    /// Everything passes, and the store is not asked.
     Unlimited,
 }
 
-/// So much in each day, week or month.
+/// A quota for each day, week or month.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CalendarQuota {
-    /// Tokens of a window.
+    /// The tokens of a window.
     pub count: Burst,
     /// When windows begin.
     pub schedule: Arc<Schedule>,
 }
 
-/// `100000/month in Europe/Berlin`.
+/// For example `100000/month in Europe/Berlin`.
 impl fmt::Display for CalendarQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} in {}", self.count, self.schedule.unit(), self.schedule.zone())
@@ -126,8 +126,8 @@ impl fmt::Display for Figures {
 }
 
 impl Figures {
-    /// What they mean around this time: of a calendar only the windows next to it are known to an
-    /// algorithm. `None` where everything passes.
+    /// The algorithm for this time. For a calendar it knows only the windows around `now`. `None` where
+    /// everything passes.
     pub fn at(&self, now: Timestamp) -> Option<Algorithm> {
         match self {
             Self::Limited(algorithm) => Some(*algorithm),
@@ -141,40 +141,40 @@ impl Figures {
     }
 }
 
-/// What a request takes from a bucket.
+/// The tokens that a request takes from a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostSpec {
-    /// Always the same.
+    /// The same cost for each request.
     Fixed(Cost),
-    /// What a header says.
+    /// The cost in a header of the request.
     Header {
-        /// The header.
+        /// The header's name.
         name: Box<HeaderName>,
-        /// Where the request does not have it.
+        /// The cost of a request without the header.
         default: Cost,
-        /// The most it may say.
+        /// The highest cost that the header may name.
         max: Cost,
     },
-    /// What the response says; it is settled when that has ended.
+    /// The use that the response names. The request is settled when the response has ended.
     Response {
-        /// Where it says so.
+        /// The place of the number in the response.
         source: Box<UsedSource>,
-        /// What is taken before, and in the end where the response does not say.
+        /// The tokens that the request takes before its response is known.
         estimate: Cost,
-        /// The most that one request can take; `None` is 100 times the burst.
+        /// The most tokens that one request can use; `None` is 100 times the burst.
         max: Option<u64>,
-        /// What is taken in the end where the response does not say.
+        /// The use that counts where the response names none.
         unknown: UnknownUse,
     },
 }
 
-/// What becomes of a request whose limit cannot ask its store.
+/// How a limit decides while Redis is out of reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreError {
-    /// This process's own buckets decide, with the limit's figures.
+    /// The process decides by its own buckets, with the limit's figures.
     Local,
-    /// The limit lets it pass.
+    /// The limit lets every request pass.
     Allow,
-    /// 503.
+    /// The request is answered with 503.
     Reject,
 }

@@ -1,6 +1,7 @@
-//! The whole configuration, finished: every value in it is valid and every reference resolved.
+//! The finished configuration: every value is valid and every reference is resolved.
 //!
-//! Data only. `config` makes it, a reload swaps it, everything on a request's way reads it.
+//! This module is data only. `config` makes a [`Plan`], a reload replaces it, and the code that serves
+//! requests reads it.
 
 pub mod filter;
 mod limit;
@@ -29,15 +30,16 @@ use crate::tls::client;
 pub struct Plan {
     /// Listening, timeouts, sizes, trust.
     pub server: ServerSpec,
-    /// The existing APIs; routes name them by their place.
+    /// The upstreams. A route names its upstream by the place in this list.
     pub upstreams: Vec<UpstreamSpec>,
-    /// The limits that routes use; routes name them by their place.
+    /// The limits in use. A route names its limits by their places in this list.
     pub limits: Vec<Arc<LimitSpec>>,
     /// The names of the limits that are off: they are in no route.
     pub off: Vec<Name>,
-    /// What happens to a request once its route is found, by the place that `table` answers.
+    /// The routes, at the places that `table` answers.
     pub routes: Vec<RouteSpec>,
-    /// What requests without a route meet: the limits of `[server]`. They are in every other route's, too.
+    /// The route of requests without a route: it has the limits of `[server]`. Every other route has these
+    /// limits too.
     pub no_route: RouteSpec,
     /// Finds a request's route.
     pub table: Table,
@@ -66,37 +68,37 @@ impl Plan {
 /// `[server]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// Where to listen in clear text; empty only where there is `tls`.
+    /// The addresses for clear text; empty only where there is `tls`.
     pub listen: Vec<SocketAddr>,
-    /// Where to listen by TLS, and with what.
+    /// The addresses and certificates for TLS.
     pub tls: Option<ServerTls>,
     /// Worker threads, at least 1; `None` is one for each core that the process may use.
     pub workers: Option<usize>,
-    /// For a request's head, from its first byte.
+    /// The most time for a request's head, from its first byte.
     pub header_timeout: Duration,
-    /// Between two reads of a request's body or two writes of a response.
+    /// The most time between two reads of a request's body or two writes of a response.
     pub body_timeout: Duration,
-    /// A keep-alive connection without a request.
+    /// The most time of a keep-alive connection without a request.
     pub idle_timeout: Duration,
-    /// An upgraded connection on which nothing moves.
+    /// The most time of an upgraded connection without traffic.
     pub tunnel_timeout: Duration,
-    /// After SIGTERM, before it stops accepting.
+    /// The time after SIGTERM in which the server still accepts connections.
     pub shutdown_delay: Duration,
-    /// For what is under way when it stops accepting.
+    /// The most time for open requests after the server stops accepting.
     pub drain_timeout: Duration,
-    /// Client connections of the whole process, at least 1.
+    /// The most client connections of the whole process, at least 1.
     pub max_connections: usize,
-    /// Bytes of a request's head.
+    /// The most bytes of a request's head.
     pub max_header_size: usize,
-    /// Bytes of a request's body; `None` is no limit.
+    /// The most bytes of a request's body; `None` is no limit.
     pub max_body_size: Option<u64>,
-    /// The header that names a request, where there is one.
+    /// The header with the request's id; `None` where requests have no id.
     pub request_id: Option<HeaderName>,
-    /// Whose word about a client's address is taken.
+    /// The proxies that may name a client's address.
     pub trust: Trust,
     /// Whether doubled slashes are merged in what goes upstream.
     pub merge_slashes: bool,
-    /// IPv6 clients are counted by a network of this length, 1 to 128.
+    /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
     pub ipv6_prefix: u8,
 }
 
@@ -107,23 +109,23 @@ pub struct UpstreamSpec {
     pub name: Name,
     /// Its servers; never empty.
     pub servers: Vec<ServerAddress>,
-    /// How one of them is chosen.
+    /// How a request's server is chosen.
     pub balance: Balance,
-    /// To connect to one server.
+    /// The most time to connect to one server.
     pub connect_timeout: Duration,
-    /// To the response's head.
+    /// The most time to the response's head.
     pub response_timeout: Duration,
-    /// Between two reads of a response's body.
+    /// The most time between two reads of a response's body.
     pub idle_timeout: Duration,
-    /// Further tries after the first.
+    /// The most tries after the first.
     pub retries: u32,
-    /// How servers by `https` are verified; there where the upstream has one. What files held, and not
-    /// their names: an upstream whose certificates changed is another one after a reload.
+    /// How `https` servers are verified; `None` where the upstream has no such server. It holds the content
+    /// of the certificate files and not their names. A reload can thus see that certificates have changed.
     pub tls: Option<Arc<client::Spec>>,
 }
 
 impl UpstreamSpec {
-    /// An upstream of this name of which nothing else is known yet.
+    /// An upstream of this name. All other fields still need their values.
     pub fn new(name: Name) -> Self {
         Self {
             name,
@@ -144,7 +146,7 @@ pub enum Balance {
     /// The one of two random servers with fewer requests in flight.
     #[default]
     LeastRequests,
-    /// One after the other.
+    /// Each server in turn.
     RoundRobin,
 }
 
@@ -155,30 +157,30 @@ pub struct AnswerSpec {
     pub status: StatusCode,
     /// Its body.
     pub body: AnswerBody,
-    /// What says when to come back.
+    /// The header fields about the limit.
     pub headers: AnswerHeaders,
 }
 
-/// The header fields that tell a client of its limits.
+/// The header fields that tell a client about its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerHeaders {
-    /// `retry-after` is sent.
+    /// Whether `retry-after` is sent.
     pub retry_after: bool,
-    /// `ratelimit-policy` and `ratelimit` are sent, on allowed answers too.
+    /// Whether `ratelimit-policy` and `ratelimit` are sent, also on allowed answers.
     pub ratelimit: bool,
-    /// `x-ratelimit-limit`, `-remaining` and `-reset` are sent, on allowed answers too.
+    /// Whether `x-ratelimit-limit`, `-remaining` and `-reset` are sent, also on allowed answers.
     pub x_ratelimit: bool,
 }
 
 /// The body of the answer to a throttled client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AnswerBody {
-    /// RFC 9457 JSON.
+    /// A JSON problem (RFC 9457).
     #[default]
     Problem,
     /// One line of text.
     Text,
-    /// None.
+    /// No body.
     Empty,
     /// The operator's own text.
     Custom(Bytes),
@@ -187,11 +189,11 @@ pub enum AnswerBody {
 /// `[store]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSpec {
-    /// Where buckets are shared.
+    /// Where buckets live.
     pub location: StoreLocation,
-    /// What every key in Redis begins with.
+    /// The prefix of every key in Redis.
     pub prefix: String,
-    /// For one decision.
+    /// The most time for one decision.
     pub timeout: Duration,
     /// The most buckets in this process's memory, at least 1.
     pub max_keys: usize,
@@ -203,52 +205,52 @@ pub enum StoreLocation {
     /// In this process.
     #[default]
     Memory,
-    /// In one Redis server: a URL (`redis://` or `redis+unix:`) that the client has accepted.
+    /// In one Redis server. The URL (`redis://` or `redis+unix:`) is one that the Redis client accepts.
     Redis(String),
 }
 
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSpec {
-    /// How a line looks; `None` is pretty on a terminal and JSON elsewhere.
+    /// The format of a line; `None` is pretty on a terminal and JSON elsewhere.
     pub format: Option<LogFormat>,
-    /// What is written at all; `RUST_LOG` wins.
+    /// Which lines are written; `RUST_LOG` overrides it.
     pub level: LogFilter,
-    /// A line for each request.
+    /// Whether each request has a line.
     pub access: bool,
     /// Which throttle lines are written.
     pub throttle: ThrottleLog,
-    /// Between two summaries of one limit and key.
+    /// The time between two summaries of one limit and key.
     pub summary_interval: Duration,
-    /// Whether clients' secrets stand in logs and in Redis.
+    /// How clients' secrets are shown in logs and in Redis keys.
     pub keys: KeyDisplay,
 }
 
-/// How a log line looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For eyes.
+    /// For people.
     Pretty,
-    /// For machines.
+    /// For programs.
     Json,
 }
 
 /// Which throttle lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThrottleLog {
-    /// The first at once, then one for each interval.
+    /// The first line at once, then one summary in each interval.
     #[default]
     Summary,
-    /// Every one.
+    /// Every throttle line.
     Each,
-    /// None.
+    /// No lines.
     Off,
 }
 
 /// How the parts of a key that come from headers, cookies and the query are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyDisplay {
-    /// By a hash.
+    /// As a hash.
     #[default]
     Hashed,
     /// As they are.
@@ -258,7 +260,7 @@ pub enum KeyDisplay {
 /// `[admin]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminSpec {
-    /// Where to listen; `None` is nowhere.
+    /// The address to listen on; `None` is no admin endpoint.
     pub listen: Option<SocketAddr>,
     /// The bearer token for everything but the two health checks.
     pub token: Option<String>,

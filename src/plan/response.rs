@@ -1,4 +1,4 @@
-//! What a limit wants to know of a response: how much it used, and whether it counts at all.
+//! The facts that a limit reads from a response: the used tokens, and whether the response counts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,17 +13,17 @@ pub enum UsedSource {
     Header(HeaderName),
     /// In its body: a number in a JSON document, or in the data of server-sent events.
     Json(Arc<JsonPath>),
-    /// It is the size of its body in bytes.
+    /// The number is the size of the body in bytes.
     Bytes,
 }
 
-/// What a request takes in the end where nobody knows what it used.
+/// The tokens that count for a request where its use is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownUse {
-    /// What was taken before.
+    /// The estimate, which the request took before.
     #[default]
     Estimate,
-    /// The most that a request can take: whoever leaves before the number comes saves nothing.
+    /// The most tokens that one request can use: a client that leaves before the number gains nothing.
     Max,
 }
 
@@ -37,9 +37,9 @@ impl fmt::Display for UsedSource {
     }
 }
 
-/// A way through nested JSON objects, as in `usage.total_tokens`: one key or more, none of them empty.
-/// A key that holds a dot or a bracket, begins with a slash, or is a dollar sign cannot be named: it
-/// was meant to be a path of another kind.
+/// A path through nested JSON objects, as in `usage.total_tokens`: one key or more, no key empty. The path
+/// cannot name a key that has a dot or a bracket, begins with a slash, or is a dollar sign. Such a text is
+/// more likely a JSONPath or a JSON Pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPath(Box<[Box<str>]>);
 
@@ -50,7 +50,7 @@ impl JsonPath {
     }
 }
 
-/// That a text is no [`JsonPath`].
+/// The error for a text that is no [`JsonPath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoJsonPath;
 
@@ -79,14 +79,14 @@ impl fmt::Display for JsonPath {
 /// One status that a client may get, or a class of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusPattern {
-    /// This one.
+    /// This status.
     Exact(StatusCode),
-    /// All whose first digit is this, 1 to 5.
+    /// All statuses with this first digit, 1 to 5.
     Class(u16),
 }
 
 impl StatusPattern {
-    /// Whether it means this status.
+    /// Whether the pattern matches this status.
     pub fn fits(self, status: StatusCode) -> bool {
         match self {
             Self::Exact(exact) => exact == status,
@@ -95,7 +95,7 @@ impl StatusPattern {
     }
 }
 
-/// That a text is no status that a client can get, nor a class of them.
+/// The error for a text that is neither a status that a client can get nor a class of statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoStatus;
 
@@ -107,7 +107,7 @@ impl FromStr for StatusPattern {
             [class @ b'1'..=b'5', b'x' | b'X', b'x' | b'X'] => {
                 Ok(Self::Class(u16::from(class - b'0')))
             }
-            // What comes before an answer is not the answer; 101 is one.
+            // Other 1xx statuses come before the final answer. Only 101 is a final answer.
             [b'2'..=b'5', _, _] | b"101" => text.parse().map(Self::Exact).map_err(|_| NoStatus),
             _ => Err(NoStatus),
         }

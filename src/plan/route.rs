@@ -1,4 +1,4 @@
-//! A route: what becomes of the requests that it matches.
+//! The configuration of a route: its action, its limits, and its options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,72 +12,72 @@ use crate::request::route::Rewrite;
 /// The name under which requests without a route are counted.
 pub const NO_ROUTE: &str = "none";
 
-/// `[[routes]]`, but for its path and conditions, which [`super::Plan::table`] has. A request looks at
-/// all of it, and it is one line of a cache.
+/// `[[routes]]` without path and conditions, which are in [`super::Plan::table`]. Every request reads the
+/// whole struct, so the struct fits into one cache line of 64 bytes.
 #[derive(Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct RouteSpec {
-    /// Unique; stands in keys, logs and metrics.
+    /// The route's unique name in keys, logs and metrics.
     pub name: Arc<str>,
-    /// What becomes of its requests.
+    /// What the proxy does with the route's requests.
     pub action: Action,
-    /// The places of its limits in [`super::Plan::limits`], in the file's order, without those that are
-    /// off.
+    /// The places of the route's limits in [`super::Plan::limits`], in the file's order. Limits that are
+    /// off are left out.
     pub limits: SmallVec<[u32; 4]>,
-    /// What few routes have.
+    /// Options that few routes have.
     pub options: Option<Box<RouteOptions>>,
 }
 
-/// What few routes have.
+/// Options that few routes have.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RouteOptions {
-    /// Header changes in what goes upstream.
+    /// Header changes of requests that go upstream.
     pub request: Option<HeaderChanges>,
-    /// Header changes in what goes to the client.
+    /// Header changes of responses that go to the client.
     pub response: Option<HeaderChanges>,
-    /// To the response's head, in place of the upstream's.
+    /// The most time to the response's head, in place of the upstream's timeout.
     pub response_timeout: Option<Duration>,
-    /// Bytes of a request's body, in place of the server's.
+    /// The most bytes of a request's body, in place of the server's bound.
     pub max_body_size: Option<u64>,
 }
 
-/// What becomes of a route's requests.
+/// What the proxy does with a route's requests.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// They go upstream.
+    /// The proxy forwards the requests.
     Forward {
-        /// The place in [`super::Plan::upstreams`].
+        /// The upstream's place in [`super::Plan::upstreams`].
         upstream: u32,
-        /// Another path, if one was given.
+        /// The path for the upstream, where the route names another path.
         rewrite: Option<Box<Rewrite>>,
     },
-    /// They are answered from the file.
+    /// The proxy answers the requests itself.
     Respond {
         /// The status, 200 to 599.
         status: StatusCode,
-        /// The body, sent as `text/plain` unless the route sets another type. In a box, since most
-        /// routes have none.
+        /// The body, sent as `text/plain` unless the route sets another type. It is boxed, since most
+        /// routes have no body.
         body: Box<Bytes>,
     },
 }
 
 impl RouteSpec {
-    /// Changes to what goes upstream.
+    /// Header changes of requests that go upstream.
     pub fn request_headers(&self) -> Option<&HeaderChanges> {
         self.options.as_ref()?.request.as_ref()
     }
 
-    /// Changes to what goes to the client.
+    /// Header changes of responses that go to the client.
     pub fn response_headers(&self) -> Option<&HeaderChanges> {
         self.options.as_ref()?.response.as_ref()
     }
 
-    /// Its own time to the response's head.
+    /// The route's own timeout to the response's head.
     pub fn response_timeout(&self) -> Option<Duration> {
         self.options.as_ref()?.response_timeout
     }
 
-    /// Its own bound of a request's body in bytes.
+    /// The route's own bound for a request's body, in bytes.
     pub fn max_body_size(&self) -> Option<u64> {
         self.options.as_ref()?.max_body_size
     }
@@ -86,10 +86,10 @@ impl RouteSpec {
 /// Changes to a message's headers: first `remove`, then `set`, then `add`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderChanges {
-    /// In place of what is there.
+    /// Fields that replace existing fields of the same name.
     pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Beside what is there.
+    /// Fields that are added to existing fields of the same name.
     pub add: Vec<(HeaderName, HeaderValue)>,
-    /// Taken out.
+    /// Names of fields that are removed.
     pub remove: Vec<HeaderName>,
 }

@@ -1,4 +1,4 @@
-//! TLS towards clients, and how a server of an API is reached.
+//! The configuration of TLS towards clients, and the addresses of an upstream's servers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,22 +9,22 @@ use crate::tls::server::{Files, Material};
 /// `tls` of `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
-    /// Where to listen; never empty, and nothing of [`super::ServerSpec::listen`] is in it.
+    /// The addresses for TLS; never empty, and none of them is in [`super::ServerSpec::listen`].
     pub listen: Vec<SocketAddr>,
-    /// Its certificates, and who signs clients'.
+    /// The files of the certificates, and of the authorities that sign client certificates.
     pub files: Files,
-    /// What these held when the configuration was read.
+    /// The content of `files` when the configuration was read.
     pub material: Arc<Material>,
 }
 
 /// A server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
-    /// As written, for logs and labels.
+    /// The URL as written, for logs and labels.
     pub url: String,
-    /// Where it is.
+    /// The server's place.
     pub endpoint: Endpoint,
-    /// What is spoken there.
+    /// The protocol that the server speaks.
     pub scheme: Scheme,
 }
 
@@ -35,19 +35,19 @@ pub enum Endpoint {
     Tcp {
         /// A name, an IPv4 address or an IPv6 address without brackets, in lower case.
         host: String,
-        /// Its port, not 0.
+        /// The port, not 0.
         port: u16,
     },
     /// On a Unix socket with this path, which is absolute.
     Unix(PathBuf),
 }
 
-/// What is spoken with a server.
+/// The protocol that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// HTTP/1.1 in clear text; the only one on a Unix socket.
+    /// HTTP/1.1 in clear text; the only protocol on a Unix socket.
     Http,
-    /// TLS, and in it what ALPN agrees on: the upstream has a [`super::UpstreamSpec::tls`].
+    /// TLS with the protocol that ALPN chooses. The upstream then has a [`super::UpstreamSpec::tls`].
     Https,
     /// HTTP/2 with prior knowledge in clear text.
     H2c,

@@ -1,4 +1,5 @@
-//! What a client is answered, and the one place that turns a refusal into an answer.
+//! The answers that tidegate composes itself. [`respond`] is the only place that turns a refusal into an
+//! answer.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use crate::upstream::body::BodyFault;
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// What a client is answered.
+/// A response to a client.
 pub(super) type Answer = Response<Box<ResponseBody>>;
 
-/// An answer of our own. `kind` is its body's media type.
+/// An answer that tidegate composes itself. `kind` is the media type of its body.
 pub(super) fn own(status: StatusCode, kind: Option<HeaderValue>, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(ResponseBody::whole(body));
     *answer.status_mut() = status;
@@ -40,8 +41,9 @@ pub(super) fn close(answer: &mut Answer) {
     answer.headers_mut().insert(CONNECTION, CLOSE);
 }
 
-/// Takes the body out of an answer that has none, which hyper does over HTTP/1.1 alone; an answer to HEAD
-/// still says how long it would be.
+/// Removes the body of an answer that must not have one: an answer to HEAD, or with status 204 or 304.
+/// hyper does this over HTTP/1.1 only. An answer to HEAD still says in `content-length` how long the body
+/// would be.
 pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
     let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&answer.status());
     if !bodiless && *method != Method::HEAD {
@@ -56,11 +58,11 @@ pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
 /// What is known of a request that was refused.
 pub(super) struct RefusedRequest<'r> {
     pub(super) protocol: Protocol,
-    /// What its limits said.
+    /// What the limits say to the client.
     pub(super) quotas: &'r [Quota<'r>],
     /// The file's answer to a throttled client.
     pub(super) default: &'r Arc<AnswerSpec>,
-    /// Those that were given before.
+    /// The cache of answers to throttled clients.
     pub(super) rejections: &'r Rejections,
 }
 
@@ -80,7 +82,8 @@ pub(super) fn respond(refusal: &Refusal<'_>, asked: &RefusedRequest<'_>) -> Answ
                 Protocol::Grpc => grpc::trailers_only(grpc::Status::of(refusal), &detail),
             };
             if !matches!(refusal, Refusal::Limits(_)) {
-                // It has passed its limits, where there are any: what they gave is gone all the same.
+                // If limits were asked, the request has passed them. Its tokens are spent, so the client is
+                // told how many are left.
                 write_quotas(answer.headers_mut(), asked.quotas, asked.default, None);
             }
             answer
@@ -88,7 +91,7 @@ pub(super) fn respond(refusal: &Refusal<'_>, asked: &RefusedRequest<'_>) -> Answ
     }
 }
 
-/// Status and words of a refusal. What broke behind this proxy stands in its log, not here.
+/// Status and text of a refusal. The text does not say what failed upstream: that is for the log only.
 fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
     let bad = |why: &dyn Display| (StatusCode::BAD_REQUEST, why.to_string());
     match refusal {
@@ -143,7 +146,7 @@ fn problem(status: StatusCode, detail: &str) -> Answer {
     own(status, Some(PROBLEM_JSON), body)
 }
 
-/// 405 with the methods that a route is there for.
+/// 405 with the methods for which there is a route.
 fn not_allowed(allowed: &[Method]) -> Answer {
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, "no route for this method");
     let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
@@ -158,14 +161,14 @@ fn quoted(text: &str) -> serde_json::Value {
     text.into()
 }
 
-/// What a request speaks over HTTP.
+/// The protocol of a request: plain HTTP, or gRPC over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
     Grpc,
 }
 
-/// What a request with these headers speaks.
+/// The protocol of a request with these headers.
 pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
     let kind = if seen.has(Seen::TYPE) { asked.get(CONTENT_TYPE) } else { None };
     match kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {

@@ -22,7 +22,7 @@ use crate::throttle::Permit;
 use crate::upstream::body::{BodyFault, EventTimeout};
 use crate::upstream::{Cause, ConnectionLease};
 
-/// What a client is sent after the head, and what is done when it has been sent.
+/// The body of a response, and what is done when the body has ended.
 #[derive(Debug)]
 pub struct ResponseBody {
     source: Source,
@@ -36,7 +36,7 @@ pub struct ResponseBody {
 enum Source {
     Whole(Option<Bytes>),
     UpstreamAnswer(UpstreamAnswer),
-    /// The server broke off. The error is returned at the next poll, after the data before it was sent.
+    /// The server broke off. The error is returned at the next poll, when the earlier data has been sent.
     Broken(Option<io::Error>),
 }
 
@@ -55,9 +55,9 @@ pub struct Switched {
     pub client: OnUpgrade,
     /// The server's side, once its connection has changed.
     pub server: OnUpgrade,
-    /// How long nothing may move.
+    /// How long the tunnel lives without a byte in either direction.
     pub patience: Duration,
-    /// What the request holds for as long as the tunnel lives.
+    /// The concurrency slots of the request, held as long as the tunnel lives.
     pub slots: Permit,
     /// The server's connection.
     pub lease: ConnectionLease,
@@ -89,7 +89,7 @@ impl ResponseBody {
         length
     }
 
-    /// What a server sends, each read within `patience` of the one before.
+    /// The body that a server sends. Each read must come within `patience` of the one before.
     pub(super) fn streamed(
         incoming: Incoming,
         lease: ConnectionLease,
@@ -104,12 +104,12 @@ impl ResponseBody {
         Self::of(Source::UpstreamAnswer(streamed))
     }
 
-    /// Notes in `uptake` since when a piece waits for the client.
+    /// From now on, notes in `uptake` since when a piece waits for the client.
     pub fn watched_by(&mut self, uptake: Arc<Uptake>) {
         self.uptake = Some(uptake);
     }
 
-    /// Says what is to be done at its end.
+    /// Sets what is done at the body's end.
     pub(super) fn until(&mut self, ended: RequestEnd) {
         self.ended = Some(ended);
     }
@@ -212,7 +212,7 @@ impl Default for Uptake {
 }
 
 impl Uptake {
-    /// Since when something waits.
+    /// Since when a piece waits; `None` if no piece waits.
     pub fn waits_since(&self) -> Option<Instant> {
         let since = self.since.load(Ordering::Relaxed);
         (since > 0).then(|| self.began + Duration::from_micros(since))

@@ -1,4 +1,5 @@
-//! Carries a request upstream and brings back what comes of it.
+//! Sends a request upstream, and makes the client's answer from the upstream's response. `Proxy::pass`
+//! calls [`send`]. The connections are in `upstream`.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
@@ -23,7 +24,7 @@ use crate::throttle::Permit;
 use crate::upstream::body::{RequestBody, Trailers};
 use crate::upstream::{Answered, Upstream, UpstreamError};
 
-/// Which way a request goes.
+/// Where a request goes, and what is known about the request.
 pub(super) struct Way<'r> {
     pub(super) plan: &'r Plan,
     pub(super) upstream: &'r Upstream,
@@ -33,8 +34,7 @@ pub(super) struct Way<'r> {
     pub(super) seen: Seen,
 }
 
-/// Sends the request upstream, with `target` as the path and query to ask for, and takes what comes
-/// back.
+/// Sends the request upstream and returns the client's answer. `target` is the path and query to ask for.
 pub(super) async fn send(
     exchange: &mut Exchange,
     client: &ClientConnection,
@@ -42,8 +42,8 @@ pub(super) async fn send(
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
     let Way { plan, upstream, route, address, seen } = way;
-    // While unread input lies behind the request, nobody notices that the client has closed. So look
-    // once more before the API is asked.
+    // While input behind the request is unread, the connection's task does not notice that the client has
+    // closed. So check once more before the API is asked.
     if client.socket.has_left() {
         return Err(Refusal::ClientLeft);
     }
@@ -70,7 +70,7 @@ pub(super) async fn send(
     let answered = match upstream.send(&mut request, route.response_timeout()).await {
         Ok(answered) => answered,
         Err(error) => {
-            // Nobody has read the body, so it can be read and thrown away as that of a rejected request.
+            // Nothing of the body was read, so the body can be discarded like that of a rejected request.
             if let Some(body) = request.into_body().into_incoming() {
                 exchange.body = Some(body);
                 exchange.body_end = Default::default();
@@ -99,7 +99,7 @@ pub(super) async fn send(
     }
     let Answered { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
-    // A body that comes after all must not be taken for the next answer.
+    // If a body comes in spite of the status, it must not be taken for the next answer.
     if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
         lease.end_soon();
     }
@@ -136,8 +136,8 @@ fn body_of(
     }
 }
 
-/// Writes the host that the upstream is asked for, and returns it: the client's, or (where an
-/// HTTP/1.0 client named none) the server's own.
+/// Writes the `host` field for the upstream, and returns its value. This is the client's host. For an
+/// HTTP/1.0 client that named none, it is the host of the upstream's first server.
 fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     if let Some(host) = headers.get(HOST) {
         return host.clone();
@@ -170,10 +170,10 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     (answer, Switched { client, server, patience, slots, lease })
 }
 
-/// The path and query that go upstream; `None` where they go as they came.
+/// The path and query that go upstream; `None` if they go unchanged.
 ///
 /// # Errors
-/// Where a rewrite makes them longer than a URI may be here.
+/// Where a rewrite makes the path and query longer than a URI may be here.
 pub(super) fn target(
     uri: &Uri,
     path: &NormalPath<'_>,

@@ -1,5 +1,6 @@
-//! What gRPC says over HTTP/2 in its own words: statuses in trailers, and how long its client waits
-//! (`PROTOCOL-HTTP2.md` of grpc/grpc).
+//! The parts of gRPC over HTTP/2 that tidegate uses: the status in trailers, and the client's time-out
+//! (`PROTOCOL-HTTP2.md` of grpc/grpc). `answer` and `rejection` compose refusals with it, `body` the
+//! trailers of an answer that breaks off.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The statuses that a proxy has a use for.
+/// The gRPC statuses that tidegate sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     InvalidArgument = 3,
@@ -42,8 +43,8 @@ impl Status {
         })
     }
 
-    /// The status for a refusal. What the API may have acted on is not [`Self::Unavailable`], which
-    /// clients take as leave to try again.
+    /// The status for a refusal. Clients take [`Self::Unavailable`] as leave to try again. A call that ran
+    /// out of time has another status, since the API may still act on it.
     pub(super) fn of(refusal: &Refusal<'_>) -> Self {
         match refusal {
             Refusal::NotFound | Refusal::Method(_) => Self::Unimplemented,
@@ -67,7 +68,7 @@ impl Status {
     }
 }
 
-/// An answer without messages: the trailers alone, which are the head then.
+/// An answer without messages (Trailers-Only): status and message are fields of the head.
 pub(super) fn trailers_only(status: Status, message: &str) -> Answer {
     let mut answer = Response::new(ResponseBody::whole(""));
     *answer.status_mut() = StatusCode::OK;
@@ -77,7 +78,7 @@ pub(super) fn trailers_only(status: Status, message: &str) -> Answer {
     answer
 }
 
-/// What stands behind the messages of a call.
+/// The trailers behind the messages of a call.
 pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     trailers.insert(STATUS, status.value());
@@ -87,7 +88,7 @@ pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
     trailers
 }
 
-/// Percent-encoded but for what ASCII can show.
+/// The message with `%` and everything but printable ASCII percent-encoded.
 fn encoded(message: &str) -> String {
     let mut text = String::with_capacity(message.len());
     for byte in message.bytes() {
@@ -99,7 +100,7 @@ fn encoded(message: &str) -> String {
     text
 }
 
-/// How long the client waits for the end of its call; `None` where it does not say so, or not clearly.
+/// How long the client waits for the end of its call; `None` if `grpc-timeout` is absent or malformed.
 pub(super) fn patience(headers: &HeaderMap, seen: Seen) -> Option<Duration> {
     if !seen.has(Seen::GRPC_TIMEOUT) {
         return None;
@@ -118,7 +119,6 @@ pub(super) fn patience(headers: &HeaderMap, seen: Seen) -> Option<Duration> {
     })
 }
 
-/// Whether a field says how long a call may take.
 pub(super) fn is_timeout(name: &HeaderName) -> bool {
     *name == TIMEOUT
 }

@@ -1,4 +1,8 @@
-//! A request's way through: the straight line that calls everything else.
+//! The way of one request through the proxy. `downstream` calls [`Proxy::handle`] for each request.
+//!
+//! The request passes these steps in order: host, path, client, route, limits (`throttle`), upstream
+//! (`forward`). A step that fails returns a [`Refusal`], which `answer` turns into a response.
+//! `request_end` counts and logs the request when the response has ended.
 
 mod answer;
 mod body;
@@ -49,11 +53,12 @@ use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
 
-/// The most of a rejected upload that is read and thrown away to keep its connection.
+/// If an upload is not used, at most this many bytes of the upload are read and thrown away, to keep the
+/// connection.
 const MOST_DISCARDED: u64 = 64 * 1024;
 
-/// How long an answer waits for such an upload's end where its length is not announced: until then
-/// nobody knows whether the connection can be kept.
+/// How long an answer waits for the end of such an upload if the length is not announced. Only the end
+/// shows whether the connection can be kept.
 const DISCARD_TIME: Duration = Duration::from_millis(250);
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -70,22 +75,22 @@ pub struct Proxy {
 pub struct Active {
     /// The plan.
     pub plan: Arc<Plan>,
-    /// Its upstreams.
+    /// The plan's upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// Where this worker counts its routes.
+    /// Where this worker counts the requests of each route.
     counters: RouteCounters,
     /// All counts of this worker.
     metrics: Arc<WorkerMetrics>,
-    /// What throttled clients are told under it: they keep its limits, and end with it.
+    /// Cached answers to throttled clients. They refer to the plan's limits, so they end with the plan.
     rejections: Rejections,
-    /// The fields of answers to all other clients.
+    /// Cached `ratelimit` fields of the answers to all other clients.
     fields: QuotaFields,
     /// The process's count of failed exchanges.
     failed: Arc<FailedExchanges>,
 }
 
 impl Active {
-    /// A plan with this worker's connections to its upstreams, with which nothing was done yet.
+    /// A plan with this worker's connections to its upstreams, before the plan's first request.
     pub fn new(
         plan: Arc<Plan>,
         upstreams: Vec<Arc<Upstream>>,
@@ -96,7 +101,7 @@ impl Active {
         Self { plan, upstreams, counters, metrics, rejections, fields, failed }
     }
 
-    /// Where the requests of the route at this place are counted.
+    /// The counter of the route at this place in the plan, or of requests without a route.
     fn counter(&self, route: Option<usize>) -> RouteCounter {
         route.map_or(RouteCounter::NO_ROUTE, |route| {
             self.counters.of(route, &self.plan.routes[route].name, &self.metrics)
@@ -109,11 +114,11 @@ impl Active {
     }
 }
 
-/// A request's parts, taken on its way as they are used up.
+/// The parts of a request. A part is taken out when it is used up.
 struct Exchange {
     head: request::Parts,
     body: Option<Incoming>,
-    /// How far the body has come that is on its way upstream.
+    /// How far the request's body has come on its way upstream.
     body_end: BodyEnd,
     /// The upstream's server that answered, for the access line.
     server: Option<Arc<str>>,
@@ -137,11 +142,11 @@ impl Proxy {
 
     /// The plan in force.
     pub fn active(&self) -> Arc<Active> {
-        // Only this worker's thread comes here, so the lock is never waited for.
+        // Only this worker's thread uses the lock, so no thread waits for it.
         self.active.lock().clone()
     }
 
-    /// Puts another plan in force: for requests that begin from now on.
+    /// Puts another plan in force, for requests that begin from now on.
     pub fn activate(&self, active: Arc<Active>) {
         *self.active.lock() = active;
     }
@@ -164,8 +169,8 @@ impl Proxy {
         client: &Arc<ClientConnection>,
     ) -> impl Future<Output = Answer> + Send {
         let mut exchange = Exchange::of(request);
-        // Begun before the future is made, since hyper drops the future unpolled where the client has
-        // closed behind the request. The request is counted all the same.
+        // The record begins before the future is made. hyper drops the future unpolled if the client has
+        // closed after the request, and the request must still be counted.
         let began = Instant::now();
         client.phase.begin(began);
         let seen = Seen::of(&exchange.head.headers);
@@ -214,7 +219,7 @@ impl Proxy {
             };
             drop(quotas);
             answer::withhold_body(&mut answer, &exchange.head.method);
-            // Over HTTP/2 a body that nobody reads ends with its stream.
+            // Over HTTP/2 an unread body ends with its stream.
             if !client.phase.is_multiplexed() {
                 if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
                     let awaited = seen.has(Seen::EXPECT);
@@ -243,7 +248,7 @@ impl Proxy {
         }
     }
 
-    /// What is counted even if the client leaves now.
+    /// Begins the record of a request. The record counts the request even if the client leaves now.
     fn begin(
         &self,
         client: &Arc<ClientConnection>,
@@ -277,7 +282,8 @@ impl Proxy {
         }
     }
 
-    /// Names a request that is to have a name: by what a trusted proxy calls it, or by a new one.
+    /// Writes the request ID into its header, if the file names a header for the ID. The ID is that of a
+    /// trusted proxy, or a new one.
     fn name(
         &self,
         server: &ServerSpec,
@@ -293,7 +299,7 @@ impl Proxy {
         Some(Box::new(id))
     }
 
-    /// The straight line: host, path, route, client, limits, upstream.
+    /// Takes a request through all steps: host, path, client, route, limits, upstream.
     async fn pass<'p>(
         &self,
         (active, client, seen): (&'p Active, &ClientConnection, Seen),
@@ -353,7 +359,7 @@ impl Proxy {
         };
         let now = self.clock.at(began);
         noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
-        // The limits that every request meets come first: who looks for routes is counted, too.
+        // The limits come before this error: a client that searches for routes is counted too.
         found.map_err(|none| match none {
             NoRoute::NotFound => Refusal::NotFound,
             NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
@@ -382,7 +388,7 @@ impl Proxy {
     }
 }
 
-/// The answer to a request that was not let through, or could not be.
+/// The answer to a request that was refused or has failed.
 fn refused(
     refusal: &Refusal<'_>,
     quotas: &[Quota<'_>],
@@ -398,25 +404,26 @@ fn refused(
     answer
 }
 
-/// Whether requests of this method are refused, whatever the routes say.
+/// Whether requests of this method (TRACE, CONNECT) are refused on every route.
 pub fn is_never_served(method: &Method) -> bool {
     matches!(*method, Method::TRACE | Method::CONNECT)
 }
 
-/// Takes out of a request what its API will not be sent, as it is done before routes and limits look
-/// at it.
+/// Removes the header fields of a request that are not forwarded, as [`Proxy::handle`] does before routes
+/// and limits read the request. `tidegate explain` calls this.
 pub fn strip_unforwarded(head: &mut request::Parts, address: &Client, trust: &Trust) {
     let seen = Seen::of(&head.headers);
     let headers = &mut head.headers;
     headers::strip_unforwarded((&head.uri, head.version), headers, seen, (address, trust));
 }
 
-/// The status for a client that left before its answer: for logs and metrics, nobody is sent it.
+/// The status 499, for a client that left before its answer. It is never sent; it appears in logs and
+/// metrics.
 fn client_gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-/// A new name for a request that came at this time of day: a UUID of version 7 (RFC 9562, 5.7).
+/// A new request ID for a request that came at this time of day: a UUID of version 7 (RFC 9562, 5.7).
 fn new_id(wall: Timestamp) -> Option<HeaderValue> {
     let random = fastrand::u128(..).to_be_bytes();
     let random = random.first_chunk()?;
@@ -432,7 +439,8 @@ fn is_too_large(headers: &HeaderMap, (plan, route): (&Plan, &RouteSpec)) -> bool
     most.is_some_and(|most| length().is_some_and(|length| length > most))
 }
 
-/// What is the same for every answer that the limits let pass.
+/// The last changes to the answer of a request that the limits let pass: quota fields, then the route's
+/// changes.
 fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &[Quota<'_>]) {
     if !quotas.is_empty() {
         active.fields.write(headers, quotas, &active.plan.reject);
@@ -442,8 +450,8 @@ fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &
     }
 }
 
-/// Reads a body that nobody wants, or leaves it where it is long or not asked for yet (`awaited`). Says
-/// whether the connection can be used again.
+/// Reads and throws away a body that is not used. A long body is left unread, and so is a body for which
+/// the client still awaits `100 Continue` (`awaited`). Returns whether the connection can be used again.
 async fn discard(
     body: Incoming,
     awaited: bool,
@@ -454,7 +462,7 @@ async fn discard(
     match body.size_hint().exact() {
         _ if awaited => phase.unsettle(),
         Some(length) if length <= MOST_DISCARDED => {
-            // The answer need not wait for it.
+            // The end of the body is known, so the answer need not wait for it.
             phase.discard();
             let client = client.clone();
             tokio::spawn(async move {
@@ -473,7 +481,7 @@ async fn discard(
 }
 
 /// Reads a body of up to [`MOST_DISCARDED`] bytes, each piece within `patience` of the one before, and
-/// throws it away. Says whether it reached its end.
+/// throws it away. Returns whether the body reached its end.
 async fn drain(mut body: Incoming, patience: Duration) -> bool {
     let mut left = MOST_DISCARDED;
     loop {

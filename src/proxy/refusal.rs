@@ -1,4 +1,4 @@
-//! Every reason for which tidegate answers a request itself.
+//! Every reason for which tidegate answers a request with an error of its own. `answer` makes the response.
 
 use http::{Method, request};
 
@@ -8,43 +8,43 @@ use crate::throttle::Refused;
 use crate::upstream::UpstreamError;
 use crate::upstream::body::BodyFault;
 
-/// Why a request does not go upstream, or did not come back.
+/// Why a request does not go upstream, or got no answer from there.
 #[derive(Debug)]
 pub enum Refusal<'p> {
-    /// Nobody can tell which host it is for.
+    /// The request's host is missing, repeated or malformed.
     Host(HostError),
-    /// Its path can be read in two ways.
+    /// The path can be read in two ways.
     Path(AmbiguousPath),
-    /// Its body is coded in a way that this proxy would pass on wrongly.
+    /// The transfer coding is other than chunked alone. This proxy would pass the body on wrongly.
     TransferCoding,
-    /// The length of its body is no number.
+    /// A `content-length` is not a number.
     Length,
-    /// Its method has letters in lower case, which many APIs read as the one in upper case.
+    /// The method has lower-case letters. Many APIs take it for the same method in upper case.
     MethodCase,
-    /// No route.
+    /// There is no route for the request.
     NotFound,
-    /// A route, but for these methods.
+    /// There is a route, but only for these methods. Empty if the method is never served.
     Method(Vec<Method>),
-    /// Its path and query are too long once the path is rewritten.
+    /// The path and query are too long after the path was rewritten.
     TargetTooLong,
-    /// Its body is announced to be larger than allowed.
+    /// The body is announced to be larger than allowed.
     TooLarge,
-    /// Its body failed before there was a response.
+    /// The body failed before there was a response.
     Body(BodyFault),
-    /// Its limits refuse.
+    /// The limits do not let the request pass.
     Limits(Refused<'p>),
-    /// A gRPC client's own deadline has come before an answer.
+    /// The time-out that a gRPC client set for its call was over before an answer came.
     Deadline,
-    /// The upstream did not answer.
+    /// The upstream did not answer, or its answer cannot be passed on.
     Upstream(UpstreamError),
-    /// Nobody waits for an answer any more.
+    /// The client has left before an answer.
     ClientLeft,
 }
 
 impl Refusal<'_> {
-    /// Whether what follows on an HTTP/1.1 connection cannot be told from the rest of this request, so
-    /// that it must close. Behind a target that only CONNECT has, another protocol may follow: a client
-    /// need not wait for its answer (draft-ietf-httpbis-optimistic-upgrade).
+    /// Whether an HTTP/1.1 connection must close, since the next bytes may not be a new request. They may
+    /// be the rest of this one. After a target that only CONNECT uses, they may be another protocol: the
+    /// client need not wait for its answer (draft-ietf-httpbis-optimistic-upgrade).
     pub(super) fn closes(&self, target: TargetForm) -> bool {
         match self {
             Self::Host(_)
@@ -63,10 +63,10 @@ impl Refusal<'_> {
     }
 }
 
-/// What a request asks for.
+/// The form of a request's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetForm {
-    /// A host and a port, as only CONNECT does (RFC 9112, 3.2.3).
+    /// A host and a port, which only CONNECT uses (RFC 9112, 3.2.3).
     Authority,
     /// Anything else.
     Resource,

@@ -1,7 +1,8 @@
-//! The answers to throttled clients, each composed once for all who are told the same.
+//! The answers to throttled clients, with a cache. `answer` asks for them.
 //!
-//! A crowd that is rejected must cost little, and most of it is told the same: no token is left, and
-//! so many whole seconds are to be waited.
+//! A crowd of clients may be rejected at once, so rejections must cost little. Most of these clients get
+//! the same answer: no token is left, and `retry-after` has the same number of seconds. Such an answer is
+//! composed once.
 
 use std::sync::Arc;
 
@@ -25,27 +26,29 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 const QUOTA_EXCEEDED_TITLE: &str =
     "Request cannot be satisfied as assigned quota has been exceeded";
 
-/// So many answers are kept: those of a minute, for a few limits.
+/// The number of cached answers. It is enough for a few limits, with each `retry-after` of up to a minute.
 const KEPT: usize = 256;
 
-/// So often others are composed before one of them takes a place that is taken: to keep one costs half as
-/// much again, which is in vain where hardly two clients are told the same.
+/// The number of other answers that are composed for a place before the last of them replaces the cached
+/// answer. To cache an answer costs half as much as to compose it. That is wasted where hardly two clients
+/// get the same answer.
 const OTHERS: u8 = 8;
 
-/// What a rejected client is told.
+/// The content of an answer to a throttled client.
 #[derive(Clone, Copy)]
 pub(super) struct RejectionContent<'r> {
     pub(super) protocol: Protocol,
-    /// How the limit that decides answers.
+    /// The answer settings of the limit that decides.
     pub(super) spec: &'r Arc<AnswerSpec>,
-    /// How those do that have no answer of their own.
+    /// The answer settings for limits without their own.
     pub(super) default: &'r Arc<AnswerSpec>,
-    /// When it may try again, in seconds; `None` is never.
+    /// After how many seconds the client may try again; `None` is never.
     pub(super) retry_after: Option<u64>,
     pub(super) quotas: &'r [Quota<'r>],
 }
 
-/// One worker's answers under one plan, each in the place that its limit and its seconds give it.
+/// One worker's cached answers under one plan. The first limit of an answer and its `retry-after` give its
+/// place in the cache.
 #[derive(Debug)]
 pub(super) struct Rejections {
     places: Mutex<[CachePlace; KEPT]>,
@@ -54,7 +57,7 @@ pub(super) struct Rejections {
 #[derive(Debug, Default)]
 struct CachePlace {
     kept: Option<Box<CachedAnswer>>,
-    /// How often another one was wanted since this one was.
+    /// How many other answers were composed for this place since the cached answer was last used.
     others: u8,
 }
 
@@ -63,7 +66,6 @@ impl Rejections {
         Self { places: Mutex::new(std::array::from_fn(|_| CachePlace::default())) }
     }
 
-    /// The answer to one client.
     pub(super) fn answer(&self, telling: &RejectionContent<'_>) -> Answer {
         let mut places = self.places.lock();
         let CachePlace { kept, others } = &mut places[telling.place()];
@@ -93,7 +95,7 @@ impl RejectionContent<'_> {
     }
 }
 
-/// An answer, and what it says.
+/// A composed answer, and the content it was composed from.
 #[derive(Debug)]
 struct CachedAnswer {
     protocol: Protocol,
@@ -106,7 +108,8 @@ struct CachedAnswer {
     body: Bytes,
 }
 
-/// What of a quota a client is told. That its limit is kept makes its address its own.
+/// The part of a quota that a client is told. The limit is kept alive here, so no other limit can get its
+/// address.
 #[derive(Debug)]
 struct KeptQuota {
     limit: Arc<LimitSpec>,
@@ -161,7 +164,7 @@ impl CachedAnswer {
     }
 }
 
-/// Plain HTTP or gRPC, with the same fields.
+/// Composes an answer for plain HTTP or gRPC. Both have the same `retry-after` and quota fields.
 fn compose(telling: &RejectionContent<'_>) -> (Answer, Bytes) {
     let spec = &**telling.spec;
     let (status, kind, body) = match (telling.protocol, &spec.body) {
@@ -190,8 +193,8 @@ fn compose(telling: &RejectionContent<'_>) -> (Answer, Bytes) {
 fn quota_exceeded(status: StatusCode, telling: &RejectionContent<'_>) -> String {
     const NEVER: &str = r#","detail":"no such request will ever be let through""#;
     let detail = if telling.retry_after.is_some() { "" } else { NEVER };
-    // Piece by piece, because a crowd that is rejected must cost little, and the formatting
-    // machinery costs ten times as much. Names need no escapes.
+    // Written piece by piece: `format!` costs ten times as much, and rejections must cost little. The names
+    // of limits need no JSON escapes.
     let pieces = [
         r#"{"type":""#,
         QUOTA_EXCEEDED,
@@ -203,7 +206,7 @@ fn quota_exceeded(status: StatusCode, telling: &RejectionContent<'_>) -> String 
         r#","violated-policies":["#,
     ];
     let names = violated(telling.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
-    // Exactly its length, so that it becomes the body's bytes as it is.
+    // The exact length. The string then becomes the body's bytes without a copy.
     let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() + names.max(1) - 1 + 2;
     let mut body = String::with_capacity(length);
     for piece in pieces {
@@ -288,7 +291,7 @@ mod tests {
             vec![quota, other],
             vec![quota, Quota { outcome: Outcome::Allow, ..other }],
         ];
-        // Each has the same place among those that are kept.
+        // All of these have the same place in the cache.
         let others = [
             first,
             RejectionContent { retry_after: Some(1 + KEPT as u64), ..first },
@@ -305,7 +308,7 @@ mod tests {
         let mut all = Vec::new();
         for telling in tellings.iter().chain(&tellings) {
             let alone = text(&Rejections::new().answer(telling));
-            // Until it is kept, and once more.
+            // Until the answer is cached, and one more time.
             for turn in 0..=OTHERS {
                 assert_eq!(text(&rejections.answer(telling)), alone, "{turn}");
             }

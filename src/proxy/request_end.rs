@@ -18,7 +18,7 @@ use crate::plan::{Action, NO_ROUTE};
 use crate::throttle::Permit;
 use crate::upstream::body::BodyEnd;
 
-/// The end of a request: dropped with its response's body, it counts and logs the request.
+/// The record of a request. It is dropped with the response's body, and then counts and logs the request.
 #[derive(Debug)]
 pub(super) struct RequestEnd {
     pub(super) client: Arc<ClientConnection>,
@@ -32,7 +32,7 @@ pub(super) struct RequestEnd {
     pub(super) body_end: BodyEnd,
     /// Bytes of the response's body that were handed to the connection.
     pub(super) sent: u64,
-    /// What the request is named by, where the file has a header for that.
+    /// The request ID, if the file names a header for it.
     pub(super) request_id: Option<Box<HeaderValue>>,
     pub(super) protocol: Protocol,
 }
@@ -53,7 +53,7 @@ impl RequestEnd {
         }
     }
 
-    /// This server of the route's upstream did not give all that was asked of it.
+    /// Counts and logs a failed exchange with this server of the route's upstream.
     pub(super) fn failed(&self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
         let upstream = self.upstream();
         if let Some(upstream) = upstream {
@@ -68,7 +68,8 @@ impl RequestEnd {
         self.active.failed.count(failed, (), Instant::now());
     }
 
-    /// The response ends before its body has.
+    /// The response ends before its body is complete. An HTTP/1.0 client is told by a reset, since it would
+    /// take a normal end of the connection for the end of the body.
     pub(super) fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
             self.client.phase.reset();
@@ -102,23 +103,23 @@ impl Proxy {
     }
 }
 
-/// What is found out about a request on its way.
+/// What is found out about a request while it is served.
 #[derive(Debug, Default)]
 pub(super) struct RequestFindings {
-    /// The place of its route in the plan; `None` where none was found.
+    /// The place of the request's route in the plan; `None` if no route was found.
     pub(super) route: Option<usize>,
-    /// What the limits settle when the response has ended.
+    /// What the request holds of its limits. It is settled when the response has ended.
     pub(super) permit: Permit,
     pub(super) access: Option<Box<Access>>,
-    /// How long the upstream took to the answer's head.
+    /// How long it took from the sending upstream to the head of the answer.
     pub(super) answered_after: Option<Duration>,
 }
 
-/// What the access line says besides.
+/// Further fields of the access line.
 #[derive(Debug)]
 pub(super) struct Access {
     pub(super) method: Method,
-    /// `-` until it is known.
+    /// `-` until the host is known.
     pub(super) host: String,
     pub(super) path: String,
     pub(super) client: IpAddr,
@@ -163,7 +164,7 @@ impl Drop for RequestEnd {
     }
 }
 
-/// A version as access logs have it.
+/// An HTTP version in the spelling of access logs.
 fn protocol(version: Version) -> &'static str {
     match version {
         Version::HTTP_09 => "HTTP/0.9",

@@ -1,4 +1,4 @@
-//! What a limit never looks at.
+//! The requests to which a limit does not apply.
 
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
@@ -7,18 +7,18 @@ use super::key::View;
 use super::network;
 use super::route::Pattern;
 
-/// Requests that a limit does not apply to. Mostly there are none.
+/// The exempt requests of a limit. Boxed, since most limits have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exempt(Option<Box<Exemptions>>);
 
-/// Which requests those are: any one entry suffices.
+/// The rules for exempt requests. A request that matches one entry is exempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exemptions {
     /// Clients' networks.
     pub networks: Vec<IpNet>,
     /// Paths.
     pub paths: Vec<Pattern>,
-    /// Headers with exactly this value, be it beside others.
+    /// Headers with exactly this value. The request may have other values of the same header too.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 

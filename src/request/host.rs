@@ -1,4 +1,4 @@
-//! The host that a request is for.
+//! The host of a request in its normal form, as routes and keys compare it.
 
 use std::net::Ipv6Addr;
 use std::str::FromStr;
@@ -12,33 +12,33 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host(Text);
 
-/// Bytes of ASCII, which mostly need no memory of their own: every request has a host.
+/// ASCII bytes. Every request has a host, and most hosts fit here without heap memory.
 type Text = SmallVec<[u8; 56]>;
 
-/// Why a request's host cannot be told.
+/// Why a request has no valid host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// There is none (and the version demands one).
+    /// The request has no host, and its HTTP version demands a host.
     #[error("the request has no host")]
     Missing,
-    /// There are two.
+    /// The request has two `host` headers or more.
     #[error("the request has more than one host")]
     Repeated,
-    /// It is no host.
+    /// The host is not a valid name or address, or its port is not a number up to 65535.
     #[error("the request's host is malformed")]
     Malformed,
 }
 
-/// A name in the DNS is not longer.
+/// The length of the longest DNS name.
 const MAX_LENGTH: usize = 253;
 
 impl Host {
-    /// The request's host: of an absolute-form target, else of the `host` header. An HTTP/1.0
-    /// request may have none: the empty host.
+    /// The request's host: from an absolute-form target, or else from the `host` header. An HTTP/1.0
+    /// request without a host has the empty host.
     ///
     /// # Errors
-    /// Where there is none, more than one, or one that is malformed. HTTP/1.1 demands the header
-    /// beside an absolute-form target too, and it must be sound although it does not count.
+    /// Where there is no host, more than one, or a malformed host. HTTP/1.1 demands the header even with an
+    /// absolute-form target. The header must then be valid, although only the target counts.
     pub fn of(uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Self, HostError> {
         let mut lines = headers.get_all(HOST).iter();
         let header = match lines.next() {
@@ -57,12 +57,12 @@ impl Host {
         }
     }
 
-    /// The normal form; empty where an HTTP/1.0 request has none.
+    /// The normal form; empty for an HTTP/1.0 request without a host.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The normal form of a host without a port.
+    /// The normal form of a text that must have no port.
     pub(super) fn without_port(text: &str) -> Option<Self> {
         match text.strip_prefix('[') {
             Some(literal) => {
@@ -75,7 +75,7 @@ impl Host {
 
     /// A host with or without a port, as it stands in a `host` header.
     fn parse(text: &[u8]) -> Result<Self, HostError> {
-        // The last colon outside of an IPv6 address's brackets.
+        // The last colon, unless it is inside the brackets of an IPv6 address.
         let colon = text.iter().rposition(|byte| matches!(byte, b':' | b']'));
         let (host, port) = match colon.and_then(|at| text.split_at_checked(at)) {
             Some((host, [b':', port @ ..])) => (host, port),
@@ -97,7 +97,7 @@ impl FromStr for Host {
     }
 }
 
-/// Whether this is a port's number, or nothing.
+/// Whether this is empty or a number up to 65535.
 fn is_port(digits: &[u8]) -> bool {
     let value = digits.iter().try_fold(0_u16, |value, digit| {
         let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
@@ -124,7 +124,7 @@ fn normal_name(text: &[u8]) -> Option<Text> {
     (before != b'.').then_some(name)
 }
 
-/// Each byte of a name in its normal form; 0 where it stands in no name.
+/// For each byte its normal form in a name; 0 for a byte that no name may have.
 const NORMAL: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0_u8;

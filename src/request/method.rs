@@ -1,18 +1,18 @@
-//! The one spelling of a method.
+//! The check that a method has only one reading.
 
 use http::Method;
 
-/// A method with letters in lower case. RFC 9110, 9.1, has them mean another method, and no registered
-/// one has any; but many frameworks put a method in upper case first. So `post` would be `POST` to the
-/// API, and neither to the routes and limits for `POST` nor to those that refuse `TRACE`.
+/// The error for a method with lower-case letters. By RFC 9110, 9.1, methods are case-sensitive, and no
+/// registered method has lower-case letters. Many frameworks, however, change a method to upper case first.
+/// The API would then read `post` as `POST`, while routes and limits for `POST` would not see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the method is not in upper case")]
 pub struct MethodCase;
 
-/// Whether everybody reads the method alike.
+/// Checks that proxy and API read the method alike.
 ///
 /// # Errors
-/// Where it has letters in lower case.
+/// Where the method has lower-case letters.
 pub fn check(method: &Method) -> Result<(), MethodCase> {
     match method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         true => Err(MethodCase),

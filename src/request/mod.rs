@@ -1,4 +1,4 @@
-//! What a request's head means: its path, host, route, client and keys. Pure.
+//! The reading of a request's head: its path, host, route, client and keys. Pure: no I/O and no clock.
 
 pub mod client;
 pub mod exempt;

@@ -1,4 +1,4 @@
-//! Networks and addresses, with IPv4-mapped IPv6 read as IPv4 on both sides.
+//! Comparison of networks and addresses. An IPv4-mapped IPv6 address counts as IPv4 on both sides.
 
 use std::net::IpAddr;
 
@@ -9,8 +9,8 @@ pub(super) fn contains(network: &IpNet, address: IpAddr) -> bool {
     canonical(network).contains(&address.to_canonical())
 }
 
-/// The network without the bits past its prefix, an IPv4-mapped one as IPv4. `::/0` is no such:
-/// it holds IPv6 addresses alone.
+/// The network without the bits after its prefix. An IPv4-mapped network becomes an IPv4 network. `::/0` is
+/// not mapped, and contains only IPv6 addresses.
 pub(super) fn canonical(network: &IpNet) -> IpNet {
     let network = network.trunc();
     if let IpNet::V6(v6) = network

@@ -1,10 +1,9 @@
-//! Other figures for some keys.
+//! Overrides: other figures for some keys.
 //!
-//! Entries of one shape (which parts are exact, which are networks and how long, which are
-//! anything) lie in one hash map, keyed by what they have in common with a key that fits: exact
-//! parts as they are, networks as the network, anything as nothing. A look-up goes through the
-//! shapes, the most specific first; so it costs as many hashes as there are shapes, however many
-//! entries there are.
+//! A shape says for each part of a key whether it is exact, a network of some length, or anything. All
+//! entries of one shape are in one hash map. The map's key has the value of an exact part, the network of a
+//! network part, and nothing for an `Any` part. A look-up tries the shapes, the most specific first. Its
+//! cost is one hash for each shape, however many entries there are.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -20,46 +19,46 @@ use super::network::canonical;
 use super::path::NormalPath;
 use crate::limit::key::Key;
 
-/// What one part of an override's key stands for.
+/// The values that one part of an override's key matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// This value.
     Exact(String),
     /// Every address in this network.
     Network(IpNet),
-    /// Anything, also what is absent.
+    /// Any value, also an absent value.
     Any,
 }
 
-/// Other figures for some keys; the most specific entry wins: an exact value before the longest
-/// network before `Any`, part by part from the left.
+/// Other figures for some keys. The most specific entry wins: an exact value before a network, a longer
+/// network before a shorter one, and `Any` last. Parts are compared from the left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overrides<T> {
-    /// Most specific shape first.
+    /// The entries by shape, the most specific shape first.
     shapes: BTreeMap<Vec<PartShape>, HashMap<String, T>>,
 }
 
-/// What a part is without its value, the most specific first.
+/// The kind of a part, without its value. The most specific kind is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PartShape {
     Exact,
-    /// By length, the longest first.
+    /// The prefix length, the longest first.
     Network(Reverse<u8>),
     Any,
 }
 
 impl Part {
-    /// What an operator's text means for a part of a key from `source`: `*`, an address or network
-    /// for an `ip`, or a value, brought into the form in which keys have it.
+    /// Reads an operator's text for a part of a key from `source`: `*`, an address or network for `ip`, or
+    /// a value. A value is changed to the form that keys use.
     ///
     /// # Errors
-    /// What is wrong, where no key ever has that value.
+    /// A description, where no key can ever have the value.
     pub fn parse(text: &str, source: &KeySource, ipv6_prefix: u8) -> Result<Self, String> {
         if text == "*" {
             return Ok(Self::Any);
         }
         match source {
-            // Only values of the first alternative have figures of their own.
+            // Overrides exist only for values of the first alternative.
             KeySource::FirstOf(sources) if !sources.is_empty() => {
                 Self::parse(text, &sources[0], ipv6_prefix)
             }
@@ -91,7 +90,7 @@ fn address_part(text: &str, ipv6_prefix: u8) -> Result<Part, String> {
         IpNet::V6(v6) if v6.prefix_len() > ipv6_prefix => Err(format!(
             "IPv6 clients are counted by `ipv6_prefix = {ipv6_prefix}`, and `{text}` is longer"
         )),
-        // What keys are counted by is one value of theirs, and found as such.
+        // A network of exactly this length is one value of a key, so it can be found as an exact value.
         IpNet::V6(v6) if v6.prefix_len() == ipv6_prefix => Ok(Part::Exact(v6.to_string())),
         IpNet::V4(v4) if v4.prefix_len() == 32 => Ok(Part::Exact(v4.addr().to_string())),
         network => Ok(Part::Network(network)),
@@ -99,7 +98,7 @@ fn address_part(text: &str, ipv6_prefix: u8) -> Result<Part, String> {
 }
 
 impl<T> Overrides<T> {
-    /// These entries, in any order. Of two with the same key the first counts.
+    /// Takes the entries in any order. Of two entries with the same key the first counts.
     pub fn new(entries: Vec<(Vec<Part>, T)>) -> Self {
         let mut shapes: BTreeMap<_, HashMap<String, T>> = BTreeMap::new();
         for (parts, figures) in entries {
@@ -120,7 +119,7 @@ impl<T> Overrides<T> {
         Self { shapes }
     }
 
-    /// The figures of the most specific entry that fits a plain key.
+    /// The figures of the most specific entry that fits `key`. The key must not be hashed.
     pub fn find(&self, key: &Key) -> Option<&T> {
         self.shapes.iter().find_map(|(shape, entries)| {
             if shape.iter().all(|part| *part == PartShape::Exact) {
@@ -147,7 +146,7 @@ impl PartShape {
     }
 }
 
-/// What entries of this shape that fit `key` are filed under; `None` where none can fit.
+/// The map's key for entries of this shape that fit `key`; `None` where no entry of the shape can fit.
 fn common_with(shape: &[PartShape], key: &Key) -> Option<String> {
     let mut common = String::with_capacity(key.as_str().len() + 4);
     let mut values = key.as_str().split('|');
@@ -165,7 +164,7 @@ fn common_with(shape: &[PartShape], key: &Key) -> Option<String> {
     values.next().is_none().then_some(common)
 }
 
-/// The network of this length around an address as keys write it.
+/// The network of this length around an address. `value` is the address as keys write it.
 fn network_around(value: &str, length: u8) -> Option<IpNet> {
     let inner = match value.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
@@ -182,7 +181,7 @@ fn separate(common: &mut String, place: usize) {
 }
 
 fn write_network(common: &mut String, network: &IpNet) {
-    // A string that grows does not fail.
+    // Writing into a string never fails.
     let _ = write!(common, "{network}");
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// A piece of a percent-encoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'t> {
-    /// Characters that stand for themselves.
+    /// Characters without percent-encoding.
     Text(&'t str),
     /// An encoded byte.
     Byte(u8),
@@ -13,7 +13,7 @@ pub(super) enum Piece<'t> {
     Broken,
 }
 
-/// The pieces of a text, some of them empty.
+/// The pieces of a text. `Text` pieces may be empty.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut parts = text.split('%');
     let first = Piece::Text(parts.next().unwrap_or_default());
@@ -23,12 +23,12 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     }))
 }
 
-/// Appends an encoded byte, hex digits in upper case.
+/// Appends an encoded byte, with hex digits in upper case.
 pub(super) fn push_encoded(text: &mut String, byte: u8) {
     text.extend(['%', hex(byte >> 4), hex(byte & 15)]);
 }
 
-/// The bytes that a text stands for; a broken percent sign stands for itself.
+/// The decoded bytes of a text. A broken percent sign stays a percent sign.
 pub(super) fn decode(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('%') {
         return Cow::Borrowed(text.as_bytes());
@@ -44,7 +44,7 @@ pub(super) fn decode(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The same for a name or value of a query, where `+` is a space.
+/// The decoded bytes of a name or value in a query, where `+` is a space.
 pub(super) fn decode_query(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('+') {
         return decode(text);

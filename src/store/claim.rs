@@ -1,7 +1,7 @@
 //! One limit's answer to one request, and what the limit gave for the request.
 //!
-//! `throttle` makes a [`Claim`] for each limit that applies to a request. A party decides on the claim: this
-//! process's buckets (`memory`), the buckets in Redis (`redis`), or a limiter of Redisson's
+//! `throttle` makes a [`Claim`] for each limit that applies to a request. A party decides on the claim:
+//! this process's buckets (`memory`), the buckets in Redis (`redis`), or a Redisson limiter
 //! (`redis::redisson`). What the party gave is a [`Grant`], and a grant has three ends: it is kept, it is
 //! settled by what the request used, or it is dropped and goes back.
 

@@ -1,19 +1,20 @@
--- The buckets that are lists, as sorted sets: what `shell.lua` needs of them, put into it at its line for
--- it. Only a call that asks about one comes here.
+-- The buckets that are lists, as sorted sets. `shell.lua` includes this text at its line for it, and runs
+-- it only for a call that asks about such a bucket.
 --
--- Each way of counting has two functions over a key and its terms. `ask` returns what `decide` says
--- (or that the key is another's), and, where the request passes, a function's arguments with which
--- `write` is to be called if all of the request's limits let it pass: a list that begins with the
--- receipt. `settle` writes at once.
+-- Each of these algorithms has three functions over a key and its terms. `ask` returns what `decide` says,
+-- or that the key holds another type. Where the request passes, `ask` also returns a list that begins with
+-- the receipt. If all limits of the request let it pass, `write` is called with that list. `settle` writes
+-- at once.
 
--- A sliding log has an entry for each permit: its score is when the request goes, its member the clock by
--- which it was made (7 bytes), and a running number among those of that clock (4).
+-- A sliding log has an entry for each permit. Its score is the time at which the request goes. Its member
+-- is the clock by which it was made (7 bytes), and a running number among the entries of that clock (4).
 --
--- Redis is told numbers as text: to make text of them itself takes it longer than what is asked.
+-- Numbers are given to Redis as text: Redis takes longer to turn them into text by itself than to run the
+-- command.
 local ENTRY, SIZE, STALE, MOST_COST, MOST_BEYOND = '>I7I4', 11, 1000000, 32, 100
 local format, log = string.format, {}
 
--- The newest entry's score, clock and number. Nothing of an empty list, false of one that is not ours.
+-- The newest entry's score, clock and number; nil for an empty list, false for a list of another program.
 function log.newest(key)
   local entry = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
   if not entry[1] then
@@ -24,8 +25,8 @@ function log.newest(key)
   return tonumber(entry[2]), struct_unpack(ENTRY, entry[1])
 end
 
--- The number of the clock's next entry, behind the newest of all, which is given. The highest there is
--- has that one, or the newest that went at once.
+-- The number of this clock's next entry. The clock's highest number so far belongs to the newest entry of
+-- all, which is given, or to the newest entry that went at once.
 function log.number(key, clock, newest, made, last)
   local number = made == clock and last + 1 or 0
   if newest > clock then
@@ -41,7 +42,7 @@ function log.number(key, clock, newest, made, last)
   return number
 end
 
--- Adds permits, at most MOST_COST, with numbers from this one on.
+-- Adds at most MOST_COST permits, numbered from `number` on.
 function log.add(key, permits, at, clock, number)
   local score, entries = format('%d', at), {}
   for n = 0, permits - 1 do
@@ -50,8 +51,8 @@ function log.add(key, permits, at, clock, number)
   call('ZADD', key, unpack(entries))
 end
 
--- Forgets what is in no interval that ends at this time or later, and of the rest the oldest where there
--- is too much of it.
+-- Forgets the entries that no interval holds which ends at `time` or later. Of the others it forgets the
+-- oldest, where there are more than a list may keep.
 function log.forget(key, figures, time)
   call('ZREMRANGEBYSCORE', key, '0', format('%d', math.max(time - figures[2], -1)))
   local excess = call('ZCARD', key) - figures[1] - math.max(figures[1], MOST_BEYOND)
@@ -60,8 +61,8 @@ function log.forget(key, figures, time)
   end
 end
 
--- Moves all entries so far back, as if no time had passed since the newest. Read and written in one
--- piece: it happens when a clock is set.
+-- Moves all entries back by `by`, as if no time had passed since the newest. All are read and written in
+-- one piece, because this only happens when a clock is set back.
 function log.move(key, by)
   local all = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
   call('DEL', key)
@@ -79,7 +80,7 @@ function log.move(key, by)
   end
 end
 
--- A key lives until no interval holds its entries, to the next of Redis's milliseconds.
+-- A key lives until no interval holds its entries, rounded up to whole milliseconds.
 function log.expire(key, fresh_at)
   call('PEXPIREAT', key, format('%d', math.min(fresh_at, 2^53 - 1) / 1000 + 1))
 end
@@ -93,7 +94,7 @@ function log.ask(key, ask, now)
   elseif newest then
     local since = math.max((arrived > now and arrived or now) - figures[2], -1)
     local used = call('ZCOUNT', key, format('(%d', since), '+inf')
-    -- So many of these have to leave before it fits.
+    -- `excess` of the counted entries must leave the interval before the cost fits.
     local room_at, excess = 0, used + cost - figures[1]
     if excess > 0 and excess <= used then
       local place = format('%d', used - excess)
@@ -104,7 +105,7 @@ function log.ask(key, ask, now)
   local wait, remaining, moved, turn, fresh_at, clock =
     decide(ask[1], figures, cost, ask[5], seen, now)
   if moved then
-    -- The list goes back with the clock whatever becomes of the request.
+    -- The list goes back with the clock even if the request is refused.
     log.move(key, arrived - now)
     newest, arrived = newest - arrived + now, now
     log.forget(key, figures, now)
@@ -143,7 +144,7 @@ function log.settle(key, ask, now)
   if used > 0 then
     number = newest and log.number(key, base, newest, arrived, number) or 0
     log.add(key, math.min(used, MOST_COST), base, base, number)
-  -- As long as it may be, it may have forgotten some that still count.
+  -- A list of the greatest length may have forgotten entries that still count. Nothing is given back to it.
   elseif call('ZCARD', key) < figures[1] + math.max(figures[1], MOST_BEYOND) then
     local most = format('%d', math.min(-used, MOST_COST))
     local found = call('ZREVRANGEBYSCORE', key, taken, taken, 'LIMIT', '0', most)
@@ -161,9 +162,9 @@ end
 
 lists['sliding-log'] = log
 
--- A slot of a concurrency limit: its score is when its lease ends, its member who holds it. The
--- holder's two numbers follow the figures of a request that takes a slot, goes on holding it (settled
--- above zero) or gives it back (below zero).
+-- A slot of a concurrency limit: its score is the end of its lease, its member is its holder. The holder's
+-- two numbers stand behind the figures in the terms. A settlement above zero renews the lease, and below
+-- zero gives the slot back.
 local slots = {}
 
 function slots.ask(key, ask, now)
@@ -176,7 +177,7 @@ function slots.write(key, ask, entry)
   local figures = ask[4]
   if figures[4] then
     call('ZADD', key, entry[1], struct_pack('>I7I7', figures[3], figures[4]))
-    -- A key lives as long as its longest lease.
+    -- A key lives until its last lease ends.
     local last = tonumber(call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2])
     call('PEXPIREAT', key, format('%d', last / 1000 + 1))
   end

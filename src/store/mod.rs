@@ -131,8 +131,7 @@ impl Store {
     /// Creates a store. Where buckets live in Redis, the store begins to connect.
     ///
     /// Must be called within the worker's runtime, because the connection lives there. The connection ends
-    /// when the store is dropped. A server that is away is no error: the store connects once the server is
-    /// back.
+    /// when the store is dropped. A server that is away is no error: the store connects once it is back.
     pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
         let redis = match &spec.location {
             StoreLocation::Memory => None,

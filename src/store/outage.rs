@@ -20,7 +20,7 @@ use crate::limit::decision::Verdict;
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
 
-/// Decides over all claims together, whatever the state of Redis.
+/// Decides over all claims together, whether Redis answers or not.
 pub(super) async fn take(
     store: &Arc<Store>,
     redis: &Redis,

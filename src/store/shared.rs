@@ -42,7 +42,7 @@ pub struct Counters {
     pub forgotten: u64,
     /// Settlements that may not have reached Redis.
     pub unsettled: u64,
-    /// Requests on which Redis should have decided, and on which `on_store_error` decided.
+    /// Requests on which `on_store_error` decided in place of Redis, without those in `refused_without`.
     pub decided_without: u64,
     /// Requests that were refused because a limit has `on_store_error = "reject"`.
     pub refused_without: u64,

@@ -1,60 +1,61 @@
--- The one part of the script that talks to Redis: it reads the clock and the buckets, lets the
--- algorithms (joined in front of this file) decide, and writes what they keep. Redis's clock alone
--- counts; no time comes from a caller.
+-- The one part of the script that talks to Redis. It reads the clock and the buckets, lets the algorithms
+-- (joined in front of this file) decide, and writes the new states. Only Redis's clock counts; no time
+-- comes from a caller.
 --
--- One call holds any number of requests. They are decided in their order, each seeing what the ones
--- before it took, and each takes from all of its buckets or from none.
+-- One call holds any number of requests. They are decided in their order. Each sees what the requests
+-- before it took, and takes from all of its buckets or from none.
 --
--- The protocol with the caller (redis/call). Every number is a whole one, nearer to 0 than 2^53.
+-- The protocol with the caller (redis/call). Every number is whole and lies between -2^53 and 2^53.
 --
 --   KEYS        the buckets' names, each once
 --   ARGV[1]     the requests, as numbers in MessagePack. For each request:
 --                 the number of its asks; below zero where it wants receipts
---                 then for each ask two places from 1: its bucket's in KEYS, its terms' behind ARGV[1]
---   ARGV[2]...  terms in MessagePack, different ones once each:
+--                 then for each ask two places from 1: its bucket in KEYS, its terms behind ARGV[1]
+--   ARGV[2]...  terms in MessagePack, each different one once:
 --                 1  name of the algorithm
 --                 2  cost: tokens to take; below zero: tokens to give back
 --                 3  way of asking (below)
 --                 4  list of the algorithm's figures
 --                 5  microseconds that the request may be held
---                 6  receipt of what is settled; with `settle` alone
+--                 6  receipt of the taking that is settled; only with `settle`
 --
 -- The way of asking:
 --   enforce     takes where every enforcing ask of the request lets it pass
 --   shadow      the same, but a refusal by this ask does not count
---   candidate   as shadow; where the ask right before it is the only enforcing one that refuses, this
---               ask takes all the same: it stands in for that one
+--   candidate   as shadow; also takes where the ask right before it is the only enforcing ask that
+--               refuses: it stands in for that ask
 --   look        no ask of the request takes
 --   settle      takes the cost in any case, or gives it back
 --
--- The answer is one text of numbers of 8 bytes. Each ask has one number or two, then each ask of a request
--- that wants receipts has one more, which means something where the ask took:
+-- The answer is one text of numbers of 8 bytes. First come one or two numbers for each ask, by this table.
+-- Then come the receipts, one for each ask of a request that wants them. A receipt means something only
+-- where its ask took.
 --   first       second         says
 --   0 and more  (none)         allowed; the first number is the tokens that remain
---   -1          tokens         rejected, and no time will help; so many tokens remain
+--   -1          tokens         rejected, and no wait will help; this many tokens remain
 --   -2          0              the key holds a value of another type; its request took nothing
 --   -2 - wait   tokens         rejected; it would be allowed after `wait` microseconds
 --   -2 - wait   -1 - tokens    held for `wait` microseconds
 --
 -- The protocol with the algorithms: decide(algorithm, figures, cost, patience, bytes, now, receipt).
 --   cost        above zero: to take; zero: only bring the state up to now; below zero: to give back
---   patience    microseconds that the request may be held; below zero the cost is taken in any case: -1
---               where this limit holds nobody, less where it may hold somebody
+--   patience    microseconds that the request may be held. Below zero the cost is taken in any case: -1
+--               where this limit never holds requests, less where it may hold some
 --   bytes       the bucket's state; false or nil for a new bucket
 --   now         microseconds since 1970, by Redis's clock
---   receipt     where tokens are given back
+--   receipt     of the taking that is given back; only where the cost is below zero
 -- It returns up to six values:
---   1  wait       microseconds until the cost would be allowed; 0: it is allowed; -1: it never will be
---   2  remaining  tokens; after the cost was taken, where it is allowed
+--   1  wait       microseconds until the cost would be allowed; 0: allowed now; -1: never allowed
+--   2  remaining  tokens; where the cost is allowed, after it was taken
 --   3  moved      true where the state had to follow a clock that stepped back
---   4  taken      where the request passes: the state's bytes with the cost taken; false: a new bucket's
---   5  expiry     until when the bytes are to be kept; nothing where the key lives long enough already
+--   4  taken      where the request passes: the state's bytes with the cost taken; false: a new bucket
+--   5  expiry     until when the bytes must be kept; nil where the key already lives long enough
 --   6  receipt    what is noted of the taking, for a later settlement
--- Buckets that are lists are sorted sets, each read and written when a request asks about it: see
+-- Buckets that are lists are sorted sets. Each is read and written when a request asks about it: see
 -- `lists.lua`.
 --
--- Everything between the calls of Redis is written for an interpreter that runs it once: loops
--- rather than functions, few tables, and few reads from them.
+-- Redis interprets the script once for each call. Therefore the code uses loops rather than functions, few
+-- tables, and few reads from them.
 
 local WRONG_TYPE = -2
 
@@ -74,9 +75,9 @@ if lists then
 -- (lists.lua)
 end
 
--- Each bucket's bytes; false for a new one, nil for a key of another type, which is then told by
--- `kinds`. MGET tells no difference between the last two, but then more keys exist than it has strings
--- for.
+-- Each bucket's bytes: false for a new bucket, nil for a key of another type, whose type is then in
+-- `kinds`. MGET does not tell these two apart. But where there are keys of another type, more keys exist
+-- than MGET has strings for.
 local states, kinds = call('MGET', unpack(keys))
 local known = 0
 for bucket = 1, #keys do
@@ -84,7 +85,7 @@ for bucket = 1, #keys do
     known = known + 1
   end
 end
--- As they were read.
+-- The bytes as they were read.
 local stored = known > 0 and { unpack(states) }
 if known < #keys and call('EXISTS', unpack(keys)) > known then
   kinds = {}
@@ -96,16 +97,16 @@ if known < #keys and call('EXISTS', unpack(keys)) > known then
   end
 end
 
--- For each bucket that is to be written, until when its key is to live; true where the expiry that it
--- has is good for that. Here and in the answer there is room for a few asks from the start: a table that
--- grows costs more than what is put into it.
+-- For each bucket to be written: until when its key must live; true where the key's present expiry
+-- suffices. This table and `answer` begin with room for a few asks, because a table that grows costs more
+-- than its values.
 local written = { false, false, false, false }
 local answer, said = { 0, 0, 0, 0 }, 0
--- Expiries that are likely to be those of several keys, as they are written.
+-- Expiries that several keys may share, as text.
 local expiries, format = {}, string.format
--- Of the requests that want them.
+-- The receipts of the requests that want them.
 local receipts
--- For each ask of a request but the last what the bucket's state and entry in `written` were before.
+-- For each ask of a request except the last: the bucket's state and entry in `written` before the ask.
 local before = {}
 local place, ends = 1, #plan
 while place < ends do
@@ -115,9 +116,9 @@ while place < ends do
     count, noted = -count, receipts
   end
   local pass = true
-  -- The only ask that refused so far, 0 where there are several.
+  -- The only enforcing ask that refused so far; 0 where there are several, or a key is of another type.
   local refused
-  -- Of the candidate that stands in for it.
+  -- The bytes and the expiry of the candidate that stands in for that ask.
   local tried, tried_expiry
   for n = 1, count do
     local bucket, ask = plan[place + 1], terms[plan[place + 2]]
@@ -134,7 +135,7 @@ while place < ends do
         wait, remaining, taken = list.ask(keys[bucket], ask, now)
       end
     elseif way == 'settle' and state ~= nil then
-      -- What is full has nothing to be given back.
+      -- A new bucket is full: nothing can be given back.
       if state or cost > 0 then
         wait, remaining, moved, taken, expiry =
           decide(ask[1], ask[4], cost, -1 - ask[5], state, now, ask[6])
@@ -145,14 +146,14 @@ while place < ends do
       wait, remaining, moved, taken, expiry, receipt =
         decide(ask[1], ask[4], cost, ask[5], state, now)
       if moved then
-        -- The bucket goes back with the clock whatever becomes of the request.
+        -- The bucket goes back with the clock even if the request is refused.
         local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
         states[bucket], written[bucket] = kept, kept_expiry
       end
     elseif state == nil then
       wait = WRONG_TYPE
     else
-      -- All new buckets say the same to the same terms.
+      -- All new buckets give the same answer to the same terms, so the answer is kept in the terms.
       wait, remaining, taken, expiry = ask[6], ask[7], ask[8], ask[9]
       if not wait or noted then
         wait, remaining, moved, taken, expiry, receipt =
@@ -211,7 +212,7 @@ while place < ends do
       local bucket = plan[first + 2 * n - 1]
       states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
     end
-    -- The one right behind the only ask that refused.
+    -- The candidate stands right behind the only ask that refused.
     local stands_in
     if tried and refused > 0 then
       stands_in = refused + 1
@@ -235,7 +236,7 @@ while place < ends do
   end
 end
 
--- A key lives to the next of Redis's milliseconds.
+-- Expiries are in whole milliseconds, rounded up.
 for bucket = 1, #keys do
   local expiry = written[bucket]
   if expiry then
@@ -248,11 +249,11 @@ for bucket = 1, #keys do
       local old = stored and stored[bucket]
       local text = expiries[expiry] or format('%d', expiry / 1000 + 1)
       if old and #old == #state then
-        -- Two commands that answer with numbers cost three quarters of the one that answers OK.
+        -- Two commands that answer with numbers cost three quarters of one that answers OK.
         call('SETRANGE', keys[bucket], '0', state)
         call('PEXPIREAT', keys[bucket], text)
       else
-        -- Nor is there an OK where what was there before is asked for.
+        -- With GET the answer is the old value in place of OK.
         call('SET', keys[bucket], state, 'PXAT', text, 'GET')
       end
     end

@@ -1,4 +1,5 @@
-//! Other figures in place of a limit's own: asked right behind it, and never with an effect.
+//! Candidates: other figures on trial for a limit. `gather` asks a candidate right behind its limit. A
+//! candidate never has an effect on requests.
 
 use super::gather::RequestLimit;
 use crate::limit::Mode;
@@ -8,7 +9,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
 
-/// What the candidate of a limit is asked, for the same request. `None` where it lets everything pass.
+/// The ask of a limit's candidate for the same request. `None` where the candidate lets everything pass.
 pub(super) fn ask(
     candidate: &LimitSpec,
     (mode, algorithm): (Mode, Option<Algorithm>),
@@ -16,7 +17,8 @@ pub(super) fn ask(
     wall: Timestamp,
 ) -> Option<Ask> {
     let mode = match (algorithm, mode) {
-        // A limit that refuses nobody needs nobody to stand in for it, and is not asked.
+        // A limit that lets everything pass or is in shadow refuses no request: its candidate replaces
+        // none.
         (None, _) | (_, Mode::Shadow) => Mode::Shadow,
         (Some(_), _) => Mode::Candidate,
     };
@@ -24,8 +26,8 @@ pub(super) fn ask(
     Some(Ask { algorithm, cost, patience: candidate.wait, mode })
 }
 
-/// Where a limit lets nothing pass, ever, the others take nothing and need not be asked: all of them
-/// but its candidate are left out.
+/// Where an enforcing limit is closed, the other limits take nothing and need not be asked. They are left
+/// out, except closed limits, and the candidate where only one limit is closed.
 pub(super) fn leave_closed(limits: &mut PerAsk<RequestLimit<'_>>) {
     let mut closed = limits
         .iter()

@@ -1,4 +1,5 @@
-//! Gathers the limits that apply to a request, with their keys and with what the request takes of them.
+//! Gathers the limits that apply to a request, each with its key and cost.
+//! [`Throttle::admit`](super::Throttle::admit) begins with this.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::store::Claim;
 /// A limit that applies to a request, or the candidate of one.
 pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
-    /// Where the request may wait for its turn.
+    /// The request's place among those that wait for this limit.
     pub(super) place: Option<WaitingPlace>,
 }
 
@@ -29,13 +30,13 @@ impl RequestLimit<'_> {
         self.claim.ask.mode
     }
 
-    /// Lets nothing pass.
+    /// Whether the limit lets nothing pass, ever.
     pub(super) fn is_closed(&self) -> bool {
         self.claim.ask.algorithm == Algorithm::Closed
     }
 
-    /// Takes a place among the requests that wait for this limit, where the request may have to be held.
-    /// Without a place it may not wait. A limit in shadow holds nobody, and needs no place.
+    /// Takes a place among the requests that wait for this limit, where the limit may hold requests.
+    /// Without a place the request may not wait. A limit in shadow holds no request, and needs no place.
     pub(super) fn claim_place(&mut self, waiting: &Waiting) {
         let spec = self.claim.spec;
         if self.mode() != Mode::Enforce || spec.wait == Patience::NONE || self.is_closed() {
@@ -48,11 +49,10 @@ impl RequestLimit<'_> {
     }
 }
 
-/// Gathers the limits of a route that look at this request and let not everything pass, at this time
-/// of day.
+/// Gathers the limits of a route that apply to this request now, unless they let everything pass.
 ///
 /// # Errors
-/// Where a key or a cost cannot be read off it.
+/// Where a key or a cost cannot be read from the request.
 pub(super) fn gather<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
@@ -71,7 +71,7 @@ pub(super) fn gather<'p>(
     Ok(())
 }
 
-/// Adds a limit, and its candidate right behind it, if they apply.
+/// Adds a limit and, right behind it, its candidate, where they apply.
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
@@ -87,7 +87,7 @@ fn apply<'p>(
     };
     let overridden = spec.overrides.find(&key);
     let algorithm = overridden.unwrap_or(&spec.figures).at(wall);
-    // It is tried in place of the limit's own figures, which an override's are not.
+    // A candidate is tried in place of the limit's own figures, but not in place of an override's figures.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());
     let candidate = candidate.filter(|candidate| candidate.figures != Figures::Unlimited);
     if algorithm.is_none() && candidate.is_none() {
@@ -106,10 +106,10 @@ fn apply<'p>(
     Ok(())
 }
 
-/// What a request takes from a bucket.
+/// The number of tokens that a request takes, from its headers or by the limit.
 ///
 /// # Errors
-/// Where its header does not say so as it must.
+/// Where the cost's header is not one whole number from 1 to the limit's `max`, or has an ambiguous alias.
 pub fn cost<'p>(spec: &CostSpec, headers: &HeaderMap) -> Result<Cost, Refused<'p>> {
     match spec {
         CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => Ok(*cost),

@@ -1,4 +1,8 @@
-//! Where a request meets its limits: keys, one question to the store, one verdict, and perhaps a wait.
+//! Decides whether a request passes its limits: keys, one question to the store, a verdict, perhaps a wait.
+//!
+//! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits that apply, `candidate`
+//! adds the limits on trial, `queue` holds requests that wait, `permit` keeps what a request holds until
+//! its response ends, and `usage` reads a response's cost. `store` decides.
 
 mod candidate;
 mod gather;
@@ -31,17 +35,17 @@ use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
 use crate::store::{self, Claim, Moment, Store, Unavailable};
 
-/// One worker's way to the limits.
+/// One worker's access to the limits.
 pub struct Throttle {
-    /// Where the buckets are.
+    /// The worker's store, which decides.
     pub store: Arc<Store>,
-    /// Who waits.
+    /// The requests that wait, of all workers.
     pub waiting: Arc<Waiting>,
-    /// What the log says of it.
+    /// Logs requests that limits reject or delay, in shadow too.
     pub log: Arc<Throttled>,
-    /// What is counted of it.
+    /// Counts decisions.
     pub metrics: Arc<WorkerMetrics>,
-    /// How the log shows keys.
+    /// How the log shows keys: plain or hashed.
     pub keys: KeyDisplay,
 }
 
@@ -50,57 +54,56 @@ pub struct Throttle {
 pub struct Quota<'p> {
     /// The limit.
     pub limit: &'p Arc<LimitSpec>,
-    /// The bucket's size; 0 where nothing passes.
+    /// The bucket's size. 0 where nothing passes.
     pub burst: u64,
-    /// The whole seconds in which it refills, rounded up; `None` where it never does, or not by time.
+    /// The whole seconds in which the bucket refills, rounded up. `None` where time does not refill it.
     pub window: Option<u64>,
-    /// What is counted, where it is not requests.
+    /// The unit that is counted, where it is not requests.
     pub unit: Option<&'static str>,
-    /// Whole tokens left.
+    /// Whole tokens left after this request.
     pub remaining: u64,
     /// Whether this limit refuses, and when it would allow.
     pub outcome: Outcome,
 }
 
-/// What the limits say to a request, one entry for each enforcing limit that was asked, in the
-/// route's order.
+/// What the enforcing limits that were asked say to a request, one entry for each, in the route's order.
 pub type Quotas<'p> = PerAsk<Quota<'p>>;
 
 /// Why the limits do not let a request pass.
 #[derive(Debug)]
 pub enum Refused<'p> {
-    /// A key cannot be read off it.
+    /// A key's value cannot be read from the request.
     Key(KeyError),
-    /// The header that tells its cost does not hold a whole number from 1 to `max`.
+    /// The header with the request's cost does not hold a whole number from 1 to `max`.
     Cost {
-        /// The header.
+        /// The header's name.
         header: http::HeaderName,
-        /// The most it may say.
+        /// The largest cost that the header may say.
         max: Cost,
     },
-    /// Too much.
+    /// An enforcing limit refuses.
     Throttled {
-        /// The limit that decides.
+        /// The limit that takes longest to allow the request.
         limit: &'p Name,
-        /// When all of them would allow it; `None` is never.
+        /// After this time all limits would allow the request. `None` is never.
         retry_after: Option<Duration>,
-        /// The answer of the limit that decides.
+        /// The answer to the client, as that limit or the file's default has it.
         answer: &'p Arc<AnswerSpec>,
     },
-    /// A limit that rejects without its store cannot ask it.
+    /// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
     StoreUnavailable,
 }
 
 impl Throttle {
-    /// Lets a request pass, perhaps after a wait, or refuses it, with one question to the store at most.
-    /// What its client is told of the limits is put into `quotas`, either way.
+    /// Lets a request pass, perhaps after a wait, or refuses it. Asks the store at most once. In both cases
+    /// `quotas` gets what the client is told of the limits.
     ///
-    /// Dropped while the request waits, it gives back what was taken for it. Once it has let the request
-    /// pass that is spent, whatever becomes of the request then. What is returned then is to be held
-    /// until the response has ended.
+    /// Where this future is dropped while the request waits, what was taken goes back. Once the request has
+    /// passed, what it took is spent whatever happens next. Only the returned permit may change that. The
+    /// permit must be held until the response has ended.
     ///
     /// # Errors
-    /// Where it may not pass.
+    /// Where the request may not pass.
     pub async fn admit<'p>(
         &self,
         (plan, route): (&'p Plan, &RouteSpec),
@@ -114,7 +117,7 @@ impl Throttle {
         if limits.is_empty() {
             return Ok(Permit::default());
         }
-        // Before the store is asked, so that nobody has a turn there who may not wait for it.
+        // Places come before the store's decision: a request without a place must not be given a turn.
         limits.iter_mut().for_each(|limit| limit.claim_place(&self.waiting));
         let moment = Moment::now(now);
         let mut open: PerAsk<&mut Claim<'_>> = limits
@@ -123,7 +126,7 @@ impl Throttle {
             .map(|limit| &mut limit.claim)
             .collect();
         let is_asked = !open.is_empty();
-        // Buckets in this process are asked without an await: each await copies what is held over it.
+        // Buckets of this process are asked without an await: each await copies what is held across it.
         if self.store.is_local() {
             self.store.take_locally(&mut open, moment);
         } else if is_asked && let Err(Unavailable { .. }) = self.store.take(&mut open, moment).await
@@ -144,7 +147,7 @@ impl Throttle {
                 let by = queue::slowest(&limits, wait);
                 self.tell(&limits[by], request, Shown::Delayed { delay: wait }, now);
                 queue::leave_places(&mut limits);
-                // Few requests wait, and none of the others is to make room for it.
+                // Boxed, because few requests wait, and the others need no room for this future.
                 let held = Box::pin(self.waiting.hold(Instant::now() + wait));
                 match held.await {
                     Ok(()) => Ok(permit(&mut limits)),
@@ -210,12 +213,12 @@ impl Throttle {
     }
 }
 
-/// What a request that goes on holds until its response has ended. Everything else that it took is spent.
+/// What a request that passes holds until its response has ended. Everything else that it took is spent.
 fn permit(limits: &mut [RequestLimit<'_>]) -> Permit {
     limits.iter_mut().filter_map(|limit| limit.claim.take_held()).collect()
 }
 
-/// A key as the log may show it.
+/// A key as the log may show it: with its secret values hashed, unless the operator wants plain keys.
 struct ShownKey<'r> {
     spec: &'r LimitSpec,
     key: &'r Key,
@@ -233,7 +236,7 @@ impl fmt::Display for ShownKey<'_> {
     }
 }
 
-/// A key's text, but `-` for an absent part, and without the sign of an alternative.
+/// Writes a key's text with `-` for an absent value, and without the mark of a key's alternative.
 fn shown(key: &Key, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (place, part) in key.as_str().split('|').enumerate() {
         f.write_str(if place > 0 { "|" } else { "" })?;
@@ -256,7 +259,7 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
     }
 }
 
-/// What a limit that enforces says to the client. `None` where it did not decide.
+/// What an enforcing limit says to the client. `None` for other limits, and where the limit did not decide.
 fn quota<'p>(limit: &RequestLimit<'p>) -> Option<Quota<'p>> {
     let Claim { spec, ask: Ask { algorithm, mode, .. }, decision, figures, .. } = &limit.claim;
     let Decision { remaining, outcome } = decision.filter(|_| *mode == Mode::Enforce)?;

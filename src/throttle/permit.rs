@@ -1,4 +1,7 @@
-//! What a request that passed holds until its response has ended, and what is done then.
+//! What a request that passed holds until its response has ended, and the settlement at that time.
+//!
+//! [`Throttle::admit`](super::Throttle::admit) makes a [`Permit`], and `proxy` tells it of the response.
+//! `usage` reads the cost.
 
 use std::fmt;
 
@@ -10,43 +13,43 @@ use crate::plan::CostSpec;
 use crate::plan::response::{UnknownUse, UsedSource};
 use crate::store::Grant;
 
-/// A response may take so many bursts at once where its limit does not say how much.
+/// The most bursts that one response can take where its limit sets no maximum.
 const MOST_BURSTS: u64 = 100;
 
-/// What a request holds: nothing for most. It is told what comes of the request. Dropped with the end of
-/// the response, its error or the client's going away, it settles what the request took and gives its slots
-/// back.
+/// What a request holds until its response ends. For most requests this is empty. When it is dropped at the
+/// end of the response, at an error, or because the client has left, it settles what the request took and
+/// gives its slots back.
 #[derive(Debug, Default)]
 pub struct Permit(Vec<HeldGrant>);
 
-/// What one limit gave, until it is known what the request uses. A slot is held for that time.
+/// What one limit gave, until the request's use is known. A slot is held until the response has ended.
 struct HeldGrant {
-    /// `None` once it has ended.
+    /// `None` once the grant has ended.
     grant: Option<Box<Grant>>,
     status: Option<StatusCode>,
     used: Used,
 }
 
-/// What is known of a response's use.
+/// What is known of the tokens that a response used.
 enum Used {
-    /// Nothing: what was taken is taken for it.
+    /// Nothing. What was taken counts as used, unless the limit says that the most counts.
     Unsaid,
-    /// So many tokens.
+    /// The number of tokens used.
     Said(u64),
-    /// Its body may say.
+    /// The body may contain the number of tokens.
     Body(Reader),
-    /// So many bytes of its body so far.
+    /// The bytes of the body so far, which are the tokens.
     Bytes(u64),
 }
 
 impl Permit {
-    /// The slots alone, for what goes on when the response has ended.
+    /// Takes the slots out, for a tunnel that lives longer than its response.
     pub fn take_slots(&mut self) -> Self {
         Self(self.0.extract_if(.., |held| held.is_slot()).collect())
     }
 
-    /// The upstream, or the file, has answered with this status and these headers, which are not
-    /// changed for the client yet. A body will follow.
+    /// Tells of the answer of the upstream or a fixed answer: its status, and its headers before they are
+    /// changed for the client. A body will follow.
     pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         for held in &mut self.0 {
             held.status = Some(status);
@@ -56,8 +59,7 @@ impl Permit {
         }
     }
 
-    /// The request is answered with this status in place of what an upstream might have said. It has used
-    /// what was taken.
+    /// The proxy answers with this status in place of an upstream. The request has used what it took.
     pub fn refused(&mut self, status: StatusCode) {
         for held in &mut self.0 {
             let taken = held.grant.as_ref().map_or(0, |grant| grant.ask().cost.get());
@@ -65,7 +67,7 @@ impl Permit {
         }
     }
 
-    /// More of the body has come.
+    /// Tells of the next piece of the body.
     pub fn read(&mut self, piece: &[u8]) {
         for held in &mut self.0 {
             match &mut held.used {
@@ -89,10 +91,10 @@ impl HeldGrant {
         self.grant.as_ref().is_some_and(|grant| grant.is_slot())
     }
 
-    /// How much more or less than the limit gave the request used; `None` where that is the same.
+    /// How much more or less the request used than the limit gave. `None` where both are equal.
     fn difference(&self, grant: &Grant) -> Option<Difference> {
         let (spec, taken) = (grant.spec(), grant.ask().cost.get());
-        // Of a client that has left before its answer nobody knows whether the request counts.
+        // Without an answer there is no status to tell whether the request counts. Then it counts.
         let counts = |status| spec.count_when.as_ref().is_none_or(|when| when.contain(status));
         let said = match &self.used {
             Used::Said(used) | Used::Bytes(used) => Some(*used),
@@ -131,7 +133,7 @@ impl fmt::Debug for HeldGrant {
     }
 }
 
-/// The most that the request can take.
+/// The most tokens that the request can take.
 fn most(grant: &Grant) -> u64 {
     match &grant.spec().cost {
         CostSpec::Response { max, .. } => max.unwrap_or_else(|| most_of(&grant.ask().algorithm)),
@@ -139,7 +141,8 @@ fn most(grant: &Grant) -> u64 {
     }
 }
 
-/// The most that one response can take of a bucket with these figures, where its limit does not say.
+/// The most tokens that one response can take from a bucket with these figures, where its limit sets no
+/// maximum.
 pub fn most_of(algorithm: &Algorithm) -> u64 {
     algorithm.capacity().saturating_mul(MOST_BURSTS)
 }
@@ -172,7 +175,7 @@ mod tests {
     use crate::plan::{Figures, KeyDisplay};
     use crate::store::{Claim, Moment, Shared, Store};
 
-    /// A limit of burst 10 with these lines, which gave 4 to a request.
+    /// The grant of 4 tokens by a limit with a burst of 10 and these lines.
     fn held(lines: &str) -> HeldGrant {
         let text = format!(
             "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nrate = \"10/h\"\n{lines}\n\

@@ -1,8 +1,8 @@
-//! Who is held: requests that pass after a wait, each of which sleeps until its own moment.
+//! Holds requests that pass after a wait. Each sleeps until its own moment.
 //!
-//! The store gave each its moment, one behind the other in the order in which it decided, so there is
-//! no line to be kept here: only how many wait for each limit, for all workers of the process
-//! together. The counts go by the limits' names, so that a reload changes nothing about them.
+//! The store gives each request its moment, one behind the other in the order of its decisions. Therefore
+//! no queue is kept here, only the number of waiting requests for each limit, for all workers together. The
+//! numbers belong to the limits' names, so a reload does not change them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::limit::Mode;
 use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 
-/// What all workers know of the requests that wait.
+/// The waiting requests of all workers.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// Places taken, by limit. A limit's count stays when it is zero: there are few names.
+    /// The places taken, by limit. An entry stays at zero: there are few names.
     lines: Mutex<HashMap<Name, Arc<AtomicUsize>>>,
     held: AtomicUsize,
-    /// Whoever would wait beyond this is let go before: the process ends then.
+    /// The end of the process. Requests that would wait for longer are refused.
     end: watch::Sender<Option<Instant>>,
 }
 
 /// The process ends before a request's turn comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoTurn {
-    /// What is left of its wait.
+    /// What is left of the request's wait.
     pub(super) left: Duration,
 }
 
-/// A request's place among those that wait for a limit; free again when it is dropped.
+/// A request's place among those that wait for a limit. Free again when it is dropped.
 #[derive(Debug)]
 pub(super) struct WaitingPlace(Arc<AtomicUsize>);
 
@@ -46,22 +46,21 @@ impl Waiting {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// The process ends at this time: whoever waits for longer is let go at once, and so is whoever
-    /// still comes.
+    /// Sets when the process ends. Requests that would wait for longer, now or later, are refused at once.
     pub fn end_at(&self, end: Instant) {
         self.end.send_replace(Some(end));
     }
 
-    /// A place for a request of this limit, of which it has `most`; `None` where all are taken.
+    /// A place for a request of this limit, which has `most` places. `None` where all are taken.
     pub(super) fn claim(&self, limit: &Name, most: usize) -> Option<WaitingPlace> {
         let line = self.line(limit);
         let more = |taken| (taken < most).then_some(taken + 1);
         let claimed = line.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
-        // A place that is made is one that is given back.
+        // Made only after a claim: dropping a place reduces the count.
         claimed.then(|| WaitingPlace(line))
     }
 
-    /// Waits until `due`.
+    /// Waits until `due`. Fails at once where the process ends before `due`.
     pub(super) async fn hold(&self, due: Instant) -> Result<(), NoTurn> {
         let _counted = HeldCount::new(&self.held);
         let mut end = self.end.subscribe();
@@ -88,7 +87,7 @@ impl Drop for WaitingPlace {
     }
 }
 
-/// One more, for as long as it lives.
+/// Counts one waiting request until it is dropped.
 struct HeldCount<'c>(&'c AtomicUsize);
 
 impl<'c> HeldCount<'c> {
@@ -113,7 +112,7 @@ pub(super) fn leave_places(limits: &mut [RequestLimit<'_>]) {
     }
 }
 
-/// The place of the limit for which a request waits so long.
+/// The index of the enforcing limit that delays the request by `wait`.
 pub(super) fn slowest(limits: &[RequestLimit<'_>], wait: Duration) -> usize {
     let slowest = limits.iter().position(|limit| {
         let outcome = limit.claim.decision.map(|decision| decision.outcome);
@@ -122,7 +121,7 @@ pub(super) fn slowest(limits: &[RequestLimit<'_>], wait: Duration) -> usize {
     slowest.unwrap_or_default()
 }
 
-/// What the limits say to a request that was to wait for so long and cannot.
+/// Turns delays into rejections, for a request whose turn would come after the process ends.
 pub(super) fn without_turn(quotas: &mut [Quota<'_>], left: Duration) {
     for quota in quotas {
         if matches!(quota.outcome, Outcome::Delay(_)) {
@@ -171,9 +170,9 @@ mod tests {
         assert!(waiting.claim(&one, 2).is_some());
     }
 
-    /// Redis was waited for, and then this process decided. What was given back was so at the time at which
-    /// the request had come: more than a second ago that was a clock which had stepped back, and the bucket
-    /// gained that time once more.
+    /// A regression: a request waited for Redis for more than a second, and then this process decided. Its
+    /// tokens went back by the time at which the request had come. For the bucket this was a clock that had
+    /// stepped back, and the bucket gained that time twice.
     #[tokio::test(start_paused = true)]
     async fn who_leaves_after_a_long_time_sets_no_bucket_back() {
         let text = "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nrate = \"10/10s\"\n\

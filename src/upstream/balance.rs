@@ -28,7 +28,7 @@ pub struct ServerState {
 }
 
 impl ServerState {
-    /// A server that nothing is known of.
+    /// A server of which nothing is known yet. It counts as up.
     pub fn new(url: &str) -> Self {
         Self {
             url: url.into(),
@@ -45,7 +45,7 @@ impl ServerState {
         &self.url
     }
 
-    /// Whether it took the last connection that was tried.
+    /// Whether the server took the last connection that was tried.
     pub fn is_up(&self) -> bool {
         self.failures.load(Ordering::Relaxed) == 0
     }
@@ -60,12 +60,12 @@ impl ServerState {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server took a connection. Says whether that is news.
+    /// The server took a connection. Returns whether it was down before.
     pub(super) fn reached(&self) -> bool {
         self.failures.load(Ordering::Relaxed) != 0 && self.failures.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// The server did not take a connection. Says whether that is news.
+    /// The server did not take a connection. Returns whether it was up before.
     pub(super) fn failed(&self) -> bool {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         let pause = FIRST_PAUSE.saturating_mul(1 << before.min(16)).min(LONGEST_PAUSE);
@@ -119,8 +119,8 @@ impl Chooser {
         Self { balance, turn: AtomicUsize::new(0) }
     }
 
-    /// The place of a server that is not among `tried`: of those that are not set aside, or of all
-    /// where every one is.
+    /// The place of a server that is not in `tried`. A server that is set aside is chosen only if there is
+    /// no other.
     pub(super) fn choose(&self, servers: &[Arc<Server>], tried: &[usize]) -> usize {
         if servers.len() < 2 {
             return 0;

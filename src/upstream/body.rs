@@ -1,4 +1,5 @@
-//! A request's body on its way upstream: watched, never collected.
+//! A request's body on its way upstream. Its length and its time are limited, and it is never held as a
+//! whole.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,15 +38,15 @@ pub enum BodyFault {
     /// The client sent nothing for too long.
     #[error("the client sent nothing of the request's body for too long")]
     Stalled,
-    /// It is longer than allowed.
+    /// The body is longer than allowed.
     #[error("the request's body is larger than max_body_size")]
     TooLarge,
-    /// It broke off, or its framing is no HTTP.
+    /// The body broke off, or its framing is not valid HTTP.
     #[error("the request's body broke off or is not framed as HTTP demands")]
     Broken,
 }
 
-/// How far a request's body has come, seen from beside the exchange that consumes it.
+/// How far a request's body has come. This handle stays readable while the exchange consumes the body.
 #[derive(Clone, Debug)]
 pub struct BodyEnd(Option<Arc<Progress>>);
 
@@ -53,13 +54,13 @@ pub struct BodyEnd(Option<Arc<Progress>>);
 struct Progress {
     state: AtomicU8,
     began: Instant,
-    /// Microseconds after `began` at which something was last handed on.
+    /// Microseconds after `began` at which a piece of the body was last handed on.
     moved: AtomicU64,
 }
 
-/// It is for the server to take more.
+/// The server has to take more.
 const OFFERED: u8 = 0;
-/// It is for the client to send more.
+/// The client has to send more.
 const AWAITED: u8 = 1;
 const REACHED: u8 = 2;
 const STALLED: u8 = 3;
@@ -71,7 +72,7 @@ const BROKEN: u8 = 5;
 pub(super) enum AwaitedSide {
     /// The client's, to send more of the body.
     Client,
-    /// The server's, since then; `None` is since the request was handed over.
+    /// The server's, since this time. `None` means since the request was handed over.
     Server(Option<Instant>),
 }
 
@@ -91,7 +92,7 @@ impl BodyEnd {
         }
     }
 
-    /// Who has to do something next.
+    /// Whether the client or the server has to act next.
     pub(super) fn turn(&self) -> AwaitedSide {
         let Some(progress) = &self.0 else { return AwaitedSide::Server(None) };
         if progress.state.load(Ordering::Relaxed) == AWAITED {
@@ -101,7 +102,7 @@ impl BodyEnd {
         AwaitedSide::Server(Some(progress.began + moved))
     }
 
-    /// That of a body of which nothing was handed on yet.
+    /// For a body of which nothing was handed on yet.
     pub(super) fn begin() -> Self {
         Self(Some(Arc::new(Progress {
             state: AtomicU8::new(OFFERED),
@@ -110,14 +111,14 @@ impl BodyEnd {
         })))
     }
 
-    /// It is for the client to send more.
+    /// The client has to send more.
     pub(super) fn await_client(&self) {
         if let Some(progress) = &self.0 {
             progress.state.store(AWAITED, Ordering::Relaxed);
         }
     }
 
-    /// All of it was handed on.
+    /// All of the body was handed on.
     pub(super) fn reach(&self) {
         self.moved(REACHED);
     }
@@ -141,7 +142,7 @@ impl BodyEnd {
 }
 
 impl Default for BodyEnd {
-    /// That of an empty body.
+    /// For an empty body.
     fn default() -> Self {
         Self(None)
     }
@@ -153,8 +154,8 @@ impl RequestBody {
         Self(None)
     }
 
-    /// What the client sends: at most `most` bytes, each read within `patience` of the one before, and
-    /// behind them no other fields than `trailers`.
+    /// The body that the client sends. It may have at most `most` bytes. Each read must come within
+    /// `patience` of the one before. Trailers other than `trailers` are removed.
     pub fn streamed(
         incoming: Incoming,
         most: Option<u64>,
@@ -173,12 +174,12 @@ impl RequestBody {
         })))
     }
 
-    /// Whether there is none.
+    /// Whether there is no body.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// What the client sends, as it was before anything was taken from it.
+    /// The client's body, without limits and time-outs; `None` if there is no body.
     pub fn into_incoming(self) -> Option<Incoming> {
         self.0.map(|body| body.incoming)
     }
@@ -229,7 +230,7 @@ impl Body for RequestBody {
                     None => Some(Err(body.end.fail(BodyFault::TooLarge))),
                     Some(rest) => {
                         body.allowance = rest;
-                        // Nobody asks for more after the trailers.
+                        // hyper does not poll again after the trailers or the last piece.
                         let ended = frame.is_trailers() || body.incoming.is_end_stream();
                         body.end.moved(if ended { REACHED } else { OFFERED });
                         Some(Ok(body.limit_trailers(frame)))
@@ -248,7 +249,7 @@ impl Body for RequestBody {
     }
 }
 
-/// A time-out between two events, whose timer is made and moved only where an event is waited for.
+/// A time-out between two events. The timer is created and moved only while an event is waited for.
 #[derive(Debug)]
 pub struct EventTimeout {
     limit: Duration,
@@ -257,7 +258,7 @@ pub struct EventTimeout {
 }
 
 impl EventTimeout {
-    /// For this long between two events.
+    /// A time-out of this length.
     pub fn new(limit: Duration) -> Self {
         Self { limit, timer: None, waiting: false }
     }
@@ -267,13 +268,13 @@ impl EventTimeout {
         self.waiting = false;
     }
 
-    /// The event has not come: ready once it has been waited for too long.
+    /// To be polled while the event has not come. Ready once the wait has been too long.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.waiting {
             self.waiting = true;
             match &mut self.timer {
                 Some(timer) => {
-                    // A limit beyond what the clock can count is as good as none.
+                    // A limit that the clock cannot express never ends.
                     if let Some(deadline) = Instant::now().checked_add(self.limit) {
                         timer.as_mut().reset(deadline);
                     }

@@ -1,14 +1,15 @@
-//! How long a connection's task may go on before it lets others come.
+//! How long a connection's task may go on reading before it lets other tasks run.
 
 use std::task::{Context, Poll};
 
 use tokio::task::coop::poll_proceed;
 
-/// Bytes whose reading costs a unit of the runtime's budget, of which a task has 128 at a time.
+/// The bytes that one unit of tokio's budget pays for. A task has 128 units at a time.
 const BYTES_PER_UNIT: usize = 16 * 1024;
 
-/// Takes the cost of `read` bytes off the task's budget. tokio counts reads and not bytes. But chunk framing
-/// is parsed byte by byte, so that a peer that sends nothing else could hold up all other tasks.
+/// Takes the cost of `read` bytes off the task's budget. tokio counts reads and not bytes. But chunk
+/// framing is parsed byte by byte. A peer that sends nothing but chunk framing could hold up all other
+/// tasks.
 pub fn spend_on(read: usize, cx: &mut Context<'_>) {
     for _ in 0..read / BYTES_PER_UNIT {
         match poll_proceed(cx) {

@@ -35,7 +35,7 @@ const PING_PATIENCE: Duration = Duration::from_secs(10);
 /// Which protocols a connection may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// What the server prefers.
+    /// Whichever the server prefers.
     Any,
     /// HTTP/1.1, for a request that offers to change the protocol: HTTP/2 has nothing of that kind
     /// (RFC 9113, 8.6).
@@ -63,7 +63,7 @@ impl Connector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(spec.connect_timeout));
-        // The same material was tried when proxy.toml was read, so this does not fail.
+        // The same certificates were tried when proxy.toml was read, so this does not fail.
         let tls = spec.tls.as_ref().and_then(|spec| {
             let connector = |protocols: &[&[u8]]| {
                 Some(TlsConnector::from(tls::client::config(spec, protocols).ok()?))
@@ -74,7 +74,7 @@ impl Connector {
         Self { tcp, tls }
     }
 
-    /// Connects, and speaks what the server understands.
+    /// Connects to a server, with the protocol that its scheme or the TLS handshake gives.
     pub(super) async fn open(
         &self,
         server: &ServerAddress,

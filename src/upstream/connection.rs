@@ -34,7 +34,7 @@ const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 /// An HTTP/2 connection as hyper drives it.
 type Http2Connection = http2::Connection<TokioIo<ServerTransport>, RequestBody, TokioExecutor>;
 
-/// What a request is sent on.
+/// A connection to send a request on.
 #[derive(Debug)]
 pub(super) enum Connection {
     Http1(Box<ExclusiveConnection>),
@@ -73,11 +73,11 @@ pub(super) struct Driver {
     fault: Arc<Mutex<Option<hyper::Error>>>,
 }
 
-/// Why there is no response's head.
+/// Why no response head has come.
 pub(super) enum NoHead {
     /// The exchange failed. `unsent` is the request, if no byte of the request was sent.
     Failed { error: hyper::Error, unsent: Option<Box<Request<RequestBody>>> },
-    /// There is no time left to wait for one.
+    /// The time for the head is over.
     TooLate,
 }
 
@@ -96,7 +96,7 @@ impl Driver {
     }
 
     /// The reason for a failed request. For a request that was not sent, hyper only says that it was
-    /// cancelled; what ended the connection is the better answer.
+    /// cancelled. The error that ended the connection is then the better answer.
     fn explain(&self, error: hyper::Error) -> hyper::Error {
         match error.is_canceled() {
             true => self.fault.lock().take(),
@@ -122,13 +122,13 @@ impl ExclusiveConnection {
         Self { sender, pooled: None, watched, deadline, driver }
     }
 
-    /// Whether it can be used no more.
+    /// Whether the connection must not be used again.
     pub(super) fn is_spoilt(&self) -> bool {
         self.sender.is_closed() || self.watched.is_spoilt()
     }
 
-    /// Whether it can take a request now. A connection that cannot is still writing its last request, and
-    /// nobody knows how long its server takes to read that.
+    /// Whether the connection can take a request now. If not, it is still writing its last request. How
+    /// long the server takes to read that request is unknown.
     pub(super) fn is_ready(&self) -> bool {
         self.sender.is_ready()
     }
@@ -150,7 +150,7 @@ impl SharedConnection {
         Self { sender, pooled: false, most, driver: Arc::new(driver) }
     }
 
-    /// For another request.
+    /// The same connection, for another request.
     pub(super) fn again(&self) -> Self {
         Self { pooled: true, ..self.clone() }
     }
@@ -159,8 +159,8 @@ impl SharedConnection {
         self.sender.is_closed()
     }
 
-    /// Whether it may carry one more request. The shares of `driver` are counted: one for each request
-    /// under way, and one for the pool.
+    /// Whether the connection may carry one more request. The owners of `driver` are counted: each request
+    /// under way is one, and the pool is one.
     pub(super) fn has_room(&self) -> bool {
         // At least 1: with a limit of 0, which may be temporary, each request would open a connection.
         let most = self.most.load(Ordering::Relaxed).clamp(1, MOST_STREAMS);
@@ -169,7 +169,7 @@ impl SharedConnection {
 }
 
 impl Connection {
-    /// Whether it has been used before.
+    /// Whether the connection has been used before.
     pub(super) fn is_pooled(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.pooled.is_some(),
@@ -177,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Whether its server has said anything since the last request.
+    /// Whether the server has sent anything since the last request.
     pub(super) fn has_heard(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.watched.has_heard(),
@@ -206,7 +206,7 @@ impl Connection {
             }
             Self::Http2(connection) => {
                 into_http2(&mut request, server);
-                // Boxed, so that requests over HTTP/1.1 are not moved about with room for it.
+                // Boxed: the future of a request over HTTP/1.1 must not have the room for this one.
                 Either::Right(Box::pin(connection.sender.try_send_request(request)))
             }
         };
@@ -254,7 +254,7 @@ fn into_http2(request: &mut Request<RequestBody>, server: &ServerAddress) {
     if target.path_and_query.is_none() {
         target.path_and_query = Some(PathAndQuery::from_static("/"));
     }
-    // With scheme, authority and path it is always a URI.
+    // Scheme, authority and path together are always a valid URI.
     *request.uri_mut() = Uri::from_parts(target).unwrap_or_default();
     *request.version_mut() = Version::HTTP_2;
 }
@@ -272,7 +272,7 @@ fn into_http1(request: &mut Request<RequestBody>) {
     *request.version_mut() = Version::HTTP_11;
 }
 
-/// The result of an exchange; `None` where it did not come in time.
+/// The result of an exchange; `None` if it did not come in time.
 async fn in_time<F: Future>(
     mut exchange: Pin<&mut F>,
     deadline: &mut Deadline,
@@ -287,8 +287,8 @@ async fn in_time<F: Future>(
     .await
 }
 
-/// The connection on which a response's body is coming. Dropping it ends the exchange, so the server
-/// learns that nobody reads any more.
+/// The connection on which a response's body is coming. Dropping it ends the exchange. The server then
+/// learns that the rest is not read.
 #[derive(Debug)]
 pub struct ConnectionLease {
     pub(super) connection: Connection,
@@ -302,22 +302,22 @@ impl ConnectionLease {
         self.in_flight.server().state.url()
     }
 
-    /// The connection is not to be used again.
+    /// Marks an HTTP/1.1 connection: it must not be used for another request.
     pub fn end_soon(&mut self) {
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.spoil();
         }
     }
 
-    /// The connection carries another protocol from now on.
+    /// Notes that the connection carries another protocol from now on.
     pub fn switch(&self) {
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.switch();
         }
     }
 
-    /// The response's body has ended: the connection is free for the next request, unless the
-    /// request's body is still on its way.
+    /// The response's body has ended. An HTTP/1.1 connection goes back to the pool, unless it is spoilt or
+    /// the request's body is still on its way.
     pub fn release(self) {
         if let Connection::Http1(connection) = self.connection
             && self.body_end.is_reached()

@@ -1,4 +1,4 @@
-//! When an answer must have begun.
+//! The time-out for the head of an answer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,15 +8,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::AwaitedSide;
 
-/// How far away a timer is set that is not meant to fire.
+/// A timer that is not meant to fire is set this far away.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
-/// The time that a server has for the head of an answer. It runs from when the server got the last
-/// of the request, and not while the client is to send more of it: an upload takes as long as it
-/// takes, and a client that stalls is not the server's fault.
+/// The time that a server has for the head of an answer. It runs from the last piece of the request that
+/// the server got. It does not run while the client has to send more: a slow upload is not the server's
+/// fault.
 ///
-/// One timer serves all requests of a connection: it is looked at when it fires, and set anew only
-/// then.
+/// One timer serves all requests of a connection. It is moved to a later time only when it fires.
 #[derive(Debug, Default)]
 pub(super) struct Deadline(Option<Pin<Box<Sleep>>>);
 
@@ -30,10 +29,10 @@ impl Deadline {
         limit: Duration,
         turn: impl Fn() -> AwaitedSide,
     ) -> Poll<()> {
-        // Looked at again when it is reached, so a limit beyond what the clock can count is kept.
+        // `FAR` stands in for a limit that the clock cannot express. When the timer fires, it is set again.
         let end = |since: Instant| since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
         let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end(sent))));
-        // The request before may have had more time.
+        // The request before may have had a longer limit.
         if timer.deadline() > end(sent) && turn() == AwaitedSide::Server(None) {
             timer.as_mut().reset(end(sent));
         }

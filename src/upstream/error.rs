@@ -10,12 +10,12 @@ use crate::observe::metrics::UpstreamFailure;
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// No server could be connected to; this was the last one's answer.
+    /// No server could be connected to. This is the error of the last server.
     #[error("cannot connect to {server}: {source}")]
     Connect {
         /// The server.
         server: Arc<str>,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
     /// The last server that was tried did not take the connection in time.
@@ -30,23 +30,23 @@ pub enum UpstreamError {
         /// The server.
         server: Arc<str>,
     },
-    /// The exchange broke before there was a head, or the head was no HTTP.
+    /// The exchange broke before there was a head, or the head was not valid HTTP.
     #[error("the exchange with {server} failed: {}", broken(source, *heard))]
     Exchange {
         /// The server.
         server: Arc<str>,
-        /// What broke.
+        /// The error.
         source: hyper::Error,
-        /// Whether the server had said anything.
+        /// Whether the server had sent anything.
         heard: bool,
     },
-    /// The body is coded in a way that this proxy would pass on wrongly.
+    /// The transfer coding is other than chunked. This proxy would pass the body on wrongly.
     #[error("{server} answered with a transfer coding other than chunked")]
     Coding {
         /// The server.
         server: Arc<str>,
     },
-    /// It changed to another protocol, which nobody had offered.
+    /// The server changed to another protocol that was not offered, or before it had the whole request.
     #[error("{server} changed to another protocol without being asked")]
     Switched {
         /// The server.
@@ -77,13 +77,13 @@ impl UpstreamError {
         }
     }
 
-    /// Whether the same request may fare better at once.
+    /// Whether the same request may succeed if it is sent again at once.
     pub(super) fn may_pass(&self) -> bool {
         matches!(self, Self::Exchange { source, .. } if !source.is_user())
     }
 
-    /// Whether the server has said that it has not looked at the request (RFC 9113, 8.7): it refused the
-    /// stream, or said goodbye and meant an earlier one to be its last.
+    /// Whether the server has said that it did not process the request (RFC 9113, 8.7). It refused the
+    /// stream, or its GOAWAY named an earlier stream as the last one.
     pub(super) fn is_unprocessed(&self) -> bool {
         let Self::Exchange { source, .. } = self else { return false };
         let Some(error) = source.source().and_then(|error| error.downcast_ref::<h2::Error>())
@@ -96,7 +96,7 @@ impl UpstreamError {
     }
 }
 
-/// What broke in an exchange before there was an answer; `heard` is whether the server had said anything.
+/// What broke in an exchange before there was an answer. `heard`: whether the server had sent anything.
 fn broken(source: &hyper::Error, heard: bool) -> String {
     match (source.is_incomplete_message(), heard) {
         (true, true) => "it closed the connection within its answer's head".to_owned(),
@@ -105,7 +105,7 @@ fn broken(source: &hyper::Error, heard: bool) -> String {
     }
 }
 
-/// What broke in an exchange, with what was behind it.
+/// Displays hyper's error together with its cause.
 #[derive(Debug)]
 pub struct Cause<'e>(pub &'e hyper::Error);
 

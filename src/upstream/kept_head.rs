@@ -5,7 +5,7 @@ use http::{HeaderName, HeaderValue, Method, Request};
 
 use super::body::RequestBody;
 
-/// More than most heads need.
+/// The first allocation in bytes: more than most heads need.
 const ROOM: usize = 512;
 
 /// The head of a request without a body, as text in one piece of memory. To copy the header map would take

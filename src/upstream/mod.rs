@@ -1,5 +1,8 @@
-//! The existing API: picks a server, connects or takes a pooled connection, sends, waits, and
-//! tries again only where that is safe.
+//! The way to the API's servers. `proxy::forward` calls [`Upstream::send`].
+//!
+//! It picks a server (`balance`), takes a pooled connection (`pool`) or opens one (`connect`), sends the
+//! request, and waits for the response's head (`connection`, `deadline`). It tries again only where that is
+//! safe. `body` limits and times the request's body.
 
 pub mod balance;
 pub mod body;
@@ -37,7 +40,8 @@ use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
 pub use self::connection::ConnectionLease;
 pub use self::error::{Cause, UpstreamError};
 
-/// One upstream as one worker sees it: its own pooled connections, the process's view of health.
+/// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
+/// process's, shared by all workers.
 pub struct Upstream {
     spec: UpstreamSpec,
     servers: Vec<Arc<Server>>,
@@ -57,7 +61,7 @@ struct Server {
 pub struct Answered {
     /// Head and body as the server sends them.
     pub response: Response<Incoming>,
-    /// To be kept until the body has ended.
+    /// The connection. It must be kept until the body has ended.
     pub lease: ConnectionLease,
 }
 
@@ -68,7 +72,8 @@ impl fmt::Debug for Upstream {
 }
 
 impl Server {
-    /// What a connection to it may carry: where it speaks HTTP/2 alone, there is nothing to choose.
+    /// Which protocols a connection to this server may carry. An `h2c` server speaks HTTP/2 alone, so there
+    /// is no choice.
     fn wanted(&self, wanted: Wanted) -> Wanted {
         match self.address.scheme {
             Scheme::H2c => Wanted::Any,
@@ -82,7 +87,7 @@ impl Server {
 }
 
 impl Upstream {
-    /// An upstream without connections. `states` are its servers' in the spec's order.
+    /// An upstream without connections. `states` has the state of each server, in the spec's order.
     pub fn new(spec: UpstreamSpec, states: &[Arc<ServerState>]) -> Self {
         let servers = spec
             .servers
@@ -97,25 +102,26 @@ impl Upstream {
         Self { spec, servers, chooser, connector }
     }
 
-    /// What it was made from.
+    /// The settings it was made from.
     pub fn spec(&self) -> &UpstreamSpec {
         &self.spec
     }
 
-    /// Closes pooled connections that have not been used for a while.
+    /// Closes pooled connections that are idle for too long, are too old, or were closed by their server.
     pub fn prune(&self, now: Instant) {
         for server in &self.servers {
             server.pool.prune(now);
         }
     }
 
-    /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty, or the
-    /// request again where nothing of it was sent. `response_timeout` is the request's own time to the head.
+    /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty,
+    /// or it is the whole request again, if no byte of it was sent. `response_timeout` is the route's own
+    /// time-out for the head, if there is one.
     ///
-    /// A server that cannot be connected to makes way for the next one, and a pooled connection that
-    /// turns out to be closed for another. What was sent and failed is sent again only where the body is
-    /// empty and the method idempotent, since nobody knows what the server did with it, or the server has
-    /// said that it has done nothing.
+    /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
+    /// closed, another connection is used. A request that failed after it was sent may have had an effect.
+    /// It is sent again only if its body is empty, and only if its method is idempotent or the server has
+    /// said that it did not process the request.
     ///
     /// # Errors
     /// Where no server answered in time with a head that is HTTP.
@@ -143,8 +149,8 @@ impl Upstream {
             };
             let (server, mut connection) = match pooled {
                 Some(connection) => (&self.servers[place], connection),
-                // Boxed: most requests find a connection, and are not to be moved about with room for
-                // making one.
+                // Boxed: most requests find a pooled connection. Their future must not have the room for
+                // opening one.
                 None => Box::pin(self.connect(place, (source, wanted))).await?,
             };
             let in_flight = InFlight::at(server);
@@ -179,14 +185,16 @@ impl Upstream {
                 let Some(again) = kept.and_then(KeptHead::into_request) else { return Err(error) };
                 *request = again;
             }
-            // A server that was started again has closed all of its pooled connections.
+            // A server that was restarted has closed all its pooled connections. The next try needs a new
+            // one.
             source = Source::New;
             server.state.retried();
             retries -= 1;
         }
     }
 
-    /// A connection to a server: a new one, unless many share one and it was made meanwhile.
+    /// Opens a connection to a server. Where requests share connections, one that was opened meanwhile is
+    /// taken instead.
     async fn open(
         &self,
         server: &Server,
@@ -204,7 +212,7 @@ impl Upstream {
             return Ok(connection);
         }
         let connection = self.connector.open(&server.address, wanted).await?;
-        // Of those that were to be HTTP/1.1 each has its own, however many they are.
+        // A connection that was to be HTTP/1.1 is not shared, even if the server speaks HTTP/2 alone.
         if wanted == Wanted::Any
             && let Connection::Http2(shared) = &connection
         {
@@ -213,14 +221,14 @@ impl Upstream {
         Ok(connection)
     }
 
-    /// A server has shown that it is there.
+    /// The server has taken a connection or has answered.
     fn reached(&self, server: &Server) {
         if server.state.reached() {
             events::server_up(self.spec.name.as_str(), server.state.url());
         }
     }
 
-    /// A new connection to the server at this place, or to the next one that can be reached.
+    /// A connection to the server at this place, or to the next server that can be reached.
     async fn connect(
         &self,
         mut place: usize,
@@ -261,9 +269,9 @@ impl Upstream {
 /// Where a connection may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// The pool, or a new one where there is none.
+    /// The pool, or a new connection if the pool has none.
     Pool,
-    /// A new one in any case.
+    /// A new connection in any case.
     New,
 }
 

@@ -17,15 +17,17 @@ use super::connection::{Connection, ExclusiveConnection, SharedConnection};
 const MOST_IDLE: usize = 256;
 /// After this time an idle connection is closed.
 const LONGEST_IDLE: Duration = Duration::from_secs(60);
-/// After this time a connection is used for no more requests: its server's name may lead elsewhere now.
+/// After this time a connection is used for no more requests: the server's name may have other addresses
+/// now.
 const LONGEST_LIFE: Duration = Duration::from_secs(300);
 
 /// Connections that can take a request.
 #[derive(Debug)]
 pub(super) struct Pool {
-    // Touched by one worker's thread alone, so the lock is never waited for.
+    // Only one worker's thread uses the lock, so no thread waits for it.
     kept: Mutex<PooledConnections>,
-    /// Held while a connection to an HTTP/2 server is made: other requests wait for it and share it.
+    /// Held while a connection to an HTTP/2 server is made. Other requests wait and then share the
+    /// connection.
     pub(super) connecting: tokio::sync::Mutex<()>,
 }
 
@@ -41,7 +43,6 @@ struct PooledConnections {
 }
 
 impl Default for Pool {
-    /// None yet.
     fn default() -> Self {
         let kept = PooledConnections {
             idle: VecDeque::new(),
@@ -54,7 +55,8 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// A shared connection with room, or the one that was used last, of those that live and are ready.
+    /// Takes a shared connection that has room. If there is none, takes the idle connection that was used
+    /// last, of those that are open and ready.
     pub(super) fn take(&self, wanted: Wanted) -> Option<Connection> {
         let mut kept = self.kept.lock();
         if !kept.shared.is_empty() && wanted == Wanted::Any {

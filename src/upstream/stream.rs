@@ -55,7 +55,7 @@ impl SocketState {
         self.answered.store(true, Ordering::Relaxed);
     }
 
-    /// Whether anything was read since a head was last awaited.
+    /// Whether any byte was read since a head was last awaited.
     pub(super) fn has_heard(&self) -> bool {
         self.read.load(Ordering::Relaxed) > 0
     }
@@ -65,12 +65,13 @@ impl SocketState {
         self.switched.store(true, Ordering::Relaxed);
     }
 
-    /// The connection is not to be used again.
+    /// The connection must not be used for another request.
     pub(super) fn spoil(&self) {
         self.spoilt.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the connection can be used no more, as where something could not be written.
+    /// Whether the connection must not be used for another request. This is also the case after a failed
+    /// write.
     pub(super) fn is_spoilt(&self) -> bool {
         self.spoilt.load(Ordering::Relaxed) || self.is_deaf()
     }

@@ -231,7 +231,7 @@ fn says_what_changed_of_tls() {
     assert_eq!((changes.restart, changes.changed.len()), (vec!["server.tls.listen".to_owned()], 0));
     assert_eq!(diff(&plan(FILE), &before).restart, ["server.tls.listen"]);
 
-    // The same names, and other content: a renewed certificate.
+    // The same file names with other content: a renewed certificate.
     issue("a");
     Authority::new().write(folder.path(), "ca.pem");
     let changes = diff(&before, &plan(&text));

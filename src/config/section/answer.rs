@@ -1,4 +1,4 @@
-//! `[reject]`, and a limit's own.
+//! `[reject]`, and `reject` of a limit.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
 
 type Spec = AnswerSpec;
 
-/// `[reject]`, and a limit's own.
+/// `[reject]`, and `reject` of a limit.
 pub(in crate::config) static REJECT: Shape =
     Shape { title: "[reject]", fields: || fields(SETTINGS), later: &["jitter"] };
 
@@ -45,7 +45,7 @@ pub(in crate::config) fn build(section: Section<'_>) -> AnswerSpec {
     over(section, AnswerSpec::default())
 }
 
-/// The answer of a limit's own `reject`; what that does not say is as in `base`.
+/// The answer of a limit's own `reject`. A missing field is as in `base`.
 pub(super) fn of_limit(section: Section<'_>, base: &AnswerSpec) -> AnswerSpec {
     over(section.without_defaults(), base.clone())
 }

@@ -20,7 +20,7 @@ static OF_HEADERS: Settings<()> = &[
     &field("remove", Kind::TEXTS, Value("[]"), "taken out"),
 ];
 
-/// Fields that belong to one connection or to a message's framing: the proxy's own.
+/// Headers that belong to one connection or to a message's framing. Only the proxy sets them.
 const OWN: [&str; 9] = [
     "connection",
     "content-length",
@@ -33,7 +33,7 @@ const OWN: [&str; 9] = [
     "http2-settings",
 ];
 
-/// A table of headers with a value each, as requests are compared with.
+/// A table of headers, each with a value. Two spellings of one header are an error.
 pub(super) fn values(section: &mut Section<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
     let entries = section.take(field).and_then(|item| item.entries()).unwrap_or_default();
     let mut seen: Vec<(HeaderName, Span)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Path patterns, and what is said of one that is written in another proxy's way.
+//! Path patterns, and the advice for a pattern in another proxy's syntax.
 
 use crate::config::reader::{Item, Problem};
 use crate::request::route::Pattern;
@@ -30,9 +30,9 @@ pub(in crate::config) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     }
 }
 
-/// The same path in our way. `None` where the path looks like one of ours.
+/// The path in tidegate's syntax. `None` where the path has tidegate's syntax already.
 fn in_our_way(path: &str) -> Option<String> {
-    // What anchors a regular expression anchors nothing here: a pattern is always the whole path.
+    // The anchors of a regular expression are dropped: a pattern always matches the whole path.
     let plain = path.trim_start_matches('^').trim_end_matches('$');
     let mut segments: Vec<String> = plain.split('/').map(segment).collect();
     let rest = segments.iter().position(|segment| segment == REST);
@@ -44,7 +44,7 @@ fn in_our_way(path: &str) -> Option<String> {
 const REST: &str = "{*rest}";
 
 fn segment(text: &str) -> String {
-    // A regular expression within our braces is the other proxy's way of naming a parameter.
+    // `{id:[0-9]+}` is a parameter with a regular expression in another proxy.
     let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
     if let Some((name, _)) = inner.and_then(|inner| inner.split_once(':')) {
         return named(name);
@@ -74,7 +74,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(fits)
 }
 
-/// Whether a segment has what only a regular expression has.
+/// Whether a segment has signs that only a regular expression has.
 fn is_expression(text: &str) -> bool {
     ["(", "[", "\\", "+)", ".*", ".+"].iter().any(|sign| text.contains(sign))
 }

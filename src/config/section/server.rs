@@ -50,7 +50,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(request_id), Kind::Text, Words("none"),
         "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log",
         request_id),
-    // Heads of less than 8 KiB are nothing unusual.
+    // The least size leaves room for usual heads.
     &plain(at!(max_header_size), Kind::Size { min: 8 << 10, max: 16 << 20 }, Value("\"32KiB\""),
         "a request's head; larger: 431"),
     &plain(at!(max_body_size), Kind::BYTES, Words("none"),
@@ -67,7 +67,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix"),
 ];
 
-/// What the section says, and whether clients are asked for a certificate.
+/// The server's settings, and whether clients are asked for a certificate.
 pub(in crate::config) fn build(
     mut section: Section<'_>,
     overrides: &Overrides,
@@ -87,7 +87,7 @@ pub(in crate::config) fn build(
     (spec, tls.asks_clients)
 }
 
-/// The header that names a request: none that means something else to this proxy or to the API.
+/// The header that identifies a request. A header with another meaning for the proxy or the API is refused.
 fn request_id(item: &Item<'_>) -> Option<Option<HeaderName>> {
     const EXPECTED: &str = "expected a header of its own, as in \"x-request-id\"";
     let text = item.text_as(EXPECTED)?;

@@ -42,7 +42,7 @@ const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as
 
 const LONGEST_PREFIX: usize = 64;
 
-/// The store, and what its limits do without it unless they say otherwise.
+/// The store, and its `on_error`: the default `on_store_error` of all limits.
 pub(in crate::config) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
     let mut spec = StoreSpec::default();
     read(SETTINGS, &mut section, &mut spec);
@@ -69,7 +69,7 @@ fn location(item: &Item<'_>) -> Option<StoreLocation> {
             item.fault(format!("a store at `{scheme}:` is not supported yet"), URL);
             None
         }
-        // The usual reason: a generated password with characters that mean something in a URL.
+        // The usual reason: a generated password has characters with a meaning in a URL.
         "redis" | "valkey" if url.contains('@') => {
             item.cx.note(text.refuse(URL).help(ENCODE));
             None

@@ -1,5 +1,5 @@
-//! Certificates and keys: `tls` of `[server]` and of an upstream. The files are read here, so that a
-//! broken one is told before anything depends on it.
+//! Certificates and keys: `tls` of `[server]` and of an upstream. The files are read here, to report a
+//! broken file before anything depends on the file.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -61,15 +61,15 @@ static OF_UPSTREAM: Settings<()> = &[
     &field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
 ];
 
-/// What a server's `tls` says.
+/// The result of reading `tls` of `[server]`.
 pub(super) struct Built {
-    /// `None` where there is none, or something was wrong with it.
+    /// `None` where the file has no `tls`, or a wrong one.
     pub(super) spec: Option<ServerTls>,
-    /// Whether it names a `client_ca`, be it a good one or not.
+    /// Whether `tls` names a `client_ca`, valid or not.
     pub(super) asks_clients: bool,
 }
 
-/// `tls` of `[server]`, which listens on `clear` without it.
+/// `tls` of `[server]`. `clear` are the addresses without TLS, which `tls` must not use again.
 pub(super) fn server(section: &mut Section<'_>, clear: &[(std::net::SocketAddr, Span)]) -> Built {
     let inner = section.take("tls").and_then(|item| item.section(&SERVER_TLS, "`tls`"));
     let Some(mut inner) = inner else { return Built { spec: None, asks_clients: false } };
@@ -106,7 +106,7 @@ pub(super) fn server(section: &mut Section<'_>, clear: &[(std::net::SocketAddr, 
     Built { spec: spec(), asks_clients }
 }
 
-/// `certificates`; `None` where something was wrong with one.
+/// `certificates`. `None` where one of the certificates is wrong.
 fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<TlsIdentity>)>> {
     const EXAMPLE: &str = "[{ cert = \"cert.pem\", key = \"key.pem\" }]";
     let item = section.require("certificates", EXAMPLE)?;
@@ -122,15 +122,15 @@ fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<Tls
         let (files, identity) = identity(&cert?, &key?)?;
         Some((files, Arc::new(identity)))
     });
-    // All of them are read, for all that is wrong to be told at once.
+    // The first `collect` reads all certificates, to report all problems. The second stops at a `None`.
     let each: Vec<_> = each.collect();
     each.into_iter().collect()
 }
 
-/// The machine's authorities, read once for all upstreams and only where one needs them.
+/// The machine's authorities. They are read once for all upstreams, and only if an upstream needs them.
 pub(super) type SystemRoots = OnceCell<Option<Arc<[CertificateDer<'static>]>>>;
 
-/// `tls` of an upstream with these servers; `None` too where something was wrong with it.
+/// `tls` of an upstream with these servers. `None` where no server has `https`, or where `tls` is wrong.
 pub(super) fn upstream(
     section: &mut Section<'_>,
     servers: &[(ServerAddress, Span)],
@@ -171,8 +171,8 @@ pub(super) fn upstream(
     Some(Arc::new(spec))
 }
 
-/// What an upstream's `tls` says. Each is `None` where something was wrong with it, and holds another one
-/// where the file need not have it.
+/// The fields of an upstream's `tls`. The outer `None` means a wrong value. The inner `None` means that the
+/// file does not have the field.
 struct Fields {
     ca: Option<Option<Vec<CertificateDer<'static>>>>,
     server_name: Option<Option<ServerName<'static>>>,
@@ -235,7 +235,7 @@ fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'sta
 struct NamedFile<'c, 'i> {
     item: &'i Item<'c>,
     path: PathBuf,
-    /// Whether its name may stand in a message.
+    /// Whether a message may show the file's name.
     shown: bool,
 }
 
@@ -257,7 +257,7 @@ fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdenti
     Some((files, identity))
 }
 
-/// What was read, or a note at the one of `files` that is at fault.
+/// The value that was read. An error is noted at that file of `files` which caused the error.
 fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
     let error = match read {
         Ok(read) => return Some(read),

@@ -53,10 +53,12 @@ const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:3000\
 
 const SOCKET: &str = "expected a socket's absolute path, as in \"unix:/run/api.sock\"";
 
-/// What the system has room for in a socket's address, but for the byte that ends it.
+/// The longest path of a Unix socket, in bytes. Linux has room for 108 bytes (`man 7 unix`), and one byte
+/// ends the path.
 const LONGEST_SOCKET: usize = 107;
 
-/// The upstreams; the command line may name the only server of the only one.
+/// The upstreams. If the file has exactly one upstream, the command line can replace its servers by one
+/// server.
 pub(in crate::config) fn build(
     root: &mut Section<'_>,
     overrides: &Overrides,
@@ -83,7 +85,8 @@ pub(in crate::config) fn build(
     upstreams
 }
 
-/// `replaced` is what the command line has in place of the servers, `None` within where that is wrong.
+/// `replaced` is the command line's server, which replaces the file's servers. The inner `None` means that
+/// the command line's URL is wrong.
 fn one(
     mut section: Section<'_>,
     name: Name,
@@ -141,7 +144,7 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
     }
     let text = item.text_as(URL)?;
     if text.text.contains('@') && !text.text.starts_with("unix:") {
-        // A password may stand in front of it.
+        // The text in front of `@` may be a password.
         item.clone().secret().reject("expected a URL without a user and a password");
         return None;
     }
@@ -157,11 +160,11 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
     }
 }
 
-/// Why a text is no server.
+/// Why a text is not a server.
 #[derive(Debug, PartialEq, Eq)]
 struct UrlError {
     expected: &'static str,
-    /// Perhaps this was meant.
+    /// A valid URL that was perhaps meant.
     near: Option<String>,
 }
 
@@ -208,7 +211,7 @@ fn server_address(url: &str) -> Result<ServerAddress, UrlError> {
     }
 }
 
-/// `unix:/PATH`, or with an empty host as URLs of files have it: `unix:///PATH`.
+/// `unix:/PATH`, or `unix:///PATH`, with an empty host as in a `file:` URL.
 fn socket(url: &str, path: &str) -> Result<ServerAddress, UrlError> {
     let path = path.strip_prefix("//").unwrap_or(path);
     let fits = path.starts_with('/')
@@ -235,7 +238,7 @@ fn host_and_port(authority: &str, default_port: u16) -> Option<(String, u16)> {
         (fits.then_some(host)?, rest)
     };
     let port = match rest.strip_prefix(':') {
-        // A sign would be read, too.
+        // `parse` would accept a sign as well.
         Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok()?,
         None if rest.is_empty() => default_port,
         _ => return None,

@@ -14,7 +14,7 @@ use super::*;
 use crate::tls::testing::Authority;
 
 thread_local! {
-    /// With `ca.pem`, and with `api.pem` and `api.key`, which belong together.
+    /// A folder with `ca.pem`, `api.pem` and `api.key`. `api.key` is the key of `api.pem`.
     static PEM: tempfile::TempDir = {
         let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
         authority.write(folder.path(), "ca.pem");
@@ -23,7 +23,7 @@ thread_local! {
     };
 }
 
-/// A line with the whole name of a file in that folder.
+/// A line with the absolute path of a file in the folder of [`PEM`].
 fn pem(field: &str, name: &str) -> String {
     PEM.with(|folder| format!("{field} = \"{}\"", folder.path().join(name).display()))
 }
@@ -32,7 +32,8 @@ fn certificates() -> String {
     format!("certificates = [{{ {}, {} }}]", pem("cert", "api.pem"), pem("key", "api.key"))
 }
 
-/// A file in which a section has this line more, and the line that it then has twice is gone.
+/// A configuration in which `line` is added to a section. The section's own line for the same field is left
+/// out.
 pub(super) fn with(shape: &Shape, line: &str) -> String {
     let name = line.split(['=', ' ']).next().unwrap();
     let inline = |text: &str| text.to_owned();
@@ -68,7 +69,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         fields.extend((name != "name").then(|| "name = \"orders\"".to_owned()));
     }
     if matches!(name, "limit" | "lease") {
-        // They are of one algorithm alone.
+        // `limit` and `lease` belong to the algorithm `concurrency`, which has no rate.
         fields.retain(|field| !field.starts_with("rate"));
     }
     if (shape.title, name) == ("[limits.NAME]", "lease") {
@@ -167,7 +168,7 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
             let Fallback::Value(value) = field.default else { continue };
             let line = format!("{} = {value}", field.name);
             let without = match (shape.title, field.name) {
-                // Another algorithm's.
+                // These fields do not belong to the default algorithm.
                 ("[limits.NAME]", "lease" | "align") => {
                     &parsed(&with(shape, &line).replace(&line, ""))
                 }

@@ -73,8 +73,8 @@ fn the_default_file_has_no_problem() {
 fn every_setting_that_the_default_file_shows_works() {
     let text = include_str!("../../../proxy.toml");
     let env = |_: &str| Some("secret".to_owned());
-    // Those of another algorithm than the default one are read in a file of their own, and those that
-    // name other files where these are.
+    // Two kinds of settings are tested elsewhere: those of another algorithm than the default one, and
+    // those that name other files.
     let is_leaky = |line: &str| line.contains("# leaky-bucket: ");
     let is_window = |line: &str| line.contains("# fixed-window: ");
     let is_setting = |line: &str| {
@@ -92,7 +92,7 @@ fn every_setting_that_the_default_file_shows_works() {
     let loaded = parse("proxy.toml", &all.join("\n"), &env, &Overrides::default());
     let loaded = loaded.unwrap_or_else(|problems| panic!("{}", problems.render(Colour::Never)));
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
-    // What is no example is a default.
+    // Settings outside the examples show their defaults.
     let defaults: Vec<&str> = text
         .lines()
         .take_while(|line| !line.starts_with("# Examples"))
@@ -324,7 +324,7 @@ proptest! {
         let _ = parse("p", &text, &no_env, &Overrides::default());
     }
 
-    /// A good file with a piece of it replaced: close to what people get wrong.
+    /// A valid file with a piece of it replaced: close to the mistakes of people.
     #[test]
     fn no_damaged_file_panics(start in 0..400_usize, length in 0..30_usize, piece in "[\\[\\]{}=\"a0/*$:.\\n-]{0,6}") {
         let text = with(&ROUTE, "methods = [\"GET\"]") + "[store]\nurl = \"redis://a\"\n";

@@ -1,4 +1,4 @@
-//! What is given back, whenever that is: never more than was taken, never where it was not taken.
+//! Giving back at any time: never more tokens than were taken, and only in the place where they were taken.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::sliding_log::Log;
 use super::*;
 use crate::limit::rate::{Burst, Interval};
 
-/// One thing that happens, some microseconds after the last.
+/// One event of a history. Each event comes some microseconds after the last event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Ask {
         cost: u64,
         patience: u64,
     },
-    /// So much of what the request took that passed so many before the last.
+    /// Gives back `tokens` of the request that passed `before` requests before the last one.
     GiveBack {
         before: usize,
         tokens: u64,
@@ -42,7 +42,7 @@ fn at(micros: u64) -> Timestamp {
 /// One bucket, and the requests that passed.
 struct Scene {
     algorithm: Algorithm,
-    /// How long requests of the limit may be held.
+    /// The patience that each settlement names.
     patience: Patience,
     state: Option<State>,
     log: Log,
@@ -54,10 +54,10 @@ struct Scene {
 struct Passed {
     asked: u64,
     moment: u64,
-    /// Of its cost what it has not given back.
+    /// The tokens that the request has not given back.
     tokens: u64,
     receipt: Receipt,
-    /// The begin of the window in which a fixed window has counted it.
+    /// The start of the window in which a fixed window counts the request.
     window: u64,
 }
 
@@ -75,7 +75,7 @@ impl Scene {
         self.log.seen(&params, cost, at(self.now)).map(State::SlidingLog)
     }
 
-    /// Whether it passed.
+    /// Whether the request passed.
     fn ask(&mut self, cost: u64, patience: u64) -> bool {
         let want = Want {
             cost: Cost::new(cost).unwrap(),
@@ -107,7 +107,7 @@ impl Scene {
         true
     }
 
-    /// What was given back, and which request it was.
+    /// The place of the request in `passed`, and the tokens given back.
     fn give_back(&mut self, before: usize, tokens: u64) -> Option<(usize, u64)> {
         let place = self.passed.len().checked_sub(before + 1)?;
         let passed = &mut self.passed[place];
@@ -140,7 +140,7 @@ impl Scene {
         }
     }
 
-    /// What of the requests whose moments are in this time was not given back.
+    /// The tokens, without those given back, of all requests whose moments are from `from` up to `to`.
     fn used(&self, from: u64, to: u64) -> u64 {
         let inside = |passed: &&Passed| (from..to).contains(&passed.moment);
         self.passed.iter().filter(inside).map(|passed| passed.tokens).sum()
@@ -176,8 +176,8 @@ fn missing(state: Option<State>, params: &token_bucket::Params, now: u64) -> (u6
 }
 
 proptest! {
-    /// Every interval that ends with a permit, and so every one there is; and the list is what it would
-    /// be if nobody had taken what was given back.
+    /// No interval has too many permits; it is enough to look at those that end with a permit. The list is
+    /// the same as if tokens given back had never been taken.
     #[test]
     fn a_sliding_log_is_as_if_it_had_not_been_taken(
         (count, length) in (1_u64..8, 1_u64..100),
@@ -212,7 +212,7 @@ proptest! {
     ) {
         let length = interval(length);
         let windows = if on_clock { Windows::Clock(length) } else { Windows::Rolling(length) };
-        // One that holds nobody is asked with no patience.
+        // A limit that holds no requests asks without patience.
         let mut scene = Scene::new(fixed(count, windows), patience(patient));
         for (gap, event) in events {
             let event = match event {
@@ -227,7 +227,7 @@ proptest! {
             if patient || !on_clock {
                 continue;
             }
-            // It is as if nobody had taken what was given back in time.
+            // The state is the same as if tokens given back in time had never been taken.
             let window = scene.now - scene.now % length.as_micros();
             let used = scene.used(window, window + length.as_micros());
             let kept = match scene.state {
@@ -247,7 +247,7 @@ proptest! {
         let mut scene = Scene::new(Algorithm::SlidingWindow(params), Patience::ENDLESS);
         for event in events {
             scene.play(event);
-            // Brought up to now.
+            // Brings the state up to now.
             scene.settle(Difference::More(0), Receipt::NONE);
             let begin = scene.now - scene.now % length;
             let kept = match scene.state {
@@ -259,7 +259,7 @@ proptest! {
         }
     }
 
-    /// Whoever goes leaves the time behind that the rate gives it, whoever else has left the queue.
+    /// Between two requests lies the time that the rate gives the first, even if others left the queue.
     #[test]
     fn a_leaky_bucket_keeps_its_spacing(
         (count, length, queue) in (1_u64..4, 1_u64..60, 0_u64..20),
@@ -268,7 +268,7 @@ proptest! {
         let mut scene = Scene::new(leaky(count, length, queue), Patience::ENDLESS);
         for (gap, event) in events {
             match event {
-                // Only who has not gone yet leaves, and then it is nobody's turn.
+                // Only a request that has not gone yet can leave the queue.
                 Event::GiveBack { before, .. } => {
                     scene.now += gap;
                     let place = scene.passed.len().checked_sub(before + 1);
@@ -283,14 +283,14 @@ proptest! {
         went.sort_by_key(|passed| passed.moment);
         for pair in went.windows(2) {
             let [first, then] = pair else { continue };
-            // Their moments are rounded up to whole microseconds.
+            // The moments are rounded up to whole microseconds.
             let apart = (then.moment + 1 - first.moment) * count;
             prop_assert!(apart >= first.tokens * length, "{:?}", pair);
             prop_assert!(first.asked <= then.asked, "nobody is overtaken");
         }
     }
 
-    /// Others take what they would have been let take in any case.
+    /// Other requests take only where they could also take without the request that gives back.
     #[test]
     fn a_bucket_gains_nothing_that_it_would_not_have_had(
         (count, length, burst) in (1_u64..5, 1_u64..60, 1_u64..20),
@@ -317,7 +317,7 @@ proptest! {
         let taken = with.passed[with.passed.len() - 1];
         let part = part.min(cost);
         if cost > part {
-            // The rest was used.
+            // The request used the rest of its cost.
             without.ask(cost - part, 0);
         }
         others(&mut with, &mut without, &between);
@@ -337,8 +337,8 @@ proptest! {
         }
     }
 
-    /// In an interval no more is used than the bucket holds and gains, and what those give back in it
-    /// that had taken before.
+    /// In an interval at most these tokens are used: those that the bucket holds, those that it gains, and
+    /// those given back by requests from before the interval.
     #[test]
     fn a_bucket_lets_no_more_pass_than_is_given_back_to_it(
         (count, length, burst) in (1_u64..5, 1_u64..60, 1_u64..20),
@@ -357,7 +357,7 @@ proptest! {
                 let late = given_back.iter().filter(|(now, taken, _)| {
                     during.contains(now) && *taken < from.moment
                 });
-                // What those have not given back by then who took meanwhile is used.
+                // Tokens taken in the interval and given back after it count as used.
                 let still = given_back.iter().filter(|(now, taken, _)| {
                     *now > to.moment && during.contains(taken)
                 });

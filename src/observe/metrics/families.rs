@@ -8,7 +8,7 @@ use super::text::{FamilyKind, Page};
 use super::{DECISIONS, Total, process};
 use FamilyKind::{Counter, Gauge, Histogram};
 
-/// What a scrape shows.
+/// The numbers that a scrape shows.
 pub(super) struct Scrape<'s> {
     /// The sum of what the workers counted.
     pub(super) total: Total,

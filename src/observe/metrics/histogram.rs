@@ -1,4 +1,4 @@
-//! How durations are spread.
+//! Histograms of durations.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ pub(super) const REQUEST_BOUNDS: [u64; 16] = [
     2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// Upper bounds in microseconds: from a lock in memory to a Redis that is far or ill.
+/// Upper bounds in microseconds: from a lock in memory to a Redis that is far away or slow.
 pub(super) const STORE_BOUNDS: [u64; 14] = [
     10, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
 ];
@@ -16,10 +16,10 @@ pub(super) const STORE_BOUNDS: [u64; 14] = [
 /// Durations, counted by how long they are.
 #[derive(Debug)]
 pub(super) struct Histogram {
-    /// Upper bounds in microseconds, ascending; a duration belongs to the first that it does not
+    /// Upper bounds in microseconds, ascending. A duration belongs to the first bound that it does not
     /// exceed.
     bounds: &'static [u64],
-    /// One count for each bound, and one for what is beyond the last.
+    /// One count for each bound, and one for longer durations.
     counts: Vec<u64>,
     sum: Duration,
 }
@@ -47,8 +47,8 @@ impl Histogram {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// Each bound in seconds with how many durations do not exceed it; without the last, which is
-    /// [`Histogram::count`].
+    /// Each bound in seconds, with the number of durations that do not exceed the bound. The number without
+    /// a bound is [`Histogram::count`].
     pub(super) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0, |below, (bound, count)| {
             *below += count;

@@ -1,7 +1,7 @@
-//! What Prometheus reads.
+//! Metrics for Prometheus. `admin` renders them; `families` lists them.
 //!
-//! Each worker counts by itself, so workers never wait for each other; a scrape adds them up.
-//! Labels come from the configuration, never from a client, so they do not grow with traffic.
+//! Each worker has counters of its own, so workers never wait for each other. A scrape adds the counters
+//! up. Labels come from the configuration and never from a client: their number does not grow with traffic.
 
 mod families;
 mod histogram;
@@ -37,12 +37,12 @@ pub struct Metrics {
     workers: Vec<Arc<WorkerMetrics>>,
 }
 
-/// One worker's counters. Each call takes a lock that only a scrape ever contends for, and
-/// allocates nothing once it has seen the labels.
+/// One worker's counters. A call takes a lock that only a scrape takes besides the worker. A call allocates
+/// memory only for new labels.
 #[derive(Debug, Default)]
 pub struct WorkerMetrics {
     counts: Mutex<Counts>,
-    /// Bytes that clients sent, and that they were sent.
+    /// Bytes that clients sent (`received`), and bytes that were sent to clients (`sent`).
     received: AtomicU64,
     sent: AtomicU64,
     /// Connections that speak HTTP/2 now.
@@ -58,7 +58,7 @@ pub enum UpstreamFailure {
     Timeout,
     /// The exchange broke, before the head or within the body.
     Broken,
-    /// The answer is one that this proxy does not pass on.
+    /// The proxy does not pass this answer on.
     Refused,
 }
 
@@ -74,14 +74,14 @@ impl UpstreamFailure {
     }
 }
 
-/// What a limit said to a request.
+/// The decision of a limit about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionKind {
     /// The request may go.
     Allowed,
     /// The request may go after a wait.
     Delayed,
-    /// The store could not say.
+    /// The store could not decide.
     Error,
     /// The request was rejected.
     Rejected,
@@ -90,19 +90,20 @@ pub enum DecisionKind {
 }
 
 impl Metrics {
-    /// Counters for so many workers, at least one.
+    /// The counters of this number of workers, at least one.
     pub fn new(workers: usize) -> Arc<Self> {
         let workers = (0..workers.max(1)).map(|_| Arc::default()).collect();
         Arc::new(Self { workers })
     }
 
-    /// The counters of a worker, by its number from 0; beyond the last they are shared.
+    /// The counters of a worker, by its number from 0. A number beyond the last worker gets the counters of
+    /// another worker.
     pub fn worker(&self, number: usize) -> Arc<WorkerMetrics> {
         let own = self.workers.get(number % self.workers.len());
         own.map(Arc::clone).unwrap_or_default()
     }
 
-    /// All of it in Prometheus's text format, version 0.0.4.
+    /// All metrics in Prometheus's text format, version 0.0.4.
     pub fn render(&self, snapshot: &Snapshot<'_>) -> String {
         let mut total = Total::new();
         for worker in &self.workers {
@@ -113,22 +114,22 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
-    /// Where the requests of the route with this name are counted; it stays so.
+    /// The counter for requests of the route with this name. The same name always has the same counter.
     pub fn route(&self, name: &Arc<str>) -> RouteCounter {
         let mut counts = self.counts.lock();
         let Counts { routes, requests, .. } = &mut *counts;
         if let Some(known) = routes.get(name) {
             return *known;
         }
-        // With four billion names that were ever there, one more counts with those without a route.
+        // After 2³² names, a new name is counted with the requests without a route.
         let Ok(new) = u32::try_from(requests.len()) else { return RouteCounter::NO_ROUTE };
         requests.push(Requests::default());
         routes.insert(name.clone(), RouteCounter(new));
         RouteCounter(new)
     }
 
-    /// Counts a request that is over. `duration` is from the request's head to the response's end.
-    /// `upstream` is the one that answered, and how long it took to the answer's head.
+    /// Counts a finished request. `duration` is from the request's head to the response's end. `upstream`
+    /// is the upstream that answered, with the time to the answer's head.
     pub fn request(
         &self,
         route: RouteCounter,
@@ -157,24 +158,24 @@ impl WorkerMetrics {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts bytes that a client was sent.
+    /// Counts bytes that were sent to a client.
     pub fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts a connection as one that speaks HTTP/2, until what is returned is dropped.
+    /// Counts an HTTP/2 connection, until the returned value is dropped.
     pub fn http2_connection(self: &Arc<Self>) -> Http2Counted {
         self.http2.fetch_add(1, Ordering::Relaxed);
         Http2Counted(Arc::clone(self))
     }
 
-    /// Counts what a limit said. `limit` is its name.
+    /// Counts a decision of the limit with this name.
     pub fn decision(&self, limit: &Name, kind: DecisionKind) {
         self.decided(None, std::iter::once((limit, kind)));
     }
 
-    /// Counts what limits said together, each by its name, and how long the store took for it where it
-    /// was asked.
+    /// Counts the decisions of limits about one request, each with the limit's name. `store` is the time
+    /// that the store took. `None` where the store was not asked.
     pub fn decided<'l>(
         &self,
         store: Option<Duration>,
@@ -192,7 +193,7 @@ impl WorkerMetrics {
     }
 }
 
-/// Counts as a connection that speaks HTTP/2.
+/// Counts one HTTP/2 connection, until dropped.
 #[derive(Debug)]
 pub struct Http2Counted(Arc<WorkerMetrics>);
 
@@ -202,7 +203,7 @@ impl Drop for Http2Counted {
     }
 }
 
-/// Names come from the configuration, so a fast hash that nobody outside can aim at is enough.
+/// Names come from the configuration. Clients cannot choose them, so a fast hash is enough.
 #[derive(Debug)]
 struct Counts {
     /// By [`RouteCounter`].

@@ -1,5 +1,5 @@
-//! What the system knows of this process, under the names that Prometheus's own clients use. It is read from
-//! `/proc`; where that is not there, nothing is told.
+//! Metrics about the process from the system, with the names that Prometheus's own client libraries use.
+//! They are read from `/proc`. A metric that cannot be read is left out.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::text::{FamilyKind, Page};
 /// Clock ticks a second in `/proc`: the same on every Linux (`man 5 proc`, USER_HZ).
 const TICKS: f64 = 100.0;
 
-/// Writes what is known.
+/// Writes the metrics that can be read.
 pub(super) fn write(page: &mut Page) {
     use FamilyKind::{Counter, Gauge};
     let mut one = |kind, name, help: &str, value: Option<f64>| {
@@ -32,7 +32,8 @@ pub(super) fn write(page: &mut Page) {
     one(Gauge, "process_max_fds", "Open files that are allowed.", max_files());
 }
 
-/// A number of `/proc/self/stat`, by its place from 1. The second one is the name, which may hold anything.
+/// A number of `/proc/self/stat`, by its place from 1. The second field is the program's name, which may
+/// hold any characters.
 fn field(stat: &str, place: usize) -> Option<f64> {
     let (_, behind_name) = stat.rsplit_once(") ")?;
     behind_name.split(' ').nth(place.checked_sub(3)?)?.parse().ok()

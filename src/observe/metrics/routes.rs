@@ -1,4 +1,4 @@
-//! Where a route's requests are counted.
+//! The counters of routes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::WorkerMetrics;
 use super::histogram::{Histogram, REQUEST_BOUNDS};
 
-/// Where a worker counts a route's requests, in this plan and in those that follow.
+/// Identifies the counters of a route within a worker. Stays valid after a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteCounter(pub(super) u32);
 
@@ -17,18 +17,18 @@ impl RouteCounter {
     pub const NO_ROUTE: Self = Self(0);
 }
 
-/// A worker's counters of a plan's routes. Each is looked up by its route's name when it is first
-/// needed: a reload does not wait for ten thousand.
+/// A worker's counters of a plan's routes. Each counter is looked up by its route's name when it is first
+/// needed: a reload does not wait for ten thousand look-ups.
 #[derive(Debug)]
 pub struct RouteCounters(Box<[AtomicU32]>);
 
 impl RouteCounters {
-    /// For so many routes.
+    /// The counters of this number of routes.
     pub fn new(routes: usize) -> Self {
         Self((0..routes).map(|_| AtomicU32::new(RouteCounter::NO_ROUTE.0)).collect())
     }
 
-    /// The counter of the route at this place, which has this name; `metrics` are the worker's.
+    /// The counter of the route with this index and this name. `metrics` are the worker's.
     pub fn of(&self, route: usize, name: &Arc<str>, metrics: &WorkerMetrics) -> RouteCounter {
         let Some(known) = self.0.get(route) else { return RouteCounter::NO_ROUTE };
         match RouteCounter(known.load(Ordering::Relaxed)) {
@@ -55,13 +55,13 @@ impl Default for Requests {
     }
 }
 
-/// How often each status was answered: a route answers with few, so that a list is searched faster than
-/// a table. Two fit into the list itself.
+/// How often each status was answered. A route answers with few statuses: a list is searched faster than a
+/// table. Two statuses fit into the list without an allocation.
 pub(super) type StatusCounts = SmallVec<[StatusCount; 2]>;
 
-/// A status in the upper 16 bits, and how often it was answered below: hardly one of ten thousand
-/// routes is in a processor's cache, so their counts are small. 2⁴⁸ answers take nine years at a
-/// million a second.
+/// A status in the upper 16 bits, and its count in the lower 48 bits. The counts are small in memory,
+/// because with ten thousand routes they are hardly ever in the processor's cache. A count of 2⁴⁸ takes
+/// nine years at a million answers a second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StatusCount(u64);
 

@@ -85,7 +85,7 @@ fn the_whole_page() {
     assert!(process.contains("process_open_fds"));
 }
 
-/// A route's requests go on being counted by its name, wherever another plan has it.
+/// A route keeps its counter by its name, also if the route has another index in the new plan.
 #[test]
 fn a_reload_keeps_what_was_counted() {
     let metrics = Metrics::new(1);

@@ -11,7 +11,7 @@ pub(super) struct Page {
     family: &'static str,
 }
 
-/// What kind of numbers a family has.
+/// The kind of a family, as Prometheus defines it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FamilyKind {
     /// Only grows.
@@ -86,7 +86,7 @@ impl Page {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // A string takes everything.
+        // Writing to a string does not fail.
         let _ = writeln!(self.text, "{line}");
     }
 }

@@ -1,4 +1,5 @@
-//! From a limit's first rejection to the interval in which it rejects nobody any more.
+//! Episodes of throttling. An episode begins with a limit's first rejection. It ends with the first
+//! interval without a rejection by the limit, and a line in the log tells the end.
 
 use std::collections::HashMap;
 
@@ -19,15 +20,16 @@ struct Episode {
     last: Timestamp,
     keys: u64,
     count: u64,
-    /// Keys that were rejected since the last summary, and in the interval before it.
+    /// Keys that were rejected since the last summary (`keys_now`), and in the interval before
+    /// (`keys_before`).
     keys_now: u64,
     keys_before: u64,
-    /// It has rejected somebody since the last summary.
+    /// Whether the limit has rejected a request since the last summary.
     goes_on: bool,
 }
 
 impl Episodes {
-    /// What is counted of a key since the last summary.
+    /// Adds the counts of a key since the last summary.
     pub(super) fn add(&mut self, entry: &EventEntry) {
         let event = entry.seen.event();
         let count = entry.count + entry.told;
@@ -47,7 +49,7 @@ impl Episodes {
         let episode = self.0.entry(event.limit.clone()).or_insert(new);
         episode.began = episode.began.min(first);
         episode.last = episode.last.max(last);
-        // A key that rested for an interval counts once more.
+        // A key without events for an interval has lost its entry. It is counted again.
         episode.keys += u64::from(entry.fresh);
         episode.count += count;
         episode.keys_now += 1;
@@ -59,8 +61,8 @@ impl Episodes {
         self.0.get(limit).map_or(0, |episode| episode.keys_before)
     }
 
-    /// So many rejections of keys for which the table had no room. There was room for others of the limit,
-    /// or for other limits.
+    /// Adds `count` rejections of keys for which the table had no room. They are left out if no key of the
+    /// limit is in the table.
     pub(super) fn add_uncounted(&mut self, group: &Group, count: u64) {
         if group.decision == REJECTED
             && let Some(episode) = self.0.get_mut(&group.limit)
@@ -75,7 +77,7 @@ impl Episodes {
         self.0.len()
     }
 
-    /// Tells which limits have rejected nobody since the summary before this one.
+    /// Logs the limits without a rejection since the last summary, and ends their episodes.
     pub(super) fn tell_ended(&mut self) {
         self.0.retain(|limit, episode| {
             episode.keys_before = std::mem::take(&mut episode.keys_now);

@@ -1,7 +1,9 @@
-//! The throttle lines: the first rejection or delay of a key at once, then how many there were.
+//! Log lines about throttled requests. The first rejection or delay of a key is logged at once. Later
+//! events are counted, and a summary after each interval says how many they were.
 //!
-//! Events are counted in a bounded table; a timer of the caller's turns the counts into lines.
-//! Over all lines the counts add up to exactly the number of events, whatever is left out.
+//! `throttle` records the events in a bounded table (`table`). A timer of `server` calls
+//! [`Throttled::tick`], which writes the summaries. The counts of all lines add up to exactly the number of
+//! events.
 
 mod episodes;
 mod table;
@@ -24,10 +26,11 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
 
-/// Lines in an interval, the one for all others included.
+/// The most lines of an interval: one less for single keys, and one for all other keys. Other keys have a
+/// line for each limit and decision.
 pub const LINES: usize = 100;
 
-/// Keys that are counted one by one; those beyond are counted together.
+/// How many keys are counted one by one. Events of further keys are counted together.
 pub const ENTRIES: usize = 10_000;
 
 const SHARDS: usize = 16;
@@ -37,7 +40,7 @@ const SHARDS: usize = 16;
 pub struct ThrottleEvent<'e> {
     /// The limit's name.
     pub limit: &'e Name,
-    /// The key, by which events are told apart.
+    /// The key. Events with different keys are counted apart.
     pub key: &'e [u8],
     /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
     pub shown: &'e dyn Display,
@@ -49,13 +52,13 @@ pub struct ThrottleEvent<'e> {
     pub method: &'e str,
     /// The request's path, without its query.
     pub path: &'e str,
-    /// What the request is named by, where the file has a header for that.
+    /// The request's id, if `server.request_id` names a header for the id.
     pub request_id: Option<&'e str>,
-    /// What came of it.
+    /// The decision about the request.
     pub decision: Shown,
 }
 
-/// What came of a request that a limit does not let pass at once.
+/// The decision about a request that a limit does not let pass at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// It was rejected.
@@ -83,7 +86,7 @@ pub enum Shown {
 const REJECTED: &str = "rejected";
 
 impl Shown {
-    /// The word for it in the log.
+    /// The value of `decision` in the log.
     fn name(self) -> &'static str {
         match self {
             Self::Rejected { .. } => REJECTED,
@@ -93,7 +96,7 @@ impl Shown {
     }
 }
 
-/// Writes a throttle line. A rejection is a warning: a client was turned away.
+/// Writes a throttle line. A rejection is a warning; other decisions are information.
 macro_rules! by_decision {
     ($decision:expr, $($fields:tt)*) => {
         match $decision {
@@ -107,18 +110,18 @@ macro_rules! by_decision {
 #[derive(Debug)]
 pub struct Throttled {
     shards: Vec<Mutex<EventShard>>,
-    /// Taken for a new entry and at the end of an interval; may be taken under a shard's lock,
-    /// never the other way round.
+    /// Locked for a new entry and at the end of an interval. This lock may be taken while a shard is
+    /// locked. A shard must not be locked while this lock is held.
     window: Mutex<Window>,
-    /// Taken for a summary alone.
+    /// Locked for a summary, and by a scrape of the metrics.
     episodes: Mutex<Episodes>,
     secret: (u64, u64),
 }
 
 impl Throttled {
-    /// Nothing counted yet. The interval is the time between two summaries of one key.
+    /// Starts without counts. `interval` is the time between two summaries.
     pub fn new(mode: ThrottleLog, interval: Duration) -> Self {
-        // Keyed by chance, so that no client can make two keys meet.
+        // The secrets of the hash are random: a client cannot find two keys with the same hash.
         let random = RandomState::new();
         Self {
             shards: (0..SHARDS).map(|_| Mutex::new(EventShard::new(mode))).collect(),
@@ -128,16 +131,16 @@ impl Throttled {
         }
     }
 
-    /// Counts an event; logs it at once where it is the first of its limit, key and decision, or
-    /// where every event is logged.
+    /// Counts an event. Logs the event at once if it is the first one of its limit, key and decision, or if
+    /// the mode logs every event.
     pub fn record(&self, event: &ThrottleEvent<'_>, now: Timestamp) {
         if self.count(event, now) {
             write_line(event, 1, None);
         }
     }
 
-    /// Writes the summaries, if an interval has ended by `now`. To be called a few times in each
-    /// interval; there is little to do while none has ended.
+    /// Writes the summaries if an interval has ended by `now`. To be called a few times in each interval. A
+    /// call costs little while the interval still runs.
     pub fn tick(&self, now: Timestamp) {
         let ended = self.window.lock().turn(now);
         if let Some(interval) = ended {
@@ -145,10 +148,10 @@ impl Throttled {
         }
     }
 
-    /// Writes what is counted and not yet written, as at the end of the process.
+    /// Writes all counts that no line has told yet, as at the end of the process.
     pub fn flush(&self, now: Timestamp) {
         let elapsed = self.window.lock().restart(now);
-        // Less than an interval may be over: no limit is known to have ended.
+        // Less than an interval may be over. This is too early to say that a limit's throttling has ended.
         self.summarise(elapsed, |_| {});
     }
 
@@ -157,7 +160,7 @@ impl Throttled {
         self.episodes.lock().keys_of(limit)
     }
 
-    /// Logs by another mode and interval from now on.
+    /// Changes the mode and the interval from now on.
     pub fn configure(&self, mode: ThrottleLog, interval: Duration, now: Timestamp) {
         self.window.lock().set_interval(interval);
         for shard in &self.shards {
@@ -168,7 +171,7 @@ impl Throttled {
         }
     }
 
-    /// Whether the event is to be logged by itself.
+    /// Counts the event. Returns whether the event is logged at once, in a line of its own.
     fn count(&self, event: &ThrottleEvent<'_>, now: Timestamp) -> bool {
         let id = self.identity(event);
         let Some(shard) = self.shards.get(place(id)) else { return false };
@@ -228,7 +231,7 @@ impl Throttled {
         tell_ended(&mut episodes);
         window.close(spare, kept + episodes.len());
         drop((window, episodes));
-        // Who is throttled most is what an operator looks for.
+        // The most throttled keys come first: operators look for these keys.
         lines.sort_by_key(|(_, count)| Reverse(*count));
         for (seen, count) in lines {
             write_line(&seen.event(), count, Some(interval));
@@ -238,7 +241,7 @@ impl Throttled {
         }
     }
 
-    /// The entries with the most events to write, as many as there are lines for.
+    /// The entries with the most untold events, as many as there are lines for single keys.
     fn heaviest(&self) -> HashSet<u128> {
         let mut counts = Vec::new();
         for shard in &self.shards {
@@ -253,8 +256,8 @@ impl Throttled {
         counts.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Stands for limit, key and decision. At 128 bits with secret keys two of them never meet in
-    /// practice, and long keys need not be kept.
+    /// A hash of limit, key and decision. At 128 bits with secrets, two hashes are never equal in practice.
+    /// The table therefore stores no keys for comparison.
     fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
         let decision = match event.decision {
             Shown::Rejected { .. } => 0,
@@ -262,13 +265,13 @@ impl Throttled {
             Shown::Delayed { .. } => 2,
             Shown::ShadowDelayed { .. } => 3,
         };
-        // Each limit and decision hashes with secrets of its own, so that only the key is left.
+        // Limit and decision are part of the secrets. Only the key is left to hash.
         let secret = (self.secret.0 ^ event.limit.fingerprint(), self.secret.1 ^ decision);
         SipHasher13::new_with_keys(secret.0, secret.1).hash(event.key).as_u128()
     }
 }
 
-/// What is counted of one limit and decision without lines of its own.
+/// The counts of keys without a line of their own, for one limit and decision.
 #[derive(Default)]
 struct Others {
     /// Distinct keys, without those for which the table had no room.
@@ -314,13 +317,13 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
     );
 }
 
-/// Whole milliseconds, rounded up: who waits so long has waited long enough.
+/// Whole milliseconds, rounded up: a client that waits for the logged time has waited long enough.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 fn place(id: u128) -> usize {
-    // The table inside the shard uses the other end.
+    // The table inside the shard uses the other end of the hash.
     usize::from(id.to_be_bytes()[0]) % SHARDS
 }
 

@@ -1,4 +1,4 @@
-//! What is remembered between two summaries.
+//! The state between two summaries: the table of events, and the running interval.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,8 @@ use crate::limit::time::Timestamp;
 use crate::observe::hashed::AsItIs;
 use crate::plan::ThrottleLog;
 
-/// Bytes of a path, key or method that are kept. Clients choose them, and an entry stays small.
+/// The most bytes of a path, key or method that an entry keeps. Clients choose these texts, but an entry
+/// must stay small.
 const TEXT: usize = 512;
 
 /// A part of the table, with a lock of its own.
@@ -33,16 +34,17 @@ pub(super) struct EventEntry {
     pub(super) count: u64,
     /// Events that had a line of their own since the last summary.
     pub(super) told: u64,
-    /// Its first line was written in this interval.
+    /// Whether the entry is new since the last summary.
     pub(super) fresh: bool,
-    /// When the first event came since the last summary, and the last.
+    /// The times of the first and of the last event since the last summary.
     pub(super) times: (Timestamp, Timestamp),
     /// The last event.
     pub(super) seen: PastEvent,
 }
 
 impl EventEntry {
-    /// Of a first event, which is told in a line of its own or is counted.
+    /// The entry of a first event. `is_told` says that the event has a line of its own. Otherwise the event
+    /// is counted.
     pub(super) fn new(event: &ThrottleEvent<'_>, is_told: bool, now: Timestamp) -> Self {
         let (count, told) = (u64::from(!is_told), u64::from(is_told));
         Self { count, told, fresh: true, times: (now, now), seen: PastEvent::of(event) }
@@ -58,7 +60,7 @@ impl EventEntry {
     }
 }
 
-/// What events have in common that are told in one line.
+/// The limit and the decision. Events without an entry are counted by this group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub(super) limit: Name,
@@ -71,7 +73,7 @@ impl Group {
     }
 }
 
-/// An event that is over.
+/// A copy of an event, for a later line.
 #[derive(Clone, Debug)]
 pub(super) struct PastEvent {
     limit: Name,
@@ -96,7 +98,7 @@ impl PastEvent {
         }
     }
 
-    /// Takes over what may differ from one event of an entry to the next.
+    /// Copies the parts that may differ between two events of an entry.
     fn update(&mut self, event: &ThrottleEvent<'_>) {
         replace(&mut self.route, event.route);
         self.client = event.client;
@@ -127,7 +129,7 @@ fn replace(old: &mut String, new: &str) {
     }
 }
 
-/// The first [`TEXT`] bytes, or a little less where a character would be cut.
+/// The first [`TEXT`] bytes, or a few bytes less where a character would be cut.
 fn start(text: &str) -> &str {
     let mut end = text.len().min(TEXT);
     while !text.is_char_boundary(end) {
@@ -136,7 +138,7 @@ fn start(text: &str) -> &str {
     text.get(..end).unwrap_or(text)
 }
 
-/// The interval that runs, and what is left of its lines.
+/// The running interval, and how many lines it has left.
 #[derive(Debug)]
 pub(super) struct Window {
     interval: u64,
@@ -145,7 +147,7 @@ pub(super) struct Window {
     lines_left: usize,
     /// Events for which the table has no room.
     overflow: HashMap<Group, u64>,
-    /// Something new was counted since the last summary began.
+    /// Whether a new entry, or an event without an entry, came since the last summary began.
     used: bool,
 }
 
@@ -175,8 +177,8 @@ impl Window {
         *self.overflow.entry(Group::of(event)).or_default() += 1;
     }
 
-    /// Begins the next interval if one has ended, and says how long that was. Intervals follow on
-    /// each other without a gap, however late this is asked.
+    /// Begins the next interval if the running one has ended, and returns the length of the ended one.
+    /// Intervals follow each other without a gap, even if this is called late.
     pub(super) fn turn(&mut self, now: Timestamp) -> Option<Duration> {
         let start = self.start?;
         let elapsed = now.micros_since(start);
@@ -189,7 +191,7 @@ impl Window {
         Some(Duration::from_micros(ended))
     }
 
-    /// Begins the next interval now, and says how long the last one was.
+    /// Begins the next interval now, and returns the length of the last one.
     pub(super) fn restart(&mut self, now: Timestamp) -> Duration {
         let elapsed = self.start.map_or(0, |start| now.micros_since(start));
         self.start = self.start.map(|_| now);
@@ -202,7 +204,8 @@ impl Window {
         std::mem::take(&mut self.overflow)
     }
 
-    /// Ends a summary that left so many lines, and so much to look at when the next one comes.
+    /// Ends a summary. `lines_left` are the lines for new keys until the next summary. `entries` is the
+    /// number of entries and episodes that the next summary must look at.
     pub(super) fn close(&mut self, lines_left: usize, entries: usize) {
         self.lines_left = lines_left;
         if entries == 0 && !self.used {

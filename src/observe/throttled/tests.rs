@@ -343,7 +343,7 @@ fn threads_lose_no_event() {
                 })
             })
             .collect();
-        // Once only: a key that rests between two flushes would have its first line in a thread.
+        // Flushed only once: after a second flush, a key could have its first line in a thread.
         throttled.flush(at(2));
         for thread in threads {
             thread.join().unwrap();

@@ -1,4 +1,5 @@
-//! A client's connection, as its requests see it.
+//! The state of a client's connection. `downstream` makes it and drives the connection; requests read and
+//! change it. `phase` has the time-outs, `socket` the socket.
 
 mod phase;
 mod socket;
@@ -15,13 +16,13 @@ use super::headers::forwarded::Peer;
 /// A client's connection, as its requests see it.
 #[derive(Debug)]
 pub struct ClientConnection {
-    /// Who is at its other end.
+    /// The client's end of the connection.
     pub peer: Peer,
-    /// What it is doing and since when.
+    /// What the connection is doing, and since when.
     pub phase: Phase,
     /// Its socket.
     pub socket: Socket,
-    /// The subject of its verified certificate.
+    /// The subject of the client's verified certificate.
     pub cert: Option<Box<str>>,
     /// Set when an answer with the status 101 is returned.
     switched: Mutex<Option<Box<Switched>>>,
@@ -29,7 +30,7 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// A connection of which nothing was read yet.
+    /// A connection from which nothing was read yet.
     pub fn new(peer: Peer, phase: Phase, socket: Socket, cert: Option<String>) -> Self {
         let cert = cert.map(String::into_boxed_str);
         let (switched, hello) = (Mutex::default(), AtomicBool::new(false));
@@ -41,7 +42,7 @@ impl ClientConnection {
         *self.switched.lock() = Some(switched);
     }
 
-    /// The two sides of the other protocol, where the last answer changed to one.
+    /// Takes the two sides of the tunnel, if the last answer changed the connection to another protocol.
     pub fn take_switched(&self) -> Option<Box<Switched>> {
         self.switched.lock().take()
     }
@@ -52,7 +53,7 @@ impl ClientConnection {
         self.hello.store(byte == 22, Ordering::Relaxed);
     }
 
-    /// Whether it began like a TLS handshake.
+    /// Whether the connection began like a TLS handshake.
     pub fn said_hello(&self) -> bool {
         self.hello.load(Ordering::Relaxed)
     }

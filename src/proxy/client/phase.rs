@@ -1,4 +1,5 @@
-//! What a connection is doing and since when, and what its time-outs make of that.
+//! What a client's connection is doing, since when, and what is due next by its time-outs. Requests and the
+//! socket report events here. `downstream::watch` asks [`Phase::due`].
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,22 +11,22 @@ use tokio::time::Instant;
 pub struct Times {
     /// For a request's head, and for the handshakes before the first one.
     pub header: Duration,
-    /// Without a request.
+    /// Without a request on the connection.
     pub idle: Duration,
     /// Between two reads of a request's body or two writes of a response.
     pub body: Duration,
 }
 
-/// How often a connection is looked at while a request is served. The socket is then read only as far as
-/// the request's body is wanted, so nobody else would notice that the client has left.
+/// How often, while a request is served, the socket is checked for a client that has left. The socket is
+/// then read only as far as the request's body is wanted, so no read would show that the client has left.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// After this time without a request an HTTP/1.1 connection is parked: it gives up its buffers, and only
 /// its socket is watched.
 const PARK: Duration = Duration::from_millis(50);
 
-/// What a connection is doing and since when; shared by its socket, its requests and its timer, which
-/// are all of one thread.
+/// What a connection is doing, and since when. The connection's socket, requests and timer share this
+/// state. They all run on one thread.
 #[derive(Debug)]
 pub struct Phase {
     epoch: Instant,
@@ -33,23 +34,23 @@ pub struct Phase {
     doing: AtomicU8,
     /// Microseconds after `epoch`, or [`NOW`].
     since: AtomicU64,
-    /// Microseconds after `epoch` at which a write began to wait; 0 where none waits.
+    /// Microseconds after `epoch` at which a write began to wait; 0 if no write waits.
     write_waits_since: AtomicU64,
-    /// Requests that are not answered to their end: at most one over HTTP/1.1.
+    /// Requests whose response has not ended: at most one over HTTP/1.1.
     requests: AtomicU32,
     /// Whether the protocol carries many requests at once.
     multiplexed: AtomicBool,
     lingers: AtomicBool,
-    /// What is read and written is another protocol.
+    /// The connection carries another protocol than HTTP.
     switched: AtomicBool,
     resets: AtomicBool,
-    /// The request is answered, and the rest of its body is read and thrown away.
+    /// The rest of the request's body is read and thrown away.
     discards: AtomicBool,
-    /// Something of the last exchange may still be under way.
+    /// A part of the last exchange may still be under way, so the connection must not be parked.
     unsettled: AtomicBool,
 }
 
-/// Nothing was ever read from it.
+/// Nothing was read from the connection yet.
 const FRESH: u8 = 0;
 const IDLE: u8 = 1;
 const READING_HEAD: u8 = 2;
@@ -57,17 +58,18 @@ const BUSY: u8 = 3;
 /// The request is answered, and the rest of its body still comes.
 const DISCARDING: u8 = 4;
 
-/// The time at which somebody asks for the first time. A head that came whole is read before that.
+/// Stands for the time of the next call of [`Phase::due`], where the clock is read. For a head that comes
+/// whole, [`Phase::begin`] sets the time before that.
 const NOW: u64 = u64::MAX;
 
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DueAction {
-    /// Its client had its time.
+    /// Close the connection: the client has used up its time.
     Close,
-    /// Put it aside until its client says something.
+    /// Put the connection aside until the client sends something.
     Park,
-    /// See whether its client is still there.
+    /// Check whether the client is still there.
     Look,
 }
 
@@ -90,7 +92,7 @@ impl Phase {
         }
     }
 
-    /// What is to be done next unless something happens before.
+    /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.
     pub fn due(&self) -> Option<(Instant, DueAction)> {
         let writing = match self.write_waits_since.load(Ordering::Relaxed) {
             0 => None,
@@ -112,7 +114,7 @@ impl Phase {
         at(doing).into_iter().chain(writing.and_then(at)).min()
     }
 
-    /// When a connection without a request is closed.
+    /// When a connection without a request is closed. `None` if the clock cannot express the time.
     pub fn idle_until(&self) -> Option<Instant> {
         self.at(self.since(), self.times.idle)
     }
@@ -132,12 +134,12 @@ impl Phase {
         self.epoch.checked_add(Duration::from_micros(since))?.checked_add(limit)
     }
 
-    /// Whether a head has begun to come, or the first one is still to begin.
+    /// Whether a request's head has begun to come, or the connection's first head is still awaited.
     pub fn awaits_head(&self) -> bool {
         matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
     }
 
-    /// Whether a request is served.
+    /// Whether a request is being served.
     pub fn is_busy(&self) -> bool {
         self.doing.load(Ordering::Relaxed) == BUSY
     }
@@ -163,7 +165,7 @@ impl Phase {
     pub fn begin(&self, now: Instant) {
         let others = self.requests.load(Ordering::Relaxed);
         self.requests.store(others + 1, Ordering::Relaxed);
-        // While others are under way, the next look at them must not be put off.
+        // While other requests are under way, this one must not put off the next [`DueAction::Look`].
         if others == 0 {
             self.since.store(self.micros(now), Ordering::Relaxed);
         }
@@ -172,8 +174,8 @@ impl Phase {
         self.unsettled.store(false, Ordering::Relaxed);
     }
 
-    /// Of the exchange something is left when its response has ended: the rest of its request, or
-    /// the connection's end.
+    /// When the response ends, a part of the exchange will be left: the rest of the request, or the
+    /// connection's end.
     pub fn unsettle(&self) {
         self.unsettled.store(true, Ordering::Relaxed);
     }
@@ -194,7 +196,7 @@ impl Phase {
         }
     }
 
-    /// What comes until [`Phase::discarded`] is the rest of the request under way.
+    /// The bytes that come until [`Phase::discarded`] are the rest of the request under way.
     pub fn discard(&self) {
         self.unsettle();
         self.discards.store(true, Ordering::Relaxed);
@@ -214,24 +216,24 @@ impl Phase {
         self.lingers.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the client may still be sending what nobody will read: a reset for it would
-    /// destroy the answer on its way.
+    /// Whether the client may still send data that will not be read. If the connection closed at once, a
+    /// reset would answer such data and destroy the response on its way.
     pub fn must_linger(&self) -> bool {
         let reading = matches!(self.doing.load(Ordering::Relaxed), READING_HEAD | DISCARDING);
         self.lingers.load(Ordering::Relaxed) || reading
     }
 
-    /// It has changed to another protocol.
+    /// The connection has changed to another protocol.
     pub fn switch(&self) {
         self.switched.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Phase::switch`] was called: either side may have said all and still listen.
+    /// Whether [`Phase::switch`] was called. In a tunnel, a side that has sent all its data may still read.
     pub fn has_switched(&self) -> bool {
         self.switched.load(Ordering::Relaxed)
     }
 
-    /// The connection's end must not look like the end of the message.
+    /// The connection must end with a reset. A normal end would look like the end of the response.
     pub fn reset(&self) {
         self.resets.store(true, Ordering::Relaxed);
     }
@@ -241,8 +243,8 @@ impl Phase {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// Something of a request is there. To be followed by [`Phase::due`] at once, unless the request
-    /// begins.
+    /// Bytes of a request have come. Unless [`Phase::begin`] follows at once, [`Phase::due`] must: it sets
+    /// the time.
     pub fn bytes_came(&self) {
         match self.doing.load(Ordering::Relaxed) {
             READING_HEAD if self.is_multiplexed() => self.idle(),
@@ -268,7 +270,7 @@ impl Phase {
     pub fn write_moved(&self) {
         if self.write_waits_since.load(Ordering::Relaxed) != 0 {
             self.write_waits_since.store(0, Ordering::Relaxed);
-            // A client that reads slowly what is left of a response is not idle.
+            // A client that slowly reads the rest of a response is not idle.
             if self.doing.load(Ordering::Relaxed) == IDLE {
                 self.since.store(self.now(), Ordering::Relaxed);
             }

@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A client's socket, shared by who reads and writes it and who only looks at it.
+/// A client's socket. All clones are the same socket.
 #[derive(Clone, Debug)]
 pub struct Socket(Arc<TcpState>);
 
 #[derive(Debug)]
 struct TcpState {
-    // Touched by one worker's thread alone, so the lock is never waited for.
+    // Only one worker's thread uses the lock, so no thread waits for it.
     stream: Mutex<TcpStream>,
-    /// The runtime has not waited for the socket yet, and so was not told of its state.
+    /// The runtime has not waited for the socket yet, so it does not know the socket's state.
     unseen: AtomicBool,
 }
 
@@ -31,10 +31,10 @@ impl Socket {
         Self(Arc::new(TcpState { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
     }
 
-    /// Whether the client has closed its side, also behind bytes that nobody has read yet.
+    /// Whether the client has closed its side. This also shows while bytes before the end are unread.
     pub fn has_left(&self) -> bool {
         let stream = self.0.stream.lock();
-        // Mostly there is nothing, which is cheaper to tell than what there is.
+        // Mostly the socket is not readable. To ask that is cheaper than to ask what is readable.
         let has_news = stream.try_io(Interest::READABLE, || Ok(())).is_ok();
         let left = has_news && {
             let ready = pin!(stream.ready(Interest::READABLE));
@@ -44,21 +44,21 @@ impl Socket {
                 Poll::Pending => false,
             }
         };
-        // A client that gave up while it waited to be accepted.
+        // The client may have closed while it waited to be accepted.
         let unseen = self.0.unseen.swap(false, Ordering::Relaxed);
         left || unseen
             && matches!(socket2::SockRef::from(&*stream).peek(&mut [MaybeUninit::uninit()]), Ok(0))
     }
 
-    /// Waits for something to read, be it the connection's end.
+    /// Waits until there is something to read. The connection's end counts too.
     pub async fn readable(&self) {
-        // An error is found again by the one who reads.
+        // The next read returns the error again.
         let _ = poll_fn(|cx| self.0.stream.lock().poll_read_ready(cx)).await;
     }
 
-    /// Makes the connection's end a reset.
+    /// Makes the connection end with a reset when it is closed.
     pub fn reset_at_close(&self) {
-        // Where it cannot be set the connection is gone already.
+        // If the option cannot be set, the connection is gone already.
         let _ = socket2::SockRef::from(&*self.0.stream.lock()).set_linger(Some(Duration::ZERO));
     }
 }

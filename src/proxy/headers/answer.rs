@@ -1,4 +1,5 @@
-//! What changes in an answer's headers on their way to the client.
+//! The changes to the headers of an upstream's answer on the way to the client. `proxy::forward` calls
+//! this.
 
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
@@ -6,23 +7,24 @@ use smallvec::SmallVec;
 
 use super::{Seen, hop, listed};
 
-/// The body is coded in a way that this proxy would pass on wrongly.
+/// The transfer coding is other than chunked alone. This proxy would pass the body on wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) struct UnknownCoding;
 
-/// How an answer says where it ends.
+/// How clearly an answer says where its body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) enum Framing {
-    /// In one way.
+    /// There is at most one of `transfer-encoding` and `content-length`.
     Clear,
-    /// In two ways, so that nobody knows how its server means what follows (RFC 9112, 6.3).
+    /// There are both fields. Where the next answer begins is then in doubt (RFC 9112, 6.3).
     Doubtful,
 }
 
-/// Takes out what concerns the server's connection alone (RFC 9110, 7.6.1), and says the length once.
+/// Removes the fields that concern the server's connection alone (RFC 9110, 7.6.1), and leaves at most one
+/// `content-length`.
 ///
 /// # Errors
-/// Where the body is coded in another way than chunked alone.
+/// Where the transfer coding is other than chunked alone.
 pub(in crate::proxy) fn remove_hop_by_hop(
     headers: &mut HeaderMap,
 ) -> Result<Framing, UnknownCoding> {
@@ -42,20 +44,20 @@ pub(in crate::proxy) fn remove_hop_by_hop(
     Ok(framing)
 }
 
-/// Whether a body is to be expected, be one allowed or not.
+/// Whether the headers announce a body, even if the status does not allow one.
 pub(in crate::proxy) fn announces_body(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING)
         || headers.get_all(CONTENT_LENGTH).iter().any(|length| length.as_bytes() != b"0")
 }
 
-/// Says a length once, as a number.
+/// Leaves at most one `content-length`, as a plain number.
 ///
-/// Servers may repeat the length (RFC 9110, 8.6), and not every client reads that. Lengths that differ,
-/// or are none, frame no body here, so they go.
+/// Servers may repeat the length (RFC 9110, 8.6), and not every client can read a repeated one. Lengths
+/// that differ, or are not numbers, are removed: they frame no body here.
 pub(super) fn unite_lengths(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let plain = lines.next().is_some_and(|line| {
-        // So many digits always fit.
+        // Up to 19 digits always fit into a `u64`.
         (1..20).contains(&line.len()) && line.as_bytes().iter().all(u8::is_ascii_digit)
     });
     if plain && lines.next().is_none() {

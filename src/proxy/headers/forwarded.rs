@@ -1,4 +1,5 @@
-//! Who the client is, in the words that APIs read: `x-forwarded-for`, `-proto`, `-host`.
+//! The fields that tell the API who the client is: `x-forwarded-for`, `x-forwarded-proto` and
+//! `x-forwarded-host`. Those that an untrusted client sent are removed first.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -21,9 +22,9 @@ const HTTPS: HeaderValue = HeaderValue::from_static("https");
 pub struct Peer {
     /// The address, an IPv4-mapped one as IPv4.
     pub address: IpAddr,
-    /// The same as a field's value: most requests need it.
+    /// The address as a field's value. It is kept, since most requests need it.
     text: HeaderValue,
-    /// What it speaks, as APIs are told.
+    /// `http` or `https`, as APIs are told.
     scheme: HeaderValue,
 }
 
@@ -43,7 +44,8 @@ pub(in crate::proxy) struct Origin<'r> {
     pub(in crate::proxy) host: HeaderValue,
 }
 
-/// Writes who the client is, where what strangers said of it is taken out already.
+/// Writes the `x-forwarded-*` fields. The claims of untrusted clients must have been removed before
+/// ([`remove_claims`]): a protocol or host that is still there is believed.
 pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, origin: Origin<'_>) {
     let claims = seen.has(Seen::CLAIM);
     headers.insert(&X_FORWARDED_FOR, chain(&origin));
@@ -56,7 +58,8 @@ pub(in crate::proxy) fn write_forwarded(headers: &mut HeaderMap, seen: Seen, ori
     }
 }
 
-/// Whether a field says who the client is. Many servers read an underscore as a dash.
+/// Whether a field says who the client is: `forwarded` or `x-forwarded-*`. Many servers read an underscore
+/// as a dash.
 pub(super) fn is_claim(name: &HeaderName) -> bool {
     let text = name.as_str();
     let dash = |byte: &u8| matches!(byte, b'-' | b'_');
@@ -65,7 +68,7 @@ pub(super) fn is_claim(name: &HeaderName) -> bool {
         || x_forwarded() && [1, 11].into_iter().all(|at| text.as_bytes().get(at).is_some_and(dash))
 }
 
-/// Takes out what a stranger says of who it is.
+/// Removes the fields in which an untrusted client says who it is.
 pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
     if seen.has(Seen::CLAIM) {
         remove_all(headers, is_claim);
@@ -75,8 +78,8 @@ pub(super) fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) 
     }
 }
 
-/// Takes out what a trusted proxy has not said, but passed on: names that only look like those that it
-/// writes, and are the same to many servers.
+/// Removes fields that a trusted proxy did not write, but passed on. Their names have an underscore in
+/// place of a dash, or the reverse. Many servers take them for the fields that the proxy writes.
 pub(super) fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
     if seen.has(Seen::CLAIM) {
         remove_all(headers, |name| is_claim(name) && name.as_str().contains('_'));
@@ -86,7 +89,8 @@ pub(super) fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
     }
 }
 
-/// Whether trusted proxies say the client's address in this field alone.
+/// Whether this is the field of [`ClientHeader::Single`], in which trusted proxies name the client, or a
+/// look-alike.
 pub(super) fn is_address(name: &HeaderName, trust: &Trust) -> bool {
     matches!(&trust.header, ClientHeader::Single(single) if are_alike(name, single))
 }
@@ -99,10 +103,10 @@ fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-/// The client and the trusted proxies behind it, the nearest last.
+/// The value of `x-forwarded-for`: the client, then the trusted proxies behind it, the nearest last.
 fn chain(origin: &Origin<'_>) -> HeaderValue {
     let (client, peer) = (origin.client, origin.peer);
-    // A trusted proxy that named nobody is the client itself.
+    // A trusted proxy that named no client is the client itself.
     let behind = (client.peer_trusted && peer.address != client.address).then_some(peer.address);
     if client.via.is_empty() && behind.is_none() && client.address == peer.address {
         return peer.text.clone();
@@ -116,7 +120,7 @@ fn chain(origin: &Origin<'_>) -> HeaderValue {
     value(&text)
 }
 
-/// Addresses are always a value.
+/// The text of addresses is always a valid field value.
 fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }

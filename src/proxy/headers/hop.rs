@@ -1,4 +1,5 @@
-//! Fields that concern one connection alone, and the framing of what is passed on.
+//! Hop-by-hop fields, which concern one connection alone. Also the checks of a message's framing, and the
+//! trailers that may be passed on.
 
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
@@ -15,23 +16,24 @@ use crate::upstream::body::Trailers;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Fields that concern one connection alone, beside `connection` and what it names
-/// (RFC 9110, 7.6.1). `upgrade`, `te` and `trailer` are looked at on their own.
+/// Fields that concern one connection alone, besides `connection` and the fields that it names (RFC 9110,
+/// 7.6.1). `upgrade`, `te` and `trailer` are handled separately.
 const HOP_BY_HOP: [HeaderName; 4] =
     [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION];
 
-/// What `connection` may name and does not take out: framing, addressing, and what is looked at on
-/// its own. A trusted proxy's word about the client is not for that client to take out either.
+/// Fields that stay although `connection` names them: framing, addressing, and fields that are handled
+/// separately. Fields about the client's identity ([`is_claim`]) stay too: a client must not be able to
+/// remove what a trusted proxy says about it.
 const KEPT: [HeaderName; 7] =
     [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, TE, UPGRADE, EXPECT, CONNECTION];
 
-/// Whether a field is one of those that are taken out wherever they stand.
+/// Whether a field is always removed, from the head and from trailers.
 pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name)
 }
 
-/// The protocol that a message offers or accepts to change to; an offer of HTTP is none, be
-/// it h2c or how HTTP/2 was called before: whoever accepted it would no longer be limited.
+/// The protocol to which a request offers to change. An offer of HTTP (`h2c`, or an older name of HTTP/2)
+/// does not count: after such a change the client's requests would no longer be limited.
 pub(in crate::proxy) fn upgrade(headers: &HeaderMap, seen: Seen) -> Option<HeaderValue> {
     if !seen.has(Seen::UPGRADE) {
         return None;
@@ -46,7 +48,7 @@ pub(in crate::proxy) fn upgrade(headers: &HeaderMap, seen: Seen) -> Option<Heade
     (named && !http).then(|| value.clone())
 }
 
-/// Whether a body is coded in another way than chunked alone.
+/// Whether the transfer coding is other than chunked alone.
 pub(in crate::proxy) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> bool {
     if !seen.has(Seen::CODING) {
         return false;
@@ -59,8 +61,8 @@ pub(in crate::proxy) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> b
     }
 }
 
-/// Whether a length is no number. Over HTTP/1.1 hyper refuses these; over HTTP/2, where a length is not
-/// needed, it passes an empty one.
+/// Whether a `content-length` is not a number. Over HTTP/1.1 hyper refuses such a request. Over HTTP/2,
+/// where no length is needed, hyper lets an empty one pass.
 pub(in crate::proxy) fn has_malformed_length(headers: &HeaderMap, seen: Seen) -> bool {
     seen.has(Seen::LENGTH)
         && headers
@@ -69,7 +71,7 @@ pub(in crate::proxy) fn has_malformed_length(headers: &HeaderMap, seen: Seen) ->
             .any(|length| length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
 }
 
-/// Takes out the fields that `connection` names.
+/// Removes the fields that `connection` names.
 pub(super) fn remove_named(headers: &mut HeaderMap, seen: Seen) {
     let lines = || headers.get_all(CONNECTION).into_iter().map(HeaderValue::as_bytes);
     if !seen.has(Seen::CONNECTION) || names_nothing(lines()) {
@@ -81,14 +83,15 @@ pub(super) fn remove_named(headers: &mut HeaderMap, seen: Seen) {
     }
 }
 
-/// The fields that `connection` takes out.
+/// The fields that are removed because these lines of `connection` name them.
 pub(super) fn named<'h>(lines: impl Iterator<Item = &'h [u8]>) -> impl Iterator<Item = HeaderName> {
     tokens(lines)
         .filter_map(|token| HeaderName::from_bytes(token).ok())
         .filter(|name| !KEPT.contains(name) && !is_claim(name))
 }
 
-/// Takes out of a request what concerns the connection alone, and what this proxy answers by itself.
+/// Removes the fields of a request that concern the connection alone, and `expect`, which tidegate answers
+/// itself. `te` stays if it accepts trailers.
 pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
     remove_named(headers, seen);
     let trailers =
@@ -102,8 +105,8 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
     }
 }
 
-/// Takes out the fields that concern the connection alone wherever they stand, and the length beside
-/// chunks, which is not the length of anything.
+/// Removes the fields that always concern the connection alone. A `content-length` beside
+/// `transfer-encoding` is removed too, since the chunks say where the body ends.
 pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
     if seen.has(Seen::CONNECTION) {
         headers.remove(CONNECTION);
@@ -125,8 +128,9 @@ pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
     }
 }
 
-/// Leaves of the trailers that a client announces, of which no others are passed on, those that its
-/// API may believe: what is taken out or written anew in the head must not come in behind the body.
+/// The trailers of a request that are passed on: those that the client announces and the API may believe. A
+/// field that is removed or rewritten in the head must not reach the API behind the body. `trailer` is
+/// rewritten to name only the trailers that are passed on.
 pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, trust: &Trust) -> Trailers {
     let kept = listed(headers, &TRAILER)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
@@ -140,8 +144,8 @@ pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, trust: &Trust) -
     kept
 }
 
-/// Fields that do not mean the same behind a body (RFC 9110, 6.5.1): they say what a message is or where
-/// it goes, and limits read them off the head.
+/// Fields that do not belong behind a body (RFC 9110, 6.5.1). They say what a message is or where it goes,
+/// and limits read them from the head.
 const NEVER_BEHIND: [HeaderName; 8] = [
     AUTHORIZATION,
     CACHE_CONTROL,
@@ -153,7 +157,8 @@ const NEVER_BEHIND: [HeaderName; 8] = [
     TRAILER,
 ];
 
-/// Whether `connection` is what it mostly is: one line with one option that is no field.
+/// Whether `connection` names no field: it is one line, with `keep-alive` or `close` alone. This is the
+/// common case.
 pub(super) fn names_nothing<'h>(mut lines: impl Iterator<Item = &'h [u8]>) -> bool {
     let option = |option: &[u8]| {
         [&b"keep-alive"[..], b"close"].iter().any(|plain| option.eq_ignore_ascii_case(plain))
@@ -161,8 +166,8 @@ pub(super) fn names_nothing<'h>(mut lines: impl Iterator<Item = &'h [u8]>) -> bo
     lines.next().is_some_and(option) && lines.next().is_none()
 }
 
-/// Writes what concerns the connection to the server: the protocol that the client offers to
-/// change to, and that trailers are understood.
+/// Writes `connection` and `upgrade` for the server: the protocol to which the client offers to change.
+/// `connection` also names `te`, if the client accepts trailers.
 pub(in crate::proxy) fn write_connection(
     headers: &mut HeaderMap,
     seen: Seen,

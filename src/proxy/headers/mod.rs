@@ -1,4 +1,6 @@
-//! What changes in a message's headers on its way through.
+//! The changes to header fields on the way through the proxy. `hop` has those that concern one connection,
+//! `answer` those to the upstream's answer, `forwarded` the client's identity, `quotas` the `ratelimit`
+//! fields. This file has the rest, and [`Seen`], which tells which fields a message has.
 
 pub(super) mod answer;
 pub(super) mod forwarded;
@@ -15,8 +17,8 @@ use super::grpc;
 use crate::plan::HeaderChanges;
 use crate::request::client::{Client, Trust};
 
-/// Which of the fields that this proxy deals with a message has: found in one look at each name,
-/// where a search for each field would cost more than all else that is done to most messages.
+/// Which of the fields that this proxy deals with are in a message. They are found in one pass over the
+/// names. For most messages, a search for each field would cost more than all other work on the headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen(u16);
 
@@ -44,17 +46,15 @@ impl Seen {
     /// `grpc-timeout`.
     pub(super) const GRPC_TIMEOUT: Self = Self(1 << 10);
 
-    /// What these headers have.
+    /// The fields that these headers have.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         Self(headers.keys().fold(0, |seen, name| seen | Self::one(name).0))
     }
 
-    /// Whether there is any of these.
     pub(super) fn any(self, fields: &[Self]) -> bool {
         fields.iter().any(|field| self.0 & field.0 != 0)
     }
 
-    /// Whether there is this one.
     pub(super) fn has(self, field: Self) -> bool {
         self.any(&[field])
     }
@@ -78,8 +78,9 @@ impl Seen {
     }
 }
 
-/// Takes out of a request what its API will not be sent, before anything is read off it: nobody may
-/// be routed or counted by what the API does not see.
+/// Removes the fields of a request that are not forwarded to the API. This comes before routes and limits
+/// read the request: they must not use a field that the API does not see. The host of an absolute target
+/// replaces `host`. Fields that HTTP/2 allows several times are united.
 pub(super) fn strip_unforwarded(
     (uri, version): (&Uri, Version),
     headers: &mut HeaderMap,
@@ -102,7 +103,8 @@ pub(super) fn strip_unforwarded(
     }
 }
 
-/// Makes one field of the crumbs that a cookie may come in over HTTP/2 (RFC 9113, 8.2.3).
+/// Joins the `cookie` fields into one. Over HTTP/2 a client may split a cookie into several fields (RFC
+/// 9113, 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(COOKIE).iter();
     let (Some(first), Some(second)) = (crumbs.next(), crumbs.next()) else { return };
@@ -116,7 +118,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Leaves one of the lengths that a client may say over HTTP/2; those that differ were refused.
+/// Leaves one `content-length`. Over HTTP/2 a client may repeat it; h2 has refused lengths that differ.
 fn say_length_once(headers: &mut HeaderMap, seen: Seen) {
     if seen.has(Seen::LENGTH)
         && let Some(length) = headers.get(CONTENT_LENGTH).cloned()
@@ -138,13 +140,13 @@ pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     }
 }
 
-/// The members of a field that holds a list, over all its lines. Bytes, since one that is no text
-/// must not hide those beside it.
+/// The members of a list field, over all its lines. They are bytes, since a member that is not text must
+/// not hide the others.
 fn listed<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
     tokens(headers.get_all(name).into_iter().map(HeaderValue::as_bytes))
 }
 
-/// The same of lines.
+/// The members of a list field that has these lines.
 fn tokens<'h>(lines: impl Iterator<Item = &'h [u8]>) -> impl Iterator<Item = &'h [u8]> {
     lines
         .flat_map(|line| line.split(|byte| *byte == b','))

@@ -1,4 +1,5 @@
-//! What the limits say to the client.
+//! The `ratelimit` fields, in which the limits tell the client what is left. [`QuotaFields`] writes them
+//! for requests that pass, [`write_quotas`] for all others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +19,13 @@ const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// A field's value while it is written: those of two limits mostly fit.
+/// A field's value while it is written. The text of two limits mostly fits without the heap.
 type QuotaText = SmallVec<[u8; 96]>;
 
-/// Writes `ratelimit-policy` and `ratelimit` as in draft-ietf-httpapi-ratelimit-headers-11, and the
-/// older `x-ratelimit-*`, each for the limits whose answer asks for it; `default` is the answer of
-/// those that have none of their own. `retry_after` is what a rejected client
-/// is told to wait, in whole seconds.
+/// Writes `ratelimit-policy` and `ratelimit` (draft-ietf-httpapi-ratelimit-headers-11) for all limits whose
+/// answer settings ask for them. Of the limits that ask for the older `x-ratelimit-*`, these fields show
+/// the tightest. `default` has the settings for limits without their own. `retry_after` is the wait of a
+/// rejected client, in whole seconds.
 pub(in crate::proxy) fn write_quotas(
     headers: &mut HeaderMap,
     quotas: &[Quota<'_>],
@@ -88,8 +89,7 @@ impl QuotaFields {
         Self { places: Mutex::new(std::array::from_fn(|_| None)) }
     }
 
-    /// Writes the fields into the answer to a request that its limits let pass: the same as
-    /// [`write_quotas`] does.
+    /// Writes the same fields as [`write_quotas`], for a request that its limits let pass.
     pub(in crate::proxy) fn write(
         &self,
         headers: &mut HeaderMap,
@@ -143,7 +143,7 @@ impl LimitFields {
     }
 }
 
-/// Names of limits and numbers are always a value.
+/// The names of limits and numbers are always valid in a field's value.
 fn value(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
@@ -165,7 +165,7 @@ fn write_unit(out: &mut QuotaText, unit: &str) {
     out.push(b'"');
 }
 
-/// Begins a member of a list. The formatting machinery would cost ten times as much.
+/// Begins a member of the list with the limit's name. `write!` would cost ten times as much.
 fn write_member(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
     out.extend_from_slice(if place == 0 { b"\"" } else { b", \"" });
     // Names need no escapes.
@@ -178,8 +178,8 @@ fn write_parameter(out: &mut QuotaText, name: &[u8; 3], number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// The seconds after which a limit is as it was; of one that refuses, what its client waits for all
-/// of them together: an earlier try would be in vain.
+/// The seconds after which a limit is full again. For a limit that refuses, the seconds after which all
+/// limits let the client pass, since an earlier try would be in vain.
 fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
     match quota.outcome {
         Outcome::Allow | Outcome::Delay(_) => quota.window,
@@ -187,7 +187,7 @@ fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
     }
 }
 
-/// What a client is told of a wait: rounded up, at least 1.
+/// A wait as a client is told: in whole seconds, rounded up, at least 1.
 pub(in crate::proxy) fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
@@ -204,7 +204,7 @@ mod tests {
     use crate::config::{Overrides, parse};
     use crate::plan::AnswerHeaders;
 
-    /// What is cached of a limit must not be told of other figures, or of another limit.
+    /// Cached fields must not be used for other figures of the limit, or for another limit.
     #[test]
     fn cached_fields_are_those_that_are_composed() {
         // More limits than places, so that two of them share one.

@@ -1,4 +1,4 @@
-//! The `forwarded` header (RFC 7239), read from its right end.
+//! The `forwarded` header (RFC 7239), read from its right end. `mod.rs` says why.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use http::header::FORWARDED;
 
 use super::address;
 
-/// The addresses of the header's elements, `None` for each that names none.
+/// The addresses of the header's elements, `None` for each element without a readable address.
 pub(super) fn nearest_first(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     headers.get_all(FORWARDED).iter().rev().flat_map(|line| {
         let mut rest = Some(line.as_bytes());
@@ -19,10 +19,10 @@ pub(super) fn nearest_first(headers: &HeaderMap) -> impl Iterator<Item = Option<
     })
 }
 
-/// Splits at the last comma that is not in a quoted string.
+/// Splits at the last comma outside of a quoted string.
 ///
-/// From the right, since a stranger's unclosed quote on the left would otherwise swallow what a
-/// proxy wrote behind it: seen from the right, the proxy's own quotes are balanced.
+/// The search goes from the right, where the proxy's own quotes are balanced. From the left, an unclosed
+/// quote of a stranger would swallow the proxy's text behind it.
 fn split_last(line: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let mut quoted = false;
     let mut rest = line;
@@ -37,19 +37,19 @@ fn split_last(line: &[u8]) -> (Option<&[u8]>, &[u8]) {
     (None, line)
 }
 
-/// Whether what follows is escaped by the backslashes that `before` ends with.
+/// Whether `before` ends with backslashes that escape the next byte.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// `name=value`, the value without quotes, and what follows it behind a semicolon.
+/// `name=value`, with the value without quotes, and the text after the semicolon.
 struct Pair<'e> {
     name: &'e [u8],
     value: Vec<u8>,
     after: Option<&'e [u8]>,
 }
 
-/// The address in the one `for` of an element.
+/// The address in an element's `for`; `None` where `for` comes twice.
 fn node(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = Some(element);
@@ -84,7 +84,7 @@ fn pair(text: &[u8]) -> Option<Pair<'_>> {
     Some(Pair { name, value, after })
 }
 
-/// The value of a quoted string whose first quote is gone, and what follows its last.
+/// The value of a quoted string without its first quote, and the text after its last quote.
 fn quoted(string: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut value = Vec::new();
     let mut rest = string.iter();
@@ -97,7 +97,7 @@ fn quoted(string: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// The node of `203.0.113.7:_port`.
+/// `203.0.113.7` of `203.0.113.7:_port`.
 fn without_hidden_port(value: &[u8]) -> Option<&[u8]> {
     let colon = value.iter().rposition(|byte| *byte == b':')?;
     value.get(colon + 1).filter(|byte| **byte == b'_')?;

@@ -1,8 +1,8 @@
-//! The client's address, from the peer's and from what trusted proxies say.
+//! The client's address, from the peer's address and from a header that trusted proxies write.
 //!
-//! The header is read from its right end: the peer wrote the last address, and each trusted proxy
-//! vouches for the one on its left. A stranger can write to the left of what the first trusted
-//! proxy wrote and nowhere else, so nothing there may change how the rest is read.
+//! The header is read from its right end. The peer wrote the last address, and each trusted proxy vouches
+//! for the address on its left. A stranger can only write to the left of the first trusted proxy's text.
+//! Nothing there may change how the rest is read.
 
 mod forwarded;
 
@@ -13,45 +13,47 @@ use ipnet::IpNet;
 
 use super::network;
 
-/// Whose word about a client's address is taken, and in which header.
+/// The trusted proxies, and the header in which they name the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// The proxies.
+    /// The networks of trusted proxies.
     pub networks: Vec<IpNet>,
-    /// Where they say it.
+    /// The header in which proxies name the client.
     pub header: ClientHeader,
 }
 
-/// The header in which trusted proxies name the client. The others are never looked at.
+/// The header in which trusted proxies name the client. No other header is read for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientHeader {
-    /// `x-forwarded-for`: a list, the nearest last.
+    /// `x-forwarded-for`: a list of addresses, the nearest last.
     #[default]
     XForwardedFor,
-    /// `forwarded` (RFC 7239): a list, the nearest last.
+    /// `forwarded` (RFC 7239): a list of elements, the nearest last.
     Forwarded,
     /// A header that holds one address.
     Single(HeaderName),
 }
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The client's address, an IPv4-mapped one as IPv4.
+    /// The client's address. An IPv4-mapped address is given as IPv4.
     pub address: IpAddr,
-    /// Trusted proxies between the client and the peer, the client's side first, without the peer.
+    /// Trusted proxies between the client and the peer, from the client's side, without the peer.
     pub via: Vec<IpAddr>,
     /// Whether the peer itself is a trusted proxy.
     pub peer_trusted: bool,
 }
 
-/// More proxies than this in a row are nobody's; what stands left of them is not believed.
+/// The most addresses of the header that are read. No real chain of proxies is longer, and addresses
+/// further left are not believed.
 const MAX_PROXIES: usize = 64;
 
 impl Trust {
-    /// The client of a request that came from `peer`: the right-most address of the header that is
-    /// no trusted proxy, or the left-most where all of them are. What stands left of something
-    /// unreadable is not believed; the client is then the last address that was.
+    /// The client of a request that came from `peer`. It is the right-most address of the header that is
+    /// no trusted proxy, or the left-most address where all are trusted proxies. Reading stops at an
+    /// unreadable element; the client is then the address to its right. The header of an untrusted peer is
+    /// not read.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
         let peer = peer.to_canonical();
         if !self.trusts(peer) {
@@ -86,28 +88,28 @@ impl Trust {
     }
 }
 
-/// The addresses in `x-forwarded-for`, `None` for each element that is none. An empty element is
-/// unreadable too: a proxy may have written it that did not know its client.
+/// The addresses in `x-forwarded-for`, `None` for each unreadable element. An empty element is unreadable
+/// too: a proxy that did not know its client may have written it.
 fn nearest_first(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all("x-forwarded-for").iter().rev();
     lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',').map(address))
 }
 
-/// The address in a header that must be there once; nobody can tell which of two is meant.
+/// The address in a header that must come once. Of two such headers neither can be trusted.
 fn single(headers: &HeaderMap, name: &HeaderName) -> Option<Option<IpAddr>> {
     let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let first = lines.next()?;
     Some(address(first).filter(|_| lines.next().is_none()))
 }
 
-/// An address in any spelling that proxies use: with a port or without, IPv6 in brackets or plain.
+/// Reads an address in any spelling of proxies: with or without a port, IPv6 with or without brackets.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
     let address = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(literal) => IpAddr::V6(literal.parse::<Ipv6Addr>().ok()?),
         None => match text.parse() {
             Ok(address) => address,
-            // A zone names an interface of the proxy's own: nothing that we could count by.
+            // An address with a zone is valid only on the proxy's own interface, so it names no client.
             Err(_) => text.parse::<SocketAddr>().ok().filter(|_| !text.contains('%'))?.ip(),
         },
     };

@@ -1,5 +1,5 @@
-//! The normal form of credentials in `authorization`: who has one token must not have a bucket for each
-//! way to write it.
+//! The normal form of credentials in `authorization`. Without it a client with one token would get a new
+//! bucket for each spelling of the token.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 
-/// Base64 as the laxest decoders have it: padded or not, whatever the bits behind the last byte are.
+/// Base64 as the laxest decoders read it: with or without padding, with any bits after the last byte.
 const LAX: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new()
@@ -16,12 +16,13 @@ const LAX: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// A scheme means the same in any case, and with any space behind it (RFC 9110, 11.1 and 11.4): it is
-/// written `Like This`. Base64 of `Basic` is what lax decoders make of it, which pass over bytes that are
-/// none and all that follows the padding. What has no scheme is left as it is.
+/// The normal form of an `authorization` value.
 ///
-/// `None` where `Bearer` or `Basic` have more than one word behind them, of which some APIs read the
-/// first alone.
+/// The scheme means the same in any case and with any space behind it (RFC 9110, 11.1 and 11.4). Its normal
+/// form is an upper-case letter, then lower case, then one space. Base64 of `Basic` is normalised as lax
+/// decoders read it: they skip bytes that are not base64, and everything after the padding. A value without
+/// a scheme stays as it is. `None` where `Bearer` or `Basic` has more than one word behind it, since some
+/// APIs read only the first word.
 pub(in crate::request) fn normal_form(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let Some(end) = value.iter().position(is_space) else { return Some(Cow::Borrowed(value)) };
@@ -52,7 +53,7 @@ pub(in crate::request) fn normal_form(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(form))
 }
 
-/// The one spelling of this base64; of what cannot be any, its letters.
+/// The normal spelling of a base64 text; only the base64 letters of a text that cannot be decoded.
 fn base64(text: &[u8]) -> Vec<u8> {
     let letters: Vec<u8> = text
         .iter()

@@ -1,4 +1,5 @@
-//! What a limit counts by, and how it is read off a request.
+//! Keys: the values of a request by which a limit counts. `source.rs` has the parts that a key can have,
+//! `read.rs` reads them from a request, `credentials.rs` normalises `authorization`.
 
 mod credentials;
 mod read;
@@ -21,7 +22,7 @@ use read::Found;
 pub(super) use credentials::normal_form as normal_credentials;
 pub use source::{KeySource, KeySourceError, KeySources};
 
-/// What becomes of a request that lacks a header, cookie … of the key.
+/// How a limit treats a request that lacks a part of the key, such as a header or cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
     /// All such requests share one bucket.
@@ -33,18 +34,18 @@ pub enum Missing {
     Reject,
 }
 
-/// What a limit counts by.
+/// The parts of a limit's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpec {
     /// The parts in order.
     pub sources: KeySources,
-    /// For a request that lacks one.
+    /// The treatment of a request that lacks a part.
     pub missing: Missing,
-    /// IPv6 clients are counted by a network of this length, 1 to 128.
+    /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
     pub ipv6_prefix: u8,
 }
 
-/// What of a request a key can be read from.
+/// The parts of a request from which keys are read.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'r> {
     /// The path.
@@ -63,41 +64,41 @@ pub struct View<'r> {
     pub headers: &'r HeaderMap,
     /// The path's parameters.
     pub params: &'r Params<'r>,
-    /// The subject of the client's certificate; `None` where it has shown none.
+    /// The subject of the client's certificate; `None` where the client has shown no certificate.
     pub cert: Option<&'r str>,
-    /// What the request is named by in the log. No limit counts by it.
+    /// The request's id in the log. No limit counts by it.
     pub id: Option<&'r str>,
 }
 
-/// What a request is to a limit.
+/// The key of a request for one limit, if the limit applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keyed {
-    /// It counts by this key.
+    /// The request counts by this key.
     Key(Key),
-    /// It does not count.
+    /// The limit does not apply to the request.
     Skip,
 }
 
-/// Why a request has no key: each is answered 400.
+/// Why a request has no key. The request is then answered with 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The header, cookie or query parameter comes twice.
     #[error("the {} is there twice", .0.title())]
     Repeated(KeySource),
-    /// It can be read in two ways.
+    /// The header, cookie or query parameter can be read in two ways.
     #[error("the {} can be read in two ways", .0.title())]
     Ambiguous(KeySource),
-    /// It is not there, and the limit demands it.
+    /// The part is missing, and the limit demands it.
     #[error("the {} is missing", .0.title())]
     Absent(KeySource),
 }
 
 impl KeySpec {
-    /// The key of a request, plain.
+    /// The key of a request, with plain values.
     ///
     /// # Errors
-    /// Where a part is there twice, can be read in two ways, or is missing and demanded. The first two
-    /// are errors also where another part is missing and the limit would not apply.
+    /// Where a part comes twice, can be read in two ways, or is missing and demanded. The first two are
+    /// errors even where another part is missing and the limit would not apply.
     pub fn key(&self, request: &View<'_>) -> Result<Keyed, KeyError> {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
@@ -119,14 +120,13 @@ impl KeySpec {
         }
     }
 
-    /// Whether any part comes from a header, cookie or the query.
+    /// Whether a part may hold a secret: whether it comes from a header, a cookie or the query.
     pub fn has_secrets(&self) -> bool {
         self.sources.iter().any(KeySource::is_secret)
     }
 
-    /// The same key with each value from a header, cookie or the query in place of which stands
-    /// its hash: the first 128 bits of SHA-256 of the value, base64url without padding. A value
-    /// that is absent stays absent.
+    /// The same key with each value from a header, a cookie or the query replaced by its hash. The hash is
+    /// the first 128 bits of SHA-256 of the value, base64url without padding. An absent value stays absent.
     pub fn hashed(&self, key: &Key) -> Key {
         if !self.has_secrets() {
             return key.clone();
@@ -145,12 +145,12 @@ impl KeySpec {
     }
 }
 
-/// Text on the stack: a key by address is built without the heap.
+/// Text on the stack. With it a key by address is built without heap memory.
 pub(super) type ShortText = SmallVec<[u8; 48]>;
 
-/// An address as keys write it: IPv4 as it is, IPv6 as its network.
+/// An address as keys write it: an IPv4 address as it is, an IPv6 address as its network.
 ///
-/// Within the loop over sources it would be half done for each of them.
+/// Not inlined: in the loop over sources, part of its work would be done for every source.
 #[inline(never)]
 pub(super) fn ip_text(address: IpAddr, ipv6_prefix: u8) -> ShortText {
     match address.to_canonical() {
@@ -160,14 +160,14 @@ pub(super) fn ip_text(address: IpAddr, ipv6_prefix: u8) -> ShortText {
             let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
             let network = Ipv6Addr::from_bits(v6.to_bits() & mask);
             let mut text = Writer(ShortText::new());
-            // A writer that grows does not fail.
+            // This writer never fails.
             let _ = fmt::write(&mut text, format_args!("{network}/{prefix}"));
             text.0
         }
     }
 }
 
-/// What `Display` writes, at a tenth of its cost: most requests need it.
+/// The same text as `Display`, at a tenth of its cost. Most requests need it.
 fn ipv4_text(address: Ipv4Addr) -> ShortText {
     let (mut text, mut length) = ([0; 16], 0);
     for octet in address.octets() {
@@ -175,11 +175,11 @@ fn ipv4_text(address: Ipv4Addr) -> ShortText {
         text[length..length + 4].copy_from_slice(digits);
         length += more;
     }
-    // Without the last dot.
+    // The last dot is left out.
     ShortText::from_slice(&text[..length - 1])
 }
 
-/// Each number of an address with a dot behind it, and the bytes that these are.
+/// For each octet its text with a dot behind it, and the length of this text.
 static OCTETS: [([u8; 4], usize); 256] = {
     let mut octets = [([b'.'; 4], 2); 256];
     let (mut octet, mut value) = (0_u8, 0);

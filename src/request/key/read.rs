@@ -1,4 +1,5 @@
-//! Reading the parts of a key off a request.
+//! Reads the parts of a key from a request. A part that servers may read differently is ambiguous, and the
+//! request is refused: otherwise a client could have many keys for one value.
 
 use std::borrow::Cow;
 
@@ -14,11 +15,11 @@ use crate::request::percent::{decode, decode_query};
 /// How often a request has a part.
 pub(super) enum Found {
     Nowhere,
-    /// Its value was appended.
+    /// The part comes once, and its value was appended.
     Once,
-    /// More than once: nobody can tell which one the upstream reads.
+    /// The part comes more than once. The upstream may read any of the values.
     Repeated,
-    /// Or not: nobody can tell whether the upstream reads it, or what it reads in it.
+    /// The upstream may or may not see the part, or may read another value in it.
     Ambiguous,
 }
 
@@ -47,8 +48,8 @@ impl KeySource {
                 return unless_ambiguous(cookies(request.headers, name), builder);
             }
             Self::Query(name) => return unless_ambiguous(query(request.query, name), builder),
-            // Decoded, so that it reads as in the file and as the upstream knows it. Nothing is
-            // lost: in the matching form each byte has one spelling, and a slash has none encoded.
+            // The decoded value is the value in the file and at the upstream. Decoding loses nothing: in
+            // the matching form each byte has one spelling, and a slash is never encoded.
             Self::Param(name) => return only(request.params.value(name).map(decode), builder),
             Self::Cert => {
                 return only(request.cert.map(|cert| Cow::Borrowed(cert.as_bytes())), builder);
@@ -81,7 +82,7 @@ fn only<'v>(values: impl IntoIterator<Item = Cow<'v, [u8]>>, builder: &mut KeyBu
     }
 }
 
-/// The same, where each reader finds these values: `None` stands for one that only some find.
+/// The same as `only`, for values of which some may be `None`: a value that only some servers see.
 fn unless_ambiguous<'v>(
     values: impl Iterator<Item = Option<Cow<'v, [u8]>>>,
     builder: &mut KeyBuilder,
@@ -109,8 +110,8 @@ fn header<'r>(headers: &'r HeaderMap, name: &HeaderName) -> impl Iterator<Item =
     headers.get_all(name).into_iter().map(|value| Cow::Borrowed(value.as_bytes()))
 }
 
-/// The cookies of this name in all lines (RFC 6265, 4.2). For some servers a value ends at a space or a
-/// comma, and another cookie may follow.
+/// The cookies of this name in all lines (RFC 6265, 4.2). For some servers a cookie's value ends at a space
+/// or a comma, and another cookie may follow there. Such a cookie of this name is `None`.
 fn cookies<'r>(
     headers: &'r HeaderMap,
     name: &'r str,
@@ -125,15 +126,16 @@ fn cookies<'r>(
     })
 }
 
-/// The value of a cookie, if it has this name.
+/// The value of a cookie, if the cookie has this name.
 fn named<'r>(pair: &'r [u8], name: &str) -> Option<&'r [u8]> {
     let equals = pair.iter().position(|byte| *byte == b'=')?;
     let found = pair.get(..equals)?.trim_ascii_end();
     (found == name.as_bytes()).then(|| pair.get(equals + 1..).unwrap_or_default().trim_ascii())
 }
 
-/// What servers make of a cookie's value: many decode percent signs, and some leave out quotes and the
-/// backslashes within. The same session must not count twice.
+/// The normal form of a cookie's value; `None` where servers read it differently. Many servers decode
+/// percent signs. Some remove quotes, and backslashes inside them. Without a normal form one session would
+/// have several keys.
 fn cookie_value(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     let inner = match value.strip_prefix(b"\"") {
         Some(begun) => unescape(begun.strip_suffix(b"\"")?),
@@ -146,8 +148,8 @@ fn cookie_value(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     })
 }
 
-/// The inside of quotes without its backslashes: before three octal digits one stands for a byte, else
-/// for what is behind it.
+/// Quoted text without its backslashes. A backslash with three octal digits is a byte. Any other backslash
+/// stands for the character behind it.
 fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
     if !inner.contains(&b'\\') {
         return Cow::Borrowed(inner);
@@ -170,8 +172,8 @@ fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text)
 }
 
-/// The query parameters of this name; one without `=` has the empty value. Some servers take a semicolon
-/// for an ampersand.
+/// The query parameters of this name. A parameter without `=` has the empty value. Some servers read a
+/// semicolon as an ampersand: a parameter of this name beside a semicolon is `None`.
 fn query<'r>(query: Option<&'r str>, name: &'r str) -> impl Iterator<Item = Option<Cow<'r, [u8]>>> {
     let is_named = |found: &str| *decode_query(found) == *name.as_bytes();
     query.into_iter().flat_map(|query| query.split('&')).filter_map(move |pair| {

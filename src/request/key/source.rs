@@ -1,4 +1,4 @@
-//! The spellings of what a limit can count by.
+//! The parts that a key can have, and their spellings in `proxy.toml`.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -30,26 +30,26 @@ pub enum KeySource {
     Query(String),
     /// A parameter of the route's path.
     Param(String),
-    /// The subject of the client's certificate, which was verified.
+    /// The subject of the client's verified certificate.
     Cert,
-    /// The first of these sources that the request has. There are two to [`MOST_ALTERNATIVES`] of them. None is
-    /// itself a `FirstOf`.
+    /// The first of these sources that the request has. There are two to [`MOST_ALTERNATIVES`] sources, and
+    /// none of them is a `FirstOf`.
     FirstOf(Box<[Self]>),
 }
 
 /// Why a text is no key source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySourceError {
-    /// There is no such source.
+    /// The text names no source.
     #[error("`{0}` is nothing that a limit can count by: {spellings}", spellings = KeySource::SPELLINGS.map(|text| format!("`{text}`")).join(", "))]
     Unknown(String),
     /// A header, cookie … without a name.
     #[error("`{0}` needs a name: `{0}:NAME`")]
     Nameless(String),
-    /// This cannot be the name of a header.
+    /// The text cannot be the name of a header.
     #[error("`{0}` cannot be the name of a header")]
     Header(String),
-    /// This cannot be the name of a cookie.
+    /// The text cannot be the name of a cookie.
     #[error("`{0}` cannot be the name of a cookie")]
     Cookie(String),
     /// An alternative comes twice, or there are too many.
@@ -58,7 +58,7 @@ pub enum KeySourceError {
 }
 
 impl KeySource {
-    /// The spellings of all sources, for whoever wrote another.
+    /// The spellings of all sources, for error messages.
     pub const SPELLINGS: [&'static str; 10] = [
         "ip",
         "path",
@@ -72,8 +72,8 @@ impl KeySource {
         "cert",
     ];
 
-    /// Whether its values may be secrets of a client's: those from a header, cookie or the query. A
-    /// certificate's subject is none: its authority vouches for it, and it names, but proves nothing.
+    /// Whether the source's values may be a client's secrets: values from a header, a cookie or the query.
+    /// A certificate's subject is no secret: it names the client, but proves nothing.
     pub fn is_secret(&self) -> bool {
         match self {
             Self::Header(_) | Self::Cookie(_) | Self::Query(_) => true,
@@ -82,7 +82,7 @@ impl KeySource {
         }
     }
 
-    /// Its alternatives; itself where it has none.
+    /// The source's alternatives; the source itself where it has none.
     pub fn alternatives(&self) -> &[Self] {
         match self {
             Self::FirstOf(sources) => sources,
@@ -90,7 +90,7 @@ impl KeySource {
         }
     }
 
-    /// What a client knows it by.
+    /// The source's name in messages to clients.
     pub(super) fn title(&self) -> String {
         match self {
             Self::Ip => "client address".to_owned(),
@@ -107,7 +107,7 @@ impl KeySource {
     }
 }
 
-/// The parts of a key in order; none is one bucket for all.
+/// The parts of a key in order. A key without parts is one bucket for all requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySources {
     sources: Vec<KeySource>,
@@ -115,8 +115,8 @@ pub struct KeySources {
 }
 
 impl KeySources {
-    /// Differs from that of other sources, in this process. The file alone decides about it, so nobody
-    /// aims at another's.
+    /// A hash of the sources, valid in this process alone. Different sources have different hashes, unless
+    /// somebody looks for a collision: the sources come from the operator, who has no reason to.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

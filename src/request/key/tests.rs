@@ -1,4 +1,4 @@
-//! Keys of requests, and the spellings of what they count by.
+//! Keys of requests, and the spellings of key sources.
 
 use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
@@ -163,7 +163,7 @@ fn secrets_are_hashed_and_nothing_else() {
     let spec = spec(&["ip", "query:q", "header:none", "param:id", "header:x-a"], Missing::Shared);
     let Ok(Keyed::Key(key)) = keyed(&spec, &request) else { panic!("no key") };
     assert!(spec.has_secrets());
-    // SHA-256 of `abc` and of `a|b%`, of the values and not of how a key writes them.
+    // SHA-256 of `abc` and of `a|b%`: of the values, not of their spelling in a key.
     assert_eq!(
         spec.hashed(&key).as_str(),
         format!("203.0.113.7|ungWv48Bz-pBQUDeXa4iIw|%-|42|{}", hash(b"a|b%"))

@@ -1,40 +1,38 @@
 //! The one normal form of a path.
 //!
-//! A path is read once, here. What goes upstream is written from what was read, so that the
-//! upstream finds nothing left to interpret: no dot segments, no spelling that another parser
-//! could take for another path. What routes and keys see is derived from what goes upstream and
-//! from nothing else, so the two never mean different resources.
+//! Only this module reads paths. The path for the upstream is written new from the parsed path: it has no
+//! dot segments and no spelling that another parser could read as another path. The path for routes and
+//! keys is made from the upstream's path alone, so both always mean the same resource.
 //!
-//! - `..` takes away the segment before it together with the empty segments between them, as if
-//!   slashes had been merged first: `/a//../b` is `/b`, whether doubled slashes are kept upstream
-//!   or not. A segment that consists of `;parameters` alone counts as empty here, as it does for
-//!   routes.
-//! - `..` at the root stays at the root (RFC 3986, 5.2.4). Nothing is ambiguous about it, since
-//!   the upstream receives the resolved path.
+//! - `..` removes the segment before it, and the empty segments between the two, as if slashes had been
+//!   merged first. `/a//../b` is `/b`, even where doubled slashes are kept upstream. A segment with only
+//!   `;parameters` counts as empty here, as for routes.
+//! - `..` at the root stays at the root (RFC 3986, 5.2.4). This is not ambiguous, since the upstream
+//!   receives the resolved path.
 //! - A trailing `.` or `..` leaves a trailing slash.
-//! - `..%3Bx` is refused like `..;x`: a server that decodes first reads it so.
+//! - `..%3Bx` is refused like `..;x`, since a server that decodes first would read it as `..;x`.
 
 use std::borrow::Cow;
 
 use super::percent::{Piece, pieces, push_encoded};
 
-/// A path in its normal form, once as it goes upstream and once as routes and keys see it.
+/// A path in its two normal forms: the form for the upstream, and the matching form for routes and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NormalPath<'p> {
     upstream: Cow<'p, str>,
     matching: Cow<'p, str>,
 }
 
-/// A path that two parsers could read differently, or that is none.
+/// The error for a text that two parsers could read as different paths, or that is no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousPath {
-    /// It does not begin with a slash.
+    /// The path does not begin with a slash.
     #[error("the path does not begin with a slash")]
     Relative,
-    /// `%2F`.
+    /// An encoded slash: `%2F`.
     #[error("the path has an encoded slash")]
     EncodedSlash,
-    /// `\` or `%5C`.
+    /// A backslash: `\` or `%5C`.
     #[error("the path has a backslash")]
     Backslash,
     /// A NUL, plain or as `%00`.
@@ -46,16 +44,16 @@ pub enum AmbiguousPath {
     /// A dot segment with parameters: `..;x`.
     #[error("the path has a dot segment with parameters")]
     DotParameters,
-    /// A control character, a space, `?` or `#` as it stands.
+    /// A control character, a space, `?` or `#` without percent-encoding.
     #[error("the path has a character that must be percent-encoded")]
     Forbidden,
 }
 
 impl<'p> NormalPath<'p> {
-    /// The normal form of `path` (without its query). One that is normal already is borrowed.
+    /// The normal forms of `path`, which has no query. A form that is equal to `path` borrows it.
     ///
     /// # Errors
-    /// Where the path stays ambiguous. `*`, the target of `OPTIONS *`, is no path either.
+    /// Where the path stays ambiguous. `*`, the target of `OPTIONS *`, is an error too.
     pub fn parse(path: &'p str, merge_slashes: bool) -> Result<Self, AmbiguousPath> {
         if is_plain(path) {
             return Ok(Self { upstream: Cow::Borrowed(path), matching: Cow::Borrowed(path) });
@@ -66,23 +64,24 @@ impl<'p> NormalPath<'p> {
         Ok(Self { upstream: borrow(upstream), matching: borrow(matching) })
     }
 
-    /// What the upstream receives.
+    /// The form that the upstream receives.
     pub fn upstream(&self) -> &str {
         &self.upstream
     }
 
-    /// What routes and keys see: slashes merged, no `;parameters`, one spelling for each byte.
+    /// The form for routes and keys: slashes merged, no `;parameters`, one spelling for each byte.
     pub fn matching(&self) -> &str {
         &self.matching
     }
 
-    /// The segment at this place in the matching form, as it goes upstream. It must not be empty.
+    /// The segment at this place of the matching form, as it goes upstream. Must not be used for the empty
+    /// segment after a trailing slash.
     pub(super) fn upstream_segment(&self, place: usize) -> Option<&str> {
         self.upstream.split('/').filter(|segment| is_named(segment)).nth(place)
     }
 
-    /// What goes upstream from this place in the matching form on, with what doubled slashes stand
-    /// before it.
+    /// The path for the upstream from this place of the matching form on. It includes doubled slashes right
+    /// before this place.
     pub(super) fn upstream_rest(&self, place: usize) -> Option<&str> {
         let mut rest = self.upstream.strip_prefix('/')?;
         let mut passed = 0;
@@ -95,7 +94,8 @@ impl<'p> NormalPath<'p> {
     }
 }
 
-/// Whether both forms are the path itself. Says no to some that are, such as `/.well-known`.
+/// Whether both forms surely are the path itself. A quick check: also false for some paths that are normal,
+/// such as `/.well-known`.
 fn is_plain(path: &str) -> bool {
     let mut previous = None;
     for byte in path.bytes() {
@@ -213,7 +213,7 @@ fn push_canonical(form: &mut String, byte: u8) {
     }
 }
 
-/// Whether anything is left of a segment of the upstream form without its parameters.
+/// Whether a segment of the upstream form is not empty without its parameters.
 fn is_named(segment: &str) -> bool {
     !segment.is_empty() && !segment.starts_with(';')
 }
@@ -222,8 +222,8 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// What may stand in a segment plain or encoded, to the same effect. Not so the semicolon: plain, it
-/// begins parameters.
+/// Whether this delimiter means the same plain or encoded in a segment. The semicolon is left out, since a
+/// plain semicolon begins parameters.
 fn is_delimiter(byte: u8) -> bool {
     matches!(
         byte,

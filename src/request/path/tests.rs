@@ -141,7 +141,7 @@ fn tricky() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..14).prop_map(|pieces| format!("/{}", pieces.concat()))
 }
 
-/// A path's segments, decoded: what it means, whatever its spelling.
+/// The decoded segments of a path: its meaning, whatever its spelling.
 fn meaning() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let byte = prop_oneof![
         prop::sample::select(b"ab.;:@%+{}|!\xc3\xa9".to_vec()),
@@ -153,7 +153,7 @@ fn meaning() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(segment, 0..5)
 }
 
-/// One of the many spellings of a path; `choices` says which.
+/// One of the many spellings of a path. `choices` selects the spelling.
 fn spell(meaning: &[Vec<u8>], choices: &mut impl Iterator<Item = u8>) -> String {
     let mut choose = move |of: u8| choices.next().unwrap_or(0) % of;
     let mut path = String::new();

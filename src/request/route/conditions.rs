@@ -1,4 +1,4 @@
-//! What a route asks of a request besides its path.
+//! The conditions of a route besides its path, and the order in which routes of one path are tried.
 
 use std::cmp::Reverse;
 use std::str::FromStr;
@@ -12,46 +12,46 @@ use crate::request::host::Host;
 pub enum HostPattern {
     /// This host.
     Exact(String),
-    /// Every host that ends so (with the dot, without the star).
+    /// Every host below this name. The text begins with the dot and has no star.
     Below(String),
 }
 
-/// What a request must have besides its path.
+/// The conditions that a request must meet besides the path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// One of these; empty is any. `GET` does not stand for `HEAD`: a route takes the methods that
-    /// the file names and no other.
+    /// The allowed methods; empty means any method. `GET` does not include `HEAD`: a route takes only the
+    /// methods that the file names.
     pub methods: Vec<Method>,
-    /// This host.
+    /// The host; `None` means any host.
     pub host: Option<HostPattern>,
-    /// Each of these headers with this value.
+    /// Headers that the request must have, each with this value.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// The order in which the routes of one path are tried, least first.
+/// The order in which the routes of one path are tried. The route with the least rank is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    /// More conditions before fewer: methods, host and each header are one each.
+    /// More conditions before fewer. Methods count as one, the host as one, and each header as one.
     conditions: Reverse<usize>,
     host: HostRank,
     /// More headers before fewer.
     headers: Reverse<usize>,
     /// Fewer methods before more.
     methods: usize,
-    /// Last, the file's order.
+    /// The route's place in the file, which decides last.
     place: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum HostRank {
     Exact,
-    /// By length, the longest first.
+    /// The name's length, the longest first.
     Below(Reverse<usize>),
     Any,
 }
 
 impl HostPattern {
-    /// Whether a host in its normal form is meant.
+    /// Whether the pattern matches `host`, which must be in its normal form.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(exact) => exact == host,
@@ -128,7 +128,7 @@ impl Conditions {
         self.methods.is_empty() || self.methods.contains(method)
     }
 
-    /// Whether each header is there with its value, be it beside others.
+    /// Whether the request has each header with its value. Other values of the same header do not matter.
     pub(super) fn allow_headers(&self, headers: &HeaderMap) -> bool {
         let has = |(name, value): &(HeaderName, HeaderValue)| {
             headers.get_all(name).iter().any(|found| found == value)
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Methods with commas between them.
+    /// `methods` are separated by commas.
     fn conditions(methods: &str, host: &str, plan: &'static str) -> Conditions {
         let header = (HeaderName::from_static("x-plan"), HeaderValue::from_static(plan));
         Conditions {

@@ -1,8 +1,9 @@
-//! Which route a request takes.
+//! Routing: which route a request takes.
 //!
 //! A path is compared in its matching form, segment by segment. In a segment a literal wins over
-//! `{parameter}`, and that over `{*rest}`; the first segment in which two patterns differ decides
-//! between them. Among routes with one path their conditions decide (`conditions.rs`).
+//! `{parameter}`, and `{parameter}` wins over `{*rest}`. The first segment in which two patterns differ
+//! decides between them. Among routes with the same path the conditions decide (`conditions.rs`). `table.rs`
+//! finds a request's route.
 
 mod conditions;
 mod params;

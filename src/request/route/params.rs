@@ -3,25 +3,26 @@
 use super::pattern::{Pattern, Segment};
 use crate::request::path::NormalPath;
 
-/// The parameters of a path that matched. They are looked up when they are asked for: most
-/// requests need none.
+/// The parameters of a path that matched. A value is looked up only on demand, since most requests need no
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params<'p> {
     matched: Option<(&'p Pattern, &'p str)>,
 }
 
 impl<'p> Params<'p> {
-    /// Those of a request without a route.
+    /// The parameters of a request without a route.
     pub fn none() -> Self {
         Self { matched: None }
     }
 
-    /// Those of a path that the pattern matches.
+    /// The parameters of a path that the pattern matches.
     pub fn of(pattern: &'p Pattern, path: &'p NormalPath<'_>) -> Self {
         Self { matched: Some((pattern, path.matching())) }
     }
 
-    /// The value of a parameter as it stands in the path's matching form.
+    /// The value of a parameter in the path's matching form; `None` where the pattern has no such
+    /// parameter.
     pub fn value(&self, name: &str) -> Option<&'p str> {
         let (pattern, path) = self.matched?;
         let segments = pattern.segments();

@@ -1,4 +1,4 @@
-//! Path patterns.
+//! Path patterns: the `path` of a route or of an exemption, parsed.
 
 use std::str::FromStr;
 
@@ -6,48 +6,47 @@ use crate::request::path::{AmbiguousPath, NormalPath};
 
 /// A path pattern: `/users/{id}`, `/static/{*rest}`.
 ///
-/// A parameter is a whole segment that is not empty. `{*rest}` stands at the end for all that is
-/// left, be it nothing: `/static/{*rest}` matches `/static/` and not `/static`. Literal segments
-/// count in their normal form, whatever their spelling here. A literal brace is written `%7B`,
-/// `%7D`.
+/// A parameter is a whole segment that is not empty. `{*rest}` at the end matches the rest of the path,
+/// also an empty rest: `/static/{*rest}` matches `/static/` and not `/static`. Literal segments are
+/// compared in their normal form, whatever their spelling here. A literal brace is written `%7B` or `%7D`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
     segments: Vec<Segment>,
 }
 
-/// A segment of a pattern. Only the last one is an empty literal (after a trailing slash) or a
+/// A segment of a pattern. Only the last segment can be an empty literal (after a trailing slash) or a
 /// rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Segment {
     /// This text, in the matching form.
     Literal(String),
-    /// Any one segment, by this name.
+    /// Any segment that is not empty, with this name.
     Param(String),
-    /// All that is left, by this name.
+    /// The rest of the path, with this name.
     Rest(String),
 }
 
 /// Why a text is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It does not begin with a slash.
+    /// The pattern does not begin with a slash.
     #[error("a path begins with a slash")]
     Relative,
-    /// It has a doubled slash.
+    /// The pattern has a doubled slash.
     #[error("a doubled slash never matches, since slashes are merged before paths are compared")]
     EmptySegment,
-    /// It has a `.` or `..` segment.
+    /// The pattern has a `.` or `..` segment.
     #[error(
         "a `.` or `..` segment never matches, since paths are resolved before they are compared"
     )]
     DotSegment,
-    /// A segment has `;parameters`, which no path has when it is matched.
+    /// A segment has `;parameters`, which the matching form of a path never has.
     #[error(
         "`{0}` never matches, since `;parameters` are left out when paths are compared; write `%3B` for a semicolon"
     )]
     Parameters(String),
-    /// A segment is more than a parameter, or has a brace without its other half.
+    /// A segment has braces but is not exactly one parameter.
     #[error("`{0}` is not a whole `{{name}}` or `{{*name}}`; write `%7B` and `%7D` for braces")]
     Braces(String),
     /// A parameter's name is empty or has characters other than letters, digits, `_` and `-`.
@@ -59,10 +58,10 @@ pub enum PatternError {
     /// `{*rest}` is not the last segment.
     #[error("`{0}` must be the last segment")]
     RestNotLast(String),
-    /// It has more than [`Pattern::MAX_SEGMENTS`] segments.
+    /// The pattern has more than [`Pattern::MAX_SEGMENTS`] segments.
     #[error("a path has at most {} segments", Pattern::MAX_SEGMENTS)]
     TooLong,
-    /// A segment cannot stand in a path.
+    /// A segment is not valid in a path.
     #[error(transparent)]
     Path(AmbiguousPath),
 }
@@ -76,7 +75,7 @@ impl Pattern {
         &self.text
     }
 
-    /// The names of its parameters, in order.
+    /// The names of the pattern's parameters, in order.
     pub fn params(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(Segment::name)
     }
@@ -99,7 +98,7 @@ impl Pattern {
         others.next().is_none()
     }
 
-    /// Whether the pattern matches.
+    /// Whether the pattern matches the whole path, in its matching form.
     pub fn matches(&self, path: &NormalPath<'_>) -> bool {
         let mut parts = path.matching().split('/').skip(1);
         for segment in &self.segments {
@@ -129,7 +128,7 @@ impl Segment {
         }
     }
 
-    /// A segment with braces, as patterns and rewrites write it; `None` is a literal one.
+    /// Reads a segment with braces, for patterns and rewrites; `None` for a literal segment.
     pub(super) fn braced(text: &str) -> Result<Option<Self>, PatternError> {
         let Some(inner) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) else {
             let braces = text.contains(['{', '}']);

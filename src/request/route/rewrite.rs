@@ -1,15 +1,15 @@
-//! Another path for the upstream.
+//! Rewrites: another path for the upstream, with the parameters of the route's path.
 
 use super::pattern::{Pattern, Segment};
 use crate::request::path::NormalPath;
 
-/// What goes upstream in place of the path: `/v2/{id}`, `/v2/{*rest}`.
+/// The path that goes upstream in place of the request's path: `/v2/{id}`, `/v2/{*rest}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     parts: Vec<Part>,
 }
 
-/// A segment, with the place in the pattern that its value comes from.
+/// A segment. For a parameter this is the place in the pattern from which its value comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Literal(String),
@@ -21,9 +21,9 @@ impl Rewrite {
     /// A rewrite for the paths of `pattern`.
     ///
     /// # Errors
-    /// What is wrong, where it is no path or names a parameter that `pattern` does not have.
+    /// A description, where the text is no path or names a parameter that `pattern` does not have.
     pub fn new(text: &str, pattern: &Pattern) -> Result<Self, String> {
-        // What is wrong with a pattern is wrong here too, but for parameters: upstream they count.
+        // The same rules as for a pattern, except that `;parameters` are allowed, since they go upstream.
         let segments = text.strip_prefix('/').ok_or("a path begins with a slash")?;
         let mut segments = segments.split('/').peekable();
         let mut parts = Vec::new();
@@ -41,8 +41,8 @@ impl Rewrite {
         Ok(Self { parts })
     }
 
-    /// The path for a request, from the parameters as they go upstream: with their `;parameters`,
-    /// their encoding, and in `{*rest}` the doubled slashes that are kept.
+    /// The rewritten path of a request. The values are the segments of the upstream form: with their
+    /// `;parameters`, their encoding, and in `{*rest}` the doubled slashes that are kept.
     pub fn apply(&self, path: &NormalPath<'_>) -> String {
         let mut rewritten = String::with_capacity(path.upstream().len() + 16);
         for part in &self.parts {

@@ -1,13 +1,13 @@
-//! A list that grows and shrinks by small blocks.
+//! A list that grows and shrinks by small blocks, for the entries of a shard.
 //!
-//! One long allocation would have to move as it grows, and leave holes behind that nothing else
-//! fits into: with a million buckets that costs as much as half of them.
+//! One long allocation would have to move as it grows, and would leave holes that nothing else fits into.
+//! With a million buckets these holes cost half as much memory as the buckets.
 
-/// Values to a block.
+/// The number of values in a block.
 const BLOCK: usize = 32;
 
 pub(super) struct Blocks<T> {
-    /// All full but the last, and the last not empty.
+    /// All blocks are full except the last, which is not empty.
     blocks: Vec<Vec<T>>,
     len: usize,
 }
@@ -55,13 +55,13 @@ impl<T> Blocks<T> {
             self.blocks.pop();
         }
         self.len -= 1;
-        // Where the last one was meant there is nothing left to put.
+        // If the last value itself was to be removed, `place` is past the end now.
         if let Some(removed) = self.get_mut(place) {
             *removed = last;
         }
     }
 
-    /// Gives back what the list of blocks does not need any more.
+    /// Gives back memory that the list of blocks does not need any more.
     pub(super) fn shrink(&mut self) {
         self.blocks.shrink_to(self.blocks.len());
     }

@@ -1,4 +1,4 @@
-//! Room for one more bucket: where the table is full another one has to go.
+//! Makes room for one more bucket: where the table is full, another bucket is evicted.
 
 use std::sync::atomic::Ordering;
 
@@ -6,11 +6,11 @@ use super::Memory;
 use super::shard::{Evicted, Identity, Shard};
 use crate::limit::time::Now;
 
-/// Where a shard has no bucket to forget, so many others are looked at.
+/// The number of other shards that are searched where a shard has no bucket to evict.
 const SHARDS_LOOKED_AT: usize = 32;
 
 impl Memory {
-    /// Reserves a place for one more bucket in this shard, where another has to go if need be.
+    /// Reserves room for one more bucket of this shard, by an eviction if necessary. `false` without room.
     pub(super) fn make_room(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
         let max_keys = self.max_keys.load(Ordering::Relaxed);
         let reserved = self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |keys| {
@@ -19,7 +19,7 @@ impl Memory {
         reserved.is_ok() || self.evict(shard, spare, now)
     }
 
-    /// Forgets a bucket of this shard, but none of `spare`. `false` where none may go.
+    /// Evicts a bucket of this shard or another, but none of `spare`. `false` where none may go.
     pub(super) fn evict(&self, shard: &mut Shard, spare: &[Identity], now: Now) -> bool {
         match shard.evict(spare, now) {
             Evicted::Nothing => return self.evict_elsewhere(spare, now),
@@ -29,13 +29,13 @@ impl Memory {
         true
     }
 
-    /// Forgets a bucket of some other shard that nobody uses at the moment. Where a reload has lowered the
-    /// bound, there are more shards than buckets, and most new keys find their own shard empty.
+    /// Evicts a bucket of some other shard whose lock is free. After a reload has lowered the bound, there
+    /// are more shards than buckets, and most new keys find their own shard empty.
     fn evict_elsewhere(&self, spare: &[Identity], now: Now) -> bool {
         let from = self.looked_at.fetch_add(SHARDS_LOOKED_AT, Ordering::Relaxed);
         let others = self.shards.iter().cycle().skip(from % self.shards.len());
         for shard in others.take(SHARDS_LOOKED_AT.min(self.shards.len())) {
-            // The locks of one decision are taken in order, and this one is not.
+            // This lock may be out of the ascending order of locks. To wait for it could end in a deadlock.
             let Some(mut shard) = shard.try_lock() else { continue };
             match shard.evict(spare, now) {
                 Evicted::Nothing => {}

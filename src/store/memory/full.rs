@@ -1,10 +1,10 @@
-//! What is told of a table that is full: each kind of it once in the log, and counted.
+//! Counts what happens while the table is full, and logs the first case of each kind.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::limit::name::Name;
 
-/// How often there was no room.
+/// How often there was no room, by what followed.
 #[derive(Default)]
 pub(super) struct Full {
     shared: LoggedCount,
@@ -18,7 +18,7 @@ struct LoggedCount {
 }
 
 impl LoggedCount {
-    /// Counts one; true for the first.
+    /// Counts one case. `true` for the first one.
     fn is_first(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed);
         !self.logged.load(Ordering::Relaxed) && !self.logged.swap(true, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Which shard a bucket is in, and the locks of those that one decision needs.
+//! Which shard holds a bucket, and the locks of all shards that one decision needs.
 
 use parking_lot::MutexGuard;
 
@@ -7,7 +7,7 @@ use super::shard::{Identity, Shard};
 use crate::limit::decide::PerAsk;
 
 impl Memory {
-    /// Takes the locks of all these buckets' shards.
+    /// Takes the locks of these buckets' shards, in ascending order.
     pub(super) fn lock(&self, ids: &[Identity]) -> Locked<'_> {
         let mut numbers: PerAsk<usize> =
             ids.iter().map(|id| shard_number(*id, self.shards.len())).collect();
@@ -21,14 +21,14 @@ impl Memory {
     }
 }
 
-/// The shards of one decision, in ascending order.
+/// The locked shards of one decision, in ascending order.
 pub(super) struct Locked<'m> {
     guards: PerAsk<(usize, MutexGuard<'m, Shard>)>,
     shards: usize,
 }
 
 impl Locked<'_> {
-    /// The shard of a bucket whose identity was given when the locks were taken.
+    /// The shard of a bucket. Its identity must be among those that were given to [`Memory::lock`].
     pub(super) fn of(&mut self, id: Identity) -> &mut Shard {
         let number = shard_number(id, self.shards);
         let place = self.guards.iter().position(|(n, _)| *n == number).unwrap_or_default();

@@ -1,7 +1,10 @@
-//! The buckets of this process: a bounded table, split into shards with a lock each.
+//! The buckets of this process: a table of at most `store.max_keys` buckets, split into shards with a lock
+//! each. `Store` and `outage` call [`Memory`], and a `sweep` runs about once a second.
 //!
-//! Nothing here waits but for a lock, and a lock is held for one decision. Where a decision needs
-//! several shards their locks are taken in ascending order, and the one of the shared buckets last.
+//! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes
+//! their locks in ascending order, and the lock of the shared buckets last. `shard` keeps the buckets,
+//! `locked` takes the locks, `eviction` makes room, `settle` counts what a request used, and `full` reports
+//! a full table.
 
 mod blocks;
 mod eviction;
@@ -29,28 +32,28 @@ use crate::limit::decision::{Decision, Verdict};
 use crate::limit::patience::Patience;
 use crate::limit::time::Now;
 
-/// Buckets to a shard, about: few enough that a pass over all of them is short, and a little less
-/// than a hash table of 1,024 places takes before it doubles.
+/// About the number of buckets in a shard. A pass over all of them must be short. A hash table of 1,024
+/// places holds a little more before it doubles.
 const SHARD_SIZE: usize = 800;
 const MOST_SHARDS: usize = 16_384;
 
-/// So many calls of [`Memory::sweep`] go around the whole table.
+/// This many calls of [`Memory::sweep`] visit the whole table.
 pub(super) const SWEEP_STEPS: usize = 16;
 
-/// Past its bound a sweep evicts so many of a shard at once.
+/// The most buckets that one sweep evicts from a shard, while the table is over its bound.
 const SWEEP_EVICTIONS: usize = 64;
 
 /// The buckets of a process.
 pub(super) struct Memory {
     secret: (u64, u64),
     shards: Box<[Mutex<Shard>]>,
-    /// Where new keys go when nothing can be evicted: one bucket for each limit.
+    /// One bucket for each limit, which new keys share when nothing can be evicted.
     shared: Mutex<HashMap<Identity, SharedBucket>>,
     keys: AtomicUsize,
     max_keys: AtomicUsize,
     full: Full,
     swept: AtomicUsize,
-    /// Where the next look for a bucket to forget begins, where a shard has none.
+    /// The shard at which the next search in other shards for a bucket to evict begins.
     looked_at: AtomicUsize,
 }
 
@@ -59,9 +62,9 @@ pub(super) struct Memory {
 enum BucketPlace {
     /// In its shard.
     Known,
-    /// Not there yet, but there is room for it.
+    /// The bucket is new, and there is room for it.
     New,
-    /// The limit's shared one.
+    /// There is no room: the limit's shared bucket stands in.
     Shared,
 }
 
@@ -69,7 +72,7 @@ enum BucketPlace {
 struct SharedBucket {
     state: State,
     due: Due,
-    /// Empty but for an algorithm that keeps a list.
+    /// Empty, except for a sliding log.
     log: Log,
 }
 
@@ -80,7 +83,7 @@ struct Seat {
     state: Option<State>,
 }
 
-/// Whether it is noted what a request takes, since some of it may come back.
+/// Whether receipts are noted of what requests take, because some of it may come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noting {
     On,
@@ -90,7 +93,7 @@ pub(super) enum Noting {
 impl Memory {
     pub(super) fn new(max_keys: usize) -> Self {
         let shards = max_keys.div_ceil(SHARD_SIZE).clamp(1, MOST_SHARDS);
-        // Each of the two takes its seed from the system.
+        // Each `RandomState` takes its seed from the system.
         let secret = (RandomState::new().hash_one(0), RandomState::new().hash_one(1));
         Self {
             secret,
@@ -104,22 +107,22 @@ impl Memory {
         }
     }
 
-    /// Buckets held.
+    /// The number of buckets in the table.
     pub(super) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Decisions that were made by a shared bucket for want of room.
+    /// Decisions by a shared bucket, because the table had no room.
     pub(super) fn shared_uses(&self) -> u64 {
         self.full.shared_uses()
     }
 
-    /// Buckets that were forgotten, for want of room, before they were full.
+    /// Buckets that were forgotten to make room, although they were not full again.
     pub(super) fn forgotten(&self) -> u64 {
         self.full.forgotten_buckets()
     }
 
-    /// Another bound. Where more buckets are held, sweeps take the rest away.
+    /// Sets the bound. Where the table holds more buckets, sweeps evict the rest.
     pub(super) fn set_max_keys(&self, max_keys: usize) {
         self.max_keys.store(max_keys.max(1), Ordering::Relaxed);
     }
@@ -183,7 +186,7 @@ impl Memory {
         decided.verdict
     }
 
-    /// The same for one claim. `None` where its bucket is new and no room can be made for it.
+    /// Like [`Memory::take`], for one claim. `None` where its bucket is new and no room can be made for it.
     fn take_one(&self, claim: &mut Claim<'_>, noting: Noting, now: Now) -> Option<Verdict> {
         let id = self.identity(&claim.question());
         let number = shard_number(id, self.shards.len());
@@ -199,7 +202,7 @@ impl Memory {
         Some(verdict)
     }
 
-    /// Writes what a decision made of a bucket, for which there is room.
+    /// Writes the outcome of a decision into a bucket for which there is room.
     fn keep(
         &self,
         shard: &mut Shard,
@@ -216,7 +219,7 @@ impl Memory {
                 }
             }
             (None, None) => self.release_room(),
-            // Under a smaller burst than before a bucket may owe what it did not owe.
+            // After a reload with a smaller burst a bucket may owe tokens. Then it must not be forgotten.
             (None, Some(state)) if algorithm.in_debt(state) => {
                 shard.put(id, state, Due::of(algorithm, state), now);
             }
@@ -224,7 +227,7 @@ impl Memory {
         }
     }
 
-    /// What one ask would be told, with nothing taken.
+    /// The decision that one ask alone would get. Nothing is taken.
     pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Now) -> Decision {
         let id = self.identity(ask);
         let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
@@ -233,15 +236,15 @@ impl Memory {
         Decision { remaining: step.untouched, ..step.decision }
     }
 
-    /// Makes the bucket a new one.
+    /// Resets the bucket to a new one.
     pub(super) fn forget(&self, ask: &BucketAsk<'_>) {
         let id = self.identity(ask);
         let removed = self.lock(&[id]).of(id).remove(id);
         self.removed(usize::from(removed));
     }
 
-    /// One step of forgetting what is full, evicting what is past the bound and giving memory back:
-    /// [`SWEEP_STEPS`] of them go around, each lock is held for one shard alone.
+    /// Visits some of the shards, one lock at a time: forgets full buckets, evicts buckets over the bound,
+    /// and gives memory back. [`SWEEP_STEPS`] calls visit the whole table.
     pub(super) fn sweep(&self, now: Now) {
         let step = self.shards.len().div_ceil(SWEEP_STEPS);
         let from = self.swept.fetch_add(step, Ordering::Relaxed) % self.shards.len();
@@ -256,18 +259,18 @@ impl Memory {
         self.shared.lock().retain(|_, bucket| !bucket.due.fresh(now));
     }
 
-    /// What a bucket is known by: a limit whose algorithm or key changes begins anew, one whose
-    /// figures change goes on.
+    /// Identifies a bucket. A limit whose algorithm or key sources change begins with new buckets. A limit
+    /// whose figures change keeps its buckets.
     fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
         self.hash(ask, ask.key.as_bytes())
     }
 
-    /// The shared bucket of a limit.
+    /// Identifies the shared bucket of a limit.
     fn shared_identity(&self, ask: &BucketAsk<'_>) -> Identity {
         self.hash(ask, b"")
     }
 
-    /// Each limit hashes with secrets of its own, so that only the key is left to be hashed.
+    /// Each limit hashes with its own secrets, so that only the key has to be hashed.
     fn hash(&self, ask: &BucketAsk<'_>, key: &[u8]) -> Identity {
         let sources = ask.spec.key.sources.fingerprint();
         let (name, algorithm) = (ask.spec.name.fingerprint(), ask.ask.algorithm.number());
@@ -277,7 +280,7 @@ impl Memory {
     }
 }
 
-/// Writes down what a limit said to a claim, and what it took.
+/// Writes a decision into its claim, with the receipt of what was taken.
 fn decided_on(
     claim: &mut Claim<'_>,
     decision: Decision,
@@ -294,7 +297,7 @@ fn decided_on(
     };
 }
 
-/// Writes what a decision made of a bucket that several keys share.
+/// Writes the outcome of a decision into a shared bucket.
 fn keep_shared(
     shared: &mut HashMap<Identity, SharedBucket>,
     id: Identity,
@@ -310,7 +313,7 @@ fn keep_shared(
     shared.insert(id, SharedBucket { state, due, log });
 }
 
-/// A bucket's state, as a request is to see it.
+/// A bucket's state for a decision on this ask. A sliding log's state is read from its list.
 fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<State> {
     let state = shard.state(id)?;
     match state {

@@ -1,19 +1,19 @@
-//! A bucket's state in four words. A word of its own for its kind, as the type has it, would cost eight
-//! bytes for each of a million buckets.
+//! A bucket's state in four words, as `shard` keeps it. As a Rust enum the state would have another word
+//! for its kind, which would cost eight bytes for each of a million buckets.
 
 use crate::limit::algorithm::{
     State, concurrency, fixed_window, sliding_log, sliding_window, token_bucket,
 };
 use crate::limit::time::Timestamp;
 
-/// Three figures, and a time with the state's kind above it.
+/// Three figures, and a time with the state's kind in its highest byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packed {
     figures: [u64; 3],
     timed: u64,
 }
 
-/// A time is below 2^53, so the kind has the highest byte.
+/// Times are below 2^53, so the highest byte is free for the kind.
 const KIND: u32 = 56;
 
 const BUCKET: u64 = 0;
@@ -64,12 +64,12 @@ impl Packed {
                 })
             }
             CONCURRENCY => State::Concurrency(concurrency::State { held: first }),
-            // The only one left; nothing else is packed.
+            // `BUCKET` is the only kind left.
             _ => State::Bucket(bucket),
         }
     }
 
-    /// Whether a list belongs to it.
+    /// Whether the state is that of a sliding log, which also has a list.
     pub(super) fn is_log(self) -> bool {
         self.timed >> KIND == SLIDING_LOG
     }

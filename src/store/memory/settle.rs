@@ -1,4 +1,4 @@
-//! What a request used becomes known after it has taken.
+//! Settles a bucket of this process once the request's use is known.
 
 use super::shard::Due;
 use super::{Memory, SharedBucket};
@@ -8,7 +8,8 @@ use crate::limit::time::Now;
 use crate::store::BucketAsk;
 
 impl Memory {
-    /// Tells an ask's bucket how much more or less than it had taken the request used.
+    /// Tells the ask's bucket how much more or less a request used than it had taken. `from_shared` says
+    /// that the request took from the limit's shared bucket.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,
@@ -31,12 +32,12 @@ impl Memory {
         }
     }
 
-    /// Settles with the key's own bucket. Returns `false` where the key has none and there is no room for one.
+    /// Settles with the key's own bucket. `false` where the key has none and there is no room for one.
     fn settle_own(&self, ask: &BucketAsk<'_>, settled: &Settlement, now: Now) -> bool {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let mut shards = self.lock(&[id]);
         let shard = shards.of(id);
-        // A bucket that is not there was full and is forgotten.
+        // A missing bucket was full and is forgotten, or was evicted.
         let state = shard.state(id);
         let mut log = match algorithm {
             Algorithm::SlidingLog(_) => shard.take_log(id),
@@ -59,7 +60,7 @@ impl Memory {
     }
 }
 
-/// A bucket after it was told what a request used.
+/// The bucket's state after the settlement. `None` is a new bucket.
 fn after(
     algorithm: &Algorithm,
     (state, log): (Option<State>, &mut Log),

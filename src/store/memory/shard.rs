@@ -1,7 +1,7 @@
-//! One part of the bucket table: finding, keeping and evicting.
+//! One shard of the bucket table: finds, keeps and evicts buckets. [`Memory`](super::Memory) locks it.
 //!
-//! The buckets lie side by side in a list, and a hash table holds only their places in it: a
-//! bucket costs little more than what it holds, whatever the table's load.
+//! The buckets lie side by side in a list, and a hash table holds only their places in the list. Therefore
+//! a bucket costs little more than its state, however empty the hash table is.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,7 +14,7 @@ use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, State, Usage};
 use crate::limit::time::Now;
 
-/// Which bucket: 128 bits of a keyed hash, so that nobody outside can make two buckets meet.
+/// Identifies a bucket by 128 bits of a keyed hash, so that no client can make two buckets collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Identity {
     /// Chooses the shard.
@@ -23,12 +23,12 @@ pub(super) struct Identity {
     pub(super) place: u64,
 }
 
-/// When a bucket may be forgotten: from then on by anybody, and before then for want of room
-/// unless it owes tokens. Kept in one word, since there is one for each bucket.
+/// When a bucket is full, and may be forgotten without effect. Before that it may be evicted to make room,
+/// unless it owes tokens. Kept in one word, because each bucket has one.
 ///
-/// It is a time by the bucket's own clock: were one by the wall converted, a step back would have a
-/// window forgotten that is still running. Times are below 2^53. The bits above them hold how much of the
-/// bucket is used: a share in 255 parts, or the time in which all of it refills.
+/// The time is by the bucket's own clock. If a wall time were converted to the steady clock, a step back of
+/// the wall would make a running window look over. Times are below 2^53. The bits above hold how much of
+/// the bucket is used: a share in 255 parts, or the time in which all of it refills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due(u64);
 
@@ -39,7 +39,7 @@ impl Due {
     const TIME_BITS: u32 = 53;
     const TIME: u64 = (1 << Self::TIME_BITS) - 1;
 
-    /// Of a bucket of this algorithm.
+    /// The due time of a bucket with this algorithm and state.
     pub(super) fn of(algorithm: &Algorithm, state: State) -> Self {
         let owes = if algorithm.in_debt(state) { Self::OWES } else { 0 };
         let by_wall = if algorithm.goes_by_wall() { Self::BY_WALL } else { 0 };
@@ -54,7 +54,7 @@ impl Due {
         self.0 & Self::TIME
     }
 
-    /// How much of the bucket is used at this time: 0 where it is full, and else 1 to 255.
+    /// How much of the bucket is used at this time: 0 where it is full, else 1 to 255.
     fn used(self, now: Now) -> u64 {
         let now = if self.0 & Self::BY_WALL == 0 { now.steady } else { now.wall };
         let left = self.fresh_at().saturating_sub(now.as_micros());
@@ -66,7 +66,7 @@ impl Due {
         if left == 0 { 0 } else { used.clamp(1, 255) }
     }
 
-    /// The order in which buckets go: by how much of them is used, and then by time.
+    /// The bucket's place in the order of eviction at this time.
     fn rank(self, identity: Identity, now: Now) -> EvictionRank {
         (self.used(now) << Self::TIME_BITS | self.fresh_at(), identity)
     }
@@ -88,12 +88,12 @@ struct BucketEntry {
     state: Packed,
 }
 
-/// The order in which buckets go: the closest to full first, and of those the ones that are full sooner. The
-/// identity makes it total. Times by two clocks are taken as of one: it is the order alone that a step of the
-/// wall may disturb.
+/// The order of eviction: first the buckets with the smallest used share, then those that are full sooner,
+/// and last the identity, so that no two ranks are equal. Times by both clocks are compared as if by one. A
+/// step of the wall clock can disturb only this order.
 type EvictionRank = (u64, Identity);
 
-/// A time as one of about 200 values, each a fifth longer than the one before: what the order needs.
+/// Rounds a time down to one of about 200 values, each about a fifth above the last: enough for an order.
 fn quarter_octaves(micros: u64) -> u64 {
     let octave = u64::from(micros.max(4).ilog2());
     octave * 4 + (micros.max(4) >> (octave - 2) & 3)
@@ -107,25 +107,24 @@ fn micros(quarter_octaves: u64) -> u64 {
 pub(super) struct Shard {
     places: HashTable<u32>,
     entries: Blocks<BucketEntry>,
-    /// What does not fit into an entry: beside it, so that the others need no room for it.
+    /// The lists of sliding logs, which do not fit into an entry.
     logs: HashMap<Identity, Log>,
-    /// The next to go. A rank that is no longer its bucket's is passed over.
+    /// The next buckets to evict. A rank that is no longer its bucket's is skipped.
     candidates: BinaryHeap<Reverse<EvictionRank>>,
-    /// Every evictable bucket of a lower rank is among the candidates; `None` before the first
-    /// eviction.
+    /// Every evictable bucket with a lower rank is in `candidates`. `None` before the first eviction.
     horizon: Option<EvictionRank>,
-    /// So many searches for a candidate are spared, because the last one found none.
+    /// This many searches for candidates are left out, because the last search found none.
     spared: usize,
 }
 
-/// What was forgotten to make room.
+/// The bucket that was forgotten to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evicted {
-    /// No bucket may go.
+    /// None: no bucket may go.
     Nothing,
-    /// One that was full again: nobody will notice.
+    /// A full bucket: forgetting it has no effect.
     Full,
-    /// One that was not: its key begins anew.
+    /// A bucket in use: its key begins with a full bucket again.
     Used,
 }
 
@@ -136,7 +135,7 @@ impl Shard {
         Some(self.entries.get(self.find(identity)?)?.state.state())
     }
 
-    /// Keeps a state in place of the bucket's former one.
+    /// Writes a bucket's state, in place of its former state if it had one.
     pub(super) fn put(&mut self, identity: Identity, state: State, due: Due, now: Now) {
         let entry = BucketEntry { identity, due, state: Packed::of(state) };
         match self.find(identity).and_then(|place| self.entries.get_mut(place)) {
@@ -152,17 +151,17 @@ impl Shard {
         }
     }
 
-    /// The list of a bucket whose state is that of one.
+    /// The list of a bucket that is a sliding log.
     pub(super) fn log(&mut self, identity: Identity) -> &mut Log {
         self.logs.entry(identity).or_default()
     }
 
-    /// The same, taken out: it is to be put back unless the bucket goes.
+    /// Takes the list of a sliding log out. It must be put back unless the bucket is removed.
     pub(super) fn take_log(&mut self, identity: Identity) -> Log {
         self.logs.remove(&identity).unwrap_or_default()
     }
 
-    /// Whether the bucket was there.
+    /// Removes a bucket. Returns whether it was there.
     pub(super) fn remove(&mut self, identity: Identity) -> bool {
         let Self { places, entries, logs, .. } = self;
         let found = places.find_entry(identity.place, |place| is(entries, *place, identity));
@@ -181,7 +180,7 @@ impl Shard {
         true
     }
 
-    /// Forgets the evictable bucket that is closest to full, but none of `spare`.
+    /// Forgets the evictable bucket of the lowest rank, but none of `spare`.
     pub(super) fn evict(&mut self, spare: &[Identity], now: Now) -> Evicted {
         let mut set_aside = Vec::new();
         let mut evicted = self.evict_candidate(spare, now, &mut set_aside);
@@ -199,7 +198,7 @@ impl Shard {
         evicted
     }
 
-    /// Forgets what is full and gives memory back. Returns how many buckets went.
+    /// Forgets full buckets and gives memory back. Returns how many buckets went.
     pub(super) fn sweep(&mut self, now: Now) -> usize {
         let before = self.entries.len();
         let mut place = 0;
@@ -236,7 +235,7 @@ impl Shard {
     }
 
     fn insert(&mut self, entry: BucketEntry) {
-        // A shard that has four billion buckets is beyond any memory; it would keep no more.
+        // No memory holds four billion buckets in one shard. Further buckets would not be kept.
         let Ok(place) = u32::try_from(self.entries.len()) else { return };
         self.entries.push(entry);
         let Self { places, entries, .. } = self;
@@ -263,7 +262,7 @@ impl Shard {
         Evicted::Nothing
     }
 
-    /// One pass over all buckets, paid for by the many evictions that follow without one.
+    /// Prepares candidates by one pass over all buckets, so that many evictions need no pass.
     fn find_candidates(&mut self, now: Now) {
         let mut ranks: Vec<EvictionRank> = self
             .entries
@@ -290,8 +289,7 @@ impl Shard {
 
     fn shrink(&mut self) {
         self.entries.shrink();
-        // The table only has sizes that are powers of two: with a third of room there is a
-        // smaller one to gain.
+        // The table's sizes are powers of two. At a third of its capacity a smaller size fits.
         if self.places.capacity() / 3 > self.places.len() {
             let Self { places, entries, .. } = self;
             places.shrink_to(entries.len(), |place| hash(entries, *place));
@@ -302,11 +300,11 @@ impl Shard {
     }
 }
 
-/// As many evictions, or `BATCH`, are prepared by one pass over the buckets.
+/// One pass prepares the eviction of one bucket in this many, and of at least `BATCH` buckets.
 const BATCH_SHARE: usize = 16;
 const BATCH: usize = 16;
 
-/// After a search that found nothing to evict as many are spared.
+/// After a search that found nothing, one search is left out for each this many buckets.
 const SPARED_SHARE: usize = 16;
 
 fn is(entries: &Blocks<BucketEntry>, place: u32, identity: Identity) -> bool {

@@ -299,8 +299,8 @@ async fn too_old(mut connection: MultiplexedConnection) -> Option<String> {
 
 async fn connect(url: &str) -> Result<MultiplexedConnection, RedisError> {
     let info = url.into_connection_info()?;
-    // Each call is a small packet. Held back until the last packet is acknowledged, it would cost a round
-    // trip.
+    // Each call is a small packet. Held back until the last packet is acknowledged, it would be late by a
+    // round trip.
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     // Older servers do not know CLIENT SETINFO, and nothing here needs it.
     let settings = info.redis_settings().clone().set_skip_set_lib_name();

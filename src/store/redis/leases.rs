@@ -1,5 +1,4 @@
-//! The slots that a worker's requests hold in Redis, each under a lease that is renewed while the slot is
-//! held.
+//! The slots that a worker's requests hold in Redis, each under a lease that is renewed until its return.
 //!
 //! `redis` names a slot before it asks for the slot. Therefore a slot can be given back even where the
 //! answer was lost. Renewals and returns join the worker's other calls, and nobody waits for their replies.
@@ -23,11 +22,10 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::store::{Shared, StoreError};
 
-/// How many times a lease is renewed in its length.
+/// A lease is renewed after one part in this many of its length.
 const RENEWALS: u32 = 3;
 
-/// Leases that are due within this fraction (one in so many) of the time between two renewals are renewed
-/// together.
+/// The keeper also renews leases that are due within one part in this many of the time between renewals.
 const GATHERED: u32 = 4;
 
 /// Time until a return that may not have reached Redis is sent again.

@@ -1,5 +1,4 @@
-//! A question to Redis whose client may leave before the answer. `redis` makes one for each request that
-//! takes.
+//! A question to Redis whose client may leave before the answer. `redis` makes one per request that takes.
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -12,7 +11,7 @@ use crate::limit::decide::{Ask, Refusers};
 use crate::limit::decision::Outcome;
 use crate::limit::time::Timestamp;
 
-/// A request's question to Redis, until it is answered. If the client leaves before, this is dropped. Then
+/// A request's question to Redis, until it is answered. This is dropped early where the client leaves. Then
 /// a task waits for the answer and gives back what was taken.
 pub(super) struct PendingAsk<'q, 'c, 'p> {
     redis: &'q Redis,

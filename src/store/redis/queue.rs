@@ -1,5 +1,4 @@
-//! Gathers a worker's requests to Redis into calls. `redis` and `leases` add requests, `connection` sends
-//! calls.
+//! Gathers a worker's requests to Redis into calls. `redis` and `leases` add requests, `connection` sends.
 //!
 //! A request joins the call that is being gathered. The first request of a call wakes the sender, which is
 //! one of the worker's tasks. The sender runs after the tasks that were ready before it. By then the
@@ -81,7 +80,7 @@ impl Queue {
         Self { gathered, sender }
     }
 
-    /// A way in for requests whose reply nobody waits for.
+    /// A [`Teller`], which adds requests whose reply nobody waits for.
     pub(super) fn teller(&self) -> Teller {
         Teller(Arc::clone(&self.gathered))
     }
@@ -108,8 +107,7 @@ impl Queue {
     }
 }
 
-/// The reply to a request that has joined a call. If all of a call's requests drop it, the call is not
-/// sent.
+/// The reply to a request that has joined a call. A call whose requests have all dropped it is not sent.
 pub(super) struct Awaited(oneshot::Receiver<ReplyResult>);
 
 impl Awaited {
@@ -120,7 +118,7 @@ impl Awaited {
     }
 }
 
-/// A way into a worker's queue for requests whose reply nobody waits for. It does not keep the queue alive.
+/// Adds requests whose reply nobody waits for to a worker's queue. It does not keep the queue alive.
 #[derive(Clone)]
 pub(super) struct Teller(Arc<Gathered>);
 

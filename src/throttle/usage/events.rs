@@ -1,26 +1,26 @@
 //! Finds one number in server-sent events that pass by in pieces.
 //!
-//! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). What is none, as the
-//! `[DONE]` that ends an answer of an LLM's API, says nothing.
+//! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). Other data, such as the
+//! `[DONE]` at the end of an LLM API's answer, contains no number.
 
 use super::json::Scanner;
 
-/// Looks for the number in each event; the last one counts.
+/// Looks for the number in each event. The last number counts.
 #[derive(Debug)]
 pub(super) struct Events {
     data: Scanner,
     line: Line,
-    /// The last byte was a carriage return, behind which a line feed ends no further line.
+    /// The last byte was a carriage return. A line feed behind it does not end another line.
     returned: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// So many bytes of it agree with [`DATA`].
+    /// This many bytes of the line are those of [`DATA`], and no other byte has come.
     Begins(usize),
-    /// What stands behind that.
+    /// Behind [`DATA`].
     Data,
-    /// Of no interest.
+    /// A line of another field, or a comment.
     Other,
 }
 
@@ -30,7 +30,7 @@ const DATA: &[u8] = b"data:";
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
 
 impl Events {
-    /// Each event's data is read by `data`.
+    /// `data` reads each event's data.
     pub(super) fn new(data: Scanner) -> Self {
         Self { data, line: Line::Begins(0), returned: false }
     }
@@ -40,7 +40,7 @@ impl Events {
         self.data.found()
     }
 
-    /// More of the stream.
+    /// Reads the next piece of the stream.
     pub(super) fn read(&mut self, piece: &[u8]) {
         let mut rest = piece;
         while let Some((byte, behind)) = rest.split_first() {

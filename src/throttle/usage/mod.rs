@@ -1,7 +1,7 @@
-//! What a response says of its cost: a header's value, or a number in its body.
+//! Reads a response's cost: a header's value, or a number in its body. `permit` calls this file.
 //!
-//! A body is read as it passes by. Nothing of it is kept or held up, and a reader's memory is the same
-//! for any body.
+//! A body is read as it passes by. No part of the body is kept or held up, and a reader's memory is the
+//! same for any body. `json` and `events` read the two kinds of bodies, and `number` reads the digits.
 
 mod events;
 mod json;
@@ -17,7 +17,7 @@ use self::json::Scanner;
 use self::number::Number;
 use crate::plan::response::JsonPath;
 
-/// The number in a header; `None` where it is not there, is there twice, or is no number from 0.
+/// The number in a header. `None` where the header is missing, comes twice, or is no number from 0 on.
 pub(super) fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     Number::of(only(headers, name)?)
 }
@@ -33,7 +33,7 @@ enum Body {
 }
 
 impl Reader {
-    /// A reader for a body with these headers; `None` where it is none that can be read.
+    /// A reader for a body with these headers. `None` where the body is encoded or of another media type.
     pub(super) fn of(headers: &HeaderMap, path: &Arc<JsonPath>) -> Option<Self> {
         let coded = headers
             .get_all(CONTENT_ENCODING)
@@ -54,7 +54,7 @@ impl Reader {
         }
     }
 
-    /// More of the body.
+    /// Reads the next piece of the body.
     pub(super) fn read(&mut self, piece: &[u8]) {
         match &mut self.0 {
             Body::Documents(scanner) => scanner.read(piece),
@@ -71,14 +71,14 @@ impl Reader {
     }
 }
 
-/// A header's value, unless it is there more than once.
+/// A header's value. `None` where the header is missing or comes more than once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let value = values.next()?;
     values.next().is_none().then(|| value.trim_ascii())
 }
 
-/// A document, or one on each line.
+/// Whether a content type is a JSON document, or one document on each line.
 fn is_json(kind: &[u8]) -> bool {
     const SUFFIX: &[u8] = b"+json";
     let ends = kind.len().checked_sub(SUFFIX.len()).and_then(|at| kind.get(at..));

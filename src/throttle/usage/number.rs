@@ -1,12 +1,12 @@
-//! A number of tokens, digit by digit.
+//! Reads a number of tokens, digit by digit.
 
-/// What was read of a number so far. Whole tokens are counted, so a fraction is rounded up: `57.0` is
-/// 57, `57.2` is 58. What is below zero, or written with an exponent, cannot be read.
+/// What was read of a number so far. A fraction is rounded up to whole tokens: `57.0` is 57, `57.2` is 58.
+/// Numbers below zero and numbers with an exponent cannot be read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Number {
     whole: u64,
     part: Part,
-    /// Whether something stands behind the point that is more than zero.
+    /// Whether a digit behind the point is above zero.
     more: bool,
 }
 
@@ -21,11 +21,11 @@ enum Part {
 }
 
 impl Number {
-    /// One more character of it.
+    /// Reads the next character.
     pub(super) fn push(&mut self, byte: u8) {
         self.part = match (self.part, byte) {
             (Part::Begin | Part::Whole, b'0'..=b'9') => {
-                // One that is too large to be counted is as large as can be.
+                // A number that is too large becomes the largest one.
                 self.whole = self.whole.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
                 Part::Whole
             }
@@ -38,13 +38,13 @@ impl Number {
         };
     }
 
-    /// The number, if nothing follows.
+    /// The number, if no character follows.
     pub(super) fn value(self) -> Option<u64> {
         matches!(self.part, Part::Whole | Part::Fraction)
             .then(|| self.whole.saturating_add(u64::from(self.more)))
     }
 
-    /// The number that a whole text is.
+    /// The number in a whole text.
     pub(super) fn of(text: &[u8]) -> Option<u64> {
         let mut number = Self::default();
         text.iter().for_each(|byte| number.push(*byte));

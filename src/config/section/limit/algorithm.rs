@@ -1,4 +1,4 @@
-//! `algorithm`: how a limit counts, and so which fields it has.
+//! `algorithm`: how a limit counts, and which fields the limit can therefore have.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::config::reader::{Item, Section};
 use crate::config::setting::Spelled;
 use crate::config::shape::Zero;
 
-/// The algorithms as the file has them.
+/// The algorithms, as the file names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     TokenBucket,
@@ -35,17 +35,17 @@ impl Spelled for Family {
     ];
 }
 
-/// All that decide here by a rate.
+/// Algorithms with a rate, whose figures come only from the file.
 const BY_RATE: &[Family] = &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog];
-/// All that count requests, and not what is under way.
+/// Algorithms that count requests, and not requests under way.
 const BY_REQUEST: &[Family] =
     &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, Redisson];
-/// All that decide here.
+/// Algorithms whose figures come only from the file, and not from Redis.
 const HERE: &[Family] =
     &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, Concurrency];
 
-/// The fields that only some algorithms have: which ones, and what to do where another one has the field.
-/// A field that is not in this table belongs to all.
+/// The fields that only some algorithms have: the field, its algorithms, and the advice where a limit of
+/// another algorithm has the field. A field that is not in this table belongs to all algorithms.
 #[rustfmt::skip]
 const FIELDS: &[(&str, &[Family], &str)] = &[
     ("rate",        BY_REQUEST,     "remove it: `limit` says how many requests may be under way"),
@@ -65,17 +65,18 @@ const FIELDS: &[(&str, &[Family], &str)] = &[
     ("type",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
 ];
 
-/// How a limit counts, without its figures: what holds for its overrides and its candidate too.
+/// How a limit counts, without its figures. The limit's overrides and its candidate count in the same way.
 pub(super) struct Counting {
     pub(super) family: Family,
-    /// Of a fixed window: when windows begin.
+    /// For a fixed window: when windows begin.
     pub(super) align: Align,
-    /// Of slots: when one is free whose proxy died.
+    /// For slots: how long a slot stays taken after its proxy died.
     pub(super) lease: Duration,
 }
 
-/// `algorithm` and what else says how a limit counts. Refuses the fields that the algorithm does not have;
-/// where nobody knows which one was meant, takes them unread.
+/// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the
+/// algorithm does not have. Where `algorithm` is wrong, takes the fields of all algorithms without reading
+/// them.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     let family = match section.take("algorithm") {
         Some(item) => item.word(Family::WORDS, &[]),
@@ -87,7 +88,8 @@ pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     Some(Counting { family, align: window::align(section)?, lease })
 }
 
-/// Refuses the fields of a section that this algorithm does not have.
+/// Refuses the fields of a section that the algorithm does not have. Where `family` is `None`, takes the
+/// fields without reading them.
 pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
     for (field, families, advice) in FIELDS {
         match family {
@@ -102,7 +104,7 @@ pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
     }
 }
 
-/// Whose field this is, as the reference says it; `None` where all algorithms have it.
+/// The algorithms that have this field, in the words of the reference. `None` where all algorithms have it.
 pub(in crate::config) fn whose(field: &str) -> Option<String> {
     let (_, families, _) = FIELDS.iter().find(|(name, ..)| *name == field)?;
     let all = Family::WORDS.iter();

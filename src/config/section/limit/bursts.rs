@@ -1,27 +1,27 @@
-//! What one request can take at most: the burst of each bucket that a limit can have.
+//! The most that one request can take: the burst of each bucket that a limit can have. `cost` must fit.
 
 use crate::config::reader::{Item, Span};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::rate::{MAX_TOKENS, Rate};
 use crate::plan::Figures;
 
-/// The bursts that `cost` must fit; `None` where there is no bound.
+/// The bursts that bound `cost`. A burst of `None` means no bound.
 pub(super) struct Bursts<'b> {
-    /// The limit's own.
+    /// The burst of the limit itself.
     pub(super) own: Option<u64>,
-    /// The most that the algorithm takes for one request, where that has a bound of its own.
+    /// The most that the algorithm takes for one request. Only a sliding log has this bound.
     pub(super) of_one_request: Option<u64>,
-    /// Those of its overrides and of its candidate, with their places.
+    /// The bursts of the limit's overrides and of its candidate, with their places.
     pub(super) overrides: &'b [(Option<u64>, Span)],
 }
 
-/// Why a sliding log takes little for one request.
+/// Why a sliding log bounds the cost of one request.
 const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm = \"sliding-window\"` \
                        counts any cost";
 
 impl Bursts<'_> {
-    /// `max` of a `cost`: the most that a header or a response may name. `None` where it is wrong; where it
-    /// is not there, `by_default`, or what the algorithm bounds it to.
+    /// `max` of a `cost`: the most that a header or a response may name. The outer `None` means a wrong
+    /// `max`. Without a `max`, the lower one of `by_default` and the algorithm's own bound.
     pub(super) fn max(
         &self,
         written: Option<&Item<'_>>,
@@ -38,7 +38,7 @@ impl Bursts<'_> {
         Some(Some(max))
     }
 
-    /// A cost above a burst can never be paid.
+    /// Notes an error for a cost above a burst: the cost could never be paid.
     pub(super) fn check(&self, item: &Item<'_>, cost: u64) {
         if let Some(most) = self.of_one_request.filter(|most| cost > *most) {
             item.reject(format!("expected at most {most}: {ENTRIES}"));
@@ -60,11 +60,11 @@ impl Bursts<'_> {
     }
 }
 
-/// The most that a request can take, where there is a bound.
+/// The most that a request can take. `None` where there is no bound, or where the bound is not known.
 pub(super) fn burst(figures: &Figures) -> Option<u64> {
     match figures {
         Figures::Unlimited | Figures::Limited(Algorithm::Closed) => None,
-        // What Redis has is not known here.
+        // Without a rate in the file, the figures are known only to Redis.
         Figures::Limited(Algorithm::Redisson(params)) => params.rate().map(Rate::count),
         Figures::Limited(algorithm) => Some(algorithm.capacity()),
         Figures::Calendar(quota) => Some(quota.count.get()),

@@ -1,8 +1,8 @@
 //! The days, weeks and months of a time zone: when each begins, from 2020 to 2100.
 //!
-//! Worked out once for each zone and unit, where the file is read, so that no decision needs to know
-//! of time zones. The rules are those that the program was built with, and not the machine's: all
-//! processes that share a limit must agree on its windows.
+//! The list of beginnings is made once for each zone and unit, when the file is read: a decision needs no
+//! time zones. The rules of the zones are built into the program. The machine's rules are not used, because
+//! all processes that share a limit must agree on its windows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
@@ -18,20 +18,20 @@ use crate::limit::time::Timestamp;
 static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 const FIRST: Date = date(2020, 1, 1);
-/// A week begins on it.
+/// The first week begins on this Monday.
 const MONDAY: Date = date(2019, 12, 30);
 const BEYOND: Date = date(2101, 1, 1);
 
 /// A time zone of the IANA database.
 #[derive(Clone, Debug)]
 pub(super) struct Zone {
-    /// Spelt as in the database.
+    /// As spelt in the database.
     name: String,
     rules: TimeZone,
 }
 
 impl Zone {
-    /// `None` where there is no zone of this name. Capitals make no difference.
+    /// `None` where there is no zone of this name. Upper and lower case are the same.
     pub(super) fn find(name: &str) -> Option<Self> {
         let rules = DATABASE.get(name).ok()?;
         let name = rules.iana_name().unwrap_or(name).to_owned();
@@ -43,7 +43,7 @@ impl Zone {
         DATABASE.available().map(|name| name.as_str().to_owned()).collect()
     }
 
-    /// When the windows of a unit begin. Who asks twice, gets the same list.
+    /// When the windows of a unit begin. All users of the same zone and unit share one list.
     pub(super) fn schedule(&self, unit: Unit) -> Option<Arc<Schedule>> {
         type Known = HashMap<(Unit, String), Weak<Schedule>>;
         static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
@@ -68,12 +68,12 @@ impl Zone {
         let days = std::iter::successors(Some(first), |day| day.checked_add(step).ok());
         let mut starts: Vec<_> =
             days.take_while(|day| *day < BEYOND).filter_map(|day| self.begin(day)).collect();
-        // A day that a zone left out begins, and ends, with the one after.
+        // A day that a zone left out has the same beginning as the day after.
         starts.dedup();
         starts
     }
 
-    /// The day's first moment: midnight, the first of two, or where there is none what comes after it.
+    /// The day's first moment. Of two midnights, the first. Without a midnight, the moment after the gap.
     fn begin(&self, day: Date) -> Option<Timestamp> {
         let midnight = day.to_zoned(self.rules.clone()).ok()?;
         Timestamp::from_micros(u64::try_from(midnight.timestamp().as_microsecond()).ok()?)
@@ -88,7 +88,7 @@ mod tests {
         Zone::find(zone).unwrap().starts(unit)
     }
 
-    /// The hours of the window of this moment, which is in UTC.
+    /// The length in hours of the window that holds this moment in UTC.
     fn hours(zone: &str, unit: Unit, moment: &str) -> u64 {
         let starts = starts(zone, unit);
         let moment: jiff::Timestamp = moment.parse().unwrap();
@@ -111,9 +111,10 @@ mod tests {
             ("Europe/Berlin", Month, "2028-02-10T00:00:00Z", 29 * 24),
             ("America/New_York", Day, "2026-03-08T12:00:00Z", 23),
             ("Asia/Kolkata", Day, "2026-03-08T18:29:59Z", 24),
-            // Half an hour is all by which its clocks change.
+            // The clocks of this zone change by half an hour.
             ("Australia/Lord_Howe", Month, "2026-04-10T00:00:00Z", 30 * 24),
-            // At midnight there, clocks go to one in the morning, and in autumn back to eleven.
+            // The clocks of these zones go from midnight to 1:00, and in autumn from midnight back to
+            // 23:00.
             ("America/Santiago", Day, "2026-09-06T12:00:00Z", 23),
             ("Africa/Cairo", Day, "2026-10-29T12:00:00Z", 25),
         ] {
@@ -128,10 +129,10 @@ mod tests {
             let moment = u64::try_from(moment.as_microsecond()).unwrap();
             starts(zone, Unit::Day).contains(&Timestamp::from_micros(moment).unwrap())
         };
-        // In Havana the hour before one in the morning comes twice.
+        // In Havana, the hour before 1:00 comes twice on this day.
         assert!(first("America/Havana", "2026-11-01T04:00:00Z"));
         assert!(!first("America/Havana", "2026-11-01T05:00:00Z"));
-        // In Santiago there is no midnight on that day.
+        // In Santiago, there is no midnight on this day.
         assert!(first("America/Santiago", "2026-09-06T04:00:00Z"));
     }
 

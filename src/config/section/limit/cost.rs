@@ -1,4 +1,4 @@
-//! `cost`: what a request takes, which must fit every bucket that it is taken from.
+//! `cost`: how much a request takes. The cost must fit every bucket that the request takes from.
 
 use super::super::values::header_name;
 use super::bursts::Bursts;
@@ -45,9 +45,9 @@ fn by_header(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> 
     let name = section.require("header", "\"x-cost\"").and_then(|item| header_name(&item));
     let largest = bursts.own.unwrap_or(MAX_TOKENS);
     let max_item = section.take("max");
+    // `max` may be above the burst, because the bucket of an override may be larger. A cost that does not
+    // fit its bucket is answered as a rejection, and not as a bad request.
     let max = bursts.max(max_item.as_ref(), Some(largest)).flatten();
-    // It may be above the burst: some override's bucket may be larger, and a request that no bucket
-    // can ever hold is rejected with these words and not as a bad one.
     let default = section.value("default", |item| {
         let default = item.whole(1..=MAX_TOKENS)?;
         match max.filter(|max| default > *max && max_item.is_some()) {

@@ -19,7 +19,7 @@ static OF_COUNT_WHEN: Settings<()> = &[&field(
     "statuses as the client gets them: `\"401\"`, `\"5xx\"`",
 )];
 
-/// `count_when`: `None` where it is wrong.
+/// `count_when`. `None` where a part is wrong.
 pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
     let mut inner = item.section(&COUNT_WHEN, "count_when")?;
     let list = inner.require("status", "[\"401\"]");
@@ -30,7 +30,7 @@ pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
         list.reject("expected one status at least: without any, nothing would ever count");
         return None;
     }
-    // All that is wrong is said.
+    // The first `collect` reads all statuses, to report all problems. The second stops at a `None`.
     let patterns: Vec<_> = items.iter().map(status).collect();
     let patterns: Option<Vec<_>> = patterns.into_iter().collect();
     patterns.map(Statuses)

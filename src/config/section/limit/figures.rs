@@ -1,4 +1,4 @@
-//! `rate`, `burst`, `queue` and `limit`: figures that fit together, and with the algorithm.
+//! Reads `rate`, `burst`, `queue` and `limit`, and checks that they fit the algorithm and each other.
 
 use super::algorithm::{Counting, Family, refuse};
 use super::rate::{Length, by_rate, no_month, window_rate};
@@ -11,14 +11,14 @@ use crate::limit::algorithm::{
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS, Rate, count_and_interval};
 use crate::plan::{CalendarQuota, Figures};
 
-/// The figures of an override or of a candidate, which has no fields of other algorithms.
+/// The figures of an override or of a candidate. Fields of other algorithms are refused.
 pub(super) fn inner(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
     refuse(section, counting.map(|counting| counting.family));
     figures(section, counting)
 }
 
-/// The figures of a limit; `counting` is `None` where its algorithm is wrong. Those of a Redisson limiter
-/// are read elsewhere.
+/// The figures of a limit. `counting` is `None` where its algorithm is wrong. The figures of a Redisson
+/// limiter are read in `redisson`.
 pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
     let counting = counting?;
     if counting.family == Family::Concurrency {
@@ -27,7 +27,7 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
         return Some(Figures::Limited(Algorithm::Concurrency(params)));
     }
     let rate = section.require("rate", "\"100/s\"");
-    // Whatever becomes of the rate, a fault of these is told too.
+    // `burst` and `queue` are read before `rate?`, to report their problems too.
     let burst = section.take("burst").map(|item| item.whole(1..=MAX_TOKENS).and_then(Burst::new));
     let queue = section.take("queue").map(|item| item.whole(0..=MAX_TOKENS - 1));
     let rate = rate?;
@@ -43,7 +43,7 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
     }
 }
 
-/// `burst` is `None` within where it is wrong.
+/// The inner `None` of `burst` means a wrong value.
 fn token_bucket(rate_item: &Item<'_>, burst: Option<Option<Burst>>) -> Option<Figures> {
     by_rate(rate_item, str::parse, |rate: Rate| {
         let by_default = || {
@@ -61,7 +61,7 @@ fn token_bucket(rate_item: &Item<'_>, burst: Option<Option<Burst>>) -> Option<Fi
     })
 }
 
-/// `queue` is `None` within where it is wrong.
+/// The inner `None` of `queue` means a wrong value.
 fn leaky_bucket(rate_item: &Item<'_>, queue: Option<Option<u64>>) -> Option<Figures> {
     by_rate(rate_item, str::parse, |rate: Rate| {
         let params = leaky_bucket::Params::new(rate, queue.unwrap_or(Some(rate.count()))?);
@@ -129,7 +129,6 @@ fn sliding_window(item: &Item<'_>) -> Option<Figures> {
     })
 }
 
-/// `rate` of a sliding log.
 fn sliding_log(item: &Item<'_>) -> Option<Figures> {
     by_rate(item, str::parse, |rate| {
         let params = sliding_log::Params::new(rate);

@@ -1,4 +1,4 @@
-//! A limit's `key`: what it counts by.
+//! A limit's `key`: what the limit counts by.
 
 use crate::config::reader::{Item, Problem, Section, Span, nearest};
 use crate::request::key::{KeySource, KeySourceError};
@@ -7,7 +7,7 @@ const EXPECTED: &str = "expected `ip`, `path`, `method`, `host`, `route`, `heade
                         `cookie:NAME`, `query:NAME`, `param:NAME` or `cert`, or several of them with `|` \
                         between them";
 
-/// The parts of a key with their places; `None` where something was wrong with one.
+/// The parts of a key with their places. `None` where a part is wrong.
 pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)>> {
     let items = match section.take("key") {
         Some(item) => item.list()?,
@@ -55,7 +55,7 @@ fn source(item: &Item<'_>) -> Option<KeySource> {
     None
 }
 
-/// The source whose spelling is nearest, with the name that was written.
+/// The key part whose spelling is nearest, with the name that was written.
 fn meant(text: &str) -> Option<String> {
     let (kind, name) = text.split_once(':').unwrap_or((text, "NAME"));
     let kinds = KeySource::SPELLINGS.map(|spelling| spelling.trim_end_matches(":NAME"));

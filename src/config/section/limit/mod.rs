@@ -1,4 +1,5 @@
-//! `[limits.NAME]`: the settings, and the limit that they make. A file each for what takes more than a line.
+//! `[limits.NAME]`: the settings, and the limit that they make. A setting that takes more than a line of
+//! code has a file of its own.
 
 pub(in crate::config) mod algorithm;
 mod bursts;
@@ -108,7 +109,7 @@ impl Spelled for Scope {
         &[("cluster", Self::Cluster), ("node", Self::Node)];
 }
 
-/// `mode` as the file has it.
+/// The values of `mode` in the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     On(Mode),
@@ -134,7 +135,7 @@ static OF_EXEMPT: Settings<()> = &[
     &field("header", Kind::Texts, Words("none"), "headers with exactly this value"),
 ];
 
-/// What a limit has from other sections.
+/// Settings of other sections that limits use.
 pub(in crate::config) struct Inherited<'i> {
     pub(in crate::config) ipv6_prefix: u8,
     pub(in crate::config) on_store_error: OnStoreError,
@@ -142,14 +143,14 @@ pub(in crate::config) struct Inherited<'i> {
     pub(in crate::config) store: &'i StoreLocation,
 }
 
-/// A limit, and what is only known of its place in the file.
+/// A limit, with places in the file that later checks need.
 pub(in crate::config) struct LimitDraft {
     pub(in crate::config) spec: LimitSpec,
-    /// Whether routes have it.
+    /// Whether the limit is in the plan: its `mode` is not `off`.
     pub(in crate::config) on: bool,
-    /// The parts of its key with their places.
+    /// The parts of the limit's key with their places.
     pub(in crate::config) sources: Vec<(KeySource, Span)>,
-    /// Its overrides' parts with their places.
+    /// The key parts of each override, with the place of its key.
     pub(in crate::config) override_spans: Vec<(Vec<Part>, Span)>,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Override {
     pub(super) span: Span,
 }
 
-/// The overrides of a limit that counts so, and by `sources`.
+/// The overrides of a limit with this counting and these parts of its key.
 pub(super) fn build(
     section: &mut Section<'_>,
     counting: Option<&Counting>,
@@ -49,7 +49,7 @@ pub(super) fn build(
         let figures = figures::inner(&mut entry, counting);
         entry.finish();
         let key_span = key.as_ref().map_or(item.span.clone(), |key| key.span.clone());
-        // Without the limit's key nothing can be said about an override's.
+        // The key of an override can be checked only against the limit's key.
         let parts = key.zip(sources).and_then(|(key, sources)| parts(&key, sources, ipv6_prefix));
         let (Some(parts), Some(figures)) = (parts, figures) else { continue };
         if let Some(first) = overrides.iter().find(|other| other.parts == parts) {

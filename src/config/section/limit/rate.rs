@@ -1,4 +1,4 @@
-//! `rate`, as it is written, and what is said of one that cannot be read.
+//! The text of a `rate`, and the advice for a text that is not a rate.
 
 use crate::config::reader::{Item, Problem, Text};
 use crate::limit::algorithm::Algorithm;
@@ -9,7 +9,8 @@ use crate::plan::Figures;
 pub(super) const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
-/// The figures of a `rate` that `read` can read, made by `figures` unless everything passes, or nothing.
+/// The figures of a `rate`. `read` parses the text, and `figures` makes the figures. For "unlimited" and
+/// for a rate of zero, `figures` is not called.
 pub(super) fn by_rate<R>(
     item: &Item<'_>,
     read: impl FnOnce(&str) -> Result<R, RateError>,
@@ -35,7 +36,7 @@ pub(super) fn by_rate<R>(
     None
 }
 
-/// Why a text is no rate.
+/// Why a text is not a rate.
 pub(super) fn problem(text: &Text<'_>, error: RateError) -> Problem {
     match error {
         RateError::Syntax if text.text.ends_with("/month") => no_month(
@@ -59,7 +60,7 @@ pub(super) fn problem(text: &Text<'_>, error: RateError) -> Problem {
     }
 }
 
-/// What people write elsewhere: `100/sec`, `100r/s`, `100 / minute`, `0.5/s`.
+/// The rate that is meant by a form of other programs: `100/sec`, `100r/s`, `100 / minute`, `0.5/s`.
 fn meant(text: &Text<'_>) -> Option<String> {
     let plain: String = text.shown()?.to_lowercase().split_whitespace().collect();
     let (count, unit) = plain.split_once("/").or_else(|| plain.split_once("per"))?;
@@ -93,15 +94,15 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// How long a window is.
+/// The length of a window.
 pub(super) enum Length {
     Interval(Interval),
     Month,
 }
 
-/// A rate that may be one for each month.
+/// A rate for an interval, or for a month as in `100000/month`.
 pub(super) fn window_rate(text: &str) -> Result<(u64, Length), RateError> {
-    // A second stands in for the month while the count is read.
+    // To read the count, the month is replaced by a second.
     match text.strip_suffix("month").filter(|count| count.ends_with('/')) {
         Some(count) => Ok((count_and_interval(&format!("{count}s"))?.0, Length::Month)),
         None => {
@@ -110,7 +111,7 @@ pub(super) fn window_rate(text: &str) -> Result<(u64, Length), RateError> {
     }
 }
 
-/// Where a rate is one for each month and may not be.
+/// The problem of a rate for a month, where only an interval is allowed.
 pub(super) fn no_month(item: &Item<'_>, expected: &str) -> Problem {
     Problem::error(item.span.clone(), "a month is a matter of the calendar", expected)
 }

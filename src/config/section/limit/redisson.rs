@@ -1,4 +1,4 @@
-//! `algorithm = "redisson"`: what a limit may say of a limiter that it shares with Java services.
+//! `algorithm = "redisson"`: the settings of a limiter that is shared with Java services.
 
 use super::rate::{RATE, problem};
 use crate::config::reader::{Item, Problem, Section, Span};
@@ -17,7 +17,7 @@ impl Spelled for Sharing {
 
 const LONGEST_NAME: usize = 256;
 
-/// A limiter's name and figures; `None` where something was wrong with one.
+/// A limiter's name and figures. `None` where one of them is wrong.
 pub(super) fn build(
     section: &mut Section<'_>,
     store: &StoreLocation,
@@ -54,8 +54,8 @@ pub(super) fn build(
     (name, figures)
 }
 
-/// Settles what a limiter can have of the settings that all limits have. `scope` and `on_store_error` are
-/// their values in the file, where it has them.
+/// Checks `scope` and `on_store_error`, of which a Redisson limiter cannot have all values. The items are
+/// the values in the file, if the file has them. Without `rate`, an inherited `local` becomes `allow`.
 pub(super) fn settle(
     spec: &mut LimitSpec,
     scope: Option<&Item<'_>>,
@@ -65,7 +65,7 @@ pub(super) fn settle(
     if let (Some(item), Scope::Node) = (scope, spec.scope) {
         item.reject("a Redisson limiter stands in Redis: expected `cluster`, or another algorithm");
     }
-    // Without a rate a process cannot decide by itself.
+    // Without a rate, the process cannot decide alone.
     if spec.on_store_error == OnStoreError::Local && !has_rate {
         if let Some(item) = on_store_error {
             item.reject(
@@ -76,8 +76,8 @@ pub(super) fn settle(
     }
 }
 
-/// Refuses parts of a key with alternatives: Java names a limiter by values alone, so equal values of two
-/// alternatives would be one limiter.
+/// Refuses a part of a key with alternatives. Java names a limiter by the values alone: equal values of two
+/// alternatives would use the same limiter.
 pub(super) fn refuse_alternatives(section: &Section<'_>, sources: &[(KeySource, Span)]) {
     for (source, span) in sources.iter().filter(|(source, _)| source.alternatives().len() > 1) {
         section.cx.note(Problem::error(
@@ -88,7 +88,7 @@ pub(super) fn refuse_alternatives(section: &Section<'_>, sources: &[(KeySource, 
     }
 }
 
-/// Refuses a cost that nobody bounds: what the response says, where the burst is not known either.
+/// Refuses a `cost` without a bound: the response says the cost, and the file has neither `max` nor `rate`.
 pub(super) fn bound(section: &Section<'_>, figures: &Figures, cost: &CostSpec) {
     if let (Figures::Limited(Algorithm::Redisson(params)), CostSpec::Response { max: None, .. }) =
         (figures, cost)

@@ -1,4 +1,4 @@
-//! `cost` of a limit, as the response says it.
+//! `cost` of a limit, where the response says how much was used.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
 
-/// A limit's `cost`, written as a table, where the response tells.
+/// A limit's `cost`, written as a table, where the response says how much was used.
 pub(in crate::config) static RESPONSE_COST: Shape =
     Shape { title: "cost by response", fields: || fields(OF_COST), later: &[] };
 
@@ -38,13 +38,13 @@ impl Spelled for UnknownUse {
         &[("estimate", Self::Estimate), ("max", Self::Max)];
 }
 
-/// Whether a `cost` is meant to be what a response says.
+/// Whether the table means a cost that the response says, and not a cost that a request's header says.
 pub(super) fn is_by_response(section: &Section<'_>) -> bool {
     let has = |name| section.has(|field| field == name);
     section.has(|field| field.starts_with("response")) || has("estimate") && !has("header")
 }
 
-/// Such a `cost`.
+/// A `cost` that the response says.
 pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
     let (json, bytes) = (section.take("response_json"), section.take("response_bytes"));
     let source = match json {
@@ -82,7 +82,7 @@ pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Opti
     })
 }
 
-/// `response_bytes`, beside which nothing else may say what was used.
+/// `response_bytes`. `cost` must not have another source beside this field.
 fn bytes_of(item: &Item<'_>, section: &mut Section<'_>) -> Option<UsedSource> {
     if let Some(header) = section.take("response_header") {
         return two_sources(&header, item);
@@ -108,8 +108,9 @@ fn json_path(item: &Item<'_>) -> Option<JsonPath> {
     text.parsed(text.text.parse().ok(), EXPECTED)
 }
 
-/// Does not let an API compress what a limit of its route is to read: else a client that offers to take
-/// it compressed would pay no more than the estimate. What the file says of that header stands.
+/// Removes `accept-encoding` from requests of a route whose limit reads JSON responses, to keep the API
+/// from compressing them. Otherwise a client that accepts compression would pay only the estimate. If the
+/// file itself changes `accept-encoding`, that change stays.
 pub(in crate::config) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
     let reads = |limit: &u32| {
         let limit = usize::try_from(*limit).ok().and_then(|place| limits.get(place));

@@ -27,7 +27,7 @@ static OF_CANDIDATE: Settings<()> = &[
     &field("queue", Kind::whole(0, MAX_TOKENS - 1), Words("the candidate's own count"), "as in the limit"),
 ];
 
-/// `wait`. A leaky bucket holds requests by itself, for as long as its queue needs.
+/// `wait`. Without `wait`, a leaky bucket holds requests for as long as its queue needs.
 pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Patience {
     let family = counting.map(|counting| counting.family);
     let leaks = family == Some(Family::LeakyBucket);
@@ -67,7 +67,7 @@ pub(super) fn candidate(
     Some((figures?, item.span))
 }
 
-/// The limit that tries these figures in place of `spec`'s own.
+/// A limit in shadow that tries `figures` in place of the figures of `spec`.
 pub(super) fn trying(spec: &LimitSpec, figures: Figures) -> LimitSpec {
     LimitSpec {
         name: spec.name.of_candidate(),

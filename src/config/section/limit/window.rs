@@ -1,4 +1,4 @@
-//! `align` and `timezone` of a limit: how it counts, as far as that has no figures.
+//! `align` and `timezone` of a limit: when its fixed windows begin.
 
 use super::calendar::Zone;
 use crate::config::reader::{Item, Section, Span, nearest};
@@ -8,14 +8,14 @@ use crate::config::setting::Spelled;
 pub(super) enum Align {
     /// At a key's first request.
     FirstRequest,
-    /// With the clock; those of a day and more with the zone's calendar.
+    /// With the clock. Windows of a day or more begin with the zone's calendar.
     Clock(Calendar),
 }
 
 /// The calendar of a limit.
 pub(super) struct Calendar {
     pub(super) zone: Zone,
-    /// Where the file names the zone.
+    /// The place in the file that names the zone. `None` where the file names no zone.
     pub(super) named: Option<Span>,
 }
 

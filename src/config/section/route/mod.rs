@@ -62,11 +62,12 @@ static OF_RESPOND: Settings<()> = &[
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-/// What a route may name.
+/// The upstreams and limits that a route can name.
 pub(in crate::config) struct Known<'k> {
     upstreams: &'k [Named<UpstreamSpec>],
     limits: &'k [Named<LimitDraft>],
-    /// A file has thousands of either: no route looks through them all.
+    /// The index of each limit, by name. A file may have thousands of limits and of routes: a route must
+    /// not search the whole list.
     limit_places: HashMap<&'k str, usize>,
 }
 
@@ -80,25 +81,25 @@ impl<'k> Known<'k> {
     }
 }
 
-/// A route, and what is only known of its place in the file.
+/// A route, with places in the file that later checks need.
 pub(in crate::config) struct RouteDraft {
-    /// The value of `path`.
+    /// The place of the value of `path`.
     pub(in crate::config) path_span: Span,
     pub(in crate::config) pattern: Option<Pattern>,
     pub(in crate::config) conditions: Conditions,
-    /// Its `name`, if it has one.
+    /// The value of `name` with its place, if the route has a `name`.
     pub(super) name: Option<(Arc<str>, Span)>,
     pub(in crate::config) action: Option<Action>,
-    /// Places in the file's limits, and where the route names them.
+    /// The route's limits: the index in the file's limits, and the place where the route names the limit.
     pub(in crate::config) limits: Vec<(usize, Span)>,
-    /// Limits that it likely meant where it names one that there is not.
+    /// The names of limits that wrong names in the route's `limits` probably meant.
     pub(in crate::config) limits_meant: Vec<String>,
     options: RouteOptions,
 }
 
 impl RouteDraft {
-    /// The finished route and what its requests are known by; `places` says where the file's limits
-    /// stand in the plan, and `everywhere` are the limits that every request meets.
+    /// The finished route, with the pattern and conditions that its requests match. `places` has the index
+    /// in the plan for each limit of the file. `everywhere` are the limits that every request meets.
     pub(in crate::config) fn finish(
         self,
         name: Arc<str>,
@@ -113,7 +114,7 @@ impl RouteDraft {
     }
 }
 
-/// The places in the plan of limits that are named in the file, without those that are off.
+/// The indexes in the plan of these limits of the file. Limits that are off are left out.
 pub(in crate::config) fn in_plan<'l>(
     limits: &'l [(usize, Span)],
     places: &'l [Option<usize>],
@@ -304,7 +305,7 @@ fn respond(item: &Item<'_>) -> Option<Action> {
     Some(Action::Respond { status, body: Box::new(body) })
 }
 
-/// Limits that are named in a list, and those that were likely meant where there is no such limit.
+/// The limits that a list names. Then the names of limits that wrong names in the list probably meant.
 pub(in crate::config) fn used_limits(
     list: Option<&Item<'_>>,
     whose: &str,

@@ -1,4 +1,4 @@
-//! What routes are called.
+//! The names of routes.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -10,10 +10,11 @@ use super::RouteDraft;
 use crate::config::reader::{Context, Problem};
 use crate::request::route::{Conditions, HostPattern, Pattern};
 
-/// A name for each route: its own, or made from what it matches.
+/// A name for each route: the route's `name`, or a name made from the requests that the route matches.
 ///
-/// A route without a name is called by its path; where several of them have one path, by its
-/// methods, host and path: `GET,POST api.example.com/users/{id}`. The file's order does not matter.
+/// A route without a `name` is called by its path. Where several of these routes have the same path, the
+/// name has methods, host and path: `GET,POST api.example.com/users/{id}`. The file's order does not
+/// matter.
 pub(in crate::config) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
     let mut by_path: HashMap<&str, usize> = HashMap::new();
     for route in routes.iter().filter(|route| route.name.is_none()) {
@@ -34,7 +35,7 @@ pub(in crate::config) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<A
         };
         if route.pattern.is_some() {
             match taken.get(&name) {
-                // Two that are alike but for their names have a graver problem.
+                // Two equal routes without a `name` are reported elsewhere: one of them never matches.
                 Some(other) if !other.is_same(route) => cx.note(same_name(&name, route, other)),
                 Some(_) => {}
                 None => {

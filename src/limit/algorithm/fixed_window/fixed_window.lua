@@ -1,15 +1,16 @@
 -- The twin of mod.rs, as a branch of the function `decide` (see algorithm/mod.rs). `figures` are the
--- count, how windows begin (0 rolling, 1 on the clock, 2 on the calendar), and then their length or,
--- on the calendar, when the five known windows begin.
+-- count, the kind of windows (0 rolling, 1 on the clock, 2 on the calendar), and the windows' length. On
+-- the calendar the starts of the five known windows stand in place of the length.
 --
--- Its bytes, by their number, each figure with its highest byte first:
+-- The formats of the bytes, by length; each figure has its highest byte first:
 --   12  1 (1 byte), start (7 bytes), used (4)
 --   13  2 (1 byte), start (7 bytes), used (5)
--- What is none of these is a new window.
+-- Bytes in no known format are a new window.
 
 local count, align, length = figures[1], figures[2], figures[3]
 
--- On the calendar: the number of the window of a time, and when the window of a number begins.
+-- For the calendar: `place_of` gives the number of a time's window, `start_of` the start of a numbered
+-- window. The first known window has the number 0.
 local place_of, start_of
 if align == 2 then
   local before, behind = figures[4] - figures[3], figures[7] - figures[6]
@@ -36,7 +37,7 @@ if align == 2 then
   end
 end
 
--- Decoded.
+-- Decode.
 local start, used
 if bytes then
   local size, format = #bytes, string.byte(bytes)
@@ -147,7 +148,7 @@ if fresh_at >= 2^53 then
   fresh_at = 2^53 - 1
 end
 
--- Encoded.
+-- Encode.
 local taken
 if used < 2^32 then
   taken = struct_pack('>I1I7I4', 1, start, used)

@@ -1,14 +1,12 @@
-//! The fixed window: `count` tokens in each window of time. What was used is forgotten when the
-//! window ends, all at once.
+//! The fixed window: `count` tokens in each window of time. All used tokens are forgotten when the window
+//! ends.
 //!
-//! More may be used than a window has, by requests that are held for a later window and by requests
-//! that turn out to have used more than they had taken. What is above `count` belongs to the windows
-//! that follow, each of which takes its `count` of it. So a held request has an exact place: it is
-//! counted in the first window into which it fits whole, behind everybody before it, and goes when
-//! that window begins. The price: what the windows before had left over is not used by anybody.
+//! More than `count` tokens can be used: by requests held for a later window, and by requests that used
+//! more than they took. The tokens above `count` belong to the next windows, each of which takes `count` of
+//! them. A held request counts in the first window into which it fits whole, behind all earlier requests,
+//! and goes when that window begins. Tokens left over in the windows before stay unused.
 //!
-//! `windows.rs` knows when windows begin and end. `fixed_window.lua` is the same function for Redis,
-//! step by step.
+//! `windows.rs` knows when windows begin and end. `fixed_window.lua` is the same function for Redis.
 
 pub mod windows;
 
@@ -23,20 +21,20 @@ use crate::limit::patience::Patience;
 use crate::limit::rate::Burst;
 use crate::limit::time::{STALE, Timestamp};
 
-/// No more tokens than this can be used.
+/// The most tokens that a state counts as used.
 const MOST_USED: u64 = (1 << 40) - 1;
 
 /// The figures of one fixed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// What a window holds.
+    /// The tokens of a window.
     pub count: Burst,
     /// When windows begin.
     pub windows: Windows,
 }
 
 impl Params {
-    /// The count, how windows begin, then their length or the known begins.
+    /// The figures for the Lua twin: the count, the kind of windows, then their length or the known starts.
     pub(super) fn figures(&self) -> SmallVec<[u64; 4]> {
         let count = self.count.get();
         match &self.windows {
@@ -47,16 +45,16 @@ impl Params {
     }
 }
 
-/// What was used in one window, and in those behind it.
+/// The tokens used in one window and in the windows after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// When the window began.
+    /// The start of the window.
     pub start: Timestamp,
-    /// Tokens; what is above the count belongs to the windows that follow. Never zero where it is kept.
+    /// Used tokens. Those above the count belong to the next windows. Never zero in a kept state.
     pub used: u64,
 }
 
-/// What a request at `now` means to the window.
+/// Decides on a request at `now`.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let Opened { state, moved } = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
@@ -91,11 +89,11 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     Step { decision, untouched: 0, taken: taken(behind), kept }
 }
 
-/// Where a request goes that does not fit into this window.
+/// The place of a request that does not fit into the state's window.
 struct WindowPlace {
-    /// So many windows on.
+    /// The number of windows from the state's window to the request's window.
     ahead: u64,
-    /// Behind so much that counts as used.
+    /// The tokens that count as used before the request takes.
     behind: u64,
 }
 
@@ -109,11 +107,11 @@ fn place(used: u64, cost: u64, count: u64) -> WindowPlace {
     WindowPlace { ahead: used / count, behind: used }
 }
 
-/// The state once a request's use is known; `None` where nothing is used then.
+/// The state after a request's real use is known; `None` where no token is then used.
 ///
-/// What was used more is used now, whatever window the request took from: it would otherwise cost
-/// nothing to be slow. What was used less was taken from one window alone, and is given back to it as
-/// long as it is not over.
+/// Tokens used in addition count now, whatever window the request took from. Otherwise a slow request
+/// would get them for nothing. Tokens used less are given back to the window from which the request took,
+/// unless that window is over.
 pub fn settle(
     params: &Params,
     state: Option<State>,
@@ -128,7 +126,7 @@ pub fn settle(
     (used > 0).then_some(State { used, ..state })
 }
 
-/// How much at most can be given back by a request that took when its receipt says.
+/// The most tokens that the settled request can give back.
 fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     let (count, taken) = (params.count.get(), settled.receipt.time());
     if taken < state.start {
@@ -137,8 +135,9 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     if state.used <= count || settled.patience == Patience::NONE {
         return state.used;
     }
-    // Places may be reserved in later windows, of which only the last one's use is known by itself: were
-    // less counted of another one's, the next request would find room in the last that is not there.
+    // Places are reserved in later windows, and `used` is their sum. Only the use of the last window can be
+    // told from the sum. Tokens of another window, subtracted from the sum, would make false room in the
+    // last window.
     let last = (state.used - 1) / count;
     match params.windows.passed(state.start, taken) == last {
         true => state.used - last * count,
@@ -146,32 +145,32 @@ fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
     }
 }
 
-/// The end of the last window in which anything is used. A clock that is a little behind may come
-/// back into a window that stood on it and was over, and must find what was used there.
+/// The end of the last window with used tokens. For windows on the clock [`STALE`] is added: a clock that
+/// is a little behind may be in the ended window again, and must find the used tokens.
 pub fn fresh_at(params: &Params, state: State) -> Timestamp {
     let start = params.windows.start_of(state.start);
     let end = params.windows.later(start, state.used.div_ceil(params.count.get()));
     if params.windows.are_on_clock() { end.plus_micros(STALE) } else { end }
 }
 
-/// Whether more is used than the window has.
+/// Whether more tokens are used than the window has.
 pub fn in_debt(params: &Params, state: State) -> bool {
     state.used > params.count.get()
 }
 
 struct Opened {
     state: State,
-    /// The clock had stepped back, and the state went with it.
+    /// The clock had stepped back, and the state was moved to its time.
     moved: bool,
 }
 
-/// The window of `now`, with what is used of it.
+/// The state for the window of `now`. A window that is a little ahead of `now` stays.
 fn open(params: &Params, state: Option<State>, now: Timestamp) -> Opened {
     let opens = params.windows.start_of(now);
     let Some(State { start, used }) = state else {
         return Opened { state: State { start: opens, used: 0 }, moved: false };
     };
-    // Another begin than these windows have is that of former figures.
+    // A start that is not the start of one of these windows comes from former figures.
     let start = params.windows.start_of(start);
     let ahead = start.micros_since(now);
     if ahead > STALE {

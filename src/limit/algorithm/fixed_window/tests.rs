@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const HOUR: u64 = 3_600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 
-/// The noon of some day, and no multiple of an hour since 1970.
+/// A few seconds after the noon of some day: not a multiple of an hour since 1970.
 const NOON: u64 = 19_675 * DAY + 12 * HOUR + 17 * SECOND;
 
 fn interval(micros: u64) -> Interval {
@@ -27,7 +27,7 @@ fn rolling(count: u64, micros: u64) -> Params {
     params(count, Windows::Rolling(interval(micros)))
 }
 
-/// Days of 24, 23, 25 and 24 hours around noon, the second of which is the one of noon.
+/// Days of 24, 23, 25 and 24 hours. [`NOON`] is in the second day.
 fn calendar() -> Schedule {
     let midnight = NOON - 12 * HOUR - 17 * SECOND;
     let starts = [0, DAY, DAY + 23 * HOUR, 3 * DAY, 4 * DAY, 5 * DAY, 6 * DAY];
@@ -54,7 +54,7 @@ fn own(state: AnyState) -> State {
     }
 }
 
-/// Takes `cost`, and says after how many microseconds the request goes.
+/// Takes `cost`. Returns the microseconds after which the request goes.
 fn take(params: &Params, state: &mut Option<State>, cost: u64, now: u64) -> u64 {
     let step = ask(params, *state, cost, Patience::ENDLESS, now);
     *state = after(&step, *state);
@@ -98,7 +98,7 @@ fn a_window_opens_at_the_first_request() {
     let refused = ask(&figures, state, 1, Patience::NONE, NOON + HOUR - 1);
     let retry_after = Some(Duration::from_micros(1));
     assert_eq!(refused.decision.outcome, Outcome::Reject { retry_after });
-    // The next one opens when somebody comes, not where the last one ended.
+    // The next window opens with the next request, not at the end of the last window.
     assert_eq!(take(&figures, &mut state, 3, NOON + HOUR + 7), 0);
     assert_eq!(state.unwrap().start, at(NOON + HOUR + 7));
     let never = ask(&figures, state, 4, Patience::ENDLESS, NOON + HOUR + 7);
@@ -134,7 +134,7 @@ fn days_are_as_long_as_the_calendar_has_them() {
     let refused = ask(&figures, state, 1, Patience::NONE, midnight);
     assert_eq!(micros(refused.decision.outcome), Some(23 * HOUR));
     assert_eq!(take(&figures, &mut state, 2, midnight + 23 * HOUR), 0, "the next day");
-    // A clock that is a day behind the one by which the windows were looked up finds its own.
+    // The windows were looked up for noon. A clock that is a day behind still finds the window of its day.
     assert_eq!(take(&figures, &mut None, 2, midnight - 5), 0);
     let yesterday = Some(State { start: at(midnight - DAY), used: 2 });
     let refused = ask(&figures, yesterday, 1, Patience::NONE, midnight - 5);
@@ -218,7 +218,7 @@ proptest! {
     ) {
         let count = figures.count.get();
         let (mut state, mut now, mut last) = (None, NOON, 0);
-        // When requests go, and what they take.
+        // For each request the time when it goes, and its cost.
         let mut passed: Vec<(u64, u64)> = Vec::new();
         for (windows, micros_on, cost, patient) in steps {
             let length = figures.windows.seconds() * SECOND;
@@ -233,7 +233,7 @@ proptest! {
                 passed.push((goes, cost.min(count)));
             }
         }
-        // Rolling windows begin where the first request does that is in none of the ones before.
+        // A rolling window begins with the first request that is in no earlier window.
         let mut window: Option<(u64, u64)> = None;
         for (goes, cost) in passed {
             let used = match (&figures.windows, window) {

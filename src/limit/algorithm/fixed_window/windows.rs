@@ -1,4 +1,5 @@
-//! When windows begin and end.
+//! When windows begin and end. A [`Schedule`] has all windows of a calendar unit; [`Windows`] is the small
+//! value with which an algorithm counts.
 
 use std::fmt;
 
@@ -16,44 +17,44 @@ pub enum Windows {
     Calendar(Nearby),
 }
 
-/// What a window of the calendar is. A week begins on Monday.
+/// The length of a calendar window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// From midnight, or from the first moment of the day where there is none.
+    /// From midnight, or from the first moment of a day without midnight.
     Day,
     /// From Monday.
     Week,
-    /// From the first.
+    /// From the first day of the month.
     Month,
 }
 
-/// How many windows' begins are known to a decision.
+/// The number of window starts that a decision knows.
 const KNOWN: usize = 5;
 
-/// The number of the last of them.
+/// The place of the last known start.
 const LAST: i64 = 4;
 
-/// The windows of the calendar around a time: the one before, the one of that time and those that
-/// follow. Further windows are taken to be as long as the outermost known ones: a request that
-/// has to wait for more than three months is told a time that is a few days off.
+/// The calendar windows around a time: the window before, the window of that time and the next ones.
+/// Windows further away are taken as long as the outermost known windows. A request that has to wait for
+/// more than three months may therefore get a time that is a few days wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nearby {
     unit: Unit,
-    /// In ascending order, no two the same.
+    /// In ascending order, no two of them equal.
     starts: [Timestamp; KNOWN],
 }
 
-/// When all windows of a unit begin in a time zone.
+/// The starts of all windows of a calendar unit in a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     unit: Unit,
     zone: String,
-    /// In ascending order, no two the same, at least [`KNOWN`].
+    /// In ascending order, no two of them equal, at least [`KNOWN`].
     starts: Box<[Timestamp]>,
 }
 
 impl Windows {
-    /// Whether they begin with the clock, whatever comes when.
+    /// Whether windows begin by the clock or the calendar, independent of requests.
     pub(in crate::limit::algorithm) fn are_on_clock(&self) -> bool {
         match self {
             Self::Rolling(_) => false,
@@ -61,7 +62,7 @@ impl Windows {
         }
     }
 
-    /// When the window of this time began. A rolling one begins with it.
+    /// The start of the window of this time. A rolling window starts at this time itself.
     pub(super) fn start_of(&self, time: Timestamp) -> Timestamp {
         match self {
             Self::Rolling(_) => time,
@@ -73,7 +74,7 @@ impl Windows {
         }
     }
 
-    /// When the window begins that is `windows` after the one that begins at `start`.
+    /// The start of the window that is `windows` places after the window that begins at `start`.
     pub(super) fn later(&self, start: Timestamp, windows: u64) -> Timestamp {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => {
@@ -86,7 +87,8 @@ impl Windows {
         }
     }
 
-    /// How many windows ended from the one that begins at `start` until `now`, which is no earlier.
+    /// The number of windows that ended from `start`, the start of a window, until `now`. `now` must not be
+    /// before `start`.
     pub(super) fn passed(&self, start: Timestamp, now: Timestamp) -> u64 {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => {
@@ -96,7 +98,7 @@ impl Windows {
         }
     }
 
-    /// Whole seconds of a window, rounded up; on the calendar of the one around which the others are.
+    /// The seconds of a window, rounded up. On the calendar the length of the second known window counts.
     pub fn seconds(&self) -> u64 {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => interval.as_seconds(),
@@ -109,12 +111,12 @@ impl Windows {
 }
 
 impl Nearby {
-    /// The known begins in microseconds, in ascending order.
+    /// The known starts in microseconds, in ascending order.
     pub(super) fn starts(&self) -> impl Iterator<Item = u64> {
         self.starts.into_iter().map(Timestamp::as_micros)
     }
 
-    /// The number of the window of this time. The first known one is 0.
+    /// The number of the window of this time. The first known window has the number 0.
     fn place(&self, time: Timestamp) -> i64 {
         let [first, second, .., before, last] = self.starts;
         let signed = |windows: u64| i64::try_from(windows).unwrap_or(i64::MAX);
@@ -126,7 +128,7 @@ impl Nearby {
             + signed(time.micros_since(last) / last.micros_since(before))
     }
 
-    /// When the window of this number begins.
+    /// The start of the window of this number.
     fn start(&self, place: i64) -> Timestamp {
         let [first, second, .., before, last] = self.starts;
         let Ok(known) = usize::try_from(place) else {
@@ -150,7 +152,7 @@ impl Schedule {
         fits.then(|| Self { unit, zone, starts: starts.into() })
     }
 
-    /// The windows around a time.
+    /// The windows around `now`.
     pub fn around(&self, now: Timestamp) -> Windows {
         let begun = self.starts.partition_point(|start| *start <= now);
         let from = begun.saturating_sub(2).min(self.starts.len() - KNOWN);
@@ -161,7 +163,7 @@ impl Schedule {
         Windows::Calendar(Nearby { unit: self.unit, starts })
     }
 
-    /// What a window is.
+    /// The calendar unit of a window.
     pub fn unit(&self) -> Unit {
         self.unit
     }
@@ -177,7 +179,7 @@ fn back(time: Timestamp, micros: u64) -> Timestamp {
     Timestamp::from_micros(earlier).unwrap_or(Timestamp::MIN)
 }
 
-/// As behind the stroke of a rate.
+/// As written behind the slash of a rate.
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -188,7 +190,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// As behind a count.
+/// As written behind a count, such as `/d on the calendar`.
 impl fmt::Display for Windows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

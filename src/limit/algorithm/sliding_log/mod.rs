@@ -23,7 +23,7 @@ pub const MOST: u64 = 100_000;
 /// The highest cost of a request. The bound exists because the request writes an entry for each permit.
 pub const MOST_COST: u64 = 32;
 
-/// A list keeps at least this many entries beyond its count.
+/// Every list may keep this many entries beyond its count, or more.
 const MOST_BEYOND: u64 = 100;
 
 /// The figures of one sliding log.
@@ -89,7 +89,7 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     let used = state.used.saturating_add(added);
     let taken = Some(AnyState::SlidingLog(State { newest: turn, used, added, ..state }));
     if lead == 0 {
-        // At `Timestamp::MAX` entries no longer leave the interval, and `untouched` may be below the cost.
+        // `room_at` is cut at `Timestamp::MAX`. At that time `untouched` may be below the cost.
         let remaining = untouched.saturating_sub(cost);
         let decision = Decision { outcome: Outcome::Allow, remaining };
         return Step { decision, untouched, taken, kept };

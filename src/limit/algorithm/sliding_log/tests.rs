@@ -13,7 +13,7 @@ fn want(cost: u64, patience: u64) -> Want {
     Want { cost: Cost::new(cost).unwrap(), patience }
 }
 
-/// Asks, and writes what is to be written, as a store does.
+/// Asks, and writes the decided state, as a store does.
 fn ask(log: &mut Log, params: &Params, want: Want, now: u64) -> Decision {
     let step = decide(params, log.seen(params, want.cost, at(now)), want, at(now));
     if let Some(AnyState::SlidingLog(state)) = step.taken.or(step.kept) {
@@ -76,7 +76,7 @@ fn a_small_request_does_not_pass_one_that_waits() {
     assert_eq!(small.outcome, Outcome::Reject { retry_after });
 }
 
-/// Of a request that took at this time.
+/// The settlement of a request that took at this time.
 fn settled(used: Difference, taken: u64) -> Settlement {
     Settlement { used, receipt: Receipt::new(at(taken)), patience: Patience::NONE }
 }
@@ -121,7 +121,7 @@ fn a_clock_that_steps_back_gives_nothing_and_holds_nothing_up() {
     assert!(passes(&mut log, &figures, 1, hour));
     assert!(passes(&mut log, &figures, 1, hour + 4 * SECOND));
     let said = ask(&mut log, &figures, want(1, 0), 60 * SECOND);
-    // Six seconds after the newest, wherever the clock stands.
+    // Six seconds after the newest entry, whatever the clock says.
     let retry_after = Some(Duration::from_secs(6));
     assert_eq!(said, Decision { outcome: Outcome::Reject { retry_after }, remaining: 0 });
     assert!(!passes(&mut log, &figures, 1, 66 * SECOND - 1));
@@ -166,20 +166,20 @@ fn a_list_is_compact_and_gives_memory_back() {
     assert!(together.bytes() <= 16, "of one moment: {}", together.bytes());
 }
 
-/// A request of a history: how long after the last, its cost, its patience.
+/// The requests of a history: for each one the time since the last request, the cost, the patience.
 fn any_requests() -> impl Strategy<Value = Vec<(i64, u64, u64)>> {
     let gap = prop_oneof![3 => Just(0), 4 => 0_i64..30, 1 => 0_i64..300];
     let patience = prop_oneof![3 => Just(0), 2 => 0_u64..200];
     prop::collection::vec((gap, 1_u64..6, patience), 1..120)
 }
 
-/// Whether so many more would be too many in the interval that ends then.
+/// Whether `cost` more permits fit into the interval that ends at `time`.
 fn fits(permits: &[u64], count: u64, interval: u64, cost: u64, time: u64) -> bool {
     let inside = permits.iter().filter(|at| **at <= time && **at + interval > time).count();
     u64::try_from(inside).unwrap() + cost <= count
 }
 
-/// Every interval that ends with a permit, and so every one there is.
+/// The most permits in any interval. It is enough to look at the intervals that end with a permit.
 fn most_in_an_interval(permits: &[u64], interval: u64) -> usize {
     let inside =
         |end: &u64| permits.iter().filter(|at| *at <= end && **at + interval > *end).count();
@@ -216,7 +216,7 @@ proptest! {
         prop_assert!(most_in_an_interval(&permits, interval) <= usize::try_from(count).unwrap());
     }
 
-    /// Counted by a clock that stands still while the other one steps back.
+    /// The test counts by a clock of its own, which stands still while the other clock steps back.
     #[test]
     fn a_clock_that_steps_back_never_gives_tokens(
         (count, interval) in (1_u64..5, 1_u64..5_000_000),

@@ -1,16 +1,14 @@
-//! The sliding window by two counters: `count` tokens in the interval that ends now, as far as two
-//! numbers can tell. One counts the window of the clock that is under way, the other the one before
-//! it, of which as much still counts as is inside the interval: its tokens are taken to be spread
-//! evenly over it. (Cloudflare described it in 2017 as the counting behind its rate limits.)
+//! The sliding window by two counters: about `count` tokens in the interval that ends now. One counter is
+//! for the current window of the clock, the other for the window before. The tokens of the window before
+//! are taken as spread evenly, and only the share inside the interval counts. (Cloudflare described this in
+//! 2017 as the counting behind its rate limits.)
 //!
-//! A third number counts requests that are held until a moment in the next window. While there are
-//! such, whoever comes later goes behind them. What is further ahead than that has no number and is
-//! refused.
+//! A third counter is for requests that are held for a moment in the next window. Later requests then go
+//! behind them. A request whose moment is further ahead is refused.
 //!
-//! Everything is a whole number. Time within a window is counted in grains, coarse enough that no
-//! product reaches 2^53: a microsecond with the figures that people use, and never more than a
-//! 70,000th of the interval. The time that has passed is rounded down, against the client.
-//! `sliding_window.lua` is the same function for Redis, step by step.
+//! All numbers are whole. Time within a window is counted in grains, so coarse that no product reaches
+//! 2^53. With usual figures a grain is a microsecond, and it is never more than a 70,000th of the interval.
+//! Elapsed time is rounded down, against the client. `sliding_window.lua` is the same function for Redis.
 
 use std::time::Duration;
 
@@ -19,11 +17,11 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Interval};
 use crate::limit::time::{STALE, Timestamp};
 
-/// No more tokens than this are counted in a window.
+/// The most tokens that are counted in a window.
 const MOST_COUNTED: u64 = (1 << 40) - 1;
 
-/// A window that is over counts for at most so many times the count of the limit: it is more only
-/// where requests used more than they had taken.
+/// A window that is over counts for at most this many times the limit's count. It can hold more only where
+/// requests used more than they took.
 const MOST_BEHIND: u64 = 128;
 
 /// The figures of one sliding window.
@@ -31,20 +29,19 @@ const MOST_BEHIND: u64 = 128;
 pub struct Params {
     /// Tokens in an interval.
     pub count: Burst,
-    /// The interval.
+    /// The interval's length, which is also the length of a window.
     pub interval: Interval,
-    /// Time is counted in units of so many microseconds.
+    /// The microseconds of the unit in which time is counted.
     grain: u64,
 }
 
 impl Params {
-    /// Any two figures fit.
+    /// Works with any two figures.
     pub fn new(count: Burst, interval: Interval) -> Self {
         let most_units = (EXACT - 1) / (MOST_BEHIND * count.get());
         Self { count, interval, grain: interval.as_micros().div_ceil(most_units) }
     }
 
-    /// Microseconds of the unit in which time is counted.
     pub(super) fn grain(&self) -> u64 {
         self.grain
     }
@@ -54,22 +51,21 @@ impl Params {
         self.interval.as_micros().div_ceil(self.grain)
     }
 
-    /// What a window that is over can count for at most.
     fn behind(&self, counted: u64) -> u64 {
         counted.min(MOST_BEHIND * self.count.get())
     }
 }
 
-/// What was counted in a window of the clock and its neighbours.
+/// The counters of a window of the clock and of its two neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// When the window began.
+    /// The start of the window.
     pub start: Timestamp,
     /// Tokens of the window before.
     pub previous: u64,
     /// Tokens of the window itself.
     pub current: u64,
-    /// Tokens of requests that are held for a moment in the window after.
+    /// Tokens of requests that are held for a moment in the next window.
     pub next: u64,
 }
 
@@ -79,7 +75,7 @@ impl State {
     }
 }
 
-/// What a request at `now` means to the window.
+/// Decides on a request at `now`.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let Opened { state, moved } = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
@@ -124,15 +120,15 @@ fn untouched(params: &Params, state: State, now: Timestamp) -> u64 {
     params.count.get().saturating_sub(state.current + weighted)
 }
 
-/// When a request passes.
+/// The moment at which a request passes.
 #[derive(Clone, Copy)]
 struct WindowMoment {
-    /// In the window so many after the state's.
+    /// The number of windows from the state's window to the window of the moment.
     ahead: u64,
     at: Timestamp,
 }
 
-/// The first moment at which a request that does not pass now will, if nobody else comes.
+/// The first moment at which a request passes that does not pass now, if no other request comes.
 fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
     let (count, units, interval) =
         (params.count.get(), params.units(), params.interval.as_micros());
@@ -142,18 +138,18 @@ fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
     for (ahead, (behind, counted)) in (0..).zip(windows).skip(first) {
         let Some(room) = count.checked_sub(counted + cost) else { continue };
         let behind = params.behind(behind);
-        // From here on no more of the window behind is inside than there is room for.
+        // From this unit on, the share of the window behind that still counts fits into the room.
         let unit = if behind <= room { 0 } else { units - room * units / behind };
         let into = unit * params.grain;
         if into < interval {
             return WindowMoment { ahead, at: state.start.plus_micros(ahead * interval + into) };
         }
     }
-    // Where nothing is behind there is room for all that can ever pass: the last window had it.
+    // Not reached: the last entry of `windows` is empty and has room for every cost up to the count.
     WindowMoment { ahead: 3, at: state.start.plus_micros(3 * interval) }
 }
 
-/// The state with a request that is held, `None` where no counter reaches its moment.
+/// The state with a held request; `None` where its moment is after the next window, which has no counter.
 fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
     match ahead {
         0 => Some(State { current: state.current + cost, ..state }),
@@ -162,8 +158,8 @@ fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
     }
 }
 
-/// The state once a request's use is known; `None` where nothing is counted then. What was used less
-/// is taken back from the counter that has it, if one has it still.
+/// The state after a request's real use is known; `None` where all counters are then zero. Tokens are given
+/// back from the counter of the request's window, if there still is a counter for that window.
 pub fn settle(
     params: &Params,
     state: Option<State>,
@@ -190,25 +186,25 @@ pub fn settle(
     (!state.is_new()).then_some(state)
 }
 
-/// When nothing that was counted is inside any more.
+/// The time from which no counted token is inside the interval.
 pub fn fresh_at(params: &Params, state: State) -> Timestamp {
     let State { start, current, next, .. } = rebased(params, state);
     let windows = if next > 0 { 3 } else { 1 + u64::from(current > 0) };
     start.plus_micros(windows * params.interval.as_micros())
 }
 
-/// Whether more is counted than fits into an interval, or somebody is held.
+/// Whether a window counts more tokens than the limit's count, or requests are held.
 pub fn in_debt(params: &Params, state: State) -> bool {
     state.previous.max(state.current) > params.count.get() || state.next > 0
 }
 
 struct Opened {
     state: State,
-    /// The clock had stepped back, and the state went with it.
+    /// The clock had stepped back, and the state was moved to its time.
     moved: bool,
 }
 
-/// The state as of the window of `now`.
+/// The state for the window of `now`. A window that is a little ahead of `now` stays.
 fn open(params: &Params, state: Option<State>, now: Timestamp) -> Opened {
     let interval = params.interval.as_micros();
     let opens = begin(interval, now);
@@ -219,7 +215,7 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> Opened {
     let state = rebased(params, state);
     let ahead = state.start.micros_since(now);
     if ahead > STALE {
-        // Of the window before less would be inside than there was: none of it goes.
+        // In the new window a smaller share of `previous` could count. All of it counts as `current`.
         return Opened { state: State { start: opens, ..together(state) }, moved: true };
     }
     let (previous, current, next) = match opens.micros_since(state.start) / interval {
@@ -232,8 +228,8 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> Opened {
     Opened { state: State { start: opens, previous, current, next }, moved: false }
 }
 
-/// The state under these figures. Where its window is none of theirs, all of it counts as of the one
-/// in which it began.
+/// The state under these figures. Where its window does not start with a window of these figures, previous
+/// and current tokens both count as current, in the window that holds the old start.
 fn rebased(params: &Params, state: State) -> State {
     let start = begin(params.interval.as_micros(), state.start);
     if start != state.start {

@@ -1,10 +1,10 @@
 -- The twin of mod.rs, as a branch of the function `decide` (see algorithm/mod.rs). `figures` are the
 -- count, the interval, and the grain in which time is counted.
 --
--- Its bytes, by their number, each figure with its highest byte first:
+-- The formats of the bytes, by length; each figure has its highest byte first:
 --   20  1 (1 byte), start (7 bytes), previous (4), current (4), next (4)
 --   23  2 (1 byte), start (7 bytes), previous (5), current (5), next (5)
--- What is none of these is a new window.
+-- Bytes in no known format are a new window.
 
 local count, interval, grain = figures[1], figures[2], figures[3]
 local units = (interval - interval % grain) / grain
@@ -13,7 +13,7 @@ if interval % grain > 0 then
 end
 local most_behind = 128 * count -- MOST_BEHIND
 
--- Decoded.
+-- Decode.
 local start, previous, current, next
 if bytes then
   local size, format = #bytes, string.byte(bytes)
@@ -130,7 +130,7 @@ if fresh_at >= 2^53 then
   fresh_at = 2^53 - 1
 end
 
--- Encoded.
+-- Encode.
 local taken
 if previous < 2^32 and current < 2^32 and next < 2^32 then
   taken = struct_pack('>I1I7I4I4I4', 1, start, previous, current, next)

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 86_400 * SECOND;
 
-/// The begin of a window of any whole number of seconds up to a day.
+/// A multiple of a day since 1970. Every window whose length divides a day can begin here.
 const MIDNIGHT: u64 = 19_675 * DAY;
 
 fn params(count: u64, micros: u64) -> Params {
@@ -134,7 +134,7 @@ fn changed_figures_go_on_from_what_was_counted() {
     for (name, figures, remaining) in [
         ("more", params(1_000, MINUTE), 1_000 - 20 - 9),
         ("less", params(10, MINUTE), 0),
-        // Its windows begin elsewhere, so all of it counts in full.
+        // The windows of these figures begin at other times, so all old tokens count in full.
         ("another interval", params(100, 7 * MINUTE), 100 - 20 - 10),
     ] {
         let state =
@@ -146,7 +146,7 @@ fn changed_figures_go_on_from_what_was_counted() {
 
 #[test]
 fn a_steady_caller_below_the_rate_is_not_starved() {
-    // A rest of a token is rounded up, which is felt where the count is small.
+    // A part of a token is rounded up. With a small count this refuses noticeably more.
     for (count, most_refused) in [(1, 25), (10, 5), (60, 0), (100, 0), (999, 0)] {
         let figures = params(count, MINUTE);
         let (mut state, gap, requests) = (None, MINUTE * 10 / (count * 9), 50 * count);

@@ -47,7 +47,7 @@ fn passes(params: &Params, state: Option<State>, tokens: u64, now: Timestamp) ->
     decide(params, state, want(cost(tokens)), now).decision.outcome == Outcome::Allow
 }
 
-/// Figures of every size, the extreme ones often.
+/// Figures of every size. Extreme figures come often.
 fn any_params() -> impl Strategy<Value = Params> {
     let rate = prop_oneof![
         Just((1, DAY)),
@@ -65,7 +65,7 @@ fn any_params() -> impl Strategy<Value = Params> {
     })
 }
 
-/// A bucket of these figures as it may be found at 2^52, a remainder and all.
+/// Any state that a bucket of these figures can have at 2^52, also with a rest.
 fn any_state(params: Params) -> impl Strategy<Value = (Params, State)> {
     let period = params.rate.period();
     let missing =
@@ -78,8 +78,8 @@ fn any_bucket() -> impl Strategy<Value = (Params, State)> {
     any_params().prop_flat_map(any_state)
 }
 
-/// A move of the clock: forward by this many thousandths of the time for one token, or to a
-/// time that many microseconds off, forward or back.
+/// A move of the clock: forward by thousandths of the time for one token, or by microseconds in either
+/// direction.
 #[derive(Clone, Copy, Debug)]
 enum Move {
     Tokens(u64),
@@ -180,17 +180,17 @@ proptest! {
     ) {
         let mut state = (!begins_new).then_some(start);
         let mut now = 1_u64 << 52;
-        // Only what the clock gained over where it had been counts as time.
+        // Time counts only while the clock is beyond the latest time it has reached.
         let (mut reached, mut time) = (now, 0_u64);
         let mut passed: Vec<(u64, u64)> = Vec::new();
         for (step, tokens) in moves {
             now = step.from(now, figures.rate).min(EXACT - 1);
             if state.is_none() {
-                // A new bucket has seen no time yet that a clock could be behind of.
+                // A new bucket has seen no time yet, so no clock can be behind it.
                 reached = now;
             }
-            // A clock has stepped back where it is far behind what was taken last: what was only
-            // asked at a later time left no trace.
+            // The clock has stepped back where it is far behind the last request that took. A refused
+            // request leaves no trace in the state.
             let stepped_back = state.is_some_and(|state| state.at.micros_since(at(now)) > STALE);
             if now >= reached || stepped_back {
                 time += now.saturating_sub(reached);

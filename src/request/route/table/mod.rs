@@ -1,13 +1,11 @@
-//! All routes, found by a tree of segments.
+//! The table of all routes, as a tree of segments.
 //!
-//! A request visits the nodes whose path so far matches its own, literal before parameter before
-//! rest, until a route's conditions hold. So it costs what its own path is long, not what the file
-//! is long: 10,000 routes are a larger hash map. Each node is visited once at most, however the
-//! walk turns back.
+//! A request visits the nodes that match its path, a literal before a parameter before a rest, until a
+//! route's conditions hold. The cost depends on the length of the path, not on the number of routes: 10,000
+//! routes only make larger hash maps. Each node is visited at most once, even where the walk turns back.
 //!
-//! Of ten thousand routes hardly anything is in a processor's cache, and each line that a request has
-//! to look at is waited for: so a node is one line, and where a path has one route that asks for
-//! nothing else, nothing more is looked at.
+//! With many routes most of the table is not in the processor's cache, and each cache line costs time. A
+//! node is therefore one cache line. A path with one route without conditions needs no other line.
 
 use std::hash::BuildHasher;
 use std::ops::ControlFlow;
@@ -21,14 +19,14 @@ use super::params::Params;
 use super::pattern::{Pattern, Segment};
 use crate::request::path::NormalPath;
 
-/// All routes, for finding one.
+/// The table that finds a request's route.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// The first is the root.
+    /// The first node is the root.
     nodes: Vec<Node>,
-    /// What nodes share: those of the paths that more than one route has, or one with conditions.
+    /// A leaf for each path that has several routes, or a route with conditions.
     leaves: Vec<Leaf>,
-    /// In the list's order.
+    /// In the order of the list from which the table was built.
     routes: Vec<RouteEntry>,
     hasher: DefaultHashBuilder,
 }
@@ -36,7 +34,7 @@ pub struct Table {
 /// A route that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match<'p> {
-    /// Its place in the list that the table was built from.
+    /// The route's place in the list from which the table was built.
     pub route: usize,
     /// The path's parameters.
     pub params: Params<'p>,
@@ -45,18 +43,18 @@ pub struct Match<'p> {
 /// Why no route was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoRoute {
-    /// None matches.
+    /// No route matches.
     NotFound,
-    /// Routes match but for the method; these would do, without repetition, sorted.
+    /// Routes match, except for the method. These are their methods, sorted and without repetition.
     MethodNotAllowed(Vec<Method>),
 }
 
 /// A route that can never match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shadowed {
-    /// Its place in the list that the table was built from.
+    /// The route's place in the list from which the table was built.
     pub route: usize,
-    /// The place of the route that is tried before it and takes all of its requests.
+    /// The place of the route that is tried earlier and takes all of these requests.
     pub by: usize,
 }
 
@@ -64,17 +62,17 @@ pub struct Shadowed {
 struct RouteEntry {
     pattern: Pattern,
     conditions: Conditions,
-    /// Of the routes of one path, the one with the lowest is tried first.
+    /// Among the routes of one path, the route with the lowest rank is tried first.
     rank: usize,
 }
 
-/// One segment of paths that begin alike.
+/// One segment, shared by all paths with the same segments up to here.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Node {
-    /// Where it is a literal one.
+    /// The text of a literal segment; empty for a parameter.
     literal: Text,
-    /// What may follow; most have nothing.
+    /// The literal segments that may follow. Most nodes have none.
     literals: Option<Box<HashTable<ListIndex>>>,
     param: Option<ListIndex>,
     /// Routes whose path ends here.
@@ -83,7 +81,7 @@ struct Node {
     rest: Routes,
 }
 
-/// A place in one of the table's lists. A list of four billion routes is beyond any memory.
+/// A place in one of the table's lists. 32 bits are enough: four billion routes fit into no memory.
 type ListIndex = u32;
 
 /// The routes of one path.
@@ -91,14 +89,14 @@ type ListIndex = u32;
 enum Routes {
     #[default]
     None,
-    /// One without conditions, by its place in [`Table::routes`].
+    /// One route without conditions, by its place in [`Table::routes`].
     One(ListIndex),
-    /// By the place in [`Table::leaves`].
+    /// All other routes, by the leaf's place in [`Table::leaves`].
     Leaf(ListIndex),
 }
 
-/// The routes of one path, by their host, so that a table of a thousand hosts is searched as
-/// quickly as one of ten. Places in [`Table::routes`], each list in the order of their ranks.
+/// The routes of one path by their host: a thousand hosts are searched as quickly as ten. The lists have
+/// places in [`Table::routes`], in the order of the ranks.
 #[derive(Debug, Default)]
 struct Leaf {
     any: Places,
@@ -112,13 +110,13 @@ struct Hosts {
     below: HashMap<Text, Places>,
 }
 
-/// Text of the configuration, so that it needs no hash that is safe from those who choose it.
+/// Text of the configuration. It comes from the operator, so its hash need not resist attackers.
 type Text = SmallVec<[u8; 24]>;
 
 /// Places in [`Table::routes`].
 type Places = SmallVec<[ListIndex; 4]>;
 
-/// What a request's candidates are narrowed by before their other conditions are looked at.
+/// The path and host of a request. They select the candidates whose other conditions are then checked.
 #[derive(Clone, Copy)]
 struct PathTarget<'t> {
     path: &'t str,
@@ -126,7 +124,7 @@ struct PathTarget<'t> {
 }
 
 impl Table {
-    /// The table of these routes, each known by its place.
+    /// The table of these routes. Its answers name a route by the place in this list.
     pub fn new(routes: Vec<(Pattern, Conditions)>) -> Self {
         let entry = |(pattern, conditions)| RouteEntry { pattern, conditions, rank: 0 };
         let routes: Vec<_> = routes.into_iter().map(entry).collect();
@@ -140,21 +138,21 @@ impl Table {
         table
     }
 
-    /// The path of the route at this place.
+    /// The path pattern of the route at this place. Panics where the list has no such place.
     pub fn pattern(&self, route: usize) -> &Pattern {
         &self.routes[route].pattern
     }
 
-    /// What the route at this place asks for besides.
+    /// The conditions of the route at this place. Panics where the list has no such place.
     pub fn conditions(&self, route: usize) -> &Conditions {
         &self.routes[route].conditions
     }
 
-    /// The most specific route whose pattern and conditions the request meets; `host` is in its
-    /// normal form.
+    /// The most specific route whose pattern and conditions the request meets. `host` must be in its normal
+    /// form.
     ///
     /// # Errors
-    /// Where there is none.
+    /// Where no route matches.
     pub fn find<'p>(
         &'p self,
         path: &'p NormalPath<'_>,
@@ -180,8 +178,8 @@ impl Table {
         }
     }
 
-    /// The places of all routes whose path and host the request has, in the order in which they
-    /// are tried: for telling somebody why one was found.
+    /// The places of all routes that match path and host, in the order in which they are tried. It serves to
+    /// explain why a route was found.
     pub fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
         let _: ControlFlow<()> =
@@ -194,8 +192,8 @@ impl Table {
 
     /// The routes that can never match, in the list's order.
     ///
-    /// Only a route with the same path can stand in the way: one whose path matches more is tried
-    /// later.
+    /// Only a route with the same path can take all requests of another: a route whose path matches more is
+    /// tried later.
     pub fn shadowed(&self) -> Vec<Shadowed> {
         let mut shadowed = Vec::new();
         for (number, leaf) in self.leaves.iter().enumerate() {
@@ -238,7 +236,7 @@ impl Table {
         NoRoute::MethodNotAllowed(allowed)
     }
 
-    /// Puts a route behind those of its path that are there already.
+    /// Adds a route behind the routes of the same path that are already in the table.
     fn insert(&mut self, route: usize) {
         let Self { nodes, leaves, routes, hasher } = self;
         let RouteEntry { pattern, conditions, .. } = &routes[route];
@@ -247,7 +245,7 @@ impl Table {
             let next = place(nodes.len());
             let child = match segment {
                 Segment::Literal(text) => {
-                    // Taken out, since its nodes are looked at meanwhile.
+                    // Taken out of the node, since the closures below read `nodes`.
                     let mut literals = nodes[here].literals.take().unwrap_or_default();
                     let text = text.as_bytes();
                     let is_it = |child: &ListIndex| *nodes[index(*child)].literal == *text;
@@ -292,8 +290,8 @@ impl Table {
         leaves[leaf].insert(place(route), conditions.host.as_ref());
     }
 
-    /// Shows the routes whose path and host match to `visit`, the most specific first, each with its
-    /// conditions if it has any.
+    /// Calls `visit` for each route whose path and host match, the most specific first. The second argument
+    /// is the route's conditions; `None` for a route without conditions.
     fn walk<'t, B>(
         &'t self,
         target: PathTarget<'_>,
@@ -304,8 +302,8 @@ impl Table {
             _ => ControlFlow::Continue(()),
         }
     }
-    /// `path` is what is left of it, without the slash in front; `None` where nothing is. No deeper
-    /// than [`Pattern::MAX_SEGMENTS`].
+    /// `path` is the rest of the path without its first slash; `None` where the path has ended. The
+    /// recursion is no deeper than [`Pattern::MAX_SEGMENTS`].
     fn descend<'t, B>(
         &'t self,
         node: &Node,
@@ -332,7 +330,7 @@ impl Table {
         literals.find(self.hasher.hash_one(segment), is_it).copied()
     }
 
-    /// Shows the routes whose host matches to `visit`, in the order of their ranks.
+    /// Calls `visit` for each of `routes` whose host matches, in the order of the ranks.
     fn visit<'t, B>(
         &'t self,
         routes: Routes,

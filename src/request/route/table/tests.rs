@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// `METHOD,METHOD host path header=value`, `-` for any.
+/// Reads a route from `METHOD,METHOD host path header=value`, with `-` for any value.
 fn route(text: &str) -> (Pattern, Conditions) {
     let words: Vec<_> = text.split(' ').collect();
     let given = |place: usize| words.get(place).copied().filter(|word| *word != "-");
@@ -29,7 +29,7 @@ fn table(routes: &[&str]) -> Table {
     Table::new(routes.iter().map(|text| route(text)).collect())
 }
 
-/// The route that a request of the same notation takes, or its error.
+/// The route, or the error, for a request in the same notation.
 fn find(table: &Table, request: &str) -> Result<usize, NoRoute> {
     let words: Vec<_> = request.split(' ').collect();
     let path = NormalPath::parse(words[2], true).expect(request);
@@ -163,7 +163,7 @@ fn a_route_that_can_never_match_is_told() {
 
 #[test]
 fn turning_back_visits_each_node_once_at_most() {
-    // Literal or parameter at each of twelve levels, and none of them for this method.
+    // All patterns with a literal or a parameter at each of twelve levels.
     let names: Vec<_> = (0..1 << 12)
         .map(|bits| {
             let level =
@@ -194,7 +194,7 @@ fn a_thousand_hosts_on_one_path_are_not_tried_one_by_one() {
     assert_eq!(visited, [77]);
 }
 
-/// What a request looks at of its route is one line of a cache each.
+/// A request reads one node for each segment and one route. Each must fit into one cache line.
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn a_node_and_a_route_are_one_line_each() {

@@ -52,7 +52,7 @@ fn at(micros: u64) -> Now {
     Timestamp::from_micros(micros).unwrap().into()
 }
 
-/// Ten tokens, one more each hour.
+/// An ask of a bucket of ten tokens, which gains one token each hour.
 fn ask(cost: u64) -> Ask {
     ask_of(10, cost)
 }
@@ -142,7 +142,7 @@ fn full_buckets_go_before_others_and_the_fullest_before_the_rest() {
     assert!(table.take("new", ask(7), 0));
     let left = ["little", "some", "much"].map(|name| table.left(name, 0));
     assert_eq!(left, [10, 5, 1]);
-    // By now `some` is full, while `new` lacks one and `much` three.
+    // By now `some` is full, `new` lacks one token and `much` lacks three.
     assert!(table.take("newer", ask(9), 6 * HOUR));
     let left = ["some", "new", "much"].map(|name| table.left(name, 6 * HOUR));
     assert_eq!(left, [10, 9, 7]);
@@ -165,7 +165,7 @@ fn a_bucket_in_debt_is_never_evicted_and_new_keys_share_one_then() {
     let table = Table::of(2);
     for name in ["a", "b"] {
         assert!(table.take(name, ask_of(20, 20), HOUR));
-        // After a reload, under a burst of ten, it owes ten.
+        // After a reload to a burst of ten the bucket owes ten tokens.
         assert!(!table.take(name, ask(1), HOUR));
     }
     let passed = (0..30).filter(|n| table.take(&format!("new {n}"), ask(1), HOUR)).count();
@@ -241,7 +241,8 @@ fn a_lowered_bound_holds_after_a_while() {
     assert_eq!(table.memory.keys(), 100);
 }
 
-/// Two of five new clients were rejected at once, because their shards had nothing to forget.
+/// A regression: two of five new clients were rejected at once, because their shards had no bucket to
+/// evict.
 #[test]
 fn new_keys_have_buckets_of_their_own_after_the_bound_was_lowered() {
     let table = Table::of(1_000_000);
@@ -306,7 +307,7 @@ fn two_threads_never_take_the_same_token() {
     assert_eq!(passed.load(Ordering::Relaxed), 200 * 3);
 }
 
-/// Ten in an hour, whenever it begins.
+/// An ask of a sliding log of ten permits in an hour.
 fn log(cost: u64) -> Ask {
     let params = sliding_log::Params::new(Rate::new(10, HOUR).unwrap()).unwrap();
     Ask { algorithm: Algorithm::SlidingLog(params), ..ask(cost) }
@@ -334,7 +335,7 @@ fn lists_count_as_keys_and_give_memory_back() {
 fn a_list_that_others_share_is_a_list() {
     let table = Table::of(1);
     assert!(table.take("old", ask_of(20, 20), HOUR));
-    // It owes ten, so it stays.
+    // The bucket owes ten tokens, so it is not evicted.
     assert!(!table.take("old", ask(1), HOUR));
     let passed = (0..30).filter(|n| table.take(&format!("new {n}"), log(1), HOUR)).count();
     assert_eq!(passed, 10);
@@ -348,7 +349,7 @@ fn slot(limit: u64) -> Ask {
 }
 
 impl Table {
-    /// What was taken, if something was.
+    /// What the ask took, if it took anything.
     fn taken(&self, name: &str, ask: Ask) -> Option<(Key, Ask, Taken)> {
         let key = key(name);
         let one = BucketAsk { spec: &self.spec, key: &key, ask };
@@ -372,12 +373,12 @@ fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
     assert!(hold("a").is_none());
     table.memory.sweep(at(Timestamp::MAX.as_micros() - 1));
     assert_eq!(table.memory.keys(), 2);
-    // No room for others: they share two slots.
+    // There is no room for other keys. They share two slots.
     let shared = ["c", "d"].map(|name| hold(name).unwrap());
     assert!(hold("e").is_none());
     held.iter().for_each(|slot| table.give_back(slot));
     assert_eq!(table.memory.keys(), 0);
-    // Now there is room, and what was taken elsewhere is given back there.
+    // Now there is room. Slots from the shared bucket still go back to the shared bucket.
     let own = hold("c").unwrap();
     shared.iter().for_each(|slot| table.give_back(slot));
     assert!(table.memory.shared.lock().is_empty());
@@ -386,8 +387,8 @@ fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
     assert_eq!(table.memory.keys(), 0);
 }
 
-/// Of what was used of these buckets nothing comes back before the window ends: the one that was used up
-/// must stay, and those of which little was used make room, though they came later.
+/// These buckets gain nothing before their window ends. A bucket that is used up must stay. Later buckets
+/// of which little is used must make room.
 #[test]
 fn a_used_up_window_survives_a_flood_of_buckets_of_which_little_was_used() {
     let five = Burst::new(5).unwrap();
@@ -404,7 +405,7 @@ fn a_used_up_window_survives_a_flood_of_buckets_of_which_little_was_used() {
         ("sliding window", Algorithm::SlidingWindow(sliding_window::Params::new(five, length))),
     ] {
         let table = Table::of(1_000);
-        // Not at a window's edge.
+        // The time is not at a window's edge.
         let begin = 10 * 300_000_000 + 1_000;
         let drained = (0..5).filter(|_| table.take("login", ask(algorithm), begin)).count();
         assert_eq!(drained, 5, "{name}");
@@ -415,7 +416,8 @@ fn a_used_up_window_survives_a_flood_of_buckets_of_which_little_was_used() {
     }
 }
 
-/// A limit of many for a day on a key that clients invent drove out the logins of a minute.
+/// A regression: buckets of a daily limit, on a key that clients invent, evicted the used-up login buckets
+/// of a limit by the minute.
 #[test]
 fn a_used_up_bucket_survives_fresh_ones_that_take_longer_to_refill() {
     let table = Table::of(500);
@@ -433,12 +435,12 @@ fn a_used_up_bucket_survives_fresh_ones_that_take_longer_to_refill() {
     assert!(!table.take("login", minute, 5_001));
 }
 
-/// A settlement forgot that its request had taken from the bucket that several keys share.
+/// A regression: a settlement went to the wrong bucket after its request had taken from the shared bucket.
 #[test]
 fn what_came_from_a_shared_bucket_goes_back_there() {
     let table = Table::of(1);
     assert!(table.take("old", ask_of(20, 20), HOUR));
-    // It owes ten, so it stays, and the next keys share a bucket.
+    // The bucket owes ten tokens, so it is not evicted, and the next keys share a bucket.
     assert!(!table.take("old", ask(1), HOUR));
     let first = table.taken("a", ask(10)).unwrap();
     assert!(table.taken("b", ask(1)).is_none(), "they share ten");

@@ -1,4 +1,5 @@
-//! What a bucket costs. What is measured is no matter of right or wrong, so it does not run by itself.
+//! Measures the memory of a bucket. The measurements prove nothing right or wrong, so they are ignored by
+//! default.
 
 use super::*;
 use crate::store::memory::packed::Packed;
@@ -8,7 +9,7 @@ fn a_bucket_is_no_larger_for_those_that_are_lists() {
     assert_eq!(size_of::<Packed>(), 32);
 }
 
-/// How much a bucket costs.
+/// Measures the bytes of a bucket.
 #[test]
 #[ignore = "a measurement: run it alone, in release"]
 fn a_million_keys() {
@@ -28,7 +29,7 @@ fn a_million_keys() {
     );
 }
 
-/// The same for a permit of a sliding log, in logs that are short and long.
+/// Measures the bytes of a permit in short and in long sliding logs.
 #[test]
 #[ignore = "a measurement: run it alone, in release"]
 fn a_million_permits() {

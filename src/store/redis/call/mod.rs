@@ -126,7 +126,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Whether a request with so many asks may still join.
+    /// Whether a request with this many asks may still join.
     pub(super) fn has_room(&self, asks: usize) -> bool {
         self.requests.is_empty()
             || (self.requests.len() < MOST_REQUESTS

@@ -18,7 +18,7 @@ use super::{StoreError, advice};
 use crate::limit::Scope;
 use crate::plan::{LimitSpec, OnStoreError};
 
-/// After this many failures in a row, of all workers together, Redis counts as away.
+/// After this many failures in a row, of all workers together, Redis counts as away. One refusal is enough.
 const FAILURES: u32 = 3;
 
 /// The shortest time between two probes. A random time of at most the same length is added.

@@ -1,5 +1,5 @@
-//! Permits of a Redisson limiter, as long as it is not known whether their request goes on. A claim's grant
-//! holds them as its [`LimiterEntry`].
+//! Permits of a Redisson limiter, until it is known whether their request goes on. A claim's grant holds
+//! them as a [`LimiterEntry`].
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,29 +1,38 @@
--- A limiter of Redisson's, read and written as Redisson does it (3.17 and later), but by Redis's clock.
+-- A Redisson limiter, read and written as Redisson does (3.17 and later), but by Redis's clock. The caller
+-- is `redisson/mod.rs`.
 --
--- What is there: a hash with the figures; `value`, how many permits are left; `permits`, a sorted set
--- with an entry for each acquisition, its score the millisecond of it. An entry is the length of an id
--- (a byte), the id, and how many permits were taken (four bytes, the lowest first). It holds at every
--- time that the value and the entries that are still inside the interval make up the rate.
+-- The keys: a hash with the figures; `value`, the number of permits left; `permits`, a sorted set with an
+-- entry for each acquisition. An entry's score is the millisecond of the acquisition. Its member is the
+-- length of an id (a byte), the id, and the number of permits (four bytes, the lowest first). At every
+-- time, the value plus the permits of the entries inside the interval make up the rate.
 --
--- A request that may wait has its entry at once, and its score is the time to come at which it goes.
--- Whoever asks finds the permits in use, until the interval after that time is over. So the value is below
--- zero while somebody waits, as where the figures were lowered under what is in use: Redisson reads that as
--- it is meant.
+-- A request that waits has its entry at once, and the score is the future time at which the request goes.
+-- All clients see these permits as in use until the interval after that time is over. Therefore the value
+-- is below zero while a request waits, or after the figures were lowered below the permits in use. Redisson
+-- reads a negative value correctly.
 --
--- KEYS: the hash; value and permits of all clients together; value and permits of this one client.
--- ARGV[1]: what is wanted:
---   take    permits, where there are so many, or will be in time
---   look    only to know whether there are
---   settle  to take further permits whatever is left, or to give back where it is below zero
---   return  the one entry with this id back
--- ARGV[2]: how many permits. ARGV[3]: the id of a new entry.
--- ARGV[4], [5], [6]: rate, interval and type for a limiter that has none; empty where there are none.
+-- KEYS: the hash; value and permits of all clients together; value and permits of this client alone.
+-- ARGV[1]: the verb:
+--   take    takes the permits, now or at a later time, if the request may wait until then
+--   look    answers like `take`, but takes nothing
+--   settle  takes further permits in any case; below zero gives permits back
+--   return  gives back the entry with this id
+-- ARGV[2]: how many permits.
+-- ARGV[3]: the id of a new entry, or of the entry to give back.
+-- ARGV[4], [5], [6]: rate, interval and type for a limiter that has none; empty where the file has none.
 -- ARGV[7]: how many microseconds the request may wait.
--- Answer: a number for how it went (0, or 1 that the limiter has no figures, or 2 that one of its keys
---   holds a value of another type), then the microseconds until the request may go (0 where it may, -1
---   where it never will), whether it waits (0, or 1 that it does, or 2 that the keys might expire before
---   its permits are free again), what is left, the rate, the interval in milliseconds, the type, and by
---   how many milliseconds an entry is ahead of Redis's clock.
+--
+-- The answer: { 0 } to `return`; { 1 } where the limiter has no figures; { 2 } where a key holds a value of
+-- another type. Else eight numbers:
+--   1  0
+--   2  microseconds until the request may go; 0: now; -1: never
+--   3  1 where the request waits; 2 where it does not, because the keys might expire before its permits are
+--      free again; else 0
+--   4  permits left
+--   5  rate
+--   6  interval in milliseconds
+--   7  type
+--   8  by how many milliseconds an entry is ahead of Redis's clock
 
 local UNSET, WRONG_TYPE = { 1 }, { 2 }
 local EXACT = 9007199254740992
@@ -201,8 +210,8 @@ elseif wanted > rate then
 else
   local at = turn
   if left < wanted then
-    -- Finds the entry with whose end enough permits are free. Where there are as many entries as permits in
-    -- use, each entry has one permit.
+    -- Finds the entry after whose interval enough permits are free. Where there are as many entries as
+    -- permits in use, each entry has one permit.
     local missing, from, last = wanted - left, 0, nil
     if left + entries == rate then
       last = missing - 1

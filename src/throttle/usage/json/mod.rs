@@ -1,23 +1,23 @@
 //! Finds one number in JSON that passes by in pieces.
 //!
-//! It keeps nothing of the text: how many objects on the path are open, how deep it is in something
-//! else, and how far the key at hand agrees with the one that is looked for. So its memory is the same
-//! for any body, and where a body is cut into pieces makes no difference.
+//! The scanner keeps no text. It keeps how many objects on the path are open, how deep it is in other
+//! values, and how far the present key agrees with the wanted key. Therefore its memory is the same for any
+//! body, and the cuts between pieces make no difference.
 
 use std::sync::Arc;
 
 use super::number::Number;
 use crate::plan::response::JsonPath;
 
-/// Looks for the number at a path, in one document after another; the last one counts.
+/// Looks for the number at a path, in one document after another. The last number counts.
 #[derive(Debug)]
 pub(super) struct Scanner {
     path: Arc<JsonPath>,
-    /// Objects on the path that are open.
+    /// The number of open objects on the path.
     level: usize,
-    /// Objects and lists that are open besides, within the innermost of those.
+    /// The number of other open objects and lists, inside the innermost object on the path.
     aside: u64,
-    /// Whether the key at hand is the path's.
+    /// Whether the present key is the path's.
     on_path: bool,
     state: State,
     found: Option<u64>,
@@ -47,11 +47,11 @@ enum State {
     Lost,
 }
 
-/// Whether a character was used up.
+/// Whether the scanner is done with a character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Taken,
-    /// It is to be looked at again, in another state.
+    /// The character must be looked at again, in another state.
     Again,
 }
 
@@ -65,18 +65,18 @@ impl Scanner {
         self.found
     }
 
-    /// Another document begins, whatever became of this one.
+    /// Another document begins, even if the present one is incomplete or broken.
     pub(super) fn begin(&mut self) {
         (self.level, self.aside, self.on_path, self.state) = (0, 0, false, State::Value);
     }
 
-    /// More of the text.
+    /// Reads the next piece of the text.
     pub(super) fn read(&mut self, piece: &[u8]) {
         let mut rest = piece;
         while let Some((byte, behind)) = rest.split_first() {
             rest = behind;
             while self.step(*byte) == Step::Again {}
-            // Most of a body is of no interest.
+            // Bytes that cannot change the state are skipped at once.
             let dull = match self.state {
                 State::Text { escaped: false } => {
                     rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))
@@ -94,7 +94,8 @@ impl Scanner {
     fn step(&mut self, byte: u8) -> Step {
         let (state, step) = match &mut self.state {
             State::InKey(key) => {
-                // Keys are read within objects on the path alone, which are as many as its keys or fewer.
+                // Keys are read only within objects on the path. There are at most as many of these as the
+                // path has keys.
                 let place = self.level.saturating_sub(1);
                 let wanted = self.path.keys().get(place).map_or("", |key| key);
                 match key.push(byte, wanted.as_bytes()) {
@@ -151,7 +152,7 @@ impl Scanner {
         step
     }
 
-    /// What a character means that stands between keys and values.
+    /// The meaning of a character between keys and values.
     fn between(&mut self, byte: u8) -> (State, Step) {
         let state = match (&self.state, byte) {
             // A byte order mark, which a text may begin with.
@@ -188,7 +189,7 @@ impl Scanner {
         self.level == 0 || self.on_path && self.level < self.path.keys().len()
     }
 
-    /// Whether a number here is the one.
+    /// Whether a number here is the one at the path's end.
     fn is_at_end(&self) -> bool {
         self.on_path && self.level == self.path.keys().len()
     }
@@ -199,15 +200,15 @@ impl Scanner {
     }
 }
 
-/// How far a key that passes by agrees with the one that is looked for.
+/// How far the present key agrees with the wanted key.
 #[derive(Debug, Default)]
 struct KeyMatch {
-    /// So many bytes of it were there.
+    /// This many bytes agree.
     at: usize,
-    /// Another byte was there.
+    /// A byte was different.
     differs: bool,
     escape: Escape,
-    /// The first half of a character that is written as two.
+    /// The first half of a character that is written as a pair of UTF-16 codes.
     high: Option<u32>,
 }
 
@@ -216,7 +217,7 @@ enum Escape {
     #[default]
     None,
     Begun,
-    /// So many digits of a code, and what they say.
+    /// Within `\uXXXX`: the digits so far, and their value.
     Code {
         digits: u8,
         code: u32,
@@ -224,7 +225,8 @@ enum Escape {
 }
 
 impl KeyMatch {
-    /// One more byte as it is written; says at the closing quote whether the key is `wanted`.
+    /// Reads the next byte of the key as written. At the closing quote, returns whether the key is
+    /// `wanted`.
     fn push(&mut self, byte: u8, wanted: &[u8]) -> Option<bool> {
         match (&self.escape, byte) {
             (Escape::None, b'"') => {
@@ -260,7 +262,7 @@ impl KeyMatch {
         None
     }
 
-    /// A character that is written by its code in UTF-16, or half of one.
+    /// Compares a character that is written by its code in UTF-16, or keeps the first half of it.
     fn character(&mut self, code: u32, wanted: &[u8]) {
         let whole = match (self.high.take(), code) {
             (None, 0xD800..=0xDBFF) => {
@@ -281,7 +283,7 @@ impl KeyMatch {
 
     fn compare(&mut self, bytes: &[u8], wanted: &[u8]) {
         let end = self.at + bytes.len();
-        // Behind the first half of a character only the second may stand.
+        // Behind the first half of a character only the second half may stand.
         if self.differs || self.high.is_some() || wanted.get(self.at..end) != Some(bytes) {
             self.differs = true;
         } else {

@@ -78,7 +78,7 @@ fn depth_costs_nothing() {
     assert_eq!(scanner.found(), Some(57));
 }
 
-/// Keys that are often those of the path, and often nearly.
+/// Keys that are often those of the path, or nearly.
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => prop::sample::select(vec!["a", "b", "ab", "a\"", "\u{1F980}", "\\", "\n", ""])
@@ -105,7 +105,7 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What serde_json finds there.
+/// The number that serde_json finds at the path.
 fn oracle(document: &Value, path: &JsonPath) -> Option<u64> {
     let number = path.keys().iter().try_fold(document, |at, key| at.as_object()?.get(&**key))?;
     number.as_u64().or_else(|| {
