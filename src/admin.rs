@@ -1,4 +1,4 @@
-//! The admin endpoint: whether the process lives, whether it takes traffic, what it counted.
+//! The admin endpoint with `/healthz`, `/readyz` and `/metrics`. `server` starts it.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -27,17 +27,18 @@ use crate::observe::metrics::{self, LimitFigures, ServerGauge, Snapshot};
 use crate::plan::LimitSpec;
 use crate::worker::{Process, Published};
 
-/// For the head of a request: nobody but operators and their tools come here.
+/// The timeout for a request's head. Not a setting, because only operators and their tools use the
+/// endpoint.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the endpoint tells of.
+/// The state that the endpoint reports.
 #[derive(Clone)]
 pub struct Admin {
     /// The process.
     pub process: Arc<Process>,
     /// The plan in force.
     pub plan: watch::Receiver<Arc<Published>>,
-    /// Log lines that the output was too slow for.
+    /// The count of log lines that were dropped, because the output was too slow.
     pub dropped: DroppedLines,
 }
 
@@ -152,7 +153,7 @@ impl Admin {
     }
 }
 
-/// What the file says of a limit.
+/// The figures of a limit for the metrics.
 fn limit_figures(limit: &LimitSpec, throttled_keys: u64) -> LimitFigures<'_> {
     let algorithm = limit.figures.at(Timestamp::MIN);
     let per_second = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
@@ -178,8 +179,8 @@ fn limit_figures(limit: &LimitSpec, throttled_keys: u64) -> LimitFigures<'_> {
     LimitFigures { limit: limit.name.as_str(), rate, burst, throttled_keys }
 }
 
-/// Whether the request names this machine by address or as localhost. A page in somebody's browser
-/// gets here by a name of its own that resolves to loopback, and cannot change that name.
+/// Whether the request's host is an address or localhost. This prevents DNS rebinding: a page in a browser
+/// could reach the endpoint only by the page's own host name, if that name resolves to loopback.
 fn is_local(headers: &HeaderMap, uri: &Uri) -> bool {
     let host = uri.authority().map(|authority| authority.as_str().to_owned()).or_else(|| {
         let host = headers.get(HOST)?.to_str().ok()?;
@@ -197,8 +198,8 @@ fn is_local(headers: &HeaderMap, uri: &Uri) -> bool {
         || bare.parse::<IpAddr>().is_ok()
 }
 
-/// Whether the request holds the token. Digests are compared, so that the time it takes tells
-/// nothing of the token.
+/// Whether the request has the token. Digests are compared: the time of the comparison reveals nothing
+/// about the token.
 fn holds(headers: &HeaderMap, token: &str) -> bool {
     let given =
         headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {

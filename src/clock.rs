@@ -1,6 +1,5 @@
-//! The time of day, with its steps and without.
-//!
-//! The only place that reads a clock. Everything else takes the time as an argument.
+//! The time: a steady clock, and the time of day, which may step. Only this file reads the system's time of
+//! day.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,8 +9,9 @@ use tokio::time::Instant;
 
 use crate::limit::time::{Now, Timestamp};
 
-/// The wall time at the start and the monotonic time since: it never goes back, and a step of the
-/// system's clock does not move it. A paused test runtime moves it. Its clones share one [`Wall`].
+/// A steady clock: the time of day at the start plus the monotonic time since. It never goes back, and a
+/// step of the system's clock does not change it. In tests, a paused runtime moves it. Clones share one
+/// [`Wall`].
 #[derive(Clone, Debug)]
 pub struct Clock {
     start: Timestamp,
@@ -20,33 +20,33 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts from the system's time. A system time before 1970 is taken as 1970.
+    /// A clock that starts from the system's time. A system time before 1970 counts as 1970.
     pub fn new() -> Self {
         Self::starting_at(system_time())
     }
 
-    /// A clock that shows `start` now, as the time of day does.
+    /// A clock that shows `start` now. Its time of day is `start` too.
     pub fn starting_at(start: Timestamp) -> Self {
         Self { start, since: Instant::now(), wall: Wall::default() }
     }
 
-    /// The time. Two readings of one clock (or of its clones) also serve to measure a duration.
+    /// The steady time. The difference of two readings of a clock, or of its clones, is a duration.
     pub fn now(&self) -> Timestamp {
         self.at(Instant::now())
     }
 
-    /// The time at a moment that was read already; one before the clock's start is its start.
+    /// The steady time at `moment`. A moment before the clock's start counts as the start.
     pub fn at(&self, moment: Instant) -> Timestamp {
         self.start.plus(moment.saturating_duration_since(self.since))
     }
 
-    /// The time of day, as far as it is known to this clock.
+    /// The time of day, as of the last [`Clock::anchor`].
     pub fn wall(&self) -> &Wall {
         &self.wall
     }
 
-    /// Looks what the time of day is: it may have been set, or the machine may have slept. To be called
-    /// once a minute at least.
+    /// Reads the time of day again: it may have been set, or the machine may have slept. To be called at
+    /// least once a minute.
     pub fn anchor(&self) {
         self.wall.anchor(self.now(), system_time());
     }
@@ -58,27 +58,27 @@ impl Default for Clock {
     }
 }
 
-/// How far the time of day is from a clock that never steps, as of when somebody looked last. Its
-/// clones are one.
+/// The time of day minus the steady time, in microseconds, as of the last [`Wall::anchor`]. Clones share
+/// one value.
 #[derive(Clone, Debug, Default)]
 pub struct Wall(Arc<AtomicI64>);
 
 impl Wall {
-    /// From now on, when the steady clock shows `steady`, the time of day is `wall`.
+    /// Sets the difference: when the steady clock shows `steady`, the time of day is `wall`.
     pub fn anchor(&self, steady: Timestamp, wall: Timestamp) {
         let ahead = wall.as_micros().cast_signed() - steady.as_micros().cast_signed();
-        // All cores read it, and mostly there is nothing new.
+        // All cores read this value. It is written only if it has changed, which is seldom.
         if self.0.load(Ordering::Relaxed) != ahead {
             self.0.store(ahead, Ordering::Relaxed);
         }
     }
 
-    /// The time of day when the steady clock shows this.
+    /// The time of day when the steady clock shows `steady`.
     pub fn at(&self, steady: Timestamp) -> Timestamp {
         steady.plus_signed(self.0.load(Ordering::Relaxed))
     }
 
-    /// Both times, when the steady clock shows this.
+    /// Both times when the steady clock shows `steady`.
     pub fn both(&self, steady: Timestamp) -> Now {
         Now { steady, wall: self.at(steady) }
     }

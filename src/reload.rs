@@ -1,10 +1,10 @@
-//! Notices that the configuration's file has changed.
+//! Notices that the configuration's file has changed. `server` calls [`Reload::look`] a few times a second.
 //!
-//! The file is looked at a few times a second. That sees every way in which people change a file
-//! (written in place, replaced by rename, a symlink swapped somewhere above it) on every kind of file
-//! system, which watching for events does not. It is read and compared where what the file system says
-//! of it has changed, and else at one look of four: a file of ten thousand routes sweeps everything else
-//! out of a core's cache each time, and there are file systems that do not say.
+//! Looking finds every kind of change, on every kind of file system: written in place, replaced by rename,
+//! a swapped symlink above the file. Watching for events does not. The file is read and compared if its
+//! stamp has changed, and otherwise at one look of four, because some file systems do not report changes.
+//! The file is not read at every look: a file of ten thousand routes replaces all other data in a core's
+//! cache.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,40 +13,41 @@ use std::time::Duration;
 use crate::config::{self, Loaded, Problems};
 use crate::file_stamp::FileStamp;
 
-/// How often the file is looked at. A change is in force after the second look that finds it the
-/// same: a file that is being written is not read in halves.
+/// How often the file is looked at. A change is used when two looks have read the same content: a file that
+/// is still being written is not used.
 pub const LOOK: Duration = Duration::from_millis(200);
 
-/// One look of so many reads the file whatever its stamp says, so that every change is in force within
-/// a second.
+/// One of this many looks reads the file even if its stamp is unchanged. Every change is then in force
+/// within a second.
 const LOOKS_TO_READ: u32 = 4;
 
-/// The configuration's file, and what was last made of it.
+/// Looks at the configuration's file, and remembers what was read.
 #[derive(Debug)]
 pub struct Reload {
     path: PathBuf,
     overrides: config::Overrides,
-    /// What the configuration in force, or the last rejected one, was read from.
+    /// The content of the configuration in force, or of the last rejected one.
     known: FileContent,
-    /// What the last look found, where that was something new.
+    /// The content that the last look read, if the content was new.
     news: Option<FileContent>,
-    /// What the file system said at the last look, and how many looks have not read the file since.
+    /// The stamp at the last look (`stamp`), and how many looks since then have not read the file
+    /// (`unread`).
     stamp: Option<FileStamp>,
     unread: u32,
 }
 
-/// A file's content, or why there is none.
+/// A file's content, or why the file could not be read.
 type FileContent = Result<Vec<u8>, io::ErrorKind>;
 
 impl Reload {
-    /// Notices changes of `path` from what it holds now.
+    /// Watches `path` for changes from its present content.
     pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
         let known = seen(&config::read_again(&path));
         Self { path, overrides, known, news: None, stamp: None, unread: 0 }
     }
 
-    /// Looks at the file; what was made of it, once it has changed and stayed the same for two
-    /// looks.
+    /// Looks at the file. Returns the loaded file, or its problems, when the file has changed and two looks
+    /// have read the same content.
     pub fn look(&mut self) -> Option<Result<Loaded, Problems>> {
         if !self.is_to_be_read() {
             return None;
@@ -91,8 +92,8 @@ impl Reload {
     }
 }
 
-/// Whether an error says something of this process (out of descriptors or memory, say) and nothing
-/// of the file.
+/// Whether an error is about this process and not about the file, such as too few descriptors or too little
+/// memory.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{
         FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
@@ -159,8 +160,8 @@ mod tests {
         assert!(said[0].is_err());
     }
 
-    /// Also where a file system says nothing of it, or a file is written twice in what it takes for one
-    /// moment.
+    /// Also if the stamp does not change: the file system does not report the change, or two changes have
+    /// the same time.
     #[test]
     fn a_change_is_in_force_within_a_second() {
         let (_folder, mut reload) = file(FILE);

@@ -2,14 +2,15 @@
 //!
 //! | shared by the process | each worker's own |
 //! | --- | --- |
-//! | in-process buckets (sharded; a lock is held for one decision); the time of day | its listeners (`SO_REUSEPORT`) |
+//! | in-process buckets (sharded; locked for one decision); time of day | its listeners (`SO_REUSEPORT`) |
 //! | whether Redis answers; the breaker | its Redis connection |
-//! | throttle lines, those about upstreams, connection slots (`max_connections`) | its upstream connections |
-//! | who waits for which limit (`max_waiting`) | the timers of those that wait on it |
+//! | throttle and upstream log lines; connection slots (`max_connections`) | its upstream connections |
+//! | the number of held requests of each limit (`max_waiting`) | the timers of its held requests |
 //! | each server's health and requests in flight | its metrics, summed when they are read |
 //! | the plan, as it is published | its reference to the plan in force |
 //!
-//! What stands on the right is multiplied by the number of workers.
+//! The right column exists once for each worker. `server` starts the workers; `downstream` accepts the
+//! connections of a worker.
 
 use std::io;
 use std::net::TcpListener;
@@ -36,37 +37,37 @@ use crate::throttle::{Throttle, Waiting};
 use crate::upstream::Upstream;
 use crate::upstream::balance::ServerState;
 
-/// How often idle upstream connections are looked through.
+/// How often old idle upstream connections are closed.
 const PRUNE: Duration = Duration::from_secs(5);
 
-/// What all workers of the process share.
+/// The state that all workers of the process share.
 pub struct Process {
     /// The clock.
     pub clock: Clock,
-    /// What is counted.
+    /// The metrics of all workers.
     pub metrics: Arc<Metrics>,
     /// The throttle lines.
     pub throttled: Arc<Throttled>,
     /// The lines about failed exchanges.
     pub failed: Arc<FailedExchanges>,
-    /// The lines about what is no request.
+    /// The lines about malformed requests.
     pub malformed: Arc<MalformedRequests>,
-    /// The buckets in this process, and what is known of Redis.
+    /// The buckets in this process, and the state of Redis.
     pub store: Arc<store::Shared>,
     /// The requests that are held for a limit.
     pub waiting: Arc<Waiting>,
     /// Client connections.
     pub slots: Arc<ConnectionSlots>,
-    /// How keys are shown; for the process's life.
+    /// How keys are shown. A reload does not change this.
     pub keys: KeyDisplay,
-    /// How the last readings of the configuration went.
+    /// The results of reading the configuration, for the metrics.
     pub config: ConfigState,
-    /// Whether the process takes no more traffic.
+    /// Whether the process drains and wants no more traffic. `/readyz` then answers 503.
     pub draining: AtomicBool,
 }
 
-/// How the readings of the configuration went.
 #[derive(Debug)]
+/// The results of reading the configuration.
 pub struct ConfigState {
     /// When a configuration last came in force.
     adopted: AtomicU64,
@@ -74,7 +75,7 @@ pub struct ConfigState {
 }
 
 impl ConfigState {
-    /// The first one comes in force now.
+    /// The first configuration comes in force now.
     pub fn new(now: Timestamp) -> Self {
         Self { adopted: AtomicU64::new(now.as_micros()), valid: AtomicBool::new(true) }
     }
@@ -85,7 +86,7 @@ impl ConfigState {
         self.valid.store(true, Ordering::Relaxed);
     }
 
-    /// One was wrong.
+    /// A changed configuration was wrong.
     pub fn rejected(&self) {
         self.valid.store(false, Ordering::Relaxed);
     }
@@ -95,7 +96,7 @@ impl ConfigState {
         Timestamp::from_micros(self.adopted.load(Ordering::Relaxed)).unwrap_or(Timestamp::MIN)
     }
 
-    /// Whether the last one was right.
+    /// Whether the configuration that was read last was valid.
     pub fn is_valid(&self) -> bool {
         self.valid.load(Ordering::Relaxed)
     }
@@ -106,25 +107,25 @@ impl ConfigState {
 pub struct Published {
     /// The plan.
     pub plan: Arc<Plan>,
-    /// What is known of each upstream's servers, in the plan's order.
+    /// The state of each upstream's servers, in the plan's order.
     pub servers: Vec<Vec<Arc<ServerState>>>,
 }
 
-/// What a worker is told while it runs.
+/// What the process tells a worker while the worker runs.
 #[derive(Clone, Debug)]
 pub struct Orders {
     /// The plan to put in force.
     pub plan: watch::Receiver<Arc<Published>>,
-    /// Accept no more.
+    /// Whether to accept no more connections.
     pub draining: watch::Receiver<bool>,
-    /// End now.
+    /// Whether to end now.
     pub stop: watch::Receiver<bool>,
 }
 
-/// Starts a worker.
+/// Starts a worker in a thread of its own.
 ///
 /// # Errors
-/// Where the thread or its runtime cannot be made.
+/// If the thread or its runtime cannot be created.
 pub fn start(
     index: usize,
     listeners: Vec<(TcpListener, Port)>,
@@ -134,16 +135,17 @@ pub fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Builder::new().name(format!("worker-{index}")).spawn(move || {
         let ended = runtime.block_on(run(index, listeners, process, orders));
-        // Whatever else is under way had its time.
+        // Tasks that still run have had their time. They are not waited for.
         runtime.shutdown_background();
         ended
     })
 }
 
-/// A worker's life, in the runtime that this is called in: [`start`] gives it a thread of its own.
+/// Runs a worker in the current runtime, until the worker is told to end. [`start`] calls this in a thread
+/// of its own.
 ///
 /// # Errors
-/// Where a listener cannot be used.
+/// If a listener cannot be used.
 pub async fn run(
     index: usize,
     listeners: Vec<(TcpListener, Port)>,
@@ -193,7 +195,8 @@ pub async fn run(
             () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
                 listening.abort_all();
                 connections.cut().await;
-                // What the last responses used, and what those that were cut held.
+                // Waits until the costs of the last responses, and the slots of cut requests, are settled
+                // in the store.
                 proxy.throttle().store.settled().await;
                 return Ok(());
             }
@@ -201,7 +204,7 @@ pub async fn run(
     }
 }
 
-/// The plan with this worker's connections: those to an upstream that did not change are kept.
+/// The plan with this worker's upstream connections. An upstream that did not change keeps its connections.
 fn activate(
     published: &Published,
     before: Option<&Active>,
@@ -221,6 +224,7 @@ fn activate(
             })
         })
         .collect();
-    // A worker's own `Arc` around the shared plan: its count is touched by this core alone.
+    // `Active` is in an `Arc` of this worker. Requests count references there, on this core only, and not
+    // in the `Arc` of the shared plan.
     Active::new(published.plan.clone(), upstreams, counts)
 }

@@ -1,4 +1,4 @@
-//! `tidegate demo`: a sample API, the proxy in front of it, and somebody who asks too often.
+//! `tidegate demo`: a sample API, the proxy in front of it, and a visitor that sends too many requests.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -24,7 +24,7 @@ use crate::observe::log;
 use crate::reload::Reload;
 use crate::server::{self, Start};
 
-/// The pause between two of the visitor's requests: more than the demo's limit lets pass.
+/// The pause between two requests of the visitor. The resulting rate is above the demo's limit.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Run a sample API behind the proxy and see it throttled. Nothing else is needed.
@@ -47,7 +47,7 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     api.set_nonblocking(true).map_err(failed)?;
     let (proxy, _held) = choose_port(demo.listen)?;
-    // Lives, and keeps its folder, until the demo ends.
+    // The folder is deleted when `scratch` is dropped, at the end of the demo.
     let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
     let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
     let text = sample_config(proxy, api.local_addr().map_err(failed)?);
@@ -81,9 +81,10 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     server::run(start).map_err(Failure::run)
 }
 
-/// The demo's file and its visitor must know the port before the proxy listens: for port 0, one
-/// that is free now. As long as the socket is held, which does not listen, the system gives that port to
-/// nobody else who asks for any. A port in use is told before anything else is.
+/// Chooses the port before the proxy listens, because the demo's file and its visitor must know the port.
+/// Port 0 means any free port. The returned socket is bound, but does not listen: while it is held, the
+/// system does not give the port to another process that asks for any port. A port in use is reported
+/// before other output.
 fn choose_port(listen: SocketAddr) -> Result<(SocketAddr, Socket), Failure> {
     hold(listen).map_err(|error| {
         let help = "choose another address with --listen";
@@ -93,14 +94,15 @@ fn choose_port(listen: SocketAddr) -> Result<(SocketAddr, Socket), Failure> {
 
 fn hold(listen: SocketAddr) -> std::io::Result<(SocketAddr, Socket)> {
     let socket = Socket::new(Domain::for_address(listen), Type::STREAM, None)?;
-    // The proxy's own has it, too: only so may both be bound to the port.
+    // The proxy's socket has this option too. Otherwise the two sockets could not be bound to the same
+    // port.
     socket.set_reuse_address(true)?;
     socket.bind(&listen.into())?;
     let address = socket.local_addr()?.as_socket().unwrap_or(listen);
     Ok((address, socket))
 }
 
-/// Writes a file that must not be there yet: somebody's configuration is not overwritten.
+/// Writes a new file. An existing file is not overwritten, because it may be a configuration of the user.
 fn write_new(file: &Path, text: &str) -> std::io::Result<()> {
     let mut written = std::fs::OpenOptions::new().write(true).create_new(true).open(file)?;
     written.write_all(text.as_bytes())
@@ -142,7 +144,7 @@ fn introduction(demo: &Demo, proxy: SocketAddr, file: &Path) -> String {
         true => "Nobody asks but you",
         false => "A visitor asks four times a second",
     };
-    // The user may well have no tidegate on the PATH, but `cargo run` or a folder of its own.
+    // tidegate may not be on the PATH: the user may have called `cargo run`, or a path to the program.
     let program = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     format!(
         "\
@@ -167,7 +169,7 @@ Stop it with Ctrl-C.
     )
 }
 
-/// The sample API: says what it was asked for.
+/// The sample API. Its answer has the request's method and target.
 async fn serve_api(listener: tokio::net::TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         let service = service_fn(|request: Request<Incoming>| async move {
@@ -178,12 +180,12 @@ async fn serve_api(listener: tokio::net::TcpListener) {
     }
 }
 
-/// Somebody who asks more often than the limit allows.
+/// A visitor that sends more requests than the limit allows.
 async fn visit(proxy: SocketAddr) {
     let pages = ["/", "/hello", "/orders/17", "/orders?page=2"];
     for page in pages.iter().cycle() {
         sleep(PAUSE).await;
-        // The proxy's log says how each went.
+        // The result is not needed: the proxy's log tells it.
         let _ = ask(proxy, page).await;
     }
 }

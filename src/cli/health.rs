@@ -1,4 +1,4 @@
-//! `tidegate health`: for containers that have no curl.
+//! `tidegate health`: asks the admin endpoint, for containers without curl.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -9,9 +9,9 @@ use clap::Args;
 use super::{CommandResult, ConfigFile, Failure};
 use crate::config;
 
-/// For each step of the question.
+/// The timeout of each step: to connect, to write, to read.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of a status line.
+/// The most bytes that are read of the status line.
 const LONGEST_LINE: u64 = 1024;
 
 /// Ask a running proxy's admin endpoint whether it lives: exit 0 where it does.
@@ -51,7 +51,7 @@ fn authority(url: &str) -> Result<String, Failure> {
     }
 }
 
-/// Where the file has its admin endpoint; asked on loopback where that is every address.
+/// The address of the admin endpoint in the file. Where the endpoint listens on every address, loopback.
 fn configured(file: &ConfigFile) -> Result<String, Failure> {
     let none = config::Overrides::default();
     let loaded =
@@ -69,7 +69,7 @@ fn configured(file: &ConfigFile) -> Result<String, Failure> {
     Ok(address.to_string())
 }
 
-/// The status of `/healthz`; `None` where the answer is no HTTP.
+/// The status of `/healthz`. `None` where the answer is not HTTP.
 fn ask(authority: &str) -> std::io::Result<Option<String>> {
     let address = authority
         .to_socket_addrs()?

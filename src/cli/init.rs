@@ -21,7 +21,7 @@ pub(super) struct Init {
 pub(super) fn init(init: &Init) -> CommandResult {
     let (path, text) = (&init.file.config, sample(&init.upstream));
     let name = path.display();
-    // What this command writes must be right: the URL may not be.
+    // The file is checked before it is written, because the user's URL may be wrong.
     let none = config::Overrides::default();
     config::parse(&name.to_string(), &text, &|_| None, &none).map_err(Failure::Config)?;
     let mut file = OpenOptions::new()
@@ -35,7 +35,7 @@ pub(super) fn init(init: &Init) -> CommandResult {
 }
 
 fn sample(upstream: &str) -> String {
-    // A text of JSON is one of TOML.
+    // A JSON string is a TOML string too.
     let upstream = serde_json::Value::from(upstream);
     format!(
         "[server]

@@ -1,4 +1,4 @@
-//! The command line: what the user typed, and the exit code.
+//! The command line: parses the arguments, runs a command of one of these files, and sets the exit code.
 
 mod check;
 mod demo;
@@ -21,9 +21,9 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use crate::config::{Colour, Problems};
 use crate::observe::log::Terminal;
 
-/// It failed while running.
+/// Exit code: the command failed while it ran.
 const FAILED: u8 = 1;
-/// The command line or the configuration is wrong.
+/// Exit code: the command line or the configuration is wrong.
 const WRONG: u8 = 2;
 
 /// A reverse proxy that throttles the traffic to an existing API.
@@ -82,19 +82,19 @@ struct ConfigFile {
     config: PathBuf,
 }
 
-/// How a command ended.
+/// The result of a command.
 type CommandResult = Result<(), Failure>;
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug)]
 enum Failure {
     /// The configuration is wrong.
     Config(Problems),
-    /// What was typed, or set in the environment, is wrong.
+    /// An argument or an environment variable is wrong.
     Usage(Box<dyn Error>),
-    /// It failed while running.
+    /// The command failed while it ran.
     Run(Box<dyn Error>),
-    /// Standard output has said what there is to say.
+    /// The command has written its result to standard output already. Only the exit code is left.
     Told {
         /// The exit code.
         code: u8,
@@ -111,9 +111,9 @@ impl Failure {
     }
 }
 
-/// Does what the command line says.
+/// Runs the command of the command line. Returns the exit code of the process.
 pub fn main() -> ExitCode {
-    // Clap answers --help, --version and mistakes by itself, the latter with 2.
+    // Clap itself answers --help, --version and wrong arguments. It exits with 2 for wrong arguments.
     let cli = Cli::parse();
     let ended = match cli.command {
         None => run::run(cli.run),
@@ -160,10 +160,10 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Writes what a command was asked for.
+/// Writes a command's output to standard output.
 ///
 /// # Errors
-/// Where it cannot be written: the disk is full, or nobody reads.
+/// If the output cannot be written: the disk is full, or the reader has closed the pipe.
 fn print(text: impl Display) -> CommandResult {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{text}")
@@ -171,12 +171,12 @@ fn print(text: impl Display) -> CommandResult {
         .map_err(|error| Failure::run(format!("cannot write to standard output: {error}")))
 }
 
-/// Writes what is wrong.
+/// Writes a message to standard error.
 fn complain(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// How errors are shown.
+/// Whether errors are shown in colour.
 fn colour() -> Colour {
     match terminal(&std::io::stderr()) {
         Terminal::Colour => Colour::Always,
@@ -184,8 +184,8 @@ fn colour() -> Colour {
     }
 }
 
-/// What kind of terminal an output is. `NO_COLOR` (<https://no-color.org>) and a terminal that can show no
-/// colours are honoured.
+/// The kind of terminal that an output is. `NO_COLOR` (<https://no-color.org>) and `TERM=dumb` mean a
+/// terminal without colours.
 fn terminal(output: &impl std::io::IsTerminal) -> Terminal {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

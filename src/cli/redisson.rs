@@ -170,7 +170,8 @@ impl Set {
                  at most 1000000000"
             ))
         };
-        // Before the nearest rate is named that can be counted: it would be too large as well.
+        // Checked before the rate is parsed. The parser's error would name a near rate that is too large as
+        // well.
         let count = text.split_once('/').and_then(|(count, _)| count.parse().ok());
         if count.is_some_and(|count| count > 0 && Burst::new(count).is_none()) {
             return Err(no_limiters());
@@ -200,7 +201,7 @@ impl Set {
     }
 }
 
-/// Where a URL leads, without what is secret in it.
+/// The server of a URL, without the secrets of the URL.
 fn server(url: &str) -> String {
     redis::IntoConnectionInfo::into_connection_info(url)
         .map_or_else(|_| "the server".to_owned(), |info| info.addr().to_string())

@@ -1,4 +1,4 @@
-//! `tidegate completions` and `tidegate man`: what a shell and `man` know of the command line.
+//! `tidegate completions` and `tidegate man`: completions for a shell, and the manual page.
 
 use clap::{Args, Command};
 use clap_complete::Shell;

@@ -24,7 +24,7 @@ pub(super) struct Run {
 
 pub(super) fn run(run: Run) -> CommandResult {
     let overrides = config::Overrides { upstream: run.upstream, listen: run.listen };
-    // Before the file is read, so that no change between the two is missed.
+    // Made before the file is loaded. Otherwise a change between the two would be missed.
     let reload = Reload::new(run.file.config.clone(), overrides.clone());
     let loaded = config::load(&run.file.config, &config::process_environment, &overrides)
         .map_err(Failure::Config)?;

@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::reader::{Item, Section, duration_text};
 use super::shape::{Fallback, Field, Kind, Zero, field};
 
-pub(super) type Settings<S> = &'static [&'static dyn Setting<S>];
 /// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` where
 /// no setting of the table is a [`Plain`] one.
+pub(super) type Settings<S> = &'static [&'static dyn Setting<S>];
 
 /// The fields of a table, for its shape.
 pub(super) fn fields<S>(settings: Settings<S>) -> Vec<&'static Field> {
@@ -96,7 +96,7 @@ pub(super) use at;
 enum Reader<T> {
     /// The section's code reads the setting.
     Section,
-    /// The type of the value reads itself, within the bounds of the kind.
+    /// The value's type reads the setting, within the bounds of the kind.
     Kind(fn(&Item<'_>, &Kind) -> Option<T>),
     /// A function for this one setting.
     Parse(fn(&Item<'_>) -> Option<T>),

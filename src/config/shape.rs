@@ -27,9 +27,9 @@ pub(super) struct Field {
 pub(super) enum Fallback {
     /// There is no default: the file must have the field.
     Required,
-    /// This value, written as TOML. The reader applies the default.
+    /// This value, written as TOML.
     Value(&'static str),
-    /// A default that other code applies. These words describe the default in the reference.
+    /// A default that is not a fixed value, or no default at all. These words describe it in the reference.
     Words(&'static str),
 }
 

@@ -13,14 +13,11 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::tls::ClientTransport;
+use super::watch::LINGER;
 use crate::observe::metrics::WorkerMetrics;
 use crate::proxy::client::ClientConnection;
 use crate::upstream::budget::spend_on;
 use crate::upstream::write::poll_write_pieces;
-
-/// How long a closed connection goes on reading. Without this, data from the client would be answered by a
-/// reset, and a reset destroys what the client has not read yet.
-pub(super) const LINGER: Duration = Duration::from_secs(2);
 
 /// The longest linger of an HTTP/2 connection. Each time its client sends something, the connection lingers
 /// for [`LINGER`] more.

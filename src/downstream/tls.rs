@@ -12,8 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either::{self, Right};
 
-use super::stream::LINGER;
-use super::watch::LAST_CALL;
+use super::watch::{LAST_CALL, LINGER};
 use crate::proxy::client::Socket;
 use crate::tls::H2;
 use crate::tls::server::Certificates;

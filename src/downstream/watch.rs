@@ -13,6 +13,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::FAR;
 use crate::proxy::client::{ClientConnection, DueAction};
 
+/// How long a closed connection goes on reading. Without this, data from the client would be answered by a
+/// reset, and a reset destroys what the client has not read yet.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
+
 /// Once the process drains, a client has this long to complete a handshake or a request's head that is
 /// awaited.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);

@@ -22,8 +22,8 @@ pub enum Outcome {
     /// The request may not go.
     Reject {
         /// The same request passes after this time and not a microsecond earlier, if no other request
-        /// comes. Only a concurrency limit has to guess this time. `None` where the request never passes:
-        /// it costs more than the bucket can hold, or the rate is zero.
+        /// comes. A concurrency limit can only guess this time. `None` where the request never passes: it
+        /// costs more than the bucket can hold, or the rate is zero.
         retry_after: Option<Duration>,
     },
 }

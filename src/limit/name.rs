@@ -34,8 +34,8 @@ impl Name {
         Self { text: text.into(), fingerprint: hasher.finish() }
     }
 
-    /// A hash of the name, valid in this process alone. Different names have different hashes, unless
-    /// somebody looks for a collision: names come from the operator, who has no reason to.
+    /// A hash of the name, valid in this process alone. Different names count as having different hashes: a
+    /// collision needs an attack, and names come from the operator alone.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

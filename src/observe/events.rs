@@ -1,4 +1,5 @@
-//! The events of the log. Each event is written in this file only, and has one fixed message.
+//! The events of the log. Each event has one fixed message. The throttle lines are in `throttled`, and the
+//! notices about Redis are in `store`.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};

@@ -2,7 +2,7 @@
 //!
 //! A thread that logs appends its line to the buffer in memory. A separate thread writes the buffer to the
 //! output. Lines that do not fit are dropped and counted. The published helper for this task is not used:
-//! when its output is stuck, it prints to the same output, so the process could not end.
+//! it reports a stuck output by printing to the same output, and the process could then not end.
 
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, ErrorKind, Write};

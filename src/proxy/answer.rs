@@ -4,56 +4,20 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::{Method, Response, StatusCode};
+use http::header::{ALLOW, HeaderValue};
+use http::{Method, StatusCode};
 
-use super::body::ResponseBody;
 use super::grpc;
-use super::headers::Seen;
 use super::headers::quotas::{whole_seconds, write_quotas};
-use super::refusal::Refusal;
+use super::protocol::Protocol;
+use super::refusal::{Refusal, client_gone};
 use super::rejection::{RejectionContent, Rejections};
+use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
 use crate::plan::AnswerSpec;
 use crate::request::method::MethodCase;
 use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;
 use crate::upstream::body::BodyFault;
-
-const CLOSE: HeaderValue = HeaderValue::from_static("close");
-pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-
-/// A response to a client.
-pub(super) type Answer = Response<Box<ResponseBody>>;
-
-/// An answer that tidegate composes itself. `kind` is the media type of its body.
-pub(super) fn own(status: StatusCode, kind: Option<HeaderValue>, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(ResponseBody::whole(body));
-    *answer.status_mut() = status;
-    if let Some(kind) = kind {
-        answer.headers_mut().insert(CONTENT_TYPE, kind);
-    }
-    answer
-}
-
-/// Ends an HTTP/1.1 connection with this answer.
-pub(super) fn close(answer: &mut Answer) {
-    answer.headers_mut().insert(CONNECTION, CLOSE);
-}
-
-/// Removes the body of an answer that must not have one: an answer to HEAD, or with status 204 or 304.
-/// hyper does this over HTTP/1.1 only. An answer to HEAD still says in `content-length` how long the body
-/// would be.
-pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
-    let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&answer.status());
-    if !bodiless && *method != Method::HEAD {
-        return;
-    }
-    let length = answer.body_mut().withhold();
-    if let (Some(length @ 1..), false) = (length, bodiless) {
-        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
-    }
-}
 
 /// What is known of a request that was refused.
 pub(super) struct RefusedRequest<'r> {
@@ -67,7 +31,7 @@ pub(super) struct RefusedRequest<'r> {
 }
 
 /// Answers a request that was refused.
-pub(super) fn respond(refusal: &Refusal<'_>, asked: &RefusedRequest<'_>) -> Answer {
+pub(super) fn respond(refusal: &Refusal<'_>, asked: &RefusedRequest<'_>) -> OwnResponse {
     match refusal {
         Refusal::Limits(Refused::Throttled { retry_after, answer: spec, .. }) => {
             let retry_after = retry_after.map(whole_seconds);
@@ -79,7 +43,7 @@ pub(super) fn respond(refusal: &Refusal<'_>, asked: &RefusedRequest<'_>) -> Answ
             let (status, detail) = explain(refusal);
             let mut answer = match asked.protocol {
                 Protocol::Http => problem(status, &detail),
-                Protocol::Grpc => grpc::trailers_only(grpc::Status::of(refusal), &detail),
+                Protocol::Grpc => trailers_only(grpc::Status::of(refusal), &detail),
             };
             if !matches!(refusal, Refusal::Limits(_)) {
                 // If limits were asked, the request has passed them. Its tokens are spent, so the client is
@@ -128,14 +92,14 @@ fn explain(refusal: &Refusal<'_>) -> (StatusCode, String) {
         Refusal::Upstream(_) => {
             (StatusCode::BAD_GATEWAY, "the API could not be reached or broke off".to_owned())
         }
-        Refusal::ClientLeft => (super::client_gone(), "the client has left".to_owned()),
+        Refusal::ClientLeft => (client_gone(), "the client has left".to_owned()),
         Refusal::Method(_) => {
             (StatusCode::METHOD_NOT_ALLOWED, "no route for this method".to_owned())
         }
     }
 }
 
-fn problem(status: StatusCode, detail: &str) -> Answer {
+fn problem(status: StatusCode, detail: &str) -> OwnResponse {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = format!(
         r#"{{"type":"about:blank","title":{},"status":{},"detail":{}}}"#,
@@ -147,7 +111,7 @@ fn problem(status: StatusCode, detail: &str) -> Answer {
 }
 
 /// 405 with the methods for which there is a route.
-fn not_allowed(allowed: &[Method]) -> Answer {
+fn not_allowed(allowed: &[Method]) -> OwnResponse {
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, "no route for this method");
     let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
     if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
@@ -159,20 +123,4 @@ fn not_allowed(allowed: &[Method]) -> Answer {
 /// A JSON string.
 fn quoted(text: &str) -> serde_json::Value {
     text.into()
-}
-
-/// The protocol of a request: plain HTTP, or gRPC over HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    Http,
-    Grpc,
-}
-
-/// The protocol of a request with these headers.
-pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
-    let kind = if seen.has(Seen::TYPE) { asked.get(CONTENT_TYPE) } else { None };
-    match kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
-        true => Protocol::Grpc,
-        false => Protocol::Http,
-    }
 }

@@ -9,18 +9,35 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
-use super::answer::Protocol;
 use super::grpc;
+use super::protocol::Protocol;
 use super::request_end::RequestEnd;
 use crate::observe::metrics::UpstreamFailure;
-use crate::throttle::Permit;
 use crate::upstream::body::{BodyFault, EventTimeout};
 use crate::upstream::{Cause, ConnectionLease};
+
+/// A response to a client.
+pub(super) type Answer = Response<Box<ResponseBody>>;
+
+/// Removes the body of an answer that must not have one: an answer to HEAD, or with status 204 or 304.
+/// hyper does this over HTTP/1.1 only. An answer to HEAD still says in `content-length` how long the body
+/// would be.
+pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
+    let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&answer.status());
+    if !bodiless && *method != Method::HEAD {
+        return;
+    }
+    let length = answer.body_mut().withhold();
+    if let (Some(length @ 1..), false) = (length, bodiless) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+}
 
 /// The body of a response, and what is done when the body has ended.
 #[derive(Debug)]
@@ -46,21 +63,6 @@ struct UpstreamAnswer {
     /// The connection that the body comes on; `None` after the body's end.
     lease: Option<ConnectionLease>,
     patience: EventTimeout,
-}
-
-/// The two sides of a connection that changes to another protocol, and what is held while it lives.
-#[derive(Debug)]
-pub struct Switched {
-    /// The client's side, once its connection has changed.
-    pub client: OnUpgrade,
-    /// The server's side, once its connection has changed.
-    pub server: OnUpgrade,
-    /// How long the tunnel lives without a byte in either direction.
-    pub patience: Duration,
-    /// The concurrency slots of the request, held as long as the tunnel lives.
-    pub slots: Permit,
-    /// The server's connection.
-    pub lease: ConnectionLease,
 }
 
 impl UpstreamAnswer {

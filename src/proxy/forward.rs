@@ -9,9 +9,8 @@ use hyper::ext::ReasonPhrase;
 use hyper::upgrade::OnUpgrade;
 
 use super::Exchange;
-use super::answer::Answer;
-use super::body::{ResponseBody, Switched};
-use super::client::ClientConnection;
+use super::body::{Answer, ResponseBody};
+use super::client::{ClientConnection, Switched};
 use super::headers::answer::{Framing, UnknownCoding};
 use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, answer, hop};

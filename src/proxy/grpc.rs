@@ -1,15 +1,11 @@
 //! The parts of gRPC over HTTP/2 that tidegate uses: the status in trailers, and the client's time-out
-//! (`PROTOCOL-HTTP2.md` of grpc/grpc). `answer` and `rejection` compose refusals with it, `body` the
+//! (`PROTOCOL-HTTP2.md` of grpc/grpc). `response` composes refusals with it, `body` the
 //! trailers of an answer that breaks off.
 
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
 
-use super::answer::Answer;
-use super::body::ResponseBody;
-use super::headers::Seen;
 use super::refusal::Refusal;
 use crate::throttle::Refused;
 use crate::upstream::UpstreamError;
@@ -68,16 +64,6 @@ impl Status {
     }
 }
 
-/// An answer without messages (Trailers-Only): status and message are fields of the head.
-pub(super) fn trailers_only(status: Status, message: &str) -> Answer {
-    let mut answer = Response::new(ResponseBody::whole(""));
-    *answer.status_mut() = StatusCode::OK;
-    let headers = answer.headers_mut();
-    headers.extend(trailers(status, message));
-    headers.insert(http::header::CONTENT_TYPE, TYPE);
-    answer
-}
-
 /// The trailers behind the messages of a call.
 pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();
@@ -101,10 +87,7 @@ fn encoded(message: &str) -> String {
 }
 
 /// How long the client waits for the end of its call; `None` if `grpc-timeout` is absent or malformed.
-pub(super) fn patience(headers: &HeaderMap, seen: Seen) -> Option<Duration> {
-    if !seen.has(Seen::GRPC_TIMEOUT) {
-        return None;
-    }
+pub(super) fn patience(headers: &HeaderMap) -> Option<Duration> {
     let (unit, digits) = headers.get(TIMEOUT)?.as_bytes().split_last()?;
     let fits = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(digits).ok().filter(|_| fits)?.parse().ok()?;
@@ -149,9 +132,9 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(TIMEOUT, HeaderValue::from_static(value));
-            assert_eq!(super::patience(&headers, Seen::of(&headers)), patience, "{value:?}");
+            assert_eq!(super::patience(&headers), patience, "{value:?}");
         }
-        assert_eq!(super::patience(&HeaderMap::new(), Seen::default()), None);
+        assert_eq!(super::patience(&HeaderMap::new()), None);
     }
 
     #[test]

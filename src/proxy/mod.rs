@@ -4,45 +4,49 @@
 //! (`forward`). A step that fails returns a [`Refusal`], which `answer` turns into a response.
 //! `request_end` counts and logs the request when the response has ended.
 
+mod active;
 mod answer;
 mod body;
 pub mod client;
+mod discard;
 mod forward;
 mod grpc;
 mod headers;
+mod protocol;
 pub mod refusal;
 mod rejection;
 mod request_end;
+mod request_id;
+mod response;
 
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode, request};
 use http_body::Body as _;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use self::answer::{Answer, Protocol, RefusedRequest};
-pub use self::body::{ResponseBody, Switched, Uptake};
+pub use self::active::Active;
+use self::answer::RefusedRequest;
+use self::body::{Answer, withhold_body};
+pub use self::body::{ResponseBody, Uptake};
 use self::client::ClientConnection;
+pub use self::client::Switched;
+use self::discard::discard;
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
-use self::headers::quotas::QuotaFields;
 use self::headers::{Seen, hop};
-use self::refusal::{Refusal, TargetForm};
-use self::rejection::Rejections;
+use self::protocol::{Protocol, protocol};
+use self::refusal::{Refusal, TargetForm, client_gone};
 use self::request_end::{Access, RequestEnd, RequestFindings};
 use crate::clock::Clock;
-use crate::limit::time::Timestamp;
-use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
-use crate::observe::repeated::FailedExchanges;
-use crate::plan::{Action, Plan, RouteSpec, ServerSpec};
+use crate::observe::metrics::WorkerMetrics;
+use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::Host;
 use crate::request::key::View;
@@ -50,16 +54,7 @@ use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, Params};
 use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
-use crate::upstream::Upstream;
 use crate::upstream::body::BodyEnd;
-
-/// If an upload is not used, at most this many bytes of the upload are read and thrown away, to keep the
-/// connection.
-const MOST_DISCARDED: u64 = 64 * 1024;
-
-/// How long an answer waits for the end of such an upload if the length is not announced. Only the end
-/// shows whether the connection can be kept.
-const DISCARD_TIME: Duration = Duration::from_millis(250);
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
@@ -68,50 +63,6 @@ pub struct Proxy {
     active: Mutex<Arc<Active>>,
     throttle: Throttle,
     clock: Clock,
-}
-
-/// The plan in force, and this worker's connections to its upstreams, in the plan's order.
-#[derive(Debug)]
-pub struct Active {
-    /// The plan.
-    pub plan: Arc<Plan>,
-    /// The plan's upstreams.
-    pub upstreams: Vec<Arc<Upstream>>,
-    /// Where this worker counts the requests of each route.
-    counters: RouteCounters,
-    /// All counts of this worker.
-    metrics: Arc<WorkerMetrics>,
-    /// Cached answers to throttled clients. They refer to the plan's limits, so they end with the plan.
-    rejections: Rejections,
-    /// Cached `ratelimit` fields of the answers to all other clients.
-    fields: QuotaFields,
-    /// The process's count of failed exchanges.
-    failed: Arc<FailedExchanges>,
-}
-
-impl Active {
-    /// A plan with this worker's connections to its upstreams, before the plan's first request.
-    pub fn new(
-        plan: Arc<Plan>,
-        upstreams: Vec<Arc<Upstream>>,
-        (failed, metrics): (Arc<FailedExchanges>, Arc<WorkerMetrics>),
-    ) -> Self {
-        let counters = RouteCounters::new(plan.routes.len());
-        let (rejections, fields) = (Rejections::new(), QuotaFields::new());
-        Self { plan, upstreams, counters, metrics, rejections, fields, failed }
-    }
-
-    /// The counter of the route at this place in the plan, or of requests without a route.
-    fn counter(&self, route: Option<usize>) -> RouteCounter {
-        route.map_or(RouteCounter::NO_ROUTE, |route| {
-            self.counters.of(route, &self.plan.routes[route].name, &self.metrics)
-        })
-    }
-
-    /// The upstream that an [`Action::Forward`] of the plan names.
-    fn upstream(&self, place: u32) -> &Arc<Upstream> {
-        &self.upstreams[usize::try_from(place).unwrap_or(usize::MAX)]
-    }
 }
 
 /// The parts of a request. A part is taken out when it is used up.
@@ -156,6 +107,11 @@ impl Proxy {
         self.active().metrics.clone()
     }
 
+    /// Counts and logs a malformed request, which hyper has answered with `status` by itself.
+    pub fn malformed(&self, client: &ClientConnection, status: StatusCode) {
+        request_end::malformed(&self.active(), client, status);
+    }
+
     /// The limits and their store.
     pub fn throttle(&self) -> &Throttle {
         &self.throttle
@@ -174,15 +130,16 @@ impl Proxy {
         let began = Instant::now();
         client.phase.begin(began);
         let seen = Seen::of(&exchange.head.headers);
-        let protocol = answer::protocol(&exchange.head.headers, seen);
+        let protocol = protocol(&exchange.head.headers, seen);
         let mut ended = self.begin(client, began, &exchange.head, protocol);
-        ended.request_id =
-            self.name(&ended.active.plan.server, client, began, &mut exchange.head.headers);
+        let server = &ended.active.plan.server;
+        let headers = &mut exchange.head.headers;
+        ended.request_id = request_id::name(&self.clock, server, client, began, headers);
         async move {
             let head = &exchange.head;
             let patience = match protocol {
-                Protocol::Http => None,
-                Protocol::Grpc => grpc::patience(&head.headers, seen),
+                Protocol::Grpc if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),
+                Protocol::Grpc | Protocol::Http => None,
             };
             let target = TargetForm::of(head);
             let mut quotas = Quotas::new();
@@ -218,7 +175,7 @@ impl Proxy {
                 }
             };
             drop(quotas);
-            answer::withhold_body(&mut answer, &exchange.head.method);
+            withhold_body(&mut answer, &exchange.head.method);
             // Over HTTP/2 an unread body ends with its stream.
             if !client.phase.is_multiplexed() {
                 if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
@@ -227,7 +184,7 @@ impl Proxy {
                     closes |= !Box::pin(discard(body, awaited, client, patience)).await;
                 }
                 if closes {
-                    answer::close(&mut answer);
+                    response::close(&mut answer);
                     client.phase.linger();
                 }
             }
@@ -280,23 +237,6 @@ impl Proxy {
             status: client_gone(),
             noted: RequestFindings { access, ..RequestFindings::default() },
         }
-    }
-
-    /// Writes the request ID into its header, if the file names a header for the ID. The ID is that of a
-    /// trusted proxy, or a new one.
-    fn name(
-        &self,
-        server: &ServerSpec,
-        client: &ClientConnection,
-        began: Instant,
-        headers: &mut HeaderMap,
-    ) -> Option<Box<HeaderValue>> {
-        let name = server.request_id.as_ref()?;
-        let trusted = server.trust.trusts(client.peer.address);
-        let given = headers.get(name).filter(|id| trusted && !id.is_empty()).cloned();
-        let id = given.or_else(|| new_id(self.clock.wall().at(self.clock.at(began))))?;
-        headers.insert(name, id.clone());
-        Some(Box::new(id))
     }
 
     /// Takes a request through all steps: host, path, client, route, limits, upstream.
@@ -367,7 +307,7 @@ impl Proxy {
         let mut answer = match &route.action {
             Action::Respond { status, body } => {
                 let kind = (!body.is_empty()).then_some(TEXT);
-                answer::own(*status, kind, Bytes::clone(body))
+                response::own(*status, kind, Bytes::clone(body)).map(ResponseBody::whole)
             }
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
@@ -401,7 +341,7 @@ fn refused(
     if !matches!(refusal, Refusal::ClientLeft) {
         permit.refused(answer.status());
     }
-    answer
+    answer.map(ResponseBody::whole)
 }
 
 /// Whether requests of this method (TRACE, CONNECT) are refused on every route.
@@ -415,22 +355,6 @@ pub fn strip_unforwarded(head: &mut request::Parts, address: &Client, trust: &Tr
     let seen = Seen::of(&head.headers);
     let headers = &mut head.headers;
     headers::strip_unforwarded((&head.uri, head.version), headers, seen, (address, trust));
-}
-
-/// The status 499, for a client that left before its answer. It is never sent; it appears in logs and
-/// metrics.
-fn client_gone() -> StatusCode {
-    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
-}
-
-/// A new request ID for a request that came at this time of day: a UUID of version 7 (RFC 9562, 5.7).
-fn new_id(wall: Timestamp) -> Option<HeaderValue> {
-    let random = fastrand::u128(..).to_be_bytes();
-    let random = random.first_chunk()?;
-    let id =
-        uuid::Builder::from_unix_timestamp_millis(wall.as_micros() / 1_000, random).into_uuid();
-    let mut text = uuid::Uuid::encode_buffer();
-    HeaderValue::from_str(id.hyphenated().encode_lower(&mut text)).ok()
 }
 
 fn is_too_large(headers: &HeaderMap, (plan, route): (&Plan, &RouteSpec)) -> bool {
@@ -447,52 +371,5 @@ fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &
     }
     if let Some(changes) = route.response_headers() {
         headers::change(headers, changes);
-    }
-}
-
-/// Reads and throws away a body that is not used. A long body is left unread, and so is a body for which
-/// the client still awaits `100 Continue` (`awaited`). Returns whether the connection can be used again.
-async fn discard(
-    body: Incoming,
-    awaited: bool,
-    client: &Arc<ClientConnection>,
-    patience: Duration,
-) -> bool {
-    let phase = &client.phase;
-    match body.size_hint().exact() {
-        _ if awaited => phase.unsettle(),
-        Some(length) if length <= MOST_DISCARDED => {
-            // The end of the body is known, so the answer need not wait for it.
-            phase.discard();
-            let client = client.clone();
-            tokio::spawn(async move {
-                drain(body, patience).await;
-                client.phase.discarded();
-            });
-            return true;
-        }
-        Some(_) => phase.unsettle(),
-        None => {
-            phase.unsettle();
-            return timeout(DISCARD_TIME, drain(body, patience)).await.unwrap_or(false);
-        }
-    }
-    false
-}
-
-/// Reads a body of up to [`MOST_DISCARDED`] bytes, each piece within `patience` of the one before, and
-/// throws it away. Returns whether the body reached its end.
-async fn drain(mut body: Incoming, patience: Duration) -> bool {
-    let mut left = MOST_DISCARDED;
-    loop {
-        match timeout(patience, body.frame()).await {
-            Ok(None) => return true,
-            Ok(Some(Ok(frame))) => {
-                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-                let Some(rest) = left.checked_sub(length) else { return false };
-                left = rest;
-            }
-            Ok(Some(Err(_))) | Err(_) => return false,
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Every reason for which tidegate answers a request with an error of its own. `answer` makes the response.
 
-use http::{Method, request};
+use http::{Method, StatusCode, request};
 
 use crate::request::host::HostError;
 use crate::request::path::AmbiguousPath;
@@ -86,4 +86,10 @@ impl<'p> From<Refused<'p>> for Refusal<'p> {
     fn from(refused: Refused<'p>) -> Self {
         Self::Limits(refused)
     }
+}
+
+/// The status 499, for a client that left before its answer. It is never sent; it appears in logs and
+/// metrics.
+pub(super) fn client_gone() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }

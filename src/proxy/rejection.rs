@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderValue, RETRY_AFTER};
 use parking_lot::Mutex;
 
-use super::answer::{Answer, PROBLEM_JSON, Protocol, own};
-use super::body::ResponseBody;
 use super::grpc;
 use super::headers::quotas::write_quotas;
+use super::protocol::Protocol;
+use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
 use crate::plan::{AnswerBody, AnswerSpec, LimitSpec};
 use crate::throttle::{Quota, violated};
 
@@ -66,20 +66,19 @@ impl Rejections {
         Self { places: Mutex::new(std::array::from_fn(|_| CachePlace::default())) }
     }
 
-    pub(super) fn answer(&self, telling: &RejectionContent<'_>) -> Answer {
+    pub(super) fn answer(&self, telling: &RejectionContent<'_>) -> OwnResponse {
         let mut places = self.places.lock();
         let CachePlace { kept, others } = &mut places[telling.place()];
         match kept {
             Some(kept) if kept.says(telling) => {
                 *others = 0;
-                kept.answer()
+                kept.answer.clone()
             }
             _ => {
-                let (answer, body) = compose(telling);
+                let answer = compose(telling);
                 *others += 1;
                 if kept.is_none() || *others == OTHERS {
-                    (*kept, *others) =
-                        (Some(Box::new(CachedAnswer::of(telling, &answer, body))), 0);
+                    (*kept, *others) = (Some(Box::new(CachedAnswer::of(telling, &answer))), 0);
                 }
                 answer
             }
@@ -103,9 +102,7 @@ struct CachedAnswer {
     default: Arc<AnswerSpec>,
     retry_after: Option<u64>,
     quotas: Vec<KeptQuota>,
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
+    answer: OwnResponse,
 }
 
 /// The part of a quota that a client is told. The limit is kept alive here, so no other limit can get its
@@ -121,7 +118,7 @@ struct KeptQuota {
 }
 
 impl CachedAnswer {
-    fn of(telling: &RejectionContent<'_>, answer: &Answer, body: Bytes) -> Self {
+    fn of(telling: &RejectionContent<'_>, answer: &OwnResponse) -> Self {
         let quotas = telling.quotas.iter().map(|quota| KeptQuota {
             limit: Arc::clone(quota.limit),
             burst: quota.burst,
@@ -136,9 +133,7 @@ impl CachedAnswer {
             default: Arc::clone(telling.default),
             retry_after: telling.retry_after,
             quotas: quotas.collect(),
-            status: answer.status(),
-            headers: answer.headers().clone(),
-            body,
+            answer: answer.clone(),
         }
     }
 
@@ -155,17 +150,10 @@ impl CachedAnswer {
                     && kept.refuses != quota.outcome.passes()
             })
     }
-
-    fn answer(&self) -> Answer {
-        let mut answer = Answer::new(ResponseBody::whole(self.body.clone()));
-        *answer.status_mut() = self.status;
-        answer.headers_mut().clone_from(&self.headers);
-        answer
-    }
 }
 
 /// Composes an answer for plain HTTP or gRPC. Both have the same `retry-after` and quota fields.
-fn compose(telling: &RejectionContent<'_>) -> (Answer, Bytes) {
+fn compose(telling: &RejectionContent<'_>) -> OwnResponse {
     let spec = &**telling.spec;
     let (status, kind, body) = match (telling.protocol, &spec.body) {
         (Protocol::Grpc, _) => (StatusCode::OK, None, Bytes::new()),
@@ -177,17 +165,15 @@ fn compose(telling: &RejectionContent<'_>) -> (Answer, Bytes) {
         (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(TEXT), body.clone()),
     };
     let mut answer = match telling.protocol {
-        Protocol::Http => own(status, kind, body.clone()),
-        Protocol::Grpc => {
-            grpc::trailers_only(grpc::Status::ResourceExhausted, "rate limit exceeded")
-        }
+        Protocol::Http => own(status, kind, body),
+        Protocol::Grpc => trailers_only(grpc::Status::ResourceExhausted, "rate limit exceeded"),
     };
     let headers = answer.headers_mut();
     if let (true, Some(seconds)) = (spec.headers.retry_after, telling.retry_after) {
         headers.insert(RETRY_AFTER, seconds.into());
     }
     write_quotas(headers, telling.quotas, telling.default, telling.retry_after);
-    (answer, body)
+    answer
 }
 
 fn quota_exceeded(status: StatusCode, telling: &RejectionContent<'_>) -> String {
@@ -234,7 +220,7 @@ mod tests {
 
     use http::header::CONNECTION;
 
-    use super::super::answer::close;
+    use super::super::response::close;
     use super::*;
     use crate::config::{Overrides, parse};
     use crate::limit::decision::Outcome;
@@ -249,10 +235,8 @@ mod tests {
         (plan.limits.clone(), plan.reject.clone())
     }
 
-    fn text(answer: &Answer) -> String {
-        use http_body::Body as _;
-        let body = answer.body().size_hint().exact();
-        format!("{} {:?} {body:?}", answer.status(), answer.headers())
+    fn text(answer: &OwnResponse) -> String {
+        format!("{} {:?} {}", answer.status(), answer.headers(), answer.body().len())
     }
 
     #[test]

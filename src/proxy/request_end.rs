@@ -8,9 +8,9 @@ use std::time::Duration;
 use http::{HeaderValue, Method, StatusCode, Version};
 use tokio::time::Instant;
 
-use super::answer::Protocol;
+use super::active::Active;
 use super::client::ClientConnection;
-use super::{Active, Proxy};
+use super::protocol::Protocol;
 use crate::limit::name::Name;
 use crate::observe::events::{self, AccessLine, FailedExchange};
 use crate::observe::metrics::{RouteCounter, UpstreamFailure};
@@ -77,29 +77,26 @@ impl RequestEnd {
     }
 }
 
-impl Proxy {
-    /// Counts and logs a malformed request, which hyper has answered with `status` by itself.
-    pub fn malformed(&self, client: &ClientConnection, status: StatusCode) {
-        let duration = Duration::ZERO;
-        let active = self.active();
-        active.metrics.request(RouteCounter::NO_ROUTE, status, duration, None);
-        if active.plan.log.access {
-            events::access(&AccessLine {
-                method: "-",
-                host: "-",
-                path: "-",
-                protocol: "-",
-                status: status.as_u16(),
-                bytes: 0,
-                duration,
-                route: NO_ROUTE,
-                client: client.peer.address,
-                user_agent: None,
-                limit: None,
-                upstream: None,
-                request_id: None,
-            });
-        }
+/// Counts and logs a malformed request, which hyper has answered with `status` by itself.
+pub(super) fn malformed(active: &Active, client: &ClientConnection, status: StatusCode) {
+    let duration = Duration::ZERO;
+    active.metrics.request(RouteCounter::NO_ROUTE, status, duration, None);
+    if active.plan.log.access {
+        events::access(&AccessLine {
+            method: "-",
+            host: "-",
+            path: "-",
+            protocol: "-",
+            status: status.as_u16(),
+            bytes: 0,
+            duration,
+            route: NO_ROUTE,
+            client: client.peer.address,
+            user_agent: None,
+            limit: None,
+            upstream: None,
+            request_id: None,
+        });
     }
 }
 

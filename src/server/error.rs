@@ -1,11 +1,11 @@
-//! Why a process does not run.
+//! The errors that keep the process from running.
 
 use std::io;
 use std::net::SocketAddr;
 
 use crate::tls::TlsError;
 
-/// Why the process cannot run, or could not go on.
+/// Why the process cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Another process listens on an address.
@@ -16,7 +16,7 @@ pub enum RunError {
     InUse {
         /// The address.
         address: SocketAddr,
-        /// What sets it.
+        /// The setting of the address.
         setting: &'static str,
     },
     /// An address cannot be listened on.
@@ -24,7 +24,7 @@ pub enum RunError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What sets it.
+        /// The setting of the address.
         setting: &'static str,
         /// Why not.
         source: io::Error,
@@ -32,7 +32,7 @@ pub enum RunError {
     /// The process lacks something that it needs from the system.
     #[error("cannot {what}")]
     System {
-        /// What.
+        /// What the process cannot do.
         what: &'static str,
         /// Why not.
         source: io::Error,

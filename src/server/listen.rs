@@ -1,18 +1,18 @@
-//! Listening sockets, one of each address for each worker.
+//! Listening sockets. Each worker has one socket for each address.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Connections that the kernel completes before they are accepted.
+/// How many connections the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// Sockets that share `address`, one for each of `workers`, and the address they got (port 0 is
-/// any that is free).
+/// Sockets that share `address`, one for each of `workers`, and the address they got. Port 0 means any free
+/// port.
 ///
-/// The first is bound without `SO_REUSEPORT`, so that a port in use is an error and not a port
-/// shared with a stranger; then it is set, so that the others may join.
+/// The first socket is bound without `SO_REUSEPORT`. A port in use is then an error, and is not shared with
+/// another process. After that, the option is set, to let the other sockets use the port.
 pub(super) fn sockets(
     address: SocketAddr,
     workers: usize,
@@ -36,7 +36,7 @@ pub(super) fn sockets(
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // A restart must not wait for the last connections' TIME_WAIT.
+    // A restart must not wait for old connections in the state TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     Ok(socket)

@@ -1,4 +1,5 @@
-//! The process: sockets, workers, signals, reloads, the end.
+//! Runs the process for `cli`: opens sockets, starts workers, handles signals and reloads, and drains at
+//! the end. `worker` serves the requests.
 
 mod error;
 mod listen;
@@ -38,39 +39,40 @@ use crate::tls::server::{Certificates, Look};
 use crate::upstream::balance::ServerState;
 use crate::worker::{self, ConfigState, Orders, Process, Published};
 
-/// Between two lines about a file that stays wrong.
+/// The time between two log lines about a file that stays wrong.
 const STILL_WRONG: Duration = Duration::from_secs(300);
 
-/// How often throttle summaries are looked through.
+/// How often log summaries are written if they are due, and workers are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// How often in-process buckets that are full again are forgotten, and the time of day is looked up.
+/// How often in-process buckets that are full again are forgotten, and the time of day and the certificates
+/// are looked up.
 const SWEEP: Duration = Duration::from_secs(1);
-/// What sets the addresses that the proxy and its admin endpoint listen on.
+/// The settings of the addresses that the proxy and its admin endpoint listen on, for messages.
 const LISTEN: &str = "server.listen or --listen";
 const TLS_LISTEN: &str = "server.tls.listen";
 const ADMIN_LISTEN: &str = "admin.listen";
 
-/// How often a draining process looks whether it has finished.
+/// How often a draining process checks whether all connections have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
-/// What a process is started with.
+/// The parts that a process is started with.
 pub struct Start {
     /// The first plan.
     pub plan: Plan,
-    /// Where it was read from, for the log.
+    /// The name of the plan's file, for the log.
     pub file: String,
-    /// How it is read again.
+    /// Reads the file again.
     pub reload: Reload,
     /// The log.
     pub log: LogGuard,
-    /// What runs beside the proxy, on the thread that watches over the workers.
+    /// A task that runs beside the proxy, on the thread that supervises the workers.
     pub beside: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// Runs until it is told to stop.
+/// Runs the process until a signal ends it.
 ///
 /// # Errors
-/// Where it cannot start or a worker fails.
+/// If the process cannot start, or a worker fails.
 pub fn run(start: Start) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -83,11 +85,11 @@ pub fn run(start: Start) -> Result<(), RunError> {
 
 struct Server {
     process: Arc<Process>,
-    /// What the process was started with.
+    /// The plan at the start. Settings that need a restart are compared with this plan.
     first: Arc<Plan>,
     published: watch::Sender<Arc<Published>>,
-    /// Plans that workers may still use. The last to leave one gives its memory back, which takes its
-    /// time where there are ten thousand routes: that is not to be a worker.
+    /// Old plans that workers may still use. The last user of a plan frees its memory. With ten thousand
+    /// routes, this takes time: the last user must be this thread, and not a worker.
     retired: Vec<Arc<Plan>>,
     draining: watch::Sender<bool>,
     stop: watch::Sender<bool>,
@@ -96,9 +98,10 @@ struct Server {
     log: LogGuard,
     signals: Signals,
     open_files: OpenFiles,
-    /// What TLS listeners show.
+    /// The certificates of the TLS listeners. `None` without TLS listeners.
     certificates: Option<Arc<Certificates>>,
-    /// What is wrong with the file as it was read last, and when that was told.
+    /// The errors of the file as it was read last, and the time when they were logged. `None` if the file
+    /// is valid.
     rejected: Option<(Vec<String>, Instant)>,
 }
 
@@ -106,7 +109,7 @@ impl Server {
     /// Opens the sockets and starts the workers.
     fn start(start: Start) -> Result<Self, RunError> {
         let plan = Arc::new(start.plan);
-        // Before anybody is told that it listens: from then on a signal means what it says.
+        // Before the process reports that it listens: from then on, a signal must have its effect.
         let signals = Signals::new()
             .map_err(|source| RunError::System { what: "listen for signals", source })?;
         let open_files = OpenFiles::raise(plan.server.max_connections);
@@ -255,7 +258,7 @@ impl Server {
         Ok(())
     }
 
-    /// Puts a configuration in force that was read again, or says what is wrong with it.
+    /// Puts a configuration in force that was read again, or logs its errors.
     fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
         let loaded = match read {
             Ok(loaded) => loaded,
@@ -271,7 +274,7 @@ impl Server {
         let old = self.published.borrow().clone();
         let new = Arc::new(loaded.plan);
         let changed = config::diff(&old.plan, &new).changed;
-        // What only a restart can change is as the first plan has it, whatever came since.
+        // Settings that need a restart have the values of the first plan until the end.
         let restart = config::diff(&self.first, &new).restart;
         let before = self.open_files.connections(&old.plan);
         if old.plan.server.max_connections != new.server.max_connections {
@@ -301,7 +304,7 @@ impl Server {
         }
     }
 
-    /// Finishes what is under way, as far as it finishes in time.
+    /// Waits for the requests under way, for at most `drain_timeout`, and stops the workers.
     async fn drain(&mut self) {
         let plan = self.published.borrow().plan.clone();
         let (delay, patience) = (plan.server.shutdown_delay, plan.server.drain_timeout);
@@ -310,7 +313,8 @@ impl Server {
         let finishing = async {
             sleep(delay).await;
             self.draining.send_replace(true);
-            // The last quarter is for the answers of those who were held until then.
+            // Requests are held for three quarters of the time at most. The last quarter is for their
+            // answers.
             self.process.waiting.end_at(Instant::now() + patience - patience / 4);
             let finished = async {
                 let mut look = every(DRAIN_LOOK);
@@ -318,7 +322,7 @@ impl Server {
                     look.tick().await;
                 }
             };
-            // What is left then is cut.
+            // Connections that are left after the timeout are cut.
             let _ = timeout(patience, finished).await;
         };
         tokio::select! {
@@ -332,7 +336,7 @@ impl Server {
     }
 }
 
-/// What TLS listeners show, where there are any.
+/// The certificates of the TLS listeners. `None` without TLS listeners.
 fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, RunError> {
     let Some(tls) = &plan.server.tls else { return Ok(None) };
     let certificates = Certificates::new(tls.files.clone(), (*tls.material).clone());
@@ -352,7 +356,7 @@ fn every(period: Duration) -> Interval {
     interval
 }
 
-/// What is known of each server: kept for those that stay.
+/// The state of each server. A server that stays in the plan keeps its state.
 fn servers(plan: &Plan, before: Option<&Published>) -> Vec<Vec<Arc<ServerState>>> {
     let known = |upstream: &Name, url: &str| {
         let before = before?;

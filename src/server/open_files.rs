@@ -1,16 +1,17 @@
-//! How many descriptors the process may have, and so how many connections it takes.
+//! The limit on file descriptors, and the number of connections that this limit allows.
 
 use crate::observe::events;
 use crate::plan::Plan;
 
-/// Descriptors for all that is no client's connection nor its upstream's.
+/// Descriptors for other purposes than client connections and upstream connections.
 const OTHER_FILES: u64 = 256;
 
-/// How many descriptors the process may have; `None` where that is enough or unknown.
+/// How many descriptors the process may have. `None` where the number is enough, or unknown.
 pub(super) struct OpenFiles(Option<u64>);
 
 impl OpenFiles {
-    /// Asks for as many as so many connections need: a connection takes one here and one upstream.
+    /// Raises the limit for this number of connections. Each connection needs two descriptors: one to the
+    /// client, one to the upstream.
     pub(super) fn raise(max_connections: usize) -> Self {
         let wanted =
             u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(2) + OTHER_FILES;
@@ -27,8 +28,8 @@ impl OpenFiles {
         }
     }
 
-    /// The connections to take at once: where there are too few descriptors for `max_connections`
-    /// no client may hold the one with which its request, or another's, would go upstream.
+    /// How many connections to accept at once. With too few descriptors for `max_connections`, the number
+    /// is smaller: for each client connection, a descriptor is left for the upstream.
     pub(super) fn connections(&self, plan: &Plan) -> usize {
         let most = plan.server.max_connections;
         let Self(Some(limit)) = self else { return most };

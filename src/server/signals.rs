@@ -1,20 +1,21 @@
-//! What the process is told by signals.
+//! Signals to the process.
 
 use std::io::{self, IsTerminal as _};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal means.
+/// What a signal tells the process to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instruction {
     End,
     Reload,
 }
 
-/// SIGTERM or SIGINT to end, SIGHUP to read the configuration again, unless the terminal is gone.
+/// SIGTERM and SIGINT end the process. SIGHUP reads the configuration again. If the terminal was closed,
+/// SIGHUP ends the process.
 pub(super) struct Signals {
-    /// Whether the log goes to a terminal. When that is closed a SIGHUP says so, and nobody is left
-    /// to read or to end the process.
+    /// Whether the log goes to a terminal. A terminal that is closed sends SIGHUP. Then the operator can no
+    /// longer read the log or end the process.
     on_terminal: bool,
     terminate: Signal,
     interrupt: Signal,

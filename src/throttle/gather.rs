@@ -5,49 +5,17 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::queue::{Waiting, WaitingPlace};
-use super::{Refused, candidate};
+use super::Refused;
+use super::request_limit::RequestLimit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{Keyed, View};
 use crate::request::name::has_ambiguous_alias;
 use crate::store::Claim;
-
-/// A limit that applies to a request, or the candidate of one.
-pub(super) struct RequestLimit<'p> {
-    pub(super) claim: Claim<'p>,
-    /// The request's place among those that wait for this limit.
-    pub(super) place: Option<WaitingPlace>,
-}
-
-impl RequestLimit<'_> {
-    pub(super) fn mode(&self) -> Mode {
-        self.claim.ask.mode
-    }
-
-    /// Whether the limit lets nothing pass, ever.
-    pub(super) fn is_closed(&self) -> bool {
-        self.claim.ask.algorithm == Algorithm::Closed
-    }
-
-    /// Takes a place among the requests that wait for this limit, where the limit may hold requests.
-    /// Without a place the request may not wait. A limit in shadow holds no request, and needs no place.
-    pub(super) fn claim_place(&mut self, waiting: &Waiting) {
-        let spec = self.claim.spec;
-        if self.mode() != Mode::Enforce || spec.wait == Patience::NONE || self.is_closed() {
-            return;
-        }
-        self.place = waiting.claim(&spec.name, spec.max_waiting);
-        if self.place.is_none() {
-            self.claim.ask.patience = Patience::NONE;
-        }
-    }
-}
 
 /// Gathers the limits of a route that apply to this request now, unless they let everything pass.
 ///
@@ -95,7 +63,7 @@ fn apply<'p>(
     }
     let cost = cost(&spec.cost, request.headers)?;
     let candidate = candidate.and_then(|candidate| {
-        let ask = candidate::ask(candidate, (spec.mode, algorithm), cost, wall)?;
+        let ask = candidate_ask(candidate, (spec.mode, algorithm), cost, wall)?;
         Some(RequestLimit { claim: Claim::new(candidate, key.clone(), ask), place: None })
     });
     if let Some(algorithm) = algorithm {
@@ -104,6 +72,23 @@ fn apply<'p>(
     }
     limits.extend(candidate);
     Ok(())
+}
+
+/// The ask of a limit's candidate for the same request. `None` where the candidate lets everything pass.
+fn candidate_ask(
+    candidate: &LimitSpec,
+    (mode, algorithm): (Mode, Option<Algorithm>),
+    cost: Cost,
+    wall: Timestamp,
+) -> Option<Ask> {
+    let mode = match (algorithm, mode) {
+        // A limit that lets everything pass or is in shadow refuses no request: its candidate replaces
+        // none.
+        (None, _) | (_, Mode::Shadow) => Mode::Shadow,
+        (Some(_), _) => Mode::Candidate,
+    };
+    let algorithm = candidate.figures.at(wall)?;
+    Some(Ask { algorithm, cost, patience: candidate.wait, mode })
 }
 
 /// The number of tokens that a request takes, from its headers or by the limit.

@@ -1,13 +1,13 @@
 //! Decides whether a request passes its limits: keys, one question to the store, a verdict, perhaps a wait.
 //!
-//! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits that apply, `candidate`
-//! adds the limits on trial, `queue` holds requests that wait, `permit` keeps what a request holds until
+//! `proxy` calls [`Throttle::admit`] for each request. `gather` finds the limits and candidates
+//! that apply (each a `RequestLimit`), `queue` holds requests that wait, `permit` keeps what a request holds until
 //! its response ends, and `usage` reads a response's cost. `store` decides.
 
-mod candidate;
 mod gather;
 mod permit;
 mod queue;
+mod request_limit;
 mod usage;
 
 use std::fmt;
@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::gather::RequestLimit;
 pub use self::gather::cost;
 pub use self::permit::{Permit, most_of};
 use self::queue::NoTurn;
 pub use self::queue::Waiting;
+use self::request_limit::RequestLimit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
@@ -113,7 +113,7 @@ impl Throttle {
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
         gather::gather(plan, route, request, self.store.wall(now), &mut limits)?;
-        candidate::leave_closed(&mut limits);
+        request_limit::leave_closed(&mut limits);
         if limits.is_empty() {
             return Ok(Permit::default());
         }
@@ -144,9 +144,9 @@ impl Throttle {
         match store::verdict(limits.iter().map(|limit| &limit.claim)) {
             Verdict::Pass { wait } if wait.is_zero() => Ok(permit(&mut limits)),
             Verdict::Pass { wait } => {
-                let by = queue::slowest(&limits, wait);
+                let by = request_limit::slowest(&limits, wait);
                 self.tell(&limits[by], request, Shown::Delayed { delay: wait }, now);
-                queue::leave_places(&mut limits);
+                request_limit::leave_places(&mut limits);
                 // Boxed, because few requests wait, and the others need no room for this future.
                 let held = Box::pin(self.waiting.hold(Instant::now() + wait));
                 match held.await {

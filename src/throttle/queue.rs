@@ -14,8 +14,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Quota;
-use super::gather::RequestLimit;
-use crate::limit::Mode;
 use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 
@@ -103,24 +101,6 @@ impl Drop for HeldCount<'_> {
     }
 }
 
-/// The limits that do not delay a request give their places back at once.
-pub(super) fn leave_places(limits: &mut [RequestLimit<'_>]) {
-    for limit in limits {
-        if !limit.claim.decision.is_some_and(|it| matches!(it.outcome, Outcome::Delay(_))) {
-            limit.place = None;
-        }
-    }
-}
-
-/// The index of the enforcing limit that delays the request by `wait`.
-pub(super) fn slowest(limits: &[RequestLimit<'_>], wait: Duration) -> usize {
-    let slowest = limits.iter().position(|limit| {
-        let outcome = limit.claim.decision.map(|decision| decision.outcome);
-        limit.mode() == Mode::Enforce && outcome == Some(Outcome::Delay(wait))
-    });
-    slowest.unwrap_or_default()
-}
-
 /// Turns delays into rejections, for a request whose turn would come after the process ends.
 pub(super) fn without_turn(quotas: &mut [Quota<'_>], left: Duration) {
     for quota in quotas {
@@ -139,6 +119,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Overrides, parse};
+    use crate::limit::Mode;
     use crate::limit::decide::Ask;
     use crate::limit::key::Key;
     use crate::limit::rate::Cost;

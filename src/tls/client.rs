@@ -1,4 +1,4 @@
-//! What a connection to an API by TLS needs.
+//! TLS towards upstreams: which servers are trusted, and which certificate they are shown.
 
 use std::sync::Arc;
 
@@ -9,35 +9,35 @@ use super::error::TlsError;
 use super::identity::TlsIdentity;
 use super::provider;
 
-/// How the servers of an API are verified, and what they are shown. Two that are equal lead to
-/// configurations that trust the same and say the same.
+/// How the servers of an upstream are verified, and which certificate they are shown. Equal values lead to
+/// configurations that behave the same.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Who signs the servers' certificates.
+    /// The authorities that sign the servers' certificates.
     pub roots: Arc<[CertificateDer<'static>]>,
-    /// The name in the servers' certificates, where it is not the host they are reached at.
+    /// The name in the servers' certificates, if it differs from the host in the URL.
     pub server_name: Option<ServerName<'static>>,
-    /// The certificate that they are shown if they ask for one.
+    /// The certificate for servers that ask for a certificate.
     pub identity: Option<TlsIdentity>,
 }
 
 impl Spec {
-    /// The name that the certificate of the server at `host` must have. `None` where a certificate cannot
-    /// be for it.
+    /// The name that the certificate of the server at `host` must have. `None` where no certificate can be
+    /// for `host`.
     pub fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
         self.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok())
     }
 }
 
-/// The configuration: TLS 1.2 and 1.3, and these protocols by ALPN, the preferred one first. It keeps
-/// sessions for later connections, so it is made once and shared.
+/// The configuration for TLS 1.2 and 1.3. `alpn` has the protocols, the preferred one first. The
+/// configuration keeps sessions for later connections: it should be made once and shared.
 ///
 /// # Errors
-/// Where the TLS library refuses it.
+/// If the TLS library refuses the configuration.
 pub fn config(spec: &Spec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
-    // What a machine trusts may have ancient ones among it; an authority of the operator's own was tried
-    // when it was read.
+    // Certificates that cannot be parsed are skipped: the machine's bundle may have very old ones. An
+    // authority that the operator named was checked when it was read.
     roots.add_parsable_certificates(spec.roots.iter().cloned());
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -53,10 +53,11 @@ pub fn config(spec: &Spec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError
     Ok(Arc::new(config))
 }
 
-/// Who this machine trusts: its bundle, or what `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+/// The authorities that this machine trusts: its bundle, or the files of `SSL_CERT_FILE` and
+/// `SSL_CERT_DIR`.
 ///
 /// # Errors
-/// Where there is nobody.
+/// If there are no authorities.
 pub fn system_roots() -> Result<Arc<[CertificateDer<'static>]>, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {

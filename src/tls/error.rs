@@ -1,4 +1,4 @@
-//! What can be wrong with certificates and keys.
+//! The errors of certificates and keys.
 
 use std::error::Error;
 use std::fmt;
@@ -25,23 +25,23 @@ pub enum TlsError {
         /// Why.
         source: io::Error,
     },
-    /// A section of the file has no end: somebody is still writing it.
+    /// A section of the file has no end. The file may still be written at this moment.
     HalfWritten {
         /// The file.
         file: PathBuf,
     },
-    /// A section of the file is no PEM.
+    /// A section of the file is not PEM.
     NoPem {
         /// The file.
         file: PathBuf,
     },
-    /// The file does not have what it was read for.
+    /// The file does not have the content that it was read for.
     Lacks {
         /// The file.
         file: PathBuf,
-        /// What it was read for.
+        /// The content that the file was read for.
         wanted: Content,
-        /// Whether it has the other thing.
+        /// Whether the file has the other content: a key in place of a certificate, or the reverse.
         swapped: bool,
     },
     /// The private key has a password.
@@ -49,11 +49,11 @@ pub enum TlsError {
         /// The file.
         file: PathBuf,
     },
-    /// A certificate cannot be understood.
+    /// A certificate cannot be parsed.
     BadCertificate {
         /// The file.
         file: PathBuf,
-        /// Which of the file's, from 1.
+        /// The number of the certificate in the file, from 1.
         number: usize,
         /// Why.
         source: rustls::Error,
@@ -65,24 +65,24 @@ pub enum TlsError {
         /// Why.
         source: rustls::Error,
     },
-    /// The private key is another certificate's.
+    /// The private key belongs to another certificate.
     OtherKey {
         /// The key's file.
         key: PathBuf,
-        /// The certificate's.
+        /// The certificate's file.
         cert: PathBuf,
     },
     /// The machine has no root certificates.
     NoRoots {
-        /// What went wrong while they were looked for; `None` where nothing did.
+        /// The first error of the search. `None` where the search had no error.
         source: Option<rustls_native_certs::Error>,
     },
-    /// The TLS library refuses what was put together, or has no randomness.
+    /// The TLS library refuses the configuration, or has no randomness.
     Refused(rustls::Error),
 }
 
 impl TlsError {
-    /// The file that it is about.
+    /// The file that the error is about.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Unreadable { file, .. }
@@ -97,7 +97,7 @@ impl TlsError {
         }
     }
 
-    /// What is wrong, without the file's name, as the end of a sentence that begins with it.
+    /// The error without the file's name, as the end of a sentence that begins with the file's name.
     pub fn fault(&self) -> String {
         let named = |content: &Content| match content {
             Content::Certificate => "certificate",
@@ -125,7 +125,7 @@ impl TlsError {
         }
     }
 
-    /// What to do.
+    /// What the operator can do.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "expected a file that tidegate's user may read",

@@ -9,16 +9,17 @@ use rustls::sign::CertifiedKey;
 use super::error::TlsError;
 use super::{pem, provider};
 
-/// Where a certificate and its key stand.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFiles {
-    /// PEM: the certificate first, then those that lead to its authority.
+    /// PEM: the certificate first, then the certificates that lead to its authority.
     pub cert: PathBuf,
-    /// PEM: its private key.
+    /// PEM: the certificate's private key.
     pub key: PathBuf,
 }
 
-/// A certificate, those that lead to its authority, and its private key. They belong together.
+/// A certificate, the certificates that lead to its authority, and its private key. The key is checked to
+/// belong to the certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TlsIdentity {
     chain: Vec<CertificateDer<'static>>,
@@ -26,10 +27,10 @@ pub struct TlsIdentity {
 }
 
 impl TlsIdentity {
-    /// What the files hold.
+    /// Reads the files.
     ///
     /// # Errors
-    /// Where one of them cannot be read or used, or they do not belong together.
+    /// If a file cannot be read or used, or if the key belongs to another certificate.
     pub fn read(files: &IdentityFiles) -> Result<Self, TlsError> {
         let chain = pem::certificates(&files.cert, &pem::read(&files.cert)?)?;
         for (certificate, number) in chain.iter().zip(1..) {
@@ -46,12 +47,12 @@ impl TlsIdentity {
         }
     }
 
-    /// The certificate, then those that lead to its authority.
+    /// The certificate, then the certificates that lead to its authority.
     pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// Both as the library signs with them.
+    /// The certificates and the key in the form of the TLS library.
     pub(super) fn certified(&self) -> Result<CertifiedKey, rustls::Error> {
         CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), &provider())
     }
@@ -64,8 +65,8 @@ impl TlsIdentity {
 /// The authorities in a PEM file, at least one.
 ///
 /// # Errors
-/// Where the file cannot be read, or one of its certificates cannot be used: one that is passed over
-/// would be missed much later, and by somebody else.
+/// If the file cannot be read, or one of its certificates cannot be used. If a bad certificate were
+/// skipped, its absence would be noticed only much later.
 pub fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = pem::certificates(file, &pem::read(file)?)?;
     for (certificate, number) in found.iter().zip(1..) {

@@ -1,8 +1,9 @@
-//! TLS towards clients and towards APIs: certificates from files, and what rustls makes of them.
+//! TLS towards clients and towards upstreams: reads certificates from files and makes configurations for
+//! rustls.
 //!
-//! [`server`] has what a listener needs and watches its files, [`client`] what a connection to an API
-//! needs, [`subject`] says who a client's certificate is for. No socket is opened here: whoever accepts
-//! or connects asks for a configuration and shakes hands.
+//! [`server`] is for listeners, and watches their files. [`client`] is for connections to upstreams.
+//! [`subject`] reads the subject of a client's certificate. No socket is opened here: `downstream` and
+//! `upstream` take a configuration and make the handshake.
 
 pub mod client;
 mod error;
@@ -25,8 +26,8 @@ pub const H2: &[u8] = b"h2";
 /// HTTP/1.1, as ALPN names it.
 pub const HTTP_1_1: &[u8] = b"http/1.1";
 
-/// The cryptography, named at each place that needs it: a default of the process could be set by
-/// whatever other crate comes first.
+/// The cryptography. It is passed at each place that needs it: another crate could set another default for
+/// the process.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }

@@ -9,13 +9,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::error::{Content, TlsError};
 
-/// A system's whole bundle has a quarter of a MiB.
+/// Larger files are refused. A system's whole bundle of authorities has a quarter of a MiB.
 const MAX_FILE: u64 = 16 << 20;
 
-/// What a file holds.
+/// The content of a file.
 ///
 /// # Errors
-/// Where it cannot be read, or is no ordinary file: nobody may have to wait for a pipe's other end.
+/// If the file cannot be read, is too large, or is not an ordinary file: the process must not wait for the
+/// other end of a pipe.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
         if !std::fs::metadata(file)?.is_file() {
@@ -32,8 +33,8 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
     read().map_err(|source| TlsError::Unreadable { file: file.to_owned(), source })
 }
 
-/// The certificates of a file, in its order; at least one. Keys beside them are passed over: many tools
-/// put both into one file.
+/// The certificates of a file in their order, at least one. Keys in the same file are skipped: many tools
+/// put certificates and keys into one file.
 pub(super) fn certificates(
     file: &Path,
     bytes: &[u8],
@@ -52,7 +53,8 @@ pub(super) fn certificates(
 
 /// The first private key of a file (PKCS #8, PKCS #1 or SEC 1).
 pub(super) fn private_key(file: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    // The one form is a kind of section, the other a header line within one.
+    // PKCS #8 has a kind of section for encrypted keys. The older forms have a header line within the
+    // section.
     let encrypted = || {
         contains(bytes, b"BEGIN ENCRYPTED PRIVATE KEY")
             || contains(bytes, b"Proc-Type: 4,ENCRYPTED")
@@ -68,7 +70,7 @@ pub(super) fn private_key(file: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'st
     })
 }
 
-/// The parser's own words are left out: some of them repeat the line.
+/// The parser's message is left out, because some messages repeat the file's line.
 fn broken(file: &Path, error: &PemError) -> TlsError {
     let file = file.to_owned();
     match error {

@@ -1,4 +1,4 @@
-//! Who a certificate is for.
+//! The subject of a client's certificate.
 
 use std::fmt::Write as _;
 
@@ -8,11 +8,10 @@ use x509_cert::der::asn1::AnyRef;
 use x509_cert::name::Name;
 
 /// The subject of a certificate as text (RFC 4514): `CN=alice,O=Example`, the most specific part first.
-/// `None` where it has none: newer certificates may say who they are for in their alternative names
-/// alone.
+/// `None` where the certificate has no subject: newer certificates may have only alternative names.
 ///
-/// Meant for the first certificate of a client's chain once the handshake has verified it: before,
-/// anybody may have written it.
+/// To be called for the first certificate of a client's chain, after the handshake has verified the chain.
+/// Before, the subject may be forged.
 pub fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let name = AnyRef::new(Tag::Sequence, certificate.subject()).ok()?;
@@ -51,7 +50,8 @@ mod tests {
 
     #[test]
     fn no_two_subjects_are_the_same_text() {
-        // Who may choose a common name must not be able to write another organisation into it.
+        // A client that can choose its common name must not be able to add another organisation to the
+        // text.
         let forged = of(&[(DnType::CommonName, "alice,O=Other")]);
         assert_eq!(forged.as_deref(), Some("CN=alice\\,O=Other"));
         let honest = of(&[(DnType::OrganizationName, "Other"), (DnType::CommonName, "alice")]);

@@ -98,7 +98,7 @@ impl TestHandshake {
     }
 }
 
-/// A handshake, with the tickets that come after it.
+/// Makes a handshake, with the session tickets that follow the handshake.
 pub(crate) fn shake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,

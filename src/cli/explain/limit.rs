@@ -1,4 +1,4 @@
-//! What a limit means for a request.
+//! Describes what a limit does with a request.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::request::key::{Keyed, View};
 use crate::store::{BucketName, LimiterKeys, limiter_name};
 use crate::throttle::{self, Refused};
 
-/// Whether the limit counts this request, by which figures and in which bucket.
+/// Says whether the limit counts this request, by which figures and in which bucket.
 pub(super) fn describe_limit(
     plan: &Plan,
     spec: &LimitSpec,
@@ -26,7 +26,7 @@ pub(super) fn describe_limit(
     if spec.exempt.covers(view) {
         return text.line("limit", format_args!("{name} does not apply: the request is exempt"));
     }
-    // What a limit in shadow cannot count, it lets pass.
+    // A limit in shadow lets a request pass that it cannot count.
     let refused = |error: &dyn fmt::Display| match spec.mode {
         Mode::Enforce => format!("{name} refuses it with 400: {error}"),
         Mode::Shadow | Mode::Candidate => format!("{name} (shadow) does not count it: {error}"),
@@ -102,7 +102,8 @@ fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
     }
 }
 
-/// The figures that are tried in place of the limit's own: an override's stay.
+/// Describes the candidate's figures, which replace the limit's own. An override's figures have no
+/// candidate.
 fn describe_candidate(
     plan: &Plan,
     spec: &LimitSpec,

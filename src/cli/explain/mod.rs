@@ -68,7 +68,7 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
     }
 }
 
-/// The request that is asked about.
+/// The request to explain.
 struct ExplainedRequest {
     method: Method,
     uri: Uri,
@@ -87,7 +87,7 @@ fn request_line(text: &str) -> Result<(Method, Uri), Failure> {
     if !target.starts_with('/') && !target.contains("://") {
         return Err(wrong(&"a path begins with a slash, a URL with http://"));
     }
-    // What stands behind a # never leaves a browser.
+    // A browser does not send the text behind a #.
     let target = target.split('#').next().unwrap_or_default();
     Ok((method, target.parse().map_err(|error| wrong(&error))?))
 }
@@ -150,7 +150,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// The headers that the API is sent of those that were asked about: no others count.
+/// The request's headers that are sent to the API. Routes and limits use no other headers.
 fn sent(asked: &ExplainedRequest, client: &Client, trust: &Trust) -> HeaderMap {
     let (mut parts, ()) = http::Request::new(()).into_parts();
     parts.uri = asked.uri.clone();
@@ -159,7 +159,7 @@ fn sent(asked: &ExplainedRequest, client: &Client, trust: &Trust) -> HeaderMap {
     parts.headers
 }
 
-/// The same walk as a request's, with words at each step.
+/// Goes through the same steps as for a real request, and describes each step.
 fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) {
     let ExplainedRequest { method, uri, headers, peer, now } = asked;
     let host = match Host::of(uri, headers, Version::HTTP_11) {

@@ -1,4 +1,4 @@
-//! Which route a request has, and why it has that one.
+//! Describes which route a request has, and why.
 
 use http::Method;
 
@@ -7,7 +7,7 @@ use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
 use crate::request::route::{Conditions, HostPattern, Match, NoRoute};
 
-/// That no route has it, though these have its path and host.
+/// Says that the request has no route. `others` are the routes whose path and host fit.
 pub(super) fn describe_none(
     plan: &Plan,
     method: &Method,
@@ -17,7 +17,7 @@ pub(super) fn describe_none(
 ) {
     let names = others.iter().map(|place| plan.routes[*place].name.to_string());
     let names = names.collect::<Vec<_>>().join(", ");
-    // Limits of the server come first, also here.
+    // The limits of `[server]` come first, also without a route.
     let if_allowed =
         if plan.no_route.limits.is_empty() { "" } else { ", if the server's limits allow" };
     match none {
@@ -38,7 +38,7 @@ pub(super) fn describe_none(
     }
 }
 
-/// Where its requests go.
+/// Says where the route's requests go.
 pub(super) fn describe_route(
     plan: &Plan,
     route: &RouteSpec,
@@ -64,7 +64,7 @@ pub(super) fn describe_route(
     }
 }
 
-/// Why it is this route and none of the others with a path and host that fit.
+/// Says why the request has this route, and not another route whose path and host fit.
 pub(super) fn why(plan: &Plan, found: &Match<'_>, candidates: Vec<usize>, text: &mut Explanation) {
     let pattern = plan.table.pattern(found.route);
     let params: Vec<_> = pattern

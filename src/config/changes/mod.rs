@@ -266,7 +266,7 @@ fn figures(figures: &Figures) -> (Option<String>, Option<(&'static str, u64)>) {
     }
 }
 
-/// The algorithm's name, where there is one.
+/// The algorithm's name. `None` where nothing is counted: everything passes, or nothing.
 fn algorithm(figures: &Figures) -> Option<&'static str> {
     figures.at(Timestamp::MIN).filter(|it| *it != Algorithm::Closed).map(|it| it.name())
 }

@@ -66,7 +66,7 @@ pub fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// Why a text is no network.
+/// Why a text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::config) enum NetworkError {
     /// Neither an address nor a network.

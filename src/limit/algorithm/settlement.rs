@@ -1,6 +1,7 @@
 //! Settlements: the correction of a bucket once the real use of a request is known.
 //!
-//! A limit settles a request when its response has ended. Each algorithm's `settle` says how.
+//! `store/claim.rs` settles a request, mostly when its response has ended. Each algorithm's `settle` says
+//! how the bucket changes.
 
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;

@@ -1,5 +1,5 @@
-//! Every metric in one table: kind, name, help, and its samples. [`Metrics::render`](super::Metrics::render)
-//! writes the table's lines in their order.
+//! Every metric in one table: kind, name, help, and samples. [`Metrics::render`](super::Metrics::render)
+//! writes the metrics in the order of the table.
 
 use std::fmt;
 

@@ -26,8 +26,8 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::plan::ThrottleLog;
 
-/// The most lines of an interval: one less for single keys, and one for all other keys. Other keys have a
-/// line for each limit and decision.
+/// The most lines of an interval, where all other keys share one line. `LINES - 1` of the lines are for
+/// single keys. The other keys have one line for each limit and decision.
 pub const LINES: usize = 100;
 
 /// How many keys are counted one by one. Events of further keys are counted together.
@@ -61,24 +61,24 @@ pub struct ThrottleEvent<'e> {
 /// The decision about a request that a limit does not let pass at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// It was rejected.
+    /// The request was rejected.
     Rejected {
-        /// When to try again; `None` is never.
+        /// The time until a retry can pass. `None` means never.
         retry_after: Option<Duration>,
     },
-    /// It is held.
+    /// The request is held.
     Delayed {
-        /// For so long.
+        /// How long the request is held.
         delay: Duration,
     },
-    /// It would have been rejected.
+    /// A limit in shadow would have rejected the request.
     Shadow {
-        /// When to try again; `None` is never.
+        /// The time until a retry could pass. `None` means never.
         retry_after: Option<Duration>,
     },
-    /// It would have been held.
+    /// A limit in shadow would have held the request.
     ShadowDelayed {
-        /// For so long.
+        /// How long the request would have been held.
         delay: Duration,
     },
 }

@@ -5,13 +5,31 @@ mod phase;
 mod socket;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 
 pub use self::phase::{DueAction, Phase, Times};
 pub use self::socket::Socket;
-use super::body::Switched;
 use super::headers::forwarded::Peer;
+use crate::throttle::Permit;
+use crate::upstream::ConnectionLease;
+
+/// The two sides of a connection that changes to another protocol, and what is held while it lives.
+#[derive(Debug)]
+pub struct Switched {
+    /// The client's side, once its connection has changed.
+    pub client: OnUpgrade,
+    /// The server's side, once its connection has changed.
+    pub server: OnUpgrade,
+    /// How long the tunnel lives without a byte in either direction.
+    pub patience: Duration,
+    /// The concurrency slots of the request, held as long as the tunnel lives.
+    pub slots: Permit,
+    /// The server's connection.
+    pub lease: ConnectionLease,
+}
 
 /// A client's connection, as its requests see it.
 #[derive(Debug)]

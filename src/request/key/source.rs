@@ -115,8 +115,8 @@ pub struct KeySources {
 }
 
 impl KeySources {
-    /// A hash of the sources, valid in this process alone. Different sources have different hashes, unless
-    /// somebody looks for a collision: the sources come from the operator, who has no reason to.
+    /// A hash of the sources, valid in this process alone. Different sources count as having different
+    /// hashes: a collision needs an attack, and sources come from the operator alone.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

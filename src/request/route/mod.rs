@@ -2,7 +2,7 @@
 //!
 //! A path is compared in its matching form, segment by segment. In a segment a literal wins over
 //! `{parameter}`, and `{parameter}` wins over `{*rest}`. The first segment in which two patterns differ
-//! decides between them. Among routes with the same path the conditions decide (`conditions.rs`). `table.rs`
+//! decides between them. Among routes with the same path the conditions decide (`conditions.rs`). `table`
 //! finds a request's route.
 
 mod conditions;

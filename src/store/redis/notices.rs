@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use super::StoreError;
-use super::redisson::{LimiterConfig, LimiterHash};
 use crate::limit::name::Name;
 use crate::observe::seldom::Seldom;
 use crate::plan::LimitSpec;
@@ -68,20 +67,14 @@ impl Notices {
         }
     }
 
-    pub(super) fn other_figures(&self, limit: &LimitSpec, figures: &LimiterHash) {
+    /// Redis has this rate and type for the limiter, and they count.
+    pub(super) fn other_figures(&self, limit: &LimitSpec, rate: &str, kind: &str) {
         if self.is_news(limit, NoticeKind::OtherFigures) {
-            let config = LimiterConfig {
-                rate: figures.rate,
-                interval_ms: figures.interval_ms,
-                sharing: figures.sharing,
-                keep_alive_ms: None,
-                expires_in_ms: None,
-            };
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),
-                in_force = config.rate_text(),
-                "type" = config.type_text(),
+                in_force = rate,
+                "type" = kind,
                 "help" = "those in redis count; `tidegate redisson set` changes them",
                 "limiter has other figures in redis"
             );

@@ -1,5 +1,8 @@
-//! What a TLS listener needs: its certificates, chosen by the name that the client asks for, and whether
-//! clients show one of their own.
+//! TLS towards clients: the certificates of the listeners, and whether clients show a certificate. `names`
+//! chooses the certificate by the name that the client asks for.
+//!
+//! `downstream` asks for the configuration of each connection. `server` calls [`Certificates::look`] and
+//! [`Certificates::replace`].
 
 mod names;
 #[cfg(test)]
@@ -21,47 +24,48 @@ use super::identity::{IdentityFiles, TlsIdentity, authorities};
 use super::{H2, HTTP_1_1, provider};
 use crate::file_stamp::FileStamp;
 
-/// Sessions of TLS 1.2 clients that know no tickets. Each is a few hundred bytes.
+/// How many sessions of TLS 1.2 clients without tickets are kept. A session has a few hundred bytes.
 const SESSIONS: usize = 10_000;
 
-/// One look of so many reads the files whatever the file system says of them.
+/// One of this many looks reads the files even if their stamps are unchanged.
 const LOOKS_TO_READ: u32 = 10;
 
-/// The most names that a line of the log has.
+/// The most names in a line of the log.
 const NAMES_TOLD: usize = 20;
 
 /// The files of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// Its certificates, at least one; the first is for clients that ask for another name, or none.
+    /// The certificates, at least one. The first is for clients that ask for another name, or for no name.
     pub certificates: Vec<IdentityFiles>,
-    /// Who signs clients' certificates; `None` where clients are not asked for one.
+    /// The authorities that sign clients' certificates. `None` where clients are not asked for a
+    /// certificate.
     pub client_ca: Option<(PathBuf, ClientAuth)>,
 }
 
-/// Whether a client must show a certificate. One that shows a wrong one is refused either way.
+/// Whether a client must show a certificate. A client with a wrong certificate is always refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// It may.
+    /// A client may show a certificate.
     Request,
-    /// It must.
+    /// A client must show a certificate.
     Require,
 }
 
-/// What the files hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
+/// The content of [`Files`].
 pub struct Material {
-    /// In the order of [`Files::certificates`]; at least one.
+    /// The certificates with their keys, in the order of [`Files::certificates`]. At least one.
     pub identities: Vec<Arc<TlsIdentity>>,
-    /// Who signs clients' certificates, and whether clients must show one.
+    /// The authorities that sign clients' certificates, and whether clients must show a certificate.
     pub clients: Option<(Vec<CertificateDer<'static>>, ClientAuth)>,
 }
 
 impl Files {
-    /// What they hold now.
+    /// Reads the files.
     ///
     /// # Errors
-    /// What is wrong with the first file that cannot be used.
+    /// The error of the first file that cannot be used.
     pub fn read(&self) -> Result<Material, TlsError> {
         let identity = |files| TlsIdentity::read(files).map(Arc::new);
         Ok(Material {
@@ -80,22 +84,22 @@ impl Files {
     }
 }
 
-/// The certificates in force. All workers share one: each connection asks it for the configuration of
-/// that moment, and one task looks now and then whether the files have changed.
+/// The certificates in force, shared by all workers. Each connection asks for the configuration of its
+/// moment. One task looks repeatedly whether the files have changed.
 #[derive(Debug)]
 pub struct Certificates {
     config: RwLock<Arc<ServerConfig>>,
     watch: Mutex<FileWatch>,
 }
 
-/// What a look found.
+/// The result of a look at the files.
 #[derive(Debug)]
 pub enum Look {
-    /// Nothing new.
+    /// The certificates in force have not changed.
     Unchanged,
-    /// New certificates, which are in force now; the names that they are for.
+    /// New certificates are in force now. The text has their names.
     Loaded(String),
-    /// Something that cannot be used; what was in force stays so. Said once for each new reason.
+    /// The new files cannot be used. The old certificates stay in force. Each new reason is returned once.
     Rejected(TlsError),
 }
 
@@ -107,17 +111,17 @@ struct FileWatch {
     stamps: Vec<Option<FileStamp>>,
     /// Looks since the files were last read.
     unread: u32,
-    /// What the last look read, where that was something new.
+    /// The content that the last look read, if the content was new.
     news: Option<LoadedMaterial>,
-    /// Why what the files hold is not in force.
+    /// Why the content of the files was rejected, if it was rejected.
     rejected: Option<String>,
 }
 
-/// What the files hold, or why that cannot be used.
+/// The content of the files, or why it cannot be used.
 type LoadedMaterial = Result<Material, String>;
 
-/// What lets a client come back without a whole handshake. It outlives the certificates, or each renewal
-/// would have all clients shake hands anew.
+/// The state with which a client resumes a session, without a full handshake. A renewal of the certificates
+/// keeps this state. Otherwise all clients would need a full handshake after each renewal.
 #[derive(Clone, Debug)]
 struct Resumption {
     tickets: Arc<dyn ProducesTickets>,
@@ -132,10 +136,10 @@ impl Resumption {
 }
 
 impl Certificates {
-    /// With what the files were found to hold.
+    /// Starts with `material`, which was read from `files`.
     ///
     /// # Errors
-    /// Where the TLS library refuses that, or has no randomness.
+    /// If the TLS library refuses `material`, or has no randomness.
     pub fn new(files: Files, material: Material) -> Result<Self, TlsError> {
         let resumption = Resumption::new()?;
         let config = configuration(&material, &resumption)?;
@@ -143,7 +147,8 @@ impl Certificates {
             files,
             material,
             resumption,
-            // The first look reads: the files may have changed since `material` was read.
+            // Without stamps, the first look reads the files: they may have changed since `material` was
+            // read.
             stamps: Vec::new(),
             unread: 0,
             news: None,
@@ -152,14 +157,14 @@ impl Certificates {
         Ok(Self { config: RwLock::new(config), watch: Mutex::new(watch) })
     }
 
-    /// For a connection that comes now: TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`.
+    /// The configuration for a new connection: TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.read().clone()
     }
 
-    /// Looks whether the files have changed, and takes over what they hold once two looks in a row found
-    /// the same: a certificate is written before its key, or the other way round. Meant to be called
-    /// about once a second; blocks for as long as a few small files take to be read.
+    /// Looks whether the files have changed. New content comes in force when two looks in a row have read
+    /// the same content, because a certificate and its key are written one after the other. To be called
+    /// about once a second. Blocks while a few small files are read.
     pub fn look(&self) -> Look {
         let mut watch = self.watch.lock();
         if !watch.is_to_be_read() {
@@ -185,10 +190,10 @@ impl Certificates {
         }
     }
 
-    /// Takes over what a reload has read, and watches these files from now on.
+    /// Puts `material`, which a reload has read, in force. Watches `files` from now on.
     ///
     /// # Errors
-    /// Where the TLS library refuses it: nothing has changed then.
+    /// If the TLS library refuses `material`. Then nothing has changed.
     pub fn replace(&self, files: Files, material: Material) -> Result<(), TlsError> {
         let mut watch = self.watch.lock();
         if watch.material != material {
@@ -200,10 +205,11 @@ impl Certificates {
         Ok(())
     }
 
-    /// Puts `material` in force; the names that it is for.
+    /// Puts `material` in force. Returns the names of its certificates.
     fn take_over(&self, watch: &mut FileWatch, material: Material) -> Result<String, TlsError> {
-        // A session remembers the client's certificate and is not verified again. Where others sign
-        // clients' certificates now, or clients must show one, it has to be.
+        // A resumed session keeps the client's certificate, and does not verify it again. If the
+        // authorities or the `ClientAuth` have changed, old sessions are forgotten: clients must be
+        // verified again.
         let resumption = match watch.material.clients == material.clients {
             true => watch.resumption.clone(),
             false => Resumption::new()?,
@@ -222,7 +228,7 @@ impl FileWatch {
         let same = stamps == self.stamps && self.news.is_none();
         self.stamps = stamps;
         self.unread += 1;
-        // There are file systems that do not say, and two changes within one tick of their clock.
+        // Some file systems do not report changes, and two changes may fall into one tick of their clock.
         let read = !same || self.unread >= LOOKS_TO_READ;
         if read {
             self.unread = 0;
@@ -230,12 +236,12 @@ impl FileWatch {
         read
     }
 
-    /// Whether that is in force, or was rejected already.
+    /// Whether this content is in force, or was rejected already.
     fn is_known(&self, seen: &LoadedMaterial) -> bool {
         match (seen, &self.rejected) {
             (Ok(material), None) => *material == self.material,
             (Err(error), Some(rejected)) => error == rejected,
-            // Good again after a fault is news, also where it is what was in force all along.
+            // A valid content after a rejected one is news, even if it is the content that is in force.
             (Ok(_), Some(_)) | (Err(_), None) => false,
         }
     }

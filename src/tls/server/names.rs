@@ -1,4 +1,4 @@
-//! Which certificate a client is shown.
+//! Chooses the certificate that a client is shown.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::tls::identity::TlsIdentity;
 /// RFC 9525).
 #[derive(Debug)]
 pub(super) struct ByName {
-    /// For clients that ask for another name, or for none.
+    /// For clients that ask for another name, or for no name.
     first: Arc<CertifiedKey>,
-    /// Whole names in lower case. Several certificates may be for one, with keys of different kinds.
+    /// Whole names in lower case. Several certificates may be for one name, with keys of different kinds.
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// What stands behind `*.`, which is exactly one label (RFC 9525, 6.3).
+    /// The parts of names behind `*.`. The star stands for exactly one label (RFC 9525, 6.3).
     wildcards: HashMap<String, Vec<Arc<CertifiedKey>>>,
 }
 
@@ -39,7 +39,8 @@ impl ByName {
         Ok(Self { first, exact, wildcards })
     }
 
-    /// The certificate for a client that asks for `name` and can verify what `fits`.
+    /// The certificate for a client that asks for `name`. `fits` says whether the client can verify a
+    /// certificate.
     fn choose(
         &self,
         name: Option<&str>,
@@ -50,7 +51,7 @@ impl ByName {
         let exact = self.exact.get(&name);
         let wildcard = || self.wildcards.get(behind?);
         let candidates = || exact.into_iter().chain(wildcard()).flatten();
-        // Where none fits the handshake fails, and the client is told why.
+        // If no certificate fits, the handshake fails, and the client is told why.
         let chosen = candidates().find(|key| fits(key)).or_else(|| candidates().next());
         chosen.unwrap_or(&self.first).clone()
     }
@@ -64,7 +65,7 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// The names of all, joined; past `most` they are counted.
+/// The names of all certificates as one text. Names beyond `most` are only counted.
 pub(super) fn told(identities: &[Arc<TlsIdentity>], most: usize) -> String {
     let mut all: Vec<String> = identities.iter().flat_map(|identity| names(identity)).collect();
     let more = all.len().saturating_sub(most);
@@ -78,7 +79,7 @@ pub(super) fn told(identities: &[Arc<TlsIdentity>], most: usize) -> String {
 /// The names that a certificate is for, in lower case.
 fn names(identity: &TlsIdentity) -> Vec<String> {
     let certificate = identity.chain().first().map(webpki::EndEntityCert::try_from);
-    // It was read by the same parser before: nothing is passed over.
+    // The same parser has read the certificate before: this does not fail.
     let Some(Ok(certificate)) = certificate else { return Vec::new() };
     certificate.valid_dns_names().map(str::to_ascii_lowercase).collect()
 }
@@ -113,7 +114,7 @@ mod tests {
             (Some("www.a.test"), 2),
             (Some("upper.test"), 2),
             (Some("b.c.test"), 3),
-            // A star is one label.
+            // A star stands for one label.
             (Some("x.y.a.test"), 0),
             (Some("test"), 0),
             (Some(".test"), 0),

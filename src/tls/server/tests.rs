@@ -62,7 +62,7 @@ fn shown(certificates: &Certificates, place: &Place) -> Vec<u8> {
     shake(&place.client(), &certificates.config(), "a.test").unwrap().shown()
 }
 
-/// What so many looks say, without those that find nothing new.
+/// The results of this number of looks, without [`Look::Unchanged`].
 fn looks(certificates: &Certificates, count: usize) -> Vec<String> {
     let said = (0..count).filter_map(|_| match certificates.look() {
         Look::Unchanged => None,
@@ -101,7 +101,7 @@ fn of_two_kinds_of_keys_for_one_name_a_client_gets_the_one_it_can_verify() {
     assert_eq!(any, material.identities[0].chain()[0].to_vec());
 }
 
-/// A client that verifies ECDSA alone.
+/// A client that verifies only ECDSA.
 fn no_ed25519(place: &Place) -> Arc<dyn rustls::client::danger::ServerCertVerifier> {
     let mut roots = RootCertStore::empty();
     roots.add(authorities(&place.path().join("ca.pem")).unwrap().remove(0)).unwrap();
@@ -211,7 +211,7 @@ fn broken_files_are_kept_out_and_told_once() {
     assert!(said[0].contains("a.pem cannot be read"), "{said:?}");
     assert_eq!(shown(&certificates, &place), before);
 
-    // Whole again: the same as before, and that it is over is told.
+    // The file is valid again, with the old content. The end of the fault is reported.
     fs::write(&files.cert, old).unwrap();
     assert_eq!(looks(&certificates, 25), ["loaded a.test"]);
     assert_eq!(shown(&certificates, &place), before);

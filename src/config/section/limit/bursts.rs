@@ -1,4 +1,5 @@
-//! The most that one request can take: the burst of each bucket that a limit can have. `cost` must fit.
+//! The most that one request can take: the burst of each bucket that a limit can have. `cost` must not be
+//! larger.
 
 use crate::config::reader::{Item, Span};
 use crate::limit::algorithm::Algorithm;

@@ -214,8 +214,8 @@ impl Log {
         self.seen(params, Cost::ONE, base)
     }
 
-    /// Forgets the entries that are in no interval that ends at `now` or later. Above [`Params::most`] the
-    /// oldest of the other entries are forgotten too.
+    /// Forgets the entries that are in no interval that ends at `now` or later. If too many entries are
+    /// left, the oldest of them are forgotten too.
     pub fn forget(&mut self, params: &Params, now: Timestamp) {
         let runs = self.expired(params, now).count();
         let gone: u64 = self.runs.drain(..runs).map(|run| u64::from(run.permits)).sum();

@@ -178,8 +178,8 @@ impl Table {
         }
     }
 
-    /// The places of all routes that match path and host, in the order in which they are tried. It serves to
-    /// explain why a route was found.
+    /// The places of all routes that match path and host, in the order in which they are tried. With them
+    /// `explain` shows why a route was found.
     pub fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
         let _: ControlFlow<()> =
@@ -291,7 +291,7 @@ impl Table {
     }
 
     /// Calls `visit` for each route whose path and host match, the most specific first. The second argument
-    /// is the route's conditions; `None` for a route without conditions.
+    /// is the route's conditions; it may be `None` for a route without conditions.
     fn walk<'t, B>(
         &'t self,
         target: PathTarget<'_>,

@@ -184,7 +184,15 @@ impl Redis {
         if let Some((rate, interval_ms, sharing)) = written(ask)
             && (rate, interval_ms, sharing) != (figures.rate, figures.interval_ms, figures.sharing)
         {
-            self.shared.notices.other_figures(ask.spec, figures);
+            let config = LimiterConfig {
+                rate: figures.rate,
+                interval_ms: figures.interval_ms,
+                sharing: figures.sharing,
+                keep_alive_ms: None,
+                expires_in_ms: None,
+            };
+            let (rate, kind) = (config.rate_text(), config.type_text());
+            self.shared.notices.other_figures(ask.spec, &rate, kind);
         }
     }
 }
@@ -258,10 +266,10 @@ enum ScriptReply {
 
 /// A limiter's figures, as the script reports them, and two warnings.
 #[derive(Clone, Copy)]
-pub(super) struct LimiterHash {
-    pub(super) rate: u64,
-    pub(super) interval_ms: u64,
-    pub(super) sharing: Sharing,
+struct LimiterHash {
+    rate: u64,
+    interval_ms: u64,
+    sharing: Sharing,
     /// How far a clock that made an entry is ahead of Redis's clock. Entries of waiting requests do not
     /// count.
     ahead: Duration,

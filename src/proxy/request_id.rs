@@ -1,0 +1,36 @@
+//! The request ID: the header by which a request is named.
+
+use http::header::{HeaderMap, HeaderValue};
+use tokio::time::Instant;
+
+use super::client::ClientConnection;
+use crate::clock::Clock;
+use crate::limit::time::Timestamp;
+use crate::plan::ServerSpec;
+
+/// Writes the request ID into its header, if the file names a header for the ID. The ID is that of a
+/// trusted proxy, or a new one.
+pub(super) fn name(
+    clock: &Clock,
+    server: &ServerSpec,
+    client: &ClientConnection,
+    began: Instant,
+    headers: &mut HeaderMap,
+) -> Option<Box<HeaderValue>> {
+    let name = server.request_id.as_ref()?;
+    let trusted = server.trust.trusts(client.peer.address);
+    let given = headers.get(name).filter(|id| trusted && !id.is_empty()).cloned();
+    let id = given.or_else(|| new_id(clock.wall().at(clock.at(began))))?;
+    headers.insert(name, id.clone());
+    Some(Box::new(id))
+}
+
+/// A new request ID for a request that came at this time of day: a UUID of version 7 (RFC 9562, 5.7).
+fn new_id(wall: Timestamp) -> Option<HeaderValue> {
+    let random = fastrand::u128(..).to_be_bytes();
+    let random = random.first_chunk()?;
+    let id =
+        uuid::Builder::from_unix_timestamp_millis(wall.as_micros() / 1_000, random).into_uuid();
+    let mut text = uuid::Uuid::encode_buffer();
+    HeaderValue::from_str(id.hyphenated().encode_lower(&mut text)).ok()
+}

@@ -1,0 +1,39 @@
+//! The parts of responses that tidegate composes itself. `answer` and `rejection` put them together.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+
+use super::grpc;
+
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// A response that tidegate composes itself, with its whole body.
+pub(super) type OwnResponse = Response<Bytes>;
+
+/// A response with this status and body. `kind` is the media type of the body.
+pub(super) fn own(
+    status: StatusCode,
+    kind: Option<HeaderValue>,
+    body: impl Into<Bytes>,
+) -> OwnResponse {
+    let mut answer = Response::new(body.into());
+    *answer.status_mut() = status;
+    if let Some(kind) = kind {
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    answer
+}
+
+/// Ends an HTTP/1.1 connection with this response.
+pub(super) fn close<B>(answer: &mut Response<B>) {
+    answer.headers_mut().insert(CONNECTION, CLOSE);
+}
+
+/// An answer without messages (Trailers-Only): status and message are fields of the head.
+pub(super) fn trailers_only(status: grpc::Status, message: &str) -> OwnResponse {
+    let mut answer = own(StatusCode::OK, Some(grpc::TYPE), Bytes::new());
+    answer.headers_mut().extend(grpc::trailers(status, message));
+    answer
+}
