@@ -28,7 +28,7 @@ pub fn markdown() -> String {
 }
 
 fn section_table(shape: &Shape) -> String {
-    let mut table = format!("### {}\n\n", heading(shape));
+    let mut table = format!("### {}\n\n", shape.heading);
     table.push_str("| field | default | meaning |\n| --- | --- | --- |\n");
     for field in (shape.fields)() {
         let default = match field.default {
@@ -42,22 +42,6 @@ fn section_table(shape: &Shape) -> String {
         let _ = writeln!(table, "| `{}` | {default} | {meaning} |", field.name);
     }
     table
-}
-
-fn heading(shape: &Shape) -> String {
-    if shape.title.starts_with('[') {
-        return format!("`{}`", shape.title);
-    }
-    match shape.title {
-        "overrides" => "`overrides` of a limit".to_owned(),
-        "server.tls" => "`tls` of `[server]`".to_owned(),
-        "a certificate" => "One of `certificates`".to_owned(),
-        "tls of an upstream" => "`tls` of `[upstreams.NAME]`".to_owned(),
-        "cost by response" => "`cost` of a limit, told by the response".to_owned(),
-        "cost" | "count_when" | "exempt" | "candidate" => format!("`{}` of a limit", shape.title),
-        "respond" => "`respond` of a route".to_owned(),
-        _ => "`request_headers` and `response_headers` of a route".to_owned(),
-    }
 }
 
 /// The algorithms that have the field, the words that the field can hold, and the field's meaning.

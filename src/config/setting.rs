@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::reader::{Item, Section, duration_text};
 use super::shape::{Fallback, Field, Kind, Zero, field};
 
@@ -109,6 +111,8 @@ pub(super) const fn plain<S, T: Value>(
     default: Fallback,
     meaning: &'static str,
 ) -> Plain<S, T> {
+    // Checked when the program is compiled, since all settings are constants.
+    assert!(T::SORT.fits(&kind), "the type cannot hold values of this kind");
     let field = field(place.name, kind, default, meaning);
     Plain { field, place, reader: Reader::Kind(T::read), show: Some(T::show), restart: false }
 }
@@ -194,13 +198,37 @@ impl<S, T: PartialEq> Setting<S> for Plain<S, T> {
 
 /// A type of value that [`plain`] settings can have.
 pub(super) trait Value: PartialEq + Sized + 'static {
+    /// Which kinds the type can hold.
+    const SORT: Sort;
     /// The value of `item`. Where `item` is not of this kind, notes the problem and returns `None`.
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self>;
     /// The value as the report of a reload shows it.
     fn show(&self, kind: &Kind) -> String;
 }
 
+/// The kinds that one type of value can hold.
+pub(super) enum Sort {
+    Flag,
+    Number,
+    Time,
+    Word,
+}
+
+impl Sort {
+    const fn fits(&self, kind: &Kind) -> bool {
+        matches!(
+            (self, kind),
+            (Self::Flag, Kind::Flag)
+                | (Self::Number, Kind::Whole { .. } | Kind::Size { .. })
+                | (Self::Time, Kind::Duration(_))
+                | (Self::Word, Kind::Word(_))
+        )
+    }
+}
+
 impl Value for bool {
+    const SORT: Sort = Sort::Flag;
+
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
         item.flag()
     }
@@ -211,6 +239,8 @@ impl Value for bool {
 }
 
 impl Value for Duration {
+    const SORT: Sort = Sort::Time;
+
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         item.duration(if let Kind::Duration(zero) = kind { *zero } else { Zero::Allowed })
     }
@@ -223,6 +253,8 @@ impl Value for Duration {
 macro_rules! number {
     ($($type:ty),+) => {
         $(impl Value for $type {
+            const SORT: Sort = Sort::Number;
+
             fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
                 let number = match *kind {
                     Kind::Whole { min, max } => item.whole(min..=max),
@@ -241,9 +273,23 @@ macro_rules! number {
         })+
     };
 }
-number!(u8, u32, u64, usize);
+number!(u8, u16, u32, u64, usize);
+
+impl Value for StatusCode {
+    const SORT: Sort = Sort::Number;
+
+    fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
+        u16::read(item, kind).and_then(|number| Self::from_u16(number).ok())
+    }
+
+    fn show(&self, _kind: &Kind) -> String {
+        self.as_str().to_owned()
+    }
+}
 
 impl<T: Value> Value for Option<T> {
+    const SORT: Sort = T::SORT;
+
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         T::read(item, kind).map(Some)
     }
@@ -272,6 +318,8 @@ pub(super) fn spellings<T: Spelled>() -> Vec<&'static str> {
 }
 
 impl<T: Spelled> Value for T {
+    const SORT: Sort = Sort::Word;
+
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
         item.word(T::WORDS, T::LATER)
     }

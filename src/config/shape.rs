@@ -6,6 +6,8 @@
 pub(super) struct Shape {
     /// The table's name in messages and headings.
     pub(super) title: &'static str,
+    /// The heading in docs/reference.md.
+    pub(super) heading: &'static str,
     /// The table's fields, in the order of docs/reference.md.
     pub(super) fields: fn() -> Vec<&'static Field>,
     /// Names that are refused with "not supported yet".

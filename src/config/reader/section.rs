@@ -124,19 +124,30 @@ impl<'c> Section<'c> {
         name: &str,
         read: impl Fn(&Item<'_>) -> Option<T>,
     ) -> Option<T> {
-        let written = self.take(name).and_then(|item| read(&item));
-        if !self.defaults {
-            return written;
+        self.exact(name, &read).or_else(|| self.default(name, read))
+    }
+
+    /// Takes a field and reads its value with `read`. Where the field is missing, reads its default. `None`
+    /// where the field is wrong, or there is no default.
+    pub(in crate::config) fn exact<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(&Item<'_>) -> Option<T>,
+    ) -> Option<T> {
+        match self.take(name) {
+            Some(item) => read(&item),
+            None => self.default(name, read),
         }
-        written.or_else(|| {
-            let field = self.fields.iter().find(|field| field.name == name)?;
-            let Fallback::Value(text) = field.default else { return None };
-            let default = DeValue::parse(text).ok()?;
-            // The default has no place in the file.
-            let mut item = Item::new(self.cx, field.name, &default);
-            item.span = 0..0;
-            read(&item)
-        })
+    }
+
+    fn default<T>(&self, name: &str, read: impl Fn(&Item<'_>) -> Option<T>) -> Option<T> {
+        let field = self.fields.iter().find(|field| field.name == name && self.defaults)?;
+        let Fallback::Value(text) = field.default else { return None };
+        let default = DeValue::parse(text).ok()?;
+        // The default has no place in the file.
+        let mut item = Item::new(self.cx, field.name, &default);
+        item.span = 0..0;
+        read(&item)
     }
 
     /// Takes a field and returns the items of its list. Empty where the field is missing.

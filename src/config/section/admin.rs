@@ -11,7 +11,7 @@ type Spec = AdminSpec;
 
 /// `[admin]`.
 pub(in crate::config) static ADMIN: Shape =
-    Shape { title: "[admin]", fields: || fields(SETTINGS), later: &[] };
+    Shape { title: "[admin]", heading: "`[admin]`", fields: || fields(SETTINGS), later: &[] };
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[

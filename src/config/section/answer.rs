@@ -2,9 +2,8 @@
 
 use bytes::Bytes;
 
-use super::values::status;
 use crate::config::reader::{Item, Problem, Section, nearest};
-use crate::config::setting::{Settings, Spelled, at, fields, parsed, read, spellings};
+use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape};
 use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
@@ -12,13 +11,16 @@ use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
 type Spec = AnswerSpec;
 
 /// `[reject]`, and `reject` of a limit.
-pub(in crate::config) static REJECT: Shape =
-    Shape { title: "[reject]", fields: || fields(SETTINGS), later: &["jitter"] };
+pub(in crate::config) static REJECT: Shape = Shape {
+    title: "[reject]",
+    heading: "`[reject]`",
+    fields: || fields(SETTINGS),
+    later: &["jitter"],
+};
 
 #[rustfmt::skip]
 static SETTINGS: Settings<Spec> = &[
-    &parsed(at!(status), Kind::whole(400, 599), Value("429"), "of the answer to a throttled client",
-        |item| status(item, 400)),
+    &plain(at!(status), Kind::whole(400, 599), Value("429"), "of the answer to a throttled client"),
     &parsed(at!(body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
         "RFC 9457 JSON, a line of text, nothing, or a text of your own", body),
     &parsed(at!(headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),

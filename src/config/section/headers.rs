@@ -10,8 +10,12 @@ use crate::config::shape::{Kind, Shape, field};
 use crate::plan::HeaderChanges;
 
 /// A route's `request_headers` and `response_headers`.
-pub(in crate::config) static HEADERS: Shape =
-    Shape { title: "header changes", fields: || fields(OF_HEADERS), later: &[] };
+pub(in crate::config) static HEADERS: Shape = Shape {
+    title: "header changes",
+    heading: "`request_headers` and `response_headers` of a route",
+    fields: || fields(OF_HEADERS),
+    later: &[],
+};
 
 #[rustfmt::skip]
 static OF_HEADERS: Settings<()> = &[
@@ -35,11 +39,20 @@ const OWN: [&str; 9] = [
 
 /// A table of headers, each with a value. Two spellings of one header are an error.
 pub(super) fn values(section: &mut Section<'_>, field: &str) -> Vec<(HeaderName, HeaderValue)> {
+    values_if(section, field, |_| true)
+}
+
+/// The same table, of the headers that `may` allows.
+fn values_if(
+    section: &mut Section<'_>,
+    field: &str,
+    may: impl Fn(&(&HeaderName, &FieldEntry<'_>)) -> bool,
+) -> Vec<(HeaderName, HeaderValue)> {
     let entries = section.take(field).and_then(|item| item.entries()).unwrap_or_default();
     let mut seen: Vec<(HeaderName, Span)> = Vec::new();
     let mut values = Vec::new();
     for entry in &entries {
-        let Some(name) = name(section, entry) else { continue };
+        let Some(name) = name(section, entry).filter(|name| may(&(name, entry))) else { continue };
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
             section.cx.note(
                 Problem::error(
@@ -62,9 +75,12 @@ pub(super) fn values(section: &mut Section<'_>, field: &str) -> Vec<(HeaderName,
 pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<HeaderChanges> {
     let inner = section.take(field).and_then(|item| item.section(&HEADERS, field));
     let mut inner = inner?;
+    let changeable = |(name, entry): &(&HeaderName, &FieldEntry<'_>)| {
+        !is_own(name, &entry.item, entry.name_span.clone())
+    };
     let mut changes = HeaderChanges {
-        set: values(&mut inner, "set"),
-        add: values(&mut inner, "add"),
+        set: values_if(&mut inner, "set", changeable),
+        add: values_if(&mut inner, "add", changeable),
         remove: Vec::new(),
     };
     for item in inner.list("remove") {
@@ -95,8 +111,7 @@ fn name(section: &Section<'_>, entry: &FieldEntry<'_>) -> Option<HeaderName> {
         ));
         return None;
     };
-    let changing = section.title.ends_with("_headers");
-    (!changing || !is_own(&name, &entry.item, entry.name_span.clone())).then_some(name)
+    Some(name)
 }
 
 fn is_own(name: &HeaderName, item: &Item<'_>, span: Span) -> bool {

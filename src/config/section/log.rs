@@ -9,7 +9,7 @@ use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
 /// `[log]`.
 pub(in crate::config) static LOG: Shape =
-    Shape { title: "[log]", fields: || fields(SETTINGS), later: &[] };
+    Shape { title: "[log]", heading: "`[log]`", fields: || fields(SETTINGS), later: &[] };
 
 type Spec = LogSpec;
 

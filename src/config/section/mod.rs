@@ -29,8 +29,12 @@ use super::shape::Fallback::Words;
 use super::shape::{Kind, Shape, field};
 
 /// The whole file.
-pub(super) static ROOT: Shape =
-    Shape { title: "the file", fields: || fields(OF_ROOT), later: &["trace", "tests"] };
+pub(super) static ROOT: Shape = Shape {
+    title: "the file",
+    heading: "The file",
+    fields: || fields(OF_ROOT),
+    later: &["trace", "tests"],
+};
 
 #[rustfmt::skip]
 static OF_ROOT: Settings<()> = &[

@@ -19,6 +19,7 @@ type Spec = ServerSpec;
 /// `[server]`.
 pub(in crate::config) static SERVER: Shape = Shape {
     title: "[server]",
+    heading: "`[server]`",
     fields: || fields(SETTINGS),
     later: &["max_connections_per_client", "proxy_protocol"],
 };

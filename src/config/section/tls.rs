@@ -19,8 +19,12 @@ use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 const FILE: &str = "expected the name of a PEM file";
 
 /// `tls` of `[server]`.
-pub(in crate::config) static SERVER_TLS: Shape =
-    Shape { title: "server.tls", fields: || fields(OF_SERVER), later: &[] };
+pub(in crate::config) static SERVER_TLS: Shape = Shape {
+    title: "server.tls",
+    heading: "`tls` of `[server]`",
+    fields: || fields(OF_SERVER),
+    later: &[],
+};
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
@@ -39,8 +43,12 @@ impl Spelled for ClientAuth {
 }
 
 /// One of `certificates`.
-pub(in crate::config) static CERTIFICATE: Shape =
-    Shape { title: "a certificate", fields: || fields(OF_CERTIFICATE), later: &[] };
+pub(in crate::config) static CERTIFICATE: Shape = Shape {
+    title: "a certificate",
+    heading: "One of `certificates`",
+    fields: || fields(OF_CERTIFICATE),
+    later: &[],
+};
 
 #[rustfmt::skip]
 static OF_CERTIFICATE: Settings<()> = &[
@@ -49,8 +57,12 @@ static OF_CERTIFICATE: Settings<()> = &[
 ];
 
 /// `tls` of `[upstreams.NAME]`.
-pub(in crate::config) static UPSTREAM_TLS: Shape =
-    Shape { title: "tls of an upstream", fields: || fields(OF_UPSTREAM), later: &[] };
+pub(in crate::config) static UPSTREAM_TLS: Shape = Shape {
+    title: "tls of an upstream",
+    heading: "`tls` of `[upstreams.NAME]`",
+    fields: || fields(OF_UPSTREAM),
+    later: &[],
+};
 
 #[rustfmt::skip]
 static OF_UPSTREAM: Settings<()> = &[

@@ -18,6 +18,7 @@ type Spec = UpstreamSpec;
 /// `[upstreams.NAME]`.
 pub(in crate::config) static UPSTREAM: Shape = Shape {
     title: "[upstreams.NAME]",
+    heading: "`[upstreams.NAME]`",
     fields: || fields(SETTINGS),
     later: &["max_requests", "queue_timeout", "health", "hash_key", "respect_retry_after"],
 };
@@ -44,8 +45,12 @@ impl Spelled for Balance {
 }
 
 /// One of an upstream's `servers`, written as a table.
-pub(in crate::config) static UPSTREAM_SERVER: Shape =
-    Shape { title: "a server", fields: || fields(OF_SERVER), later: &["weight"] };
+pub(in crate::config) static UPSTREAM_SERVER: Shape = Shape {
+    title: "a server",
+    heading: "One of `servers`",
+    fields: || fields(OF_SERVER),
+    later: &["weight"],
+};
 
 static OF_SERVER: Settings<()> = &[&field("url", Kind::Text, Required, "as in `servers`")];
 

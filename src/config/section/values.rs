@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use http::{HeaderName, StatusCode};
+use http::HeaderName;
 
 use crate::config::reader::{
     Context, Item, NETWORK, NetworkError, Problem, Section, Span, Text, enumerate, nearest, network,
@@ -148,10 +148,4 @@ pub(super) fn header_name(item: &Item<'_>) -> Option<HeaderName> {
     const EXPECTED: &str = "expected a header's name";
     let text = item.text_as(EXPECTED)?;
     text.parsed(HeaderName::from_bytes(text.text.as_bytes()).ok(), EXPECTED)
-}
-
-/// A status from `lowest` to 599.
-pub(super) fn status(item: &Item<'_>, lowest: u64) -> Option<StatusCode> {
-    let number = item.whole(lowest..=599)?;
-    StatusCode::from_u16(u16::try_from(number).ok()?).ok()
 }

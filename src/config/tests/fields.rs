@@ -169,7 +169,7 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
             let line = format!("{} = {value}", field.name);
             let without = match (shape.title, field.name) {
                 // These fields do not belong to the default algorithm.
-                ("[limits.NAME]", "lease" | "align") => {
+                ("[limits.NAME]", "lease" | "align" | "timezone" | "type") => {
                     &parsed(&with(shape, &line).replace(&line, ""))
                 }
                 _ => &without,
@@ -251,6 +251,21 @@ fn every_field_of_the_list_is_read() {
             let loaded = parse("proxy.toml", &text, &no_env, &Overrides::default());
             if let Err(problems) = loaded {
                 panic!("{} {}: {text}\n{problems}", shape.title, field.name);
+            }
+        }
+    }
+}
+
+/// Where the time zone was wrong, `rate` was called an unknown field.
+#[test]
+fn a_wrong_value_makes_no_field_unknown() {
+    for shape in shapes() {
+        for field in (shape.fields)() {
+            for wrong in ["false", "-1", "\"\"", "[[]]"] {
+                let text = with(shape, &format!("{} = {wrong}", field.name));
+                let loaded = parse("proxy.toml", &text, &no_env, &Overrides::default());
+                let problems = loaded.err().map_or(String::new(), |problems| problems.to_string());
+                assert!(!problems.contains("unknown field"), "{text}\n{problems}");
             }
         }
     }

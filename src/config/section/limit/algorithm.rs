@@ -65,6 +65,10 @@ const FIELDS: &[(&str, &[Family], &str)] = &[
     ("type",        &[Redisson],    "remove it, or set `algorithm = \"redisson\"`"),
 ];
 
+/// The fields that cannot be read where the algorithm is wrong.
+const FIGURES: [&str; 9] =
+    ["rate", "burst", "queue", "limit", "lease", "align", "timezone", "name", "type"];
+
 /// How a limit counts, without its figures. The limit's overrides and its candidate count in the same way.
 pub(super) struct Counting {
     pub(super) family: Family,
@@ -75,21 +79,22 @@ pub(super) struct Counting {
 }
 
 /// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the
-/// algorithm does not have. Where `algorithm` is wrong, takes the fields of all algorithms without reading
-/// them.
+/// algorithm does not have. Where one of them is wrong, takes the figures without reading them.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
-    let family = match section.take("algorithm") {
-        Some(item) => item.word(Family::WORDS, &[]),
-        None => Some(TokenBucket),
-    };
+    let family = section.exact("algorithm", |item| item.word(Family::WORDS, &[]));
     refuse(section, family);
-    let family = family?;
-    let lease = section.value("lease", lease)?;
-    Some(Counting { family, align: window::align(section)?, lease })
+    let align = window::align(section);
+    let counting = family.zip(align).and_then(|(family, align)| {
+        Some(Counting { family, align, lease: section.value("lease", lease)? })
+    });
+    if counting.is_none() {
+        refuse(section, None);
+    }
+    counting
 }
 
 /// Refuses the fields of a section that the algorithm does not have. Where `family` is `None`, takes the
-/// fields without reading them.
+/// figures without reading them.
 pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
     for (field, families, advice) in FIELDS {
         match family {
@@ -98,8 +103,8 @@ pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
                 let title = format!("a limit with `algorithm = \"{algorithm}\"` has no `{field}`");
                 section.refuse_field(field, &title, advice);
             }
-            Some(_) => {}
-            None => section.forget(field),
+            None if FIGURES.contains(field) => section.forget(field),
+            Some(_) | None => {}
         }
     }
 }

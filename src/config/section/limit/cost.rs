@@ -12,7 +12,7 @@ use crate::plan::CostSpec;
 
 /// A limit's `cost`, written as a table.
 pub(in crate::config) static COST: Shape =
-    Shape { title: "cost", fields: || fields(OF_COST), later: &[] };
+    Shape { title: "cost", heading: "`cost` of a limit", fields: || fields(OF_COST), later: &[] };
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[

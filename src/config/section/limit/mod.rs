@@ -50,8 +50,12 @@ use crate::request::overrides::{Overrides, Part};
 type Spec = LimitSpec;
 
 /// `[limits.NAME]`.
-pub(in crate::config) static LIMIT: Shape =
-    Shape { title: "[limits.NAME]", fields: || fields(SETTINGS), later: &["ramp"] };
+pub(in crate::config) static LIMIT: Shape = Shape {
+    title: "[limits.NAME]",
+    heading: "`[limits.NAME]`",
+    fields: || fields(SETTINGS),
+    later: &["ramp"],
+};
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[
@@ -62,7 +66,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &field("algorithm", Kind::Word(spellings::<Family>), Value("\"token-bucket\""), "how it counts"),
     &field("align", Kind::Word(spellings::<AlignWord>), Value("\"first-request\""),
         "a window opens at a key's first request, or with the clock"),
-    &field("timezone", Kind::Text, Words("`\"UTC\"`"),
+    &field("timezone", Kind::Text, Value("\"UTC\""),
         "beside `align = \"clock\"`: whose days, weeks (from Monday) and months, as in `\"Europe/Berlin\"`"),
     &field("rate", Kind::Rate, Words("required, but for `redisson`"),
         "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`; a fixed window on the clock has `\"100000/month\"` too"),
@@ -95,7 +99,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &compared(at!(reject), Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     &field("name", Kind::Text, Words("required"),
         "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),
-    &field("type", Kind::Word(spellings::<Sharing>), Words("`\"overall\"`"),
+    &field("type", Kind::Word(spellings::<Sharing>), Value("\"overall\""),
         "one budget for all who use the limiter, or for each process its own; where Redis has none yet"),
 ];
 
@@ -125,8 +129,12 @@ impl Spelled for Written {
 }
 
 /// A limit's `exempt`.
-pub(in crate::config) static EXEMPT: Shape =
-    Shape { title: "exempt", fields: || fields(OF_EXEMPT), later: &[] };
+pub(in crate::config) static EXEMPT: Shape = Shape {
+    title: "exempt",
+    heading: "`exempt` of a limit",
+    fields: || fields(OF_EXEMPT),
+    later: &[],
+};
 
 #[rustfmt::skip]
 static OF_EXEMPT: Settings<()> = &[

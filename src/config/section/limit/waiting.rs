@@ -17,8 +17,12 @@ use crate::request::exempt::Exempt;
 use crate::request::overrides::Overrides;
 
 /// A limit's `candidate`.
-pub(in crate::config) static CANDIDATE: Shape =
-    Shape { title: "candidate", fields: || fields(OF_CANDIDATE), later: &[] };
+pub(in crate::config) static CANDIDATE: Shape = Shape {
+    title: "candidate",
+    heading: "`candidate` of a limit",
+    fields: || fields(OF_CANDIDATE),
+    later: &[],
+};
 
 #[rustfmt::skip]
 static OF_CANDIDATE: Settings<()> = &[

@@ -36,7 +36,7 @@ impl Spelled for AlignWord {
 
 /// `align` and `timezone`.
 pub(super) fn align(section: &mut Section<'_>) -> Option<Align> {
-    let align = section.value("align", |item| item.word(AlignWord::WORDS, &[]));
+    let align = section.exact("align", |item| item.word(AlignWord::WORDS, &[]));
     let zone = section.take("timezone");
     match align? {
         AlignWord::FirstRequest => {

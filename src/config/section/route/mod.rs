@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
 use super::pattern::pattern;
-use super::values::{Named, one_of, status};
+use super::values::{Named, one_of};
 use crate::config::reader::{Item, Problem, Section, Span, Text, nearest};
-use crate::config::setting::{Settings, at, fields, plain, read};
+use crate::config::setting::{Settings, Value as _, at, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::name::Name;
@@ -25,7 +25,7 @@ type Spec = RouteOptions;
 
 /// `[[routes]]`.
 pub(in crate::config) static ROUTE: Shape =
-    Shape { title: "[[routes]]", fields: || fields(SETTINGS), later: &[] };
+    Shape { title: "[[routes]]", heading: "`[[routes]]`", fields: || fields(SETTINGS), later: &[] };
 
 #[rustfmt::skip]
 static SETTINGS: Settings<Spec> = &[
@@ -51,12 +51,18 @@ static SETTINGS: Settings<Spec> = &[
 ];
 
 /// A route's `respond`.
-pub(in crate::config) static RESPOND: Shape =
-    Shape { title: "respond", fields: || fields(OF_RESPOND), later: &[] };
+pub(in crate::config) static RESPOND: Shape = Shape {
+    title: "respond",
+    heading: "`respond` of a route",
+    fields: || fields(OF_RESPOND),
+    later: &[],
+};
+
+const STATUS: Kind = Kind::whole(200, 599);
 
 #[rustfmt::skip]
 static OF_RESPOND: Settings<()> = &[
-    &field("status", Kind::whole(200, 599), Value("200"), "the answer's status"),
+    &field("status", STATUS, Value("200"), "the answer's status"),
     &field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
 ];
 
@@ -291,7 +297,7 @@ fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
 
 fn respond(item: &Item<'_>) -> Option<Action> {
     let mut section = item.section(&RESPOND, "respond")?;
-    let status = section.value("status", |item| status(item, 200));
+    let status = section.value("status", |item| StatusCode::read(item, &STATUS));
     let body_item = section.item("body");
     let body = section.value("body", |item| item.text().map(|text| Bytes::from(text.text)));
     section.finish();
