@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
 use crate::limit::time::{Now, Timestamp};
+
+/// A timer that is not meant to fire is set this far away.
+pub const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// A steady clock: the time of day at the start plus the monotonic time since. It never goes back, and a
 /// step of the system's clock does not change it. In tests, a paused runtime moves it. Clones share one

@@ -19,7 +19,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::stream::ClientStream;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
-use super::{FAR, GOODBYE, http2, tunnel};
+use super::{GOODBYE, http2, tunnel};
+use crate::clock::FAR;
 use crate::plan::ServerSpec;
 use crate::proxy::client::ClientConnection;
 use crate::proxy::{Proxy, ResponseBody, Switched};

@@ -32,9 +32,6 @@ use crate::proxy::client::{ClientConnection, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
 use crate::tls::server::Certificates;
 
-/// A timer that is not meant to fire is set this far away.
-const FAR: Duration = Duration::from_secs(24 * 3600);
-
 /// How long a connection that is closing may take to tell its client, by HTTP/2 or TLS.
 const GOODBYE: Duration = Duration::from_secs(1);
 

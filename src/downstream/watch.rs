@@ -10,7 +10,7 @@ use tokio::sync::watch::Receiver;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::FAR;
+use crate::clock::FAR;
 use crate::proxy::client::{ClientConnection, DueAction};
 
 /// How long a closed connection goes on reading. Without this, data from the client would be answered by a

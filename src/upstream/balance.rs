@@ -145,7 +145,7 @@ impl Chooser {
     }
 }
 
-/// A number that looks random, for the second of the two choices (the finaliser of SplitMix64).
+/// A number that looks random, for the second of the two choices (the first half of SplitMix64's finaliser).
 fn spread(turn: usize) -> usize {
     let mut z = (turn as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -7,9 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::AwaitedSide;
-
-/// A timer that is not meant to fire is set this far away.
-const FAR: Duration = Duration::from_secs(24 * 3600);
+use crate::clock::FAR;
 
 /// The time that a server has for the head of an answer. It runs from the last piece of the request that
 /// the server got. It does not run while the client has to send more: a slow upload is not the server's
