@@ -29,7 +29,6 @@ use crate::limit::algorithm::sliding_log::{self, Log};
 use crate::limit::algorithm::{Algorithm, State, Want};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
-use crate::limit::patience::Patience;
 use crate::limit::time::Now;
 
 /// About the number of buckets in a shard. A pass over all of them must be short. A hash table of 1,024
