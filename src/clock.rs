@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::limit::time::{Now, Timestamp};
 
 /// A timer that is not meant to fire is set this far away.
-pub const FAR: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const FAR: Duration = Duration::from_secs(24 * 3600);
 
 /// A steady clock: the time of day at the start plus the monotonic time since. It never goes back, and a
 /// step of the system's clock does not change it. In tests, a paused runtime moves it. Clones share one

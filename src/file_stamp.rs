@@ -8,7 +8,7 @@ use std::path::Path;
 /// Identifies one state of a file. It differs after the file was written, and after another file took
 /// its place. Symlinks are followed, so it also differs after a symlink was swapped, as Kubernetes does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileStamp {
+pub(crate) struct FileStamp {
     device: u64,
     inode: u64,
     length: u64,
@@ -18,7 +18,7 @@ pub struct FileStamp {
 
 impl FileStamp {
     /// The stamp of this file; `None` where there is no such file.
-    pub fn of(file: &Path) -> Option<Self> {
+    pub(crate) fn of(file: &Path) -> Option<Self> {
         let file = fs::metadata(file).ok()?;
         Some(Self {
             device: file.dev(),

@@ -15,7 +15,7 @@ use crate::file_stamp::FileStamp;
 
 /// How often the file is looked at. A change is used when two looks have read the same content: a file that
 /// is still being written is not used.
-pub const LOOK: Duration = Duration::from_millis(200);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// One of this many looks reads the file even if its stamp is unchanged. Every change is then in force
 /// within a second.

@@ -81,7 +81,7 @@ impl ConfigState {
     }
 
     /// A changed configuration comes in force now.
-    pub fn adopted(&self, now: Timestamp) {
+    pub(crate) fn adopted(&self, now: Timestamp) {
         self.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.valid.store(true, Ordering::Relaxed);
     }
@@ -92,12 +92,12 @@ impl ConfigState {
     }
 
     /// When a configuration last came in force.
-    pub fn last_adopted(&self) -> Timestamp {
+    pub(crate) fn last_adopted(&self) -> Timestamp {
         Timestamp::from_micros(self.adopted.load(Ordering::Relaxed)).unwrap_or(Timestamp::MIN)
     }
 
     /// Whether the configuration that was read last was valid.
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.valid.load(Ordering::Relaxed)
     }
 }

@@ -21,7 +21,10 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use self::changes::{Changes, diff};
-pub use self::reader::{Colour, Problem, Problems, Severity, duration, duration_text};
+pub use self::reader::Problem;
+pub use self::reader::Problems;
+pub use self::reader::{Colour, duration};
+pub(crate) use self::reader::{Severity, duration_text};
 use crate::plan::Plan;
 
 /// Larger files are refused. A file with 10,000 routes has about a tenth of this size.
@@ -75,7 +78,7 @@ pub fn load(
 ///
 /// # Errors
 /// All problems of the file at once.
-pub fn load_again(
+pub(crate) fn load_again(
     path: &Path,
     file: io::Result<Vec<u8>>,
     env: &dyn Fn(&str) -> Option<String>,
@@ -151,7 +154,7 @@ pub fn parse(
 }
 
 /// A variable of the process's environment. A variable whose value is not UTF-8 counts as unset.
-pub fn process_environment(name: &str) -> Option<String> {
+pub(crate) fn process_environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
@@ -160,7 +163,7 @@ pub fn process_environment(name: &str) -> Option<String> {
 /// # Errors
 /// If `path` is not an ordinary file: a running proxy must not wait for the other end of a pipe.
 /// If the file is larger than 16 MiB, or cannot be read.
-pub fn read_again(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_again(path: &Path) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
     }

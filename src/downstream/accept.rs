@@ -46,7 +46,7 @@ enum Complaint {
 
 /// The slot of one open connection. Dropping it frees the slot, or withdraws it if the maximum was lowered.
 #[derive(Debug)]
-pub struct Slot {
+pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
     slots: Arc<ConnectionSlots>,
 }

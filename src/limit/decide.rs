@@ -13,7 +13,7 @@ use super::rate::Cost;
 use super::time::Now;
 
 /// One value for each ask. Most routes have one limit or two; more go to the heap.
-pub type PerAsk<T> = SmallVec<[T; 2]>;
+pub(crate) type PerAsk<T> = SmallVec<[T; 2]>;
 
 /// The question to one limit: would a request of this cost pass?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Change {
 
 /// The enforcing limits that refuse a request: as much as is needed to know which limits take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Refusers {
+pub(crate) enum Refusers {
     /// No limit refuses.
     #[default]
     None,
@@ -93,7 +93,7 @@ pub enum Refusers {
 
 impl Refusers {
     /// The refusing limits among these, each given with its place, mode and outcome.
-    pub fn of(outcomes: impl IntoIterator<Item = (usize, Mode, Outcome)>) -> Self {
+    pub(crate) fn of(outcomes: impl IntoIterator<Item = (usize, Mode, Outcome)>) -> Self {
         outcomes
             .into_iter()
             .filter(|(_, mode, outcome)| *mode == Mode::Enforce && !outcome.passes())
@@ -105,7 +105,7 @@ impl Refusers {
 
     /// Whether a limit that lets the request pass takes. It takes where no enforcing limit refuses. A
     /// candidate also takes where only the limit right before it refuses.
-    pub fn lets_take(self, place: usize, mode: Mode) -> bool {
+    pub(crate) fn lets_take(self, place: usize, mode: Mode) -> bool {
         match self {
             Self::None => true,
             Self::One(by) => mode == Mode::Candidate && place == by + 1,
@@ -154,7 +154,7 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
 
 /// The same as [`decide`] for one ask alone, since most requests have one limit: the decision, the change
 /// of the bucket, and the verdict.
-pub fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Change, Verdict) {
+pub(crate) fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Change, Verdict) {
     let step = ask.algorithm.decide(state, ask.want(), ask.algorithm.time(now));
     let enforcing = (ask.mode == Mode::Enforce).then_some((0, step.decision.outcome));
     let verdict = Verdict::over(enforcing);

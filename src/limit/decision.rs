@@ -30,7 +30,8 @@ pub enum Outcome {
 
 impl Decision {
     /// The answer to a request that can never pass.
-    pub const NEVER: Self = Self { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
+    pub(crate) const NEVER: Self =
+        Self { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
 }
 
 impl Outcome {

@@ -80,23 +80,23 @@ impl fmt::Debug for Key {
 
 /// Builds a [`Key`] value by value.
 #[derive(Default)]
-pub struct KeyBuilder {
+pub(crate) struct KeyBuilder {
     text: SmallVec<[u8; 56]>,
     started: bool,
     alternative: usize,
 }
 
 /// The most alternatives of one part of a key.
-pub const MOST_ALTERNATIVES: usize = 9;
+pub(crate) const MOST_ALTERNATIVES: usize = 9;
 
 impl KeyBuilder {
     /// Says that the next value comes from the alternative at this place, from 0.
-    pub fn alternative(&mut self, place: usize) {
+    pub(crate) fn alternative(&mut self, place: usize) {
         self.alternative = place;
     }
 
     /// Appends a value.
-    pub fn push(&mut self, value: &[u8]) {
+    pub(crate) fn push(&mut self, value: &[u8]) {
         self.separate();
         if value.iter().all(|byte| stands_for_itself(*byte)) {
             self.text.extend_from_slice(value);
@@ -120,13 +120,13 @@ impl KeyBuilder {
     }
 
     /// Appends a value that the request does not have.
-    pub fn push_absent(&mut self) {
+    pub(crate) fn push_absent(&mut self) {
         self.separate();
         self.text.extend_from_slice(ABSENT);
     }
 
     /// The key of the appended values.
-    pub fn finish(self) -> Key {
+    pub(crate) fn finish(self) -> Key {
         Key(self.text)
     }
 

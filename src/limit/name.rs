@@ -24,7 +24,7 @@ impl Name {
     }
 
     /// The name of this limit's candidate.
-    pub fn of_candidate(&self) -> Self {
+    pub(crate) fn of_candidate(&self) -> Self {
         Self::of(&format!("{}{CANDIDATE}", self.limit()))
     }
 
@@ -36,7 +36,7 @@ impl Name {
 
     /// A hash of the name, valid in this process alone. Different names count as having different hashes: a
     /// collision needs an attack, and names come from the operator alone.
-    pub fn fingerprint(&self) -> u64 {
+    pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 

@@ -121,7 +121,7 @@ impl Interval {
     pub const DAY: Self = Self(UNITS[3].1);
 
     /// Seven times 24 hours, written `w`.
-    pub const WEEK: Self = Self(UNITS[4].1);
+    pub(crate) const WEEK: Self = Self(UNITS[4].1);
 
     /// `None` for 0 and above [`MAX_INTERVAL`].
     pub fn from_micros(micros: u64) -> Option<Self> {
@@ -134,7 +134,7 @@ impl Interval {
     }
 
     /// In whole seconds, rounded up.
-    pub fn as_seconds(self) -> u64 {
+    pub(crate) fn as_seconds(self) -> u64 {
         self.0.div_ceil(UNITS[0].1)
     }
 }
@@ -241,7 +241,7 @@ fn advice(nearest: Option<Rate>) -> String {
 }
 
 /// The most tokens that a bucket can hold, and the highest cost.
-pub const MAX_TOKENS: u64 = 1_000_000_000;
+pub(crate) const MAX_TOKENS: u64 = 1_000_000_000;
 
 /// A bucket's size in whole tokens, from 1 to [`MAX_TOKENS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

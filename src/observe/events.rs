@@ -19,7 +19,7 @@ pub fn listening(address: SocketAddr) {
 
 /// A summary of the configuration at the start.
 #[derive(Clone, Copy, Debug)]
-pub struct ConfigSummary<'c> {
+pub(crate) struct ConfigSummary<'c> {
     /// The file's name.
     pub file: &'c str,
     /// Where buckets live, without secrets.
@@ -33,51 +33,51 @@ pub struct ConfigSummary<'c> {
 }
 
 /// The configuration of the start is in force.
-pub fn config_loaded(config: &ConfigSummary<'_>) {
+pub(crate) fn config_loaded(config: &ConfigSummary<'_>) {
     let ConfigSummary { file, store, routes, limits, upstreams } = *config;
     let version = env!("CARGO_PKG_VERSION");
     info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");
 }
 
 /// A changed configuration is in force. `changed` has a text for each change.
-pub fn config_reloaded(changed: &[String]) {
+pub(crate) fn config_reloaded(changed: &[String]) {
     info!(target: TARGET, changed = changed.join(SEPARATOR), "config reloaded");
 }
 
 /// A changed configuration can be used, but probably does not do what was meant.
-pub fn config_warning(warning: &dyn Display) {
+pub(crate) fn config_warning(warning: &dyn Display) {
     warn!(target: TARGET, %warning, "config warning");
 }
 
 /// A changed configuration is wrong. The old configuration stays in force.
-pub fn config_rejected(errors: &[String]) {
+pub(crate) fn config_rejected(errors: &[String]) {
     let meanwhile = "the configuration from before stays in force";
     warn!(target: TARGET, errors = errors.join(SEPARATOR), meanwhile, "config rejected");
 }
 
 /// These fields have changed, but only a restart applies the change.
-pub fn restart_needed(fields: &[String]) {
+pub(crate) fn restart_needed(fields: &[String]) {
     warn!(target: TARGET, fields = fields.join(SEPARATOR), "restart needed");
 }
 
 /// New certificates for these names are in force.
-pub fn certificates_loaded(names: &dyn Display) {
+pub(crate) fn certificates_loaded(names: &dyn Display) {
     info!(target: TARGET, %names, "certificates loaded");
 }
 
 /// The files of the certificates have changed, but cannot be used. `help` says what to do.
-pub fn certificates_rejected(error: &dyn Display, help: &str) {
+pub(crate) fn certificates_rejected(error: &dyn Display, help: &str) {
     let meanwhile = "the certificates from before stay in force";
     warn!(target: TARGET, %error, help, meanwhile, "certificates rejected");
 }
 
 /// The admin endpoint takes requests at `address`.
-pub fn admin_listening(address: SocketAddr) {
+pub(crate) fn admin_listening(address: SocketAddr) {
     info!(target: TARGET, %address, "admin listening");
 }
 
 /// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
-pub fn costs_not_settled(error: &dyn Display, count: u64) {
+pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) {
     warn!(target: TARGET, %error, count, "costs not settled");
 }
 
@@ -96,52 +96,52 @@ pub struct FailedExchange {
 
 /// `count` exchanges with an upstream failed in this way since the last such line. Their clients got an
 /// error, or only a part of the answer.
-pub fn upstream_failed(failed: &FailedExchange, (): &(), count: u64) {
+pub(crate) fn upstream_failed(failed: &FailedExchange, (): &(), count: u64) {
     let FailedExchange { upstream, server, route, error } = failed;
     warn!(target: TARGET, upstream, server, route, error, count, "upstream failed");
 }
 
 /// `count` connections since the last such line sent malformed requests. `client` was the last one.
-pub fn malformed_requests(reason: &String, client: &IpAddr, count: u64) {
+pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64) {
     warn!(target: TARGET, reason, %client, count, "malformed requests");
 }
 
 /// A server does not take connections any more.
-pub fn server_down(upstream: &str, server: &str, error: &dyn Display) {
+pub(crate) fn server_down(upstream: &str, server: &str, error: &dyn Display) {
     warn!(target: TARGET, upstream, server, %error, "server down");
 }
 
 /// No server of an upstream takes connections any more.
-pub fn upstream_down(upstream: &str, error: &dyn Display) {
+pub(crate) fn upstream_down(upstream: &str, error: &dyn Display) {
     let help = "see that its servers run and can be reached from here";
     error!(target: TARGET, upstream, %error, help, "upstream down");
 }
 
 /// A server takes connections again.
-pub fn server_up(upstream: &str, server: &str) {
+pub(crate) fn server_up(upstream: &str, server: &str) {
     info!(target: TARGET, upstream, server, "server up");
 }
 
 /// The system allows fewer open files than the connections may need.
-pub fn few_open_files(limit: u64, wanted: u64) {
+pub(crate) fn few_open_files(limit: u64, wanted: u64) {
     let help = "raise it (ulimit -n, LimitNOFILE=) or lower server.max_connections";
     warn!(target: TARGET, limit, wanted, help, "few open files");
 }
 
 /// The limit on open files could not be raised.
-pub fn open_files_unchanged(error: &dyn Display) {
+pub(crate) fn open_files_unchanged(error: &dyn Display) {
     warn!(target: TARGET, %error, "few open files");
 }
 
 /// The most connections are open that are allowed. A new client waits until a connection ends.
-pub fn connections_full(open: usize) {
+pub(crate) fn connections_full(open: usize) {
     let help = "others wait until one ends: see whose they are (ss -tn), raise \
                 server.max_connections, or lower server.idle_timeout";
     warn!(target: TARGET, open, help, "connections full");
 }
 
 /// A connection could not be accepted.
-pub fn accept_failed(error: &dyn Display) {
+pub(crate) fn accept_failed(error: &dyn Display) {
     warn!(target: TARGET, %error, "accept failed");
 }
 
@@ -156,7 +156,7 @@ pub fn stopped() {
 }
 
 /// `count` log lines were dropped since the last such line, because the output was too slow.
-pub fn lines_dropped(count: u64) {
+pub(crate) fn lines_dropped(count: u64) {
     warn!(target: TARGET, count, "log lines dropped");
 }
 

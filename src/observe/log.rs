@@ -114,12 +114,12 @@ impl LogGuard {
     }
 
     /// The same count, for the metrics.
-    pub fn dropped_lines(&self) -> DroppedLines {
+    pub(crate) fn dropped_lines(&self) -> DroppedLines {
         DroppedLines(Arc::clone(&self.sink))
     }
 
     /// Changes the filter from now on, unless the filter came from `RUST_LOG`.
-    pub fn set_level(&self, filter: &LogFilter) {
+    pub(crate) fn set_level(&self, filter: &LogFilter) {
         if self.source == LevelSource::File {
             self.level.set(filter);
         }

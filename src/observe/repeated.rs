@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use super::events::{self, FailedExchange};
 
 /// Exchanges with upstreams that failed: an API that is down must not fill the log.
-pub type FailedExchanges = Repeated<FailedExchange, ()>;
+pub(crate) type FailedExchanges = Repeated<FailedExchange, ()>;
 
 /// Malformed requests by their fault, with the last client of each fault: a hostile client must not fill
 /// the log.
-pub type MalformedRequests = Repeated<String, IpAddr>;
+pub(crate) type MalformedRequests = Repeated<String, IpAddr>;
 
 impl Default for FailedExchanges {
     fn default() -> Self {
@@ -90,12 +90,12 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
     }
 
     /// All events since the start.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
     /// Writes the counts of kinds whose last line is ten seconds old. To be called every second or so.
-    pub fn tick(&self, now: Instant) {
+    pub(crate) fn tick(&self, now: Instant) {
         self.tell(|kind| now.saturating_duration_since(kind.told) >= PAUSE, now);
     }
 

@@ -10,19 +10,19 @@ use tokio::time::Instant;
 /// When each kind of line was written last. There are only as many kinds as the program and its
 /// configuration name.
 #[derive(Debug)]
-pub struct Seldom<K> {
+pub(crate) struct Seldom<K> {
     pause: Duration,
     written: Mutex<HashMap<K, Instant>>,
 }
 
 impl<K: Eq + Hash> Seldom<K> {
     /// `pause` is the time between two lines of a kind.
-    pub fn new(pause: Duration) -> Self {
+    pub(crate) fn new(pause: Duration) -> Self {
         Self { pause, written: Mutex::default() }
     }
 
     /// Whether a line of this kind is to be written now. If so, the pause begins.
-    pub fn is_due(&self, kind: K) -> bool {
+    pub(crate) fn is_due(&self, kind: K) -> bool {
         let now = Instant::now();
         let mut written = self.written.lock();
         let due = written.get(&kind).is_none_or(|last| now.duration_since(*last) >= self.pause);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use tracing_subscriber::EnvFilter;
 
 /// The names of the levels, the quietest first.
-pub const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+pub(crate) const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// A valid log filter: a level, or levels by target such as `info,tidegate::throttle=off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl LogFilter {
     }
 
     /// The filter for a `tracing` subscriber.
-    pub fn to_env_filter(&self) -> EnvFilter {
+    pub(crate) fn to_env_filter(&self) -> EnvFilter {
         // The text was checked when it was parsed, so the lossy parser drops nothing.
         EnvFilter::builder().parse_lossy(&self.0)
     }

@@ -83,7 +83,7 @@ impl LimitSpec {
     }
 
     /// Whether the tokens of a request are known only when its response has ended.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
     }
 }

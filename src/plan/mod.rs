@@ -17,9 +17,13 @@ use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 
 use self::filter::LogFilter;
-pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
-pub use self::route::{Action, HeaderChanges, NO_ROUTE, RouteOptions, RouteSpec};
-pub use self::tls::{Endpoint, Scheme, ServerAddress, ServerTls};
+pub use self::limit::CalendarQuota;
+pub use self::limit::{CostSpec, Figures, LimitSpec, OnStoreError};
+pub(crate) use self::route::NO_ROUTE;
+pub use self::route::RouteSpec;
+pub use self::route::{Action, HeaderChanges, RouteOptions};
+pub use self::tls::{Endpoint, Scheme};
+pub use self::tls::{ServerAddress, ServerTls};
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::route::Table;

@@ -129,7 +129,7 @@ pub struct Statuses(pub Vec<StatusPattern>);
 
 impl Statuses {
     /// Whether a response with this status counts.
-    pub fn contain(&self, status: StatusCode) -> bool {
+    pub(crate) fn contain(&self, status: StatusCode) -> bool {
         self.0.iter().any(|pattern| pattern.fits(status))
     }
 }

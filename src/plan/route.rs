@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::request::route::Rewrite;
 
 /// The name under which requests without a route are counted.
-pub const NO_ROUTE: &str = "none";
+pub(crate) const NO_ROUTE: &str = "none";
 
 /// `[[routes]]` without path and conditions, which are in [`super::Plan::table`]. Every request reads the
 /// whole struct, so the struct fits into one cache line of 64 bytes.

@@ -47,7 +47,7 @@ impl Active {
         })
     }
 
-    /// The upstream that an [`Action::Forward`] of the plan names.
+    /// The upstream that an `Action::Forward` of the plan names.
     pub(super) fn upstream(&self, place: u32) -> &Arc<Upstream> {
         &self.upstreams[usize::try_from(place).unwrap_or(usize::MAX)]
     }

@@ -107,7 +107,7 @@ impl ResponseBody {
     }
 
     /// From now on, notes in `uptake` since when a piece waits for the client.
-    pub fn watched_by(&mut self, uptake: Arc<Uptake>) {
+    pub(crate) fn watched_by(&mut self, uptake: Arc<Uptake>) {
         self.uptake = Some(uptake);
     }
 
@@ -201,7 +201,7 @@ impl ResponseBody {
 /// Since when a piece of a response waits for its client to read. An HTTP/2 stream does not poll its body
 /// while it waits for the client's window, so the body cannot time this itself.
 #[derive(Debug)]
-pub struct Uptake {
+pub(crate) struct Uptake {
     began: Instant,
     /// Microseconds after `began`; 0 where nothing waits.
     since: AtomicU64,
@@ -215,7 +215,7 @@ impl Default for Uptake {
 
 impl Uptake {
     /// Since when a piece waits; `None` if no piece waits.
-    pub fn waits_since(&self) -> Option<Instant> {
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
         let since = self.since.load(Ordering::Relaxed);
         (since > 0).then(|| self.began + Duration::from_micros(since))
     }

@@ -33,10 +33,11 @@ use tokio::time::{Instant, timeout};
 
 pub use self::active::Active;
 use self::answer::RefusedRequest;
+pub use self::body::ResponseBody;
+pub(crate) use self::body::Uptake;
 use self::body::{Answer, withhold_body};
-pub use self::body::{ResponseBody, Uptake};
 use self::client::ClientConnection;
-pub use self::client::Switched;
+pub(crate) use self::client::Switched;
 use self::discard::discard;
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
@@ -92,13 +93,13 @@ impl Proxy {
     }
 
     /// The plan in force.
-    pub fn active(&self) -> Arc<Active> {
+    pub(crate) fn active(&self) -> Arc<Active> {
         // Only this worker's thread uses the lock, so no thread waits for it.
         self.active.lock().clone()
     }
 
     /// Puts another plan in force, for requests that begin from now on.
-    pub fn activate(&self, active: Arc<Active>) {
+    pub(crate) fn activate(&self, active: Arc<Active>) {
         *self.active.lock() = active;
     }
 
@@ -345,13 +346,13 @@ fn refused(
 }
 
 /// Whether requests of this method (TRACE, CONNECT) are refused on every route.
-pub fn is_never_served(method: &Method) -> bool {
+pub(crate) fn is_never_served(method: &Method) -> bool {
     matches!(*method, Method::TRACE | Method::CONNECT)
 }
 
 /// Removes the header fields of a request that are not forwarded, as [`Proxy::handle`] does before routes
 /// and limits read the request. `tidegate explain` calls this.
-pub fn strip_unforwarded(head: &mut request::Parts, address: &Client, trust: &Trust) {
+pub(crate) fn strip_unforwarded(head: &mut request::Parts, address: &Client, trust: &Trust) {
     let seen = Seen::of(&head.headers);
     let headers = &mut head.headers;
     headers::strip_unforwarded((&head.uri, head.version), headers, seen, (address, trust));

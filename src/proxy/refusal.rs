@@ -10,7 +10,7 @@ use crate::upstream::body::BodyFault;
 
 /// Why a request does not go upstream, or got no answer from there.
 #[derive(Debug)]
-pub enum Refusal<'p> {
+pub(crate) enum Refusal<'p> {
     /// The request's host is missing, repeated or malformed.
     Host(HostError),
     /// The path can be read in two ways.

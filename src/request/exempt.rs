@@ -13,7 +13,7 @@ pub struct Exempt(Option<Box<Exemptions>>);
 
 /// The rules for exempt requests. A request that matches one entry is exempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exemptions {
+pub(crate) struct Exemptions {
     /// Clients' networks.
     pub networks: Vec<IpNet>,
     /// Paths.
@@ -30,7 +30,7 @@ impl From<Exemptions> for Exempt {
 
 impl Exempt {
     /// Whether the request is exempt.
-    pub fn covers(&self, request: &View<'_>) -> bool {
+    pub(crate) fn covers(&self, request: &View<'_>) -> bool {
         self.0.as_ref().is_some_and(|exemptions| exemptions.cover(request))
     }
 }

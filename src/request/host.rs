@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 /// A host in its normal form: lower case, without a trailing dot, without the port; an IPv6
 /// address in brackets, in its shortest spelling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Host(Text);
+pub(crate) struct Host(Text);
 
 /// ASCII bytes. Every request has a host, and most hosts fit here without heap memory.
 type Text = SmallVec<[u8; 56]>;
 
 /// Why a request has no valid host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HostError {
+pub(crate) enum HostError {
     /// The request has no host, and its HTTP version demands a host.
     #[error("the request has no host")]
     Missing,
@@ -39,7 +39,7 @@ impl Host {
     /// # Errors
     /// Where there is no host, more than one, or a malformed host. HTTP/1.1 demands the header even with an
     /// absolute-form target. The header must then be valid, although only the target counts.
-    pub fn of(uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Self, HostError> {
+    pub(crate) fn of(uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Self, HostError> {
         let mut lines = headers.get_all(HOST).iter();
         let header = match lines.next() {
             Some(line) => Some(Self::parse(line.as_bytes())?),
@@ -58,7 +58,7 @@ impl Host {
     }
 
     /// The normal form; empty for an HTTP/1.0 request without a host.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 

@@ -4,14 +4,14 @@ use http::{HeaderMap, HeaderName};
 
 /// Whether many servers take the two names for the same. Servers that pass header fields as variables
 /// (RFC 3875, 4.1.18) see no difference between a dash and an underscore.
-pub fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
+pub(crate) fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
     let (one, other) = (one.as_str(), other.as_str());
     let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
     one.len() == other.len() && one.bytes().map(dashed).eq(other.bytes().map(dashed))
 }
 
 /// Whether the headers have a field of another name that some servers take for `name`.
-pub fn has_ambiguous_alias(headers: &HeaderMap, name: &HeaderName) -> bool {
+pub(crate) fn has_ambiguous_alias(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.keys().any(|other| other != name && are_alike(name, other))
 }
 

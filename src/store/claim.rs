@@ -103,7 +103,7 @@ impl Moment {
     }
 
     /// The present time: `time` and what has passed since.
-    pub fn present(&self) -> Timestamp {
+    pub(crate) fn present(&self) -> Timestamp {
         self.time.plus(self.at.elapsed())
     }
 }
@@ -119,7 +119,7 @@ impl<'p> Claim<'p> {
     }
 
     /// The question about the claim's bucket.
-    pub fn question(&self) -> BucketAsk<'_> {
+    pub(crate) fn question(&self) -> BucketAsk<'_> {
         BucketAsk { spec: self.spec, key: &self.key, ask: self.ask }
     }
 

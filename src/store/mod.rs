@@ -20,11 +20,12 @@ use std::sync::Arc;
 
 use ::redis::RedisError;
 
+pub use self::claim::Grant;
 use self::claim::Taken;
-pub use self::claim::{BucketAsk, Claim, Grant, LimiterFigures, Moment, Party, verdict};
+pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
 use self::memory::Noting;
 use self::redis::Redis;
-pub use self::redis::{
+pub(crate) use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
 };
 pub use self::shared::{Counters, Shared};
@@ -148,7 +149,7 @@ impl Store {
     }
 
     /// Whether all buckets live in this process.
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         self.redis.is_none()
     }
 
@@ -177,7 +178,7 @@ impl Store {
     }
 
     /// Like [`Store::take`], but with the buckets of this process alone.
-    pub fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
+    pub(crate) fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
         let noting = noting(claims);
         let verdict = self.shared.memory.take(claims, noting, self.shared.wall.both(moment.time));
         for claim in claims.iter_mut().filter(|claim| claim.may_come_back(verdict)) {

@@ -78,20 +78,20 @@ impl Shared {
     }
 
     /// Takes over the settings that may change while the process runs: `timeout` and `max_keys`.
-    pub fn adjust(&self, spec: &StoreSpec) {
+    pub(crate) fn adjust(&self, spec: &StoreSpec) {
         self.memory.set_max_keys(spec.max_keys);
         let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
         self.timeout.store(micros, Ordering::Relaxed);
     }
 
     /// Takes over the limits of a reload. Requests that began before are settled by these limits' figures.
-    pub fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
+    pub(crate) fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
         self.current_limits.put(limits);
         self.tell_limits(limits);
     }
 
     /// Takes over the limits' `on_store_error`, which the log lines of an outage name.
-    pub fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
+    pub(crate) fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
         if let Some(health) = &self.health {
             health.adjust(limits);
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::gather::cost;
-pub use self::permit::{Permit, most_of};
+pub(crate) use self::permit::{Permit, most_of};
 use self::queue::NoTurn;
 pub use self::queue::Waiting;
 use self::request_limit::RequestLimit;
@@ -67,7 +67,7 @@ pub struct Quota<'p> {
 }
 
 /// What the enforcing limits that were asked say to a request, one entry for each, in the route's order.
-pub type Quotas<'p> = PerAsk<Quota<'p>>;
+pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
 
 /// Why the limits do not let a request pass.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Throttle {
     ///
     /// # Errors
     /// Where the request may not pass.
-    pub async fn admit<'p>(
+    pub(crate) async fn admit<'p>(
         &self,
         (plan, route): (&'p Plan, &RouteSpec),
         request: &View<'_>,

@@ -20,7 +20,7 @@ const MOST_BURSTS: u64 = 100;
 /// end of the response, at an error, or because the client has left, it settles what the request took and
 /// gives its slots back.
 #[derive(Debug, Default)]
-pub struct Permit(Vec<HeldGrant>);
+pub(crate) struct Permit(Vec<HeldGrant>);
 
 /// What one limit gave, until the request's use is known. A slot is held until the response has ended.
 struct HeldGrant {
@@ -44,13 +44,13 @@ enum Used {
 
 impl Permit {
     /// Takes the slots out, for a tunnel that lives longer than its response.
-    pub fn take_slots(&mut self) -> Self {
+    pub(crate) fn take_slots(&mut self) -> Self {
         Self(self.0.extract_if(.., |held| held.is_slot()).collect())
     }
 
     /// Tells of the answer of the upstream or a fixed answer: its status, and its headers before they are
     /// changed for the client. A body will follow.
-    pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
+    pub(crate) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         for held in &mut self.0 {
             held.status = Some(status);
             if let Some(grant) = &held.grant {
@@ -60,7 +60,7 @@ impl Permit {
     }
 
     /// The proxy answers with this status in place of an upstream. The request has used what it took.
-    pub fn refused(&mut self, status: StatusCode) {
+    pub(crate) fn refused(&mut self, status: StatusCode) {
         for held in &mut self.0 {
             let taken = held.grant.as_ref().map_or(0, |grant| grant.ask().cost.get());
             (held.status, held.used) = (Some(status), Used::Said(taken));
@@ -68,7 +68,7 @@ impl Permit {
     }
 
     /// Tells of the next piece of the body.
-    pub fn read(&mut self, piece: &[u8]) {
+    pub(crate) fn read(&mut self, piece: &[u8]) {
         for held in &mut self.0 {
             match &mut held.used {
                 Used::Body(reader) => reader.read(piece),
@@ -143,7 +143,7 @@ fn most(grant: &Grant) -> u64 {
 
 /// The most tokens that one response can take from a bucket with these figures, where its limit sets no
 /// maximum.
-pub fn most_of(algorithm: &Algorithm) -> u64 {
+pub(crate) fn most_of(algorithm: &Algorithm) -> u64 {
     algorithm.capacity().saturating_mul(MOST_BURSTS)
 }
 

@@ -45,7 +45,7 @@ impl Waiting {
     }
 
     /// Sets when the process ends. Requests that would wait for longer, now or later, are refused at once.
-    pub fn end_at(&self, end: Instant) {
+    pub(crate) fn end_at(&self, end: Instant) {
         self.end.send_replace(Some(end));
     }
 

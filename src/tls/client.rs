@@ -24,7 +24,7 @@ pub struct Spec {
 impl Spec {
     /// The name that the certificate of the server at `host` must have. `None` where no certificate can be
     /// for `host`.
-    pub fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
+    pub(crate) fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
         self.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok())
     }
 }
@@ -58,7 +58,7 @@ pub fn config(spec: &Spec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError
 ///
 /// # Errors
 /// If there are no authorities.
-pub fn system_roots() -> Result<Arc<[CertificateDer<'static>]>, TlsError> {
+pub(crate) fn system_roots() -> Result<Arc<[CertificateDer<'static>]>, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {
         return Err(TlsError::NoRoots { source: found.errors.into_iter().next() });

@@ -126,7 +126,7 @@ impl TlsError {
     }
 
     /// What the operator can do.
-    pub fn advice(&self) -> &'static str {
+    pub(crate) fn advice(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "expected a file that tidegate's user may read",
             Self::HalfWritten { .. } | Self::NoPem { .. } => {

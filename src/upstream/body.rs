@@ -30,7 +30,7 @@ struct Streamed {
 }
 
 /// The names of the fields that may follow a body.
-pub type Trailers = SmallVec<[HeaderName; 2]>;
+pub(crate) type Trailers = SmallVec<[HeaderName; 2]>;
 
 /// What went wrong with a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,7 +78,7 @@ pub(super) enum AwaitedSide {
 
 impl BodyEnd {
     /// Whether all of the body was handed on.
-    pub fn is_reached(&self) -> bool {
+    pub(crate) fn is_reached(&self) -> bool {
         self.0.as_ref().is_none_or(|progress| progress.state.load(Ordering::Relaxed) == REACHED)
     }
 
@@ -156,7 +156,7 @@ impl RequestBody {
 
     /// The body that the client sends. It may have at most `most` bytes. Each read must come within
     /// `patience` of the one before. Trailers other than `trailers` are removed.
-    pub fn streamed(
+    pub(crate) fn streamed(
         incoming: Incoming,
         most: Option<u64>,
         patience: Duration,
@@ -180,7 +180,7 @@ impl RequestBody {
     }
 
     /// The client's body, without limits and time-outs; `None` if there is no body.
-    pub fn into_incoming(self) -> Option<Incoming> {
+    pub(crate) fn into_incoming(self) -> Option<Incoming> {
         self.0.map(|body| body.incoming)
     }
 
@@ -251,7 +251,7 @@ impl Body for RequestBody {
 
 /// A time-out between two events. The timer is created and moved only while an event is waited for.
 #[derive(Debug)]
-pub struct EventTimeout {
+pub(crate) struct EventTimeout {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
@@ -259,17 +259,17 @@ pub struct EventTimeout {
 
 impl EventTimeout {
     /// A time-out of this length.
-    pub fn new(limit: Duration) -> Self {
+    pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, timer: None, waiting: false }
     }
 
     /// The event came.
-    pub fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         self.waiting = false;
     }
 
     /// To be polled while the event has not come. Ready once the wait has been too long.
-    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.waiting {
             self.waiting = true;
             match &mut self.timer {

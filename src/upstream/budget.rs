@@ -10,7 +10,7 @@ const BYTES_PER_UNIT: usize = 16 * 1024;
 /// Takes the cost of `read` bytes off the task's budget. tokio counts reads and not bytes. But chunk
 /// framing is parsed byte by byte. A peer that sends nothing but chunk framing could hold up all other
 /// tasks.
-pub fn spend_on(read: usize, cx: &mut Context<'_>) {
+pub(crate) fn spend_on(read: usize, cx: &mut Context<'_>) {
     for _ in 0..read / BYTES_PER_UNIT {
         match poll_proceed(cx) {
             Poll::Ready(unit) => unit.made_progress(),

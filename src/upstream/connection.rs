@@ -303,7 +303,7 @@ impl ConnectionLease {
     }
 
     /// Marks an HTTP/1.1 connection: it must not be used for another request.
-    pub fn end_soon(&mut self) {
+    pub(crate) fn end_soon(&mut self) {
         if let Connection::Http1(connection) = &self.connection {
             connection.watched.spoil();
         }
@@ -318,7 +318,7 @@ impl ConnectionLease {
 
     /// The response's body has ended. An HTTP/1.1 connection goes back to the pool, unless it is spoilt or
     /// the request's body is still on its way.
-    pub fn release(self) {
+    pub(crate) fn release(self) {
         if let Connection::Http1(connection) = self.connection
             && self.body_end.is_reached()
             && !connection.is_spoilt()

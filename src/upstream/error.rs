@@ -107,7 +107,7 @@ fn broken(source: &hyper::Error, heard: bool) -> String {
 
 /// Displays hyper's error together with its cause.
 #[derive(Debug)]
-pub struct Cause<'e>(pub &'e hyper::Error);
+pub(crate) struct Cause<'e>(pub &'e hyper::Error);
 
 impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

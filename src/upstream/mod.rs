@@ -38,7 +38,8 @@ use crate::observe::events;
 use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
 
 pub use self::connection::ConnectionLease;
-pub use self::error::{Cause, UpstreamError};
+pub(crate) use self::error::Cause;
+pub use self::error::UpstreamError;
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
@@ -108,7 +109,7 @@ impl Upstream {
     }
 
     /// Closes pooled connections that are idle for too long, are too old, or were closed by their server.
-    pub fn prune(&self, now: Instant) {
+    pub(crate) fn prune(&self, now: Instant) {
         for server in &self.servers {
             server.pool.prune(now);
         }

@@ -16,7 +16,7 @@ const SHORT: usize = 4096;
 ///
 /// hyper can copy too, with `writev(false)`. It then copies long messages as well. Its buffer belongs to the
 /// connection and is seldom in the processor's cache. The buffer here is on the stack.
-pub fn poll_write_pieces<W: AsyncWrite + Unpin>(
+pub(crate) fn poll_write_pieces<W: AsyncWrite + Unpin>(
     out: &mut W,
     cx: &mut Context<'_>,
     pieces: &[IoSlice<'_>],

@@ -13,9 +13,13 @@ mod value;
 
 pub(super) use self::context::Context;
 pub(super) use self::item::{Item, Text};
-pub use self::problem::{Colour, Problem, Problems, Severity};
+pub use self::problem::Colour;
+pub use self::problem::Problem;
+pub use self::problem::Problems;
+pub(crate) use self::problem::Severity;
 pub(super) use self::problem::{Span, enumerate, nearest};
 pub(super) use self::section::{FieldEntry, Section};
 pub(super) use self::syntax::first as first_syntax_error;
+pub use self::value::duration;
+pub(crate) use self::value::duration_text;
 pub(super) use self::value::{NETWORK, NetworkError, network};
-pub use self::value::{duration, duration_text};

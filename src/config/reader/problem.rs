@@ -10,7 +10,7 @@ pub(in crate::config) type Span = Range<usize>;
 
 /// Whether a problem stops the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub(crate) enum Severity {
     /// The configuration cannot be used.
     Error,
     /// The configuration can be used, but probably does not do what was meant.
@@ -82,7 +82,7 @@ impl Problem {
     }
 
     /// Whether the problem stops the program.
-    pub fn severity(&self) -> Severity {
+    pub(crate) fn severity(&self) -> Severity {
         self.severity
     }
 }
@@ -112,7 +112,7 @@ impl Problems {
     }
 
     /// Whether at least one problem stops the program.
-    pub fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.list.iter().any(|problem| problem.severity == Severity::Error)
     }
 
@@ -215,7 +215,7 @@ impl Problems {
 impl Problems {
     /// A problem of this list as JSON. Line and column count from 1, and are `null` for a problem without a
     /// place.
-    pub fn to_json(&self, problem: &Problem) -> serde_json::Value {
+    pub(crate) fn to_json(&self, problem: &Problem) -> serde_json::Value {
         let place = problem.span.as_ref().map(|span| {
             let (starts, span) = (self.line_starts(), self.visible(span));
             let (row, start) = line_of(&starts, span.start);

@@ -55,7 +55,7 @@ pub(super) fn size_text(size: u64) -> String {
 
 /// The duration in the largest unit that gives a whole number, as in `"90s"`. Fractions of a millisecond
 /// are dropped.
-pub fn duration_text(duration: Duration) -> String {
+pub(crate) fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
     let unit = DURATION_UNITS.iter().rev().find(|(_, length)| {
         millis >= u128::from(*length) && millis.is_multiple_of((*length).into())

@@ -137,7 +137,7 @@ impl Algorithm {
     }
 
     /// Whether this algorithm uses the wall clock, which may be set.
-    pub fn goes_by_wall(&self) -> bool {
+    pub(crate) fn goes_by_wall(&self) -> bool {
         matches!(self, Self::FixedWindow(params) if params.windows.are_on_clock())
     }
 
@@ -254,7 +254,7 @@ impl Algorithm {
     }
 
     /// Whether the bucket owes tokens. A store that forgets such a bucket forgives a debt.
-    pub fn in_debt(&self, state: State) -> bool {
+    pub(crate) fn in_debt(&self, state: State) -> bool {
         match (self, state) {
             (_, State::Bucket(state)) => {
                 self.bucket().is_some_and(|bucket| token_bucket::in_debt(&bucket, state))

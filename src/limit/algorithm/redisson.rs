@@ -48,7 +48,7 @@ impl Params {
     }
 
     /// The token bucket of a process that decides alone; `None` without a rate.
-    pub fn stand_in(&self) -> Option<token_bucket::Params> {
+    pub(crate) fn stand_in(&self) -> Option<token_bucket::Params> {
         let rate = self.rate?;
         Some(token_bucket::Params { rate, burst: Burst::new(rate.count())? })
     }

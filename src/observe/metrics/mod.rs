@@ -21,15 +21,17 @@ use parking_lot::Mutex;
 
 use self::families::Scrape;
 use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
+pub use self::routes::RouteCounter;
+pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};
-pub use self::routes::{RouteCounter, RouteCounters};
-pub use self::snapshot::{LimitFigures, ServerGauge, Snapshot};
+pub use self::snapshot::Snapshot;
+pub use self::snapshot::{LimitFigures, ServerGauge};
 use super::hashed::AsItIs;
 use crate::limit::name::Name;
 use crate::plan::NO_ROUTE;
 
 /// The media type of what [`Metrics::render`] writes.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The process's counters. They live as long as the process: a reload keeps them, by name.
 #[derive(Debug)]
@@ -149,7 +151,7 @@ impl WorkerMetrics {
     }
 
     /// Counts an exchange with this upstream that failed.
-    pub fn upstream_failed(&self, upstream: &Name, failure: UpstreamFailure) {
+    pub(crate) fn upstream_failed(&self, upstream: &Name, failure: UpstreamFailure) {
         *self.counts.lock().upstream(upstream).failures.entry(failure).or_default() += 1;
     }
 
@@ -164,7 +166,7 @@ impl WorkerMetrics {
     }
 
     /// Counts an HTTP/2 connection, until the returned value is dropped.
-    pub fn http2_connection(self: &Arc<Self>) -> Http2Counted {
+    pub(crate) fn http2_connection(self: &Arc<Self>) -> Http2Counted {
         self.http2.fetch_add(1, Ordering::Relaxed);
         Http2Counted(Arc::clone(self))
     }
@@ -195,7 +197,7 @@ impl WorkerMetrics {
 
 /// Counts one HTTP/2 connection, until dropped.
 #[derive(Debug)]
-pub struct Http2Counted(Arc<WorkerMetrics>);
+pub(crate) struct Http2Counted(Arc<WorkerMetrics>);
 
 impl Drop for Http2Counted {
     fn drop(&mut self) {

@@ -14,22 +14,27 @@ pub struct RouteCounter(pub(super) u32);
 
 impl RouteCounter {
     /// For requests without a route.
-    pub const NO_ROUTE: Self = Self(0);
+    pub(crate) const NO_ROUTE: Self = Self(0);
 }
 
 /// A worker's counters of a plan's routes. Each counter is looked up by its route's name when it is first
 /// needed: a reload does not wait for ten thousand look-ups.
 #[derive(Debug)]
-pub struct RouteCounters(Box<[AtomicU32]>);
+pub(crate) struct RouteCounters(Box<[AtomicU32]>);
 
 impl RouteCounters {
     /// The counters of this number of routes.
-    pub fn new(routes: usize) -> Self {
+    pub(crate) fn new(routes: usize) -> Self {
         Self((0..routes).map(|_| AtomicU32::new(RouteCounter::NO_ROUTE.0)).collect())
     }
 
     /// The counter of the route with this index and this name. `metrics` are the worker's.
-    pub fn of(&self, route: usize, name: &Arc<str>, metrics: &WorkerMetrics) -> RouteCounter {
+    pub(crate) fn of(
+        &self,
+        route: usize,
+        name: &Arc<str>,
+        metrics: &WorkerMetrics,
+    ) -> RouteCounter {
         let Some(known) = self.0.get(route) else { return RouteCounter::NO_ROUTE };
         match RouteCounter(known.load(Ordering::Relaxed)) {
             RouteCounter::NO_ROUTE => {

@@ -28,10 +28,10 @@ use crate::plan::ThrottleLog;
 
 /// The most lines of an interval, where all other keys share one line. `LINES - 1` of the lines are for
 /// single keys. The other keys have one line for each limit and decision.
-pub const LINES: usize = 100;
+pub(crate) const LINES: usize = 100;
 
 /// How many keys are counted one by one. Events of further keys are counted together.
-pub const ENTRIES: usize = 10_000;
+pub(crate) const ENTRIES: usize = 10_000;
 
 const SHARDS: usize = 16;
 
@@ -141,7 +141,7 @@ impl Throttled {
 
     /// Writes the summaries if an interval has ended by `now`. To be called a few times in each interval. A
     /// call costs little while the interval still runs.
-    pub fn tick(&self, now: Timestamp) {
+    pub(crate) fn tick(&self, now: Timestamp) {
         let ended = self.window.lock().turn(now);
         if let Some(interval) = ended {
             self.summarise(interval, Episodes::tell_ended);
@@ -156,12 +156,12 @@ impl Throttled {
     }
 
     /// Keys that this limit rejected in the last summary interval.
-    pub fn throttled_keys(&self, limit: &Name) -> u64 {
+    pub(crate) fn throttled_keys(&self, limit: &Name) -> u64 {
         self.episodes.lock().keys_of(limit)
     }
 
     /// Changes the mode and the interval from now on.
-    pub fn configure(&self, mode: ThrottleLog, interval: Duration, now: Timestamp) {
+    pub(crate) fn configure(&self, mode: ThrottleLog, interval: Duration, now: Timestamp) {
         self.window.lock().set_interval(interval);
         for shard in &self.shards {
             shard.lock().mode = mode;

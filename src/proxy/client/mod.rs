@@ -10,7 +10,9 @@ use std::time::Duration;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 
-pub use self::phase::{DueAction, Phase, Times};
+pub use self::phase::DueAction;
+pub use self::phase::Phase;
+pub use self::phase::Times;
 pub use self::socket::Socket;
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;
@@ -18,7 +20,7 @@ use crate::upstream::ConnectionLease;
 
 /// The two sides of a connection that changes to another protocol, and what is held while it lives.
 #[derive(Debug)]
-pub struct Switched {
+pub(crate) struct Switched {
     /// The client's side, once its connection has changed.
     pub client: OnUpgrade,
     /// The server's side, once its connection has changed.
@@ -61,18 +63,18 @@ impl ClientConnection {
     }
 
     /// Takes the two sides of the tunnel, if the last answer changed the connection to another protocol.
-    pub fn take_switched(&self) -> Option<Box<Switched>> {
+    pub(crate) fn take_switched(&self) -> Option<Box<Switched>> {
         self.switched.lock().take()
     }
 
     /// Notes the first byte that came.
-    pub fn begins_with(&self, byte: u8) {
+    pub(crate) fn begins_with(&self, byte: u8) {
         // A TLS record with a handshake message (RFC 8446, 5.1).
         self.hello.store(byte == 22, Ordering::Relaxed);
     }
 
     /// Whether the connection began like a TLS handshake.
-    pub fn said_hello(&self) -> bool {
+    pub(crate) fn said_hello(&self) -> bool {
         self.hello.load(Ordering::Relaxed)
     }
 }

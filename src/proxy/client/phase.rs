@@ -115,7 +115,7 @@ impl Phase {
     }
 
     /// When a connection without a request is closed. `None` if the clock cannot express the time.
-    pub fn idle_until(&self) -> Option<Instant> {
+    pub(crate) fn idle_until(&self) -> Option<Instant> {
         self.at(self.since(), self.times.idle)
     }
 
@@ -135,18 +135,18 @@ impl Phase {
     }
 
     /// Whether a request's head has begun to come, or the connection's first head is still awaited.
-    pub fn awaits_head(&self) -> bool {
+    pub(crate) fn awaits_head(&self) -> bool {
         matches!(self.doing.load(Ordering::Relaxed), FRESH | READING_HEAD)
     }
 
     /// Whether a request is being served.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.doing.load(Ordering::Relaxed) == BUSY
     }
 
     /// The connection speaks HTTP/2 and carries many requests at once. Once the client has sent more than
     /// the preface, `idle_timeout` counts instead of `header_timeout`.
-    pub fn multiplex(&self) {
+    pub(crate) fn multiplex(&self) {
         self.multiplexed.store(true, Ordering::Relaxed);
     }
 
@@ -157,7 +157,7 @@ impl Phase {
 
     /// Whether the connection carries many requests at once. What happens to one request then says
     /// nothing about the connection.
-    pub fn is_multiplexed(&self) -> bool {
+    pub(crate) fn is_multiplexed(&self) -> bool {
         self.multiplexed.load(Ordering::Relaxed)
     }
 
@@ -176,7 +176,7 @@ impl Phase {
 
     /// When the response ends, a part of the exchange will be left: the rest of the request, or the
     /// connection's end.
-    pub fn unsettle(&self) {
+    pub(crate) fn unsettle(&self) {
         self.unsettled.store(true, Ordering::Relaxed);
     }
 
@@ -197,13 +197,13 @@ impl Phase {
     }
 
     /// The bytes that come until [`Phase::discarded`] are the rest of the request under way.
-    pub fn discard(&self) {
+    pub(crate) fn discard(&self) {
         self.unsettle();
         self.discards.store(true, Ordering::Relaxed);
     }
 
     /// The rest of an answered request has come to its end.
-    pub fn discarded(&self) {
+    pub(crate) fn discarded(&self) {
         if self.discards.swap(false, Ordering::Relaxed)
             && self.doing.load(Ordering::Relaxed) == DISCARDING
         {
@@ -212,13 +212,13 @@ impl Phase {
     }
 
     /// The connection will be closed with input unread.
-    pub fn linger(&self) {
+    pub(crate) fn linger(&self) {
         self.lingers.store(true, Ordering::Relaxed);
     }
 
     /// Whether the client may still send data that will not be read. If the connection closed at once, a
     /// reset would answer such data and destroy the response on its way.
-    pub fn must_linger(&self) -> bool {
+    pub(crate) fn must_linger(&self) -> bool {
         let reading = matches!(self.doing.load(Ordering::Relaxed), READING_HEAD | DISCARDING);
         self.lingers.load(Ordering::Relaxed) || reading
     }
@@ -229,7 +229,7 @@ impl Phase {
     }
 
     /// Whether [`Phase::switch`] was called. In a tunnel, a side that has sent all its data may still read.
-    pub fn has_switched(&self) -> bool {
+    pub(crate) fn has_switched(&self) -> bool {
         self.switched.load(Ordering::Relaxed)
     }
 
@@ -245,7 +245,7 @@ impl Phase {
 
     /// Bytes of a request have come. Unless [`Phase::begin`] follows at once, [`Phase::due`] must: it sets
     /// the time.
-    pub fn bytes_came(&self) {
+    pub(crate) fn bytes_came(&self) {
         match self.doing.load(Ordering::Relaxed) {
             READING_HEAD if self.is_multiplexed() => self.idle(),
             // For the first head, and for a TLS handshake before it, the time runs from the accept.
@@ -260,14 +260,14 @@ impl Phase {
     }
 
     /// A write has to wait until the client reads.
-    pub fn write_waits(&self) {
+    pub(crate) fn write_waits(&self) {
         if self.write_waits_since.load(Ordering::Relaxed) == 0 {
             self.write_waits_since.store(self.now().max(1), Ordering::Relaxed);
         }
     }
 
     /// Something was written.
-    pub fn write_moved(&self) {
+    pub(crate) fn write_moved(&self) {
         if self.write_waits_since.load(Ordering::Relaxed) != 0 {
             self.write_waits_since.store(0, Ordering::Relaxed);
             // A client that slowly reads the rest of a response is not idle.

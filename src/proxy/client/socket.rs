@@ -32,7 +32,7 @@ impl Socket {
     }
 
     /// Whether the client has closed its side. This also shows while bytes before the end are unread.
-    pub fn has_left(&self) -> bool {
+    pub(crate) fn has_left(&self) -> bool {
         let stream = self.0.stream.lock();
         // Mostly the socket is not readable. To ask that is cheaper than to ask what is readable.
         let has_news = stream.try_io(Interest::READABLE, || Ok(())).is_ok();
@@ -51,13 +51,13 @@ impl Socket {
     }
 
     /// Waits until there is something to read. The connection's end counts too.
-    pub async fn readable(&self) {
+    pub(crate) async fn readable(&self) {
         // The next read returns the error again.
         let _ = poll_fn(|cx| self.0.stream.lock().poll_read_ready(cx)).await;
     }
 
     /// Makes the connection end with a reset when it is closed.
-    pub fn reset_at_close(&self) {
+    pub(crate) fn reset_at_close(&self) {
         // If the option cannot be set, the connection is gone already.
         let _ = socket2::SockRef::from(&*self.0.stream.lock()).set_linger(Some(Duration::ZERO));
     }

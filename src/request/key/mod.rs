@@ -20,7 +20,8 @@ use crate::limit::key::{Key, KeyBuilder};
 use read::Found;
 
 pub(super) use credentials::normal_form as normal_credentials;
-pub use source::{KeySource, KeySourceError, KeySources};
+pub use source::KeySource;
+pub use source::{KeySourceError, KeySources};
 
 /// How a limit treats a request that lacks a part of the key, such as a header or cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +122,7 @@ impl KeySpec {
     }
 
     /// Whether a part may hold a secret: whether it comes from a header, a cookie or the query.
-    pub fn has_secrets(&self) -> bool {
+    pub(crate) fn has_secrets(&self) -> bool {
         self.sources.iter().any(KeySource::is_secret)
     }
 

@@ -59,7 +59,7 @@ pub enum KeySourceError {
 
 impl KeySource {
     /// The spellings of all sources, for error messages.
-    pub const SPELLINGS: [&'static str; 10] = [
+    pub(crate) const SPELLINGS: [&'static str; 10] = [
         "ip",
         "path",
         "method",
@@ -74,7 +74,7 @@ impl KeySource {
 
     /// Whether the source's values may be a client's secrets: values from a header, a cookie or the query.
     /// A certificate's subject is no secret: it names the client, but proves nothing.
-    pub fn is_secret(&self) -> bool {
+    pub(crate) fn is_secret(&self) -> bool {
         match self {
             Self::Header(_) | Self::Cookie(_) | Self::Query(_) => true,
             Self::FirstOf(sources) => sources.iter().any(Self::is_secret),
@@ -83,7 +83,7 @@ impl KeySource {
     }
 
     /// The source's alternatives; the source itself where it has none.
-    pub fn alternatives(&self) -> &[Self] {
+    pub(crate) fn alternatives(&self) -> &[Self] {
         match self {
             Self::FirstOf(sources) => sources,
             source => std::slice::from_ref(source),
@@ -117,7 +117,7 @@ pub struct KeySources {
 impl KeySources {
     /// A hash of the sources, valid in this process alone. Different sources count as having different
     /// hashes: a collision needs an attack, and sources come from the operator alone.
-    pub fn fingerprint(&self) -> u64 {
+    pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 }

@@ -96,7 +96,7 @@ impl FromStr for HostPattern {
 
 impl Conditions {
     /// Whether every request that meets `other` meets these conditions too.
-    pub fn cover(&self, other: &Self) -> bool {
+    pub(crate) fn cover(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
                 && other.methods.iter().all(|method| self.methods.contains(method)));

@@ -11,8 +11,11 @@ mod pattern;
 mod rewrite;
 mod table;
 
-pub use conditions::{Conditions, HostPattern};
+pub use conditions::Conditions;
+pub use conditions::HostPattern;
 pub use params::Params;
-pub use pattern::{Pattern, PatternError};
+pub use pattern::Pattern;
+pub use pattern::PatternError;
 pub use rewrite::Rewrite;
-pub use table::{Match, NoRoute, Shadowed, Table};
+pub use table::Table;
+pub use table::{Match, NoRoute};

@@ -68,7 +68,7 @@ pub enum PatternError {
 
 impl Pattern {
     /// The most segments of a pattern.
-    pub const MAX_SEGMENTS: usize = 128;
+    pub(crate) const MAX_SEGMENTS: usize = 128;
 
     /// The pattern as written.
     pub fn as_str(&self) -> &str {
@@ -78,24 +78,6 @@ impl Pattern {
     /// The names of the pattern's parameters, in order.
     pub fn params(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(Segment::name)
-    }
-
-    /// Whether every path that `other` matches is matched by this pattern.
-    pub fn covers(&self, other: &Self) -> bool {
-        let mut others = other.segments.iter();
-        for segment in &self.segments {
-            let covered = match (segment, others.next()) {
-                (Segment::Rest(_), Some(_)) => return true,
-                (Segment::Param(_), Some(Segment::Literal(text))) => !text.is_empty(),
-                (Segment::Param(_), Some(Segment::Param(_))) => true,
-                (Segment::Literal(text), Some(Segment::Literal(other))) => text == other,
-                _ => false,
-            };
-            if !covered {
-                return false;
-            }
-        }
-        others.next().is_none()
     }
 
     /// Whether the pattern matches the whole path, in its matching form.
@@ -270,41 +252,12 @@ mod tests {
         assert_eq!(pattern.params().collect::<Vec<_>>(), ["b", "d-1", "rest"]);
     }
 
-    fn any_pattern() -> impl Strategy<Value = String> {
-        let segment = prop::sample::select(vec!["a", "b", "{p}", "{q}", "%61"]);
-        let end = prop::sample::select(vec!["", "/", "/{*r}"]);
-        (prop::collection::vec(segment, 0..3), end).prop_map(|(segments, end)| {
-            let text: String = segments.iter().map(|segment| format!("/{segment}")).collect();
-            if text.is_empty() && end.is_empty() { "/".to_owned() } else { text + end }
-        })
-    }
-
     proptest! {
         #[test]
         fn any_text_is_a_pattern_or_an_error(text in any::<String>()) {
             if let Err(error) = text.parse::<Pattern>() {
                 prop_assert!(!error.to_string().is_empty());
             }
-        }
-
-        #[test]
-        fn covering_is_matching_all_that_the_other_matches(one in any_pattern(), other in any_pattern()) {
-            let (Ok(one), Ok(other)) = (one.parse::<Pattern>(), other.parse::<Pattern>()) else {
-                return Ok(());
-            };
-            // All paths of up to four segments over an alphabet with one letter that is in none.
-            let mut paths = vec![String::new()];
-            let mut level = paths.clone();
-            for _ in 0..4 {
-                level = level.iter().flat_map(|p| ["/a", "/b", "/z"].map(|s| format!("{p}{s}"))).collect();
-                paths.extend(level.iter().cloned());
-            }
-            let all = paths.iter().flat_map(|path| [format!("{path}/"), path.clone()]);
-            let covers = all.filter(|path| !path.is_empty()).all(|path| {
-                let path = NormalPath::parse(&path, true).expect("a path");
-                one.matches(&path) || !other.matches(&path)
-            });
-            prop_assert_eq!(one.covers(&other), covers);
         }
     }
 }

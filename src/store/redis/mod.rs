@@ -45,10 +45,10 @@ pub(super) use self::advice::words;
 pub(super) use self::call::{Holder, Verb};
 pub(super) use self::health::Health;
 pub(super) use self::leases::SlotLease;
-pub use self::name::BucketName;
+pub(crate) use self::name::BucketName;
 pub(super) use self::notices::Notices;
 use self::redisson::LimiterReply;
-pub use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
+pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
 pub(super) use self::redisson::{LimiterEntry, client_id};
 pub(super) use self::unsettled::Unsettled;
 

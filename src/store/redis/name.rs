@@ -11,7 +11,7 @@ const LONGEST: usize = 256;
 
 /// The parts of a bucket's key in Redis.
 #[derive(Clone, Copy, Debug)]
-pub struct BucketName<'n> {
+pub(crate) struct BucketName<'n> {
     /// `store.prefix`.
     pub prefix: &'n str,
     /// The limit.
@@ -23,7 +23,7 @@ pub struct BucketName<'n> {
 impl BucketName<'_> {
     /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key. Then follows `:ALGORITHM`,
     /// except for a token bucket, and then `:candidate` for a candidate's bucket.
-    pub fn text(&self, algorithm: &Algorithm, display: KeyDisplay) -> String {
+    pub(crate) fn text(&self, algorithm: &Algorithm, display: KeyDisplay) -> String {
         let mut text = Vec::new();
         self.write(algorithm, display, &mut text);
         // All parts are UTF-8, so nothing is replaced.

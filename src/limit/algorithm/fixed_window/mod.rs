@@ -154,7 +154,7 @@ pub fn fresh_at(params: &Params, state: State) -> Timestamp {
 }
 
 /// Whether more tokens are used than the window has.
-pub fn in_debt(params: &Params, state: State) -> bool {
+pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.used > params.count.get()
 }
 

@@ -21,7 +21,7 @@ use crate::limit::time::{STALE, Timestamp};
 pub const MOST: u64 = 100_000;
 
 /// The highest cost of a request. The bound exists because the request writes an entry for each permit.
-pub const MOST_COST: u64 = 32;
+pub(crate) const MOST_COST: u64 = 32;
 
 /// Every list may keep this many entries beyond its count, or more.
 const MOST_BEYOND: u64 = 100;
@@ -67,7 +67,7 @@ pub struct State {
 
 impl State {
     /// The state of an empty list.
-    pub fn of_none(now: Timestamp) -> Self {
+    pub(crate) fn of_none(now: Timestamp) -> Self {
         Self { arrived: now, newest: now, room_at: Timestamp::MIN, used: 0, added: 0 }
     }
 }
@@ -105,7 +105,7 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
 }
 
 /// A place is reserved at most this many microseconds ahead: 71 minutes. An entry has 32 bits for it.
-pub const MOST_LEAD: u64 = u32::MAX as u64;
+pub(crate) const MOST_LEAD: u64 = u32::MAX as u64;
 
 /// The state at `now`, or at its own clock where `now` is a little behind it. If the clock has stepped
 /// back, the state is moved back too. The second value is then the moved state, which must be kept.
@@ -128,7 +128,7 @@ pub fn fresh_at(params: &Params, state: State) -> Timestamp {
 }
 
 /// Whether places are reserved, or more permits were used than the count.
-pub fn in_debt(params: &Params, state: State) -> bool {
+pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     u64::from(state.used) > params.rate.count() || state.newest > state.arrived
 }
 

@@ -194,7 +194,7 @@ pub fn fresh_at(params: &Params, state: State) -> Timestamp {
 }
 
 /// Whether a window counts more tokens than the limit's count, or requests are held.
-pub fn in_debt(params: &Params, state: State) -> bool {
+pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.previous.max(state.current) > params.count.get() || state.next > 0
 }
 

@@ -38,7 +38,7 @@ pub struct Params {
 
 impl Params {
     /// The whole seconds in which an empty bucket is full again, rounded up.
-    pub fn refill_seconds(&self) -> u64 {
+    pub(crate) fn refill_seconds(&self) -> u64 {
         time_to_gain(self, self.burst.get(), 0).div_ceil(1_000_000)
     }
 
@@ -200,7 +200,7 @@ pub fn fresh_at(params: &Params, state: State) -> Timestamp {
 }
 
 /// Whether more tokens are missing than the bucket can hold.
-pub fn in_debt(params: &Params, state: State) -> bool {
+pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.missing + u64::from(state.rest > 0) > params.burst.get()
 }
 

@@ -51,7 +51,7 @@ pub enum NoRoute {
 
 /// A route that can never match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Shadowed {
+pub(crate) struct Shadowed {
     /// The route's place in the list from which the table was built.
     pub route: usize,
     /// The place of the route that is tried earlier and takes all of these requests.
@@ -144,7 +144,7 @@ impl Table {
     }
 
     /// The conditions of the route at this place. Panics where the list has no such place.
-    pub fn conditions(&self, route: usize) -> &Conditions {
+    pub(crate) fn conditions(&self, route: usize) -> &Conditions {
         &self.routes[route].conditions
     }
 
@@ -180,7 +180,7 @@ impl Table {
 
     /// The places of all routes that match path and host, in the order in which they are tried. With them
     /// `explain` shows why a route was found.
-    pub fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
+    pub(crate) fn candidates(&self, path: &NormalPath<'_>, host: &str) -> Vec<usize> {
         let mut candidates = Vec::new();
         let _: ControlFlow<()> =
             self.walk(PathTarget { path: path.matching(), host }, &mut |route, _| {
@@ -194,7 +194,7 @@ impl Table {
     ///
     /// Only a route with the same path can take all requests of another: a route whose path matches more is
     /// tried later.
-    pub fn shadowed(&self) -> Vec<Shadowed> {
+    pub(crate) fn shadowed(&self) -> Vec<Shadowed> {
         let mut shadowed = Vec::new();
         for (number, leaf) in self.leaves.iter().enumerate() {
             let beside = Routes::Leaf(place(number));

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A limiter's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimiterConfig {
+pub(crate) struct LimiterConfig {
     /// Permits in an interval.
     pub rate: u64,
     /// The interval in milliseconds.
@@ -29,7 +29,7 @@ pub struct LimiterConfig {
 
 impl LimiterConfig {
     /// The rate as `proxy.toml` spells it.
-    pub fn rate_text(&self) -> String {
+    pub(crate) fn rate_text(&self) -> String {
         let micros = self.interval_ms.checked_mul(1_000);
         match micros.and_then(|micros| Rate::new(self.rate, micros).ok()) {
             Some(rate) => rate.to_string(),
@@ -38,7 +38,7 @@ impl LimiterConfig {
     }
 
     /// The type as `proxy.toml` spells it.
-    pub fn type_text(&self) -> &'static str {
+    pub(crate) fn type_text(&self) -> &'static str {
         match self.sharing {
             Sharing::Overall => "overall",
             Sharing::PerClient => "per-client",
@@ -48,7 +48,7 @@ impl LimiterConfig {
 
 /// Why a limiter could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum LimiterError {
+pub(crate) enum LimiterError {
     /// The server or the connection reported an error.
     #[error("redis: {0}")]
     Redis(RedisError),
@@ -71,7 +71,7 @@ impl From<RedisError> for LimiterError {
 }
 
 /// A connection for an operator's commands.
-pub struct Limiters {
+pub(crate) struct Limiters {
     connection: Connection,
     client: String,
 }
@@ -116,7 +116,7 @@ impl Limiters {
     ///
     /// # Errors
     /// Where the URL cannot be read, or the server does not answer within a few seconds.
-    pub fn connect(url: &str) -> Result<Self, LimiterError> {
+    pub(crate) fn connect(url: &str) -> Result<Self, LimiterError> {
         let info = url.into_connection_info()?;
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let client = Client::open(info.set_redis_settings(settings))?;
@@ -130,7 +130,7 @@ impl Limiters {
     ///
     /// # Errors
     /// Where the limiter has no figures, its key holds another type, or Redis does not answer.
-    pub fn get(&mut self, name: &str) -> Result<LimiterConfig, LimiterError> {
+    pub(crate) fn get(&mut self, name: &str) -> Result<LimiterConfig, LimiterError> {
         let fields = ["rate", "interval", "type", "keepAliveTime"];
         let mut pipe = redis::pipe();
         pipe.cmd("HMGET").arg(name).arg(&fields[..]).cmd("PTTL").arg(name);
@@ -153,7 +153,7 @@ impl Limiters {
     ///
     /// # Errors
     /// Where the limiter's key holds another type, or Redis does not answer.
-    pub fn set(&mut self, name: &str, config: &LimiterConfig) -> Result<(), LimiterError> {
+    pub(crate) fn set(&mut self, name: &str, config: &LimiterConfig) -> Result<(), LimiterError> {
         self.run::<i64>(SET, name, &figures(config)).map(|_| ())
     }
 
@@ -161,7 +161,11 @@ impl Limiters {
     ///
     /// # Errors
     /// Where the limiter's key holds another type, or Redis does not answer.
-    pub fn try_set(&mut self, name: &str, config: &LimiterConfig) -> Result<bool, LimiterError> {
+    pub(crate) fn try_set(
+        &mut self,
+        name: &str,
+        config: &LimiterConfig,
+    ) -> Result<bool, LimiterError> {
         self.run::<i64>(TRY_SET, name, &figures(config)).map(|new| new == 1)
     }
 
@@ -169,7 +173,7 @@ impl Limiters {
     ///
     /// # Errors
     /// Where there is no such limiter, its key holds another type, or Redis does not answer.
-    pub fn expire(&mut self, name: &str, after_ms: u64) -> Result<(), LimiterError> {
+    pub(crate) fn expire(&mut self, name: &str, after_ms: u64) -> Result<(), LimiterError> {
         match self.run::<i64>(EXPIRE, name, &[after_ms])? {
             0 => Err(LimiterError::Unset),
             _ => Ok(()),

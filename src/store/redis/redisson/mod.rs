@@ -15,10 +15,10 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-pub use self::command::{LimiterConfig, LimiterError, Limiters};
+pub(crate) use self::command::{LimiterConfig, LimiterError, Limiters};
 pub(in crate::store) use self::entry::LimiterEntry;
 use self::entry::TakenPermits;
-pub use self::names::{LimiterKeys, limiter_name};
+pub(crate) use self::names::{LimiterKeys, limiter_name};
 use super::call::{Code, Verb};
 use super::notices::shown;
 use super::queue::Lost;

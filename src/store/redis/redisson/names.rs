@@ -4,7 +4,7 @@ use crate::limit::key::Key;
 
 /// The keys of one Redisson limiter, for one of its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimiterKeys {
+pub(crate) struct LimiterKeys {
     /// The limiter's name, which is the key of its hash.
     pub hash: Vec<u8>,
     /// The permits that are left, for all clients together.
@@ -19,7 +19,7 @@ pub struct LimiterKeys {
 
 impl LimiterKeys {
     /// The keys of the limiter of this name, for the client with this id.
-    pub fn new(name: &[u8], client: &str) -> Self {
+    pub(crate) fn new(name: &[u8], client: &str) -> Self {
         let value = suffixed(name, b"value");
         let permits = suffixed(name, b"permits");
         Self {
@@ -32,7 +32,7 @@ impl LimiterKeys {
     }
 
     /// All keys, in the order in which scripts take them.
-    pub fn all(&self) -> [&[u8]; 5] {
+    pub(crate) fn all(&self) -> [&[u8]; 5] {
         [&self.hash, &self.value, &self.permits, &self.own_value, &self.own_permits]
     }
 }
@@ -47,7 +47,7 @@ fn suffixed(name: &[u8], suffix: &[u8]) -> Vec<u8> {
 
 /// The name of the limiter for a key: `begin`, then the key's plain values, each with a colon before it. A
 /// missing value counts as an empty one.
-pub fn limiter_name(begin: &str, key: Option<&Key>) -> Vec<u8> {
+pub(crate) fn limiter_name(begin: &str, key: Option<&Key>) -> Vec<u8> {
     let mut name = begin.as_bytes().to_vec();
     for value in key.iter().flat_map(|key| key.values()) {
         name.push(b':');
