@@ -48,7 +48,7 @@ fn said_of(name: &str, text: &str) -> String {
 }
 
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/config");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/library/config");
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

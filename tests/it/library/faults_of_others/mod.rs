@@ -8,9 +8,9 @@ use tidegate::limit::algorithm::redisson::Sharing;
 use tidegate::limit::algorithm::{Algorithm, redisson};
 use tidegate::limit::decision::{Decision, Outcome};
 
-use crate::cases::any::SECOND;
-use crate::cases::everywhere::{Everywhere, request};
-use crate::cases::script;
+use crate::library::cases::any::SECOND;
+use crate::library::cases::everywhere::{Everywhere, request};
+use crate::library::cases::script;
 use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding};
 use crate::support::limits::bucket;
 use crate::support::redis::RedisServer;

@@ -12,7 +12,7 @@ use tidegate::plan::LimitSpec;
 use tidegate::store::{BucketAsk, SWEEP_STEPS};
 
 use super::SECOND;
-use crate::cases::everywhere::Everywhere;
+use crate::library::cases::everywhere::Everywhere;
 use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding, slots, window};
 use crate::support::bench::Bench;
 use crate::support::limits::{ask, bucket, key, limit};

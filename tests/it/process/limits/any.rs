@@ -1,4 +1,4 @@
-//! What limits say together, and to whom.
+//! What limits of any kind do: together, by whom they count, and what they say.
 
 use crate::support::client::{Connection, Reply, get, statuses};
 use crate::support::metrics::Metrics;

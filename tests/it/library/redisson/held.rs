@@ -10,9 +10,9 @@ use tidegate::limit::patience::Patience;
 use tidegate::plan::LimitSpec;
 use tidegate::store::BucketAsk;
 
-use super::java::Java;
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits, store};
 use crate::support::bench::{Answer, decide};
+use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, limit};
 
 /// A request that may be held for so many hours.

@@ -1,13 +1,10 @@
 //! A limiter that a proxy shares with services that use Redisson.
 
+mod both_sides;
 mod figures;
 mod held;
-mod java;
 mod moved_clock;
-mod proxies;
 mod requests;
-mod waiting;
-mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +20,8 @@ use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
 use tidegate::store::{BucketAsk, LimiterFigures, Shared, Store, Unavailable};
 
-use self::java::Java;
-use self::watch::{Services, Watch, assert_within};
 use crate::support::bench::{Answer, decide};
+use crate::support::java::Java;
 use crate::support::limits::limit;
 use crate::support::redis::RedisServer;
 
@@ -309,33 +305,4 @@ async fn a_large_set_is_repaired_too() {
         tries += 1;
         assert!(tries < 10_000, "never repaired");
     }
-}
-
-#[tokio::test]
-async fn both_sides_together_never_take_more_than_the_rate() {
-    const RATE: u64 = 12;
-    const INTERVAL_MS: u64 = 40;
-    const ENOUGH: u64 = 100;
-    let bench = Bench::start();
-    let server = Arc::new(bench.server);
-    Java::new(&server, "orders").try_set_rate(RATE, INTERVAL_MS);
-    let watch = Watch::on(&server);
-    let services = Services::start(&server);
-    let (spec, none) = (limiter("orders"), Key::empty());
-    let other = store(&server);
-    let mut proxies = 0;
-    let mut turn = 0;
-    while proxies < ENOUGH || services.taken() < ENOUGH {
-        turn += 1;
-        let store = if turn % 2 == 0 { &bench.store } else { &other };
-        let cost = 1 + turn % 3;
-        let answer = decide(store, &[ask(&spec, &none, cost)], now()).await.unwrap();
-        proxies += if answer.verdict.passes() { cost } else { 0 };
-    }
-    let taken = services.end();
-    server.run::<()>(&["SET", "nothing-more-is-watched", ""]);
-    let entries = watch.entries();
-    let sum: u64 = entries.iter().map(|(_, permits)| permits).sum();
-    assert_eq!(sum, proxies + taken, "every entry is an acquisition");
-    assert_within(entries, RATE, INTERVAL_MS);
 }

@@ -3,13 +3,13 @@
 
 use redis::Script;
 
-use super::java::Java;
 use super::permits;
+use crate::support::java::Java;
 use crate::support::redis::RedisServer;
 
 /// What `src/store/redis/redisson/mod.rs` sends, but for the clock, which is the last argument.
 fn script() -> Script {
-    let text = include_str!("../../../src/store/redis/redisson/redisson.lua");
+    let text = include_str!("../../../../src/store/redis/redisson/redisson.lua");
     let (from, to) = (
         "call('TIME')",
         "{ math.floor(ARGV[8] / 1000000), string.format('%.0f', ARGV[8] % 1000000) }",

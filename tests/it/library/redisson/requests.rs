@@ -10,9 +10,9 @@ use tidegate::limit::patience::Patience;
 use tidegate::plan::OnStoreError;
 use tidegate::store::{Party, Unavailable};
 
-use super::java::Java;
 use super::{Bench, HOUR_MS, ask, limiter, now, permits};
 use crate::support::bench::{Answer, decide};
+use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, limit};
 
 fn parties(answer: &Answer) -> Vec<Party> {

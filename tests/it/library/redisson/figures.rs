@@ -4,9 +4,9 @@ use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 
-use super::java::Java;
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, store};
 use crate::support::bench::decide;
+use crate::support::java::Java;
 use crate::support::limits::limit;
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use super::places::{Asked, Event, Pure, What};
 /// What `src/store/redis/call/mod.rs` sends, but for the clock.
 fn text() -> String {
     let (shell, lists) = (
-        include_str!("../../../src/store/shell.lua"),
-        include_str!("../../../src/store/lists.lua"),
+        include_str!("../../../../src/store/shell.lua"),
+        include_str!("../../../../src/store/lists.lua"),
     );
     let put = |text: &str, from: &str, to: &str| {
         assert_eq!(text.matches(from).count(), 1, "{from}");
@@ -233,7 +233,7 @@ pub(crate) fn ask_limiter(connection: &mut redis::Connection, event: &Event) -> 
     let Algorithm::Redisson(params) = ask.algorithm else { panic!("only Redisson's") };
     let now = event.now.as_micros();
     let time = format!("{{ {}, {} }}", now / 1_000_000, now % 1_000_000);
-    let script = include_str!("../../../src/store/redis/redisson/redisson.lua");
+    let script = include_str!("../../../../src/store/redis/redisson/redisson.lua");
     assert_eq!(script.matches("call('TIME')").count(), 1);
     let script = script.replace("call('TIME')", &time);
     let (rate, cost) = (params.rate().unwrap(), ask.cost.get());

@@ -1,4 +1,4 @@
-//! Services that use a limiter while a test runs, and what is written to its set meanwhile.
+//! Proxies and services that use one limiter at once, and what is written to its set meanwhile.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -6,17 +6,24 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use super::java::Java;
+use tidegate::limit::decision::Verdict;
+use tidegate::limit::key::Key;
+use tidegate::limit::patience::Patience;
+
+use super::{Bench, ask, limiter, now, store};
+use crate::support::bench::decide;
+use crate::support::java::Java;
 use crate::support::redis::RedisServer;
 
 /// Every entry that is added to a limiter's set, as a server's monitor tells it: score and permits.
-pub(super) struct Watch {
+struct Watch {
     lines: BufReader<TcpStream>,
 }
 
 impl Watch {
-    pub(super) fn on(server: &RedisServer) -> Self {
+    fn on(server: &RedisServer) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
         stream.write_all(b"MONITOR\r\n").unwrap();
@@ -28,7 +35,7 @@ impl Watch {
     }
 
     /// Those that stay: what proxies take back, which names two members at once, is none.
-    pub(super) fn entries(self) -> Vec<(u64, u64)> {
+    fn entries(self) -> Vec<(u64, u64)> {
         let lines = self.lines.lines().map_while(Result::ok);
         let lines = lines.take_while(|line| !line.contains("nothing-more-is-watched"));
         let mut entries = HashMap::new();
@@ -52,7 +59,7 @@ impl Watch {
 }
 
 /// No interval, wherever it starts, holds more permits of these entries than the rate.
-pub(super) fn assert_within(mut entries: Vec<(u64, u64)>, rate: u64, interval_ms: u64) {
+fn assert_within(mut entries: Vec<(u64, u64)>, rate: u64, interval_ms: u64) {
     entries.sort_unstable();
     for (place, (begin, _)) in entries.iter().enumerate() {
         let inside = entries[place..].iter().take_while(|(score, _)| score - begin < interval_ms);
@@ -62,14 +69,14 @@ pub(super) fn assert_within(mut entries: Vec<(u64, u64)>, rate: u64, interval_ms
 }
 
 /// Services that take one, two and three permits of `orders`, as often as they get them.
-pub(super) struct Services {
+struct Services {
     threads: Vec<JoinHandle<()>>,
     taken: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
 impl Services {
-    pub(super) fn start(server: &Arc<RedisServer>) -> Self {
+    fn start(server: &Arc<RedisServer>) -> Self {
         let (taken, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let service = |permits| {
             let (server, taken, stop) = (server.clone(), taken.clone(), stop.clone());
@@ -87,14 +94,86 @@ impl Services {
     }
 
     /// The permits that they took so far.
-    pub(super) fn taken(&self) -> u64 {
+    fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
     /// Ends them. What they took in all.
-    pub(super) fn end(self) -> u64 {
+    fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
         self.taken.load(Ordering::Relaxed)
     }
+}
+
+#[tokio::test]
+async fn both_sides_together_never_take_more_than_the_rate() {
+    const RATE: u64 = 12;
+    const INTERVAL_MS: u64 = 40;
+    const ENOUGH: u64 = 100;
+    let bench = Bench::start();
+    let server = Arc::new(bench.server);
+    Java::new(&server, "orders").try_set_rate(RATE, INTERVAL_MS);
+    let watch = Watch::on(&server);
+    let services = Services::start(&server);
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let other = store(&server);
+    let mut proxies = 0;
+    let mut turn = 0;
+    while proxies < ENOUGH || services.taken() < ENOUGH {
+        turn += 1;
+        let store = if turn % 2 == 0 { &bench.store } else { &other };
+        let cost = 1 + turn % 3;
+        let answer = decide(store, &[ask(&spec, &none, cost)], now()).await.unwrap();
+        proxies += if answer.verdict.passes() { cost } else { 0 };
+    }
+    let taken = services.end();
+    server.run::<()>(&["SET", "nothing-more-is-watched", ""]);
+    let entries = watch.entries();
+    let sum: u64 = entries.iter().map(|(_, permits)| permits).sum();
+    assert_eq!(sum, proxies + taken, "every entry is an acquisition");
+    assert_within(entries, RATE, INTERVAL_MS);
+}
+
+#[tokio::test]
+async fn with_requests_that_wait_both_sides_together_never_take_more_than_the_rate() {
+    const RATE: u64 = 12;
+    const INTERVAL_MS: u64 = 40;
+    const ENOUGH: u64 = 100;
+    let bench = Bench::start();
+    let server = Arc::new(bench.server);
+    let mut clock = Java::new(&server, "orders");
+    clock.try_set_rate(RATE, INTERVAL_MS);
+    let watch = Watch::on(&server);
+    let services = Services::start(&server);
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let (mut passed, mut held, mut left, mut turn) = (0, 0, 0, 0);
+    while held < ENOUGH || services.taken() < ENOUGH {
+        turn += 1;
+        let cost = 1 + turn % 3;
+        let mut ask = ask(&spec, &none, cost);
+        ask.ask.patience = Patience::of(Duration::from_millis(10 * INTERVAL_MS));
+        let answer = decide(&bench.store, &[ask], now()).await.unwrap();
+        let Verdict::Pass { wait } = answer.verdict else { continue };
+        passed += cost;
+        if wait.is_zero() {
+            continue;
+        }
+        if turn % 5 == 0 {
+            answer.give_back(&bench.store).await;
+            left += cost;
+            continue;
+        }
+        answer.keep();
+        held += cost;
+        if turn % 4 == 0 {
+            tokio::time::sleep(wait).await;
+        }
+    }
+    let taken = services.end();
+    server.run::<()>(&["SET", "nothing-more-is-watched", ""]);
+    let entries = watch.entries();
+    let sum: u64 = entries.iter().map(|(_, permits)| permits).sum();
+    assert_eq!(sum, passed - left + taken, "each entry is of one who goes");
+    assert_within(entries, RATE, INTERVAL_MS);
 }

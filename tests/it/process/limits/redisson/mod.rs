@@ -1,13 +1,16 @@
-//! The same from outside: whole proxies, and the commands.
+//! A limiter that proxies share with services that use Redisson: whole proxies, and the commands.
+
+mod waiting;
 
 use serde_json::Value;
 
-use super::HOUR_MS;
-use super::java::Java;
 use crate::support::client::Connection;
+use crate::support::java::Java;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::{Tidegate, program};
 use crate::support::wait_until;
+
+const HOUR_MS: u64 = 3_600_000;
 
 /// A proxy of one worker with this limit, and a bucket that refuses on `/mixed` after one request.
 fn proxy(server: &RedisServer, limit: &str) -> Tidegate {

@@ -10,7 +10,7 @@ use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, section};
 
 /// See `tests/data/README.md`.
-const REQUESTS: &str = include_str!("../data/requests.txt");
+const REQUESTS: &str = include_str!("../../../data/requests.txt");
 
 /// What passes for each client: one more comes back only every two minutes.
 const RATE: u64 = 30;

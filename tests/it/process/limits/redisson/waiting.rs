@@ -1,21 +1,14 @@
-//! The same from outside: proxies that hold requests for a limiter.
+//! Proxies that hold requests for a limiter.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::limit::decision::Verdict;
-use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
-
-use super::java::Java;
-use super::watch::{Services, Watch, assert_within};
-use super::{Bench, HOUR_MS, ask, limiter, now};
-use crate::support::bench::decide;
+use super::HOUR_MS;
+use crate::process::limits::waiting::{
+    ask as send, config, delays, held, hold, is_hours, said, user,
+};
 use crate::support::client::Connection;
+use crate::support::java::Java;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
-use crate::waiting::{ask as send, config, delays, held, hold, is_hours, said, user};
 
 const ORDERS: &str =
     "[limits.orders]\nalgorithm = \"redisson\"\nname = \"orders\"\nwait = \"9h\"\n";
@@ -222,47 +215,4 @@ fn a_limiter_whose_keys_end_too_soon_is_told() {
     let line = proxy.log.wait("limiter ends too soon to wait for", |_| true);
     assert!(line["help"].as_str().unwrap().contains("keepAliveTime"), "{line}");
     assert_eq!(proxy.log.count("limiter ends too soon to wait for"), 1);
-}
-
-#[tokio::test]
-async fn with_requests_that_wait_both_sides_together_never_take_more_than_the_rate() {
-    const RATE: u64 = 12;
-    const INTERVAL_MS: u64 = 40;
-    const ENOUGH: u64 = 100;
-    let bench = Bench::start();
-    let server = Arc::new(bench.server);
-    let mut clock = Java::new(&server, "orders");
-    clock.try_set_rate(RATE, INTERVAL_MS);
-    let watch = Watch::on(&server);
-    let services = Services::start(&server);
-    let (spec, none) = (limiter("orders"), Key::empty());
-    let (mut passed, mut held, mut left, mut turn) = (0, 0, 0, 0);
-    while held < ENOUGH || services.taken() < ENOUGH {
-        turn += 1;
-        let cost = 1 + turn % 3;
-        let mut ask = ask(&spec, &none, cost);
-        ask.ask.patience = Patience::of(Duration::from_millis(10 * INTERVAL_MS));
-        let answer = decide(&bench.store, &[ask], now()).await.unwrap();
-        let Verdict::Pass { wait } = answer.verdict else { continue };
-        passed += cost;
-        if wait.is_zero() {
-            continue;
-        }
-        if turn % 5 == 0 {
-            answer.give_back(&bench.store).await;
-            left += cost;
-            continue;
-        }
-        answer.keep();
-        held += cost;
-        if turn % 4 == 0 {
-            tokio::time::sleep(wait).await;
-        }
-    }
-    let taken = services.end();
-    server.run::<()>(&["SET", "nothing-more-is-watched", ""]);
-    let entries = watch.entries();
-    let sum: u64 = entries.iter().map(|(_, permits)| permits).sum();
-    assert_eq!(sum, passed - left + taken, "each entry is of one who goes");
-    assert_within(entries, RATE, INTERVAL_MS);
 }

@@ -3,15 +3,14 @@
 
 use proptest::prelude::*;
 use tidegate::limit::algorithm::{
-    Algorithm, Difference, LUA, Receipt, Settlement, State, Want, fixed_window, sliding_window,
-    token_bucket,
+    Difference, LUA, Receipt, Settlement, State, Want, fixed_window, sliding_window, token_bucket,
 };
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
 use tidegate::limit::time::Timestamp;
 
-use crate::cases::any::{DAY, SECOND, any_bucket, period};
-use crate::cases::bytes::{bucket_bytes, fixed_bytes, kept, kept_bucket, sliding_bytes};
+use crate::library::cases::any::{DAY, SECOND, any_bucket, period};
+use crate::library::cases::bytes::{bucket_bytes, fixed_bytes, kept, kept_bucket, sliding_bytes};
 use crate::support::redis::RedisServer;
 
 const HALF: u64 = EXACT / 2;

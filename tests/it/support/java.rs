@@ -1,6 +1,6 @@
 //! The Java side of a limiter: what a service with Redisson does to Redis, by a script of our own.
 
-use crate::support::redis::RedisServer;
+use super::redis::RedisServer;
 
 /// As `tryAcquire` does it, from the description of its keys alone. KEYS: hash, value, permits. ARGV:
 /// permits, the caller's time in milliseconds (nothing for a caller whose clock is Redis's, and who is
@@ -39,7 +39,7 @@ return got and left or -1
 ";
 
 /// A service that uses a limiter.
-pub(super) struct Java {
+pub(crate) struct Java {
     connection: redis::Connection,
     script: redis::Script,
     keys: [String; 3],
@@ -49,11 +49,11 @@ pub(super) struct Java {
 
 impl Java {
     /// Of Redisson 3.21 and later, where entries have ids of 16 bytes.
-    pub(super) fn new(server: &RedisServer, name: &str) -> Self {
+    pub(crate) fn new(server: &RedisServer, name: &str) -> Self {
         Self::with_ids_of(server, name, 16)
     }
 
-    pub(super) fn with_ids_of(server: &RedisServer, name: &str, bytes: usize) -> Self {
+    pub(crate) fn with_ids_of(server: &RedisServer, name: &str, bytes: usize) -> Self {
         let keys = match name.contains('{') {
             true => [name.to_owned(), format!("{name}:value"), format!("{name}:permits")],
             false => [name.to_owned(), format!("{{{name}}}:value"), format!("{{{name}}}:permits")],
@@ -67,12 +67,12 @@ impl Java {
     }
 
     /// `trySetRate`.
-    pub(super) fn try_set_rate(&mut self, rate: u64, interval_ms: u64) {
+    pub(crate) fn try_set_rate(&mut self, rate: u64, interval_ms: u64) {
         self.set("HSETNX", rate, interval_ms);
     }
 
     /// `setRate`.
-    pub(super) fn set_rate(&mut self, rate: u64, interval_ms: u64) {
+    pub(crate) fn set_rate(&mut self, rate: u64, interval_ms: u64) {
         self.set("HSET", rate, interval_ms);
         self.run::<()>("DEL", &[&self.keys[1].clone(), &self.keys[2].clone()]);
     }
@@ -86,12 +86,12 @@ impl Java {
     }
 
     /// `tryAcquire(permits)` by a clock that says `now_ms`; what is left.
-    pub(super) fn try_acquire_at(&mut self, permits: u64, now_ms: u64) -> Option<u64> {
+    pub(crate) fn try_acquire_at(&mut self, permits: u64, now_ms: u64) -> Option<u64> {
         self.acquire(permits, &now_ms.to_string())
     }
 
     /// The same by Redis's clock.
-    pub(super) fn try_acquire(&mut self, permits: u64) -> Option<u64> {
+    pub(crate) fn try_acquire(&mut self, permits: u64) -> Option<u64> {
         self.acquire(permits, "")
     }
 
@@ -109,7 +109,7 @@ impl Java {
     }
 
     /// Redis's time.
-    pub(super) fn redis_ms(&mut self) -> u64 {
+    pub(crate) fn redis_ms(&mut self) -> u64 {
         let (seconds, micros): (u64, u64) = self.run("TIME", &[]);
         seconds * 1_000 + micros / 1_000
     }
