@@ -4,19 +4,20 @@ use std::net::SocketAddr;
 
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
-use crate::support::tidegate::{Tidegate, program};
-use crate::support::upstream::{Upstream, section};
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::program;
+use crate::support::upstream::Upstream;
 use crate::support::wait_until;
 
-fn config(server: &str, admin: &str, api: &Upstream) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\n{server}\n[admin]\nlisten = \"LISTEN\"\n{admin}\n{}\
-         [limits.client]\nkey = [\"ip\"]\nrate = \"2/h\"\n\
-         [[routes]]\nname = \"main\"\npath = \"/a/{{*rest}}\"\nupstream = \"api\"\n\
-         limits = [\"client\"]\n[[routes]]\npath = \"/only-get\"\nmethods = [\"GET\"]\n\
-         respond = {{ status = 204 }}\n",
-        section(&[api])
-    )
+fn proxy(api: &Upstream) -> Proxy {
+    Proxy::to(api)
+        .limit("client", "key = [\"ip\"]\nrate = \"2/h\"")
+        .route("name = \"main\"\npath = \"/a/{*rest}\"\nlimits = [\"client\"]")
+        .route("path = \"/only-get\"\nmethods = [\"GET\"]\nrespond = { status = 204 }")
+}
+
+fn guarded(api: &Upstream, token: &str) -> Proxy {
+    proxy(api).admin().section(&format!("token = \"{token}\""))
 }
 
 fn ask(admin: SocketAddr, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
@@ -32,7 +33,7 @@ fn ask(admin: SocketAddr, path: &str, headers: &[(&str, &str)]) -> (u16, String)
 #[test]
 fn it_lives_and_is_ready_and_is_not_while_it_drains() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::start(&config("shutdown_delay = \"1m\"", "", &api));
+    let mut proxy = proxy(&api).server("shutdown_delay = \"1m\"").admin().start();
     let admin = proxy.admin();
     assert_eq!(ask(admin, "/healthz", &[]), (200, "ok\n".into()));
     assert_eq!(ask(admin, "/readyz", &[]), (200, "ready\n".into()));
@@ -49,7 +50,7 @@ fn it_lives_and_is_ready_and_is_not_while_it_drains() {
 #[test]
 fn only_get_and_head() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&config("", "", &api));
+    let proxy = proxy(&api).admin().start();
     let host = [("host", "localhost")];
     let mut client = Connection::open(proxy.admin());
     let reply = client.request("HEAD", "/healthz", &host, b"");
@@ -61,7 +62,7 @@ fn only_get_and_head() {
 #[test]
 fn metrics_have_the_names_of_the_interface() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&config("", "", &api));
+    let proxy = proxy(&api).admin().start();
     for (path, status) in
         [("/a/1", 200), ("/a/2", 200), ("/a/3", 429), ("/b", 404), ("/only-get", 204)]
     {
@@ -123,11 +124,8 @@ fn metrics_have_the_names_of_the_interface() {
 /// A request's own buckets never make room for each other, so the second limit finds none.
 #[test]
 fn decisions_for_which_there_was_no_room_are_counted() {
-    let proxy = Tidegate::start(
-        "[server]\nlisten = \"LISTEN\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-         [store]\nmax_keys = 1\n[limits.a]\nrate = \"5/h\"\n[limits.b]\nrate = \"5/h\"\n\
-         [[routes]]\npath = \"/\"\nrespond = { status = 200 }\nlimits = [\"a\", \"b\"]\n",
-    );
+    let limits = "[limits.a]\nrate = \"5/h\"\n[limits.b]\nrate = \"5/h\"\n";
+    let proxy = Proxy::answering().admin().store("max_keys = 1").limits(limits).start();
     for _ in 0..3 {
         assert_eq!(get(proxy.address, "/", &[]).status, 200);
     }
@@ -138,11 +136,8 @@ fn decisions_for_which_there_was_no_room_are_counted() {
 /// Where more clients come than there is room for, some get more than their limit: that was told nowhere.
 #[test]
 fn buckets_that_are_forgotten_in_use_are_told_and_counted() {
-    let proxy = Tidegate::start(
-        "[server]\nlisten = \"LISTEN\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-         [store]\nmax_keys = 1\n[limits.a]\nkey = [\"path\"]\nrate = \"1/h\"\n\
-         [[routes]]\npath = \"/{*rest}\"\nrespond = { status = 200 }\nlimits = [\"a\"]\n",
-    );
+    let limit = "key = [\"path\"]\nrate = \"1/h\"";
+    let proxy = Proxy::answering().admin().store("max_keys = 1").limit("a", limit).start();
     for path in ["/a", "/b", "/a"] {
         assert_eq!(get(proxy.address, path, &[]).status, 200);
     }
@@ -153,9 +148,7 @@ fn buckets_that_are_forgotten_in_use_are_told_and_counted() {
 
 #[test]
 fn an_upstream_that_refuses_is_down() {
-    let api = Upstream::echoing();
-    let file = config("", "", &api).replace(&api.url(), "http://127.0.0.1:1");
-    let proxy = Tidegate::start(&file);
+    let proxy = Proxy::to("http://127.0.0.1:1").admin().start();
     assert_eq!(get(proxy.address, "/a/1", &[]).status, 502);
     let page = Metrics::of(proxy.admin());
     let server = "tidegate_upstream_up{upstream=\"api\",server=\"http://127.0.0.1:1\"}";
@@ -165,7 +158,7 @@ fn an_upstream_that_refuses_is_down() {
 #[test]
 fn labels_do_not_grow_with_what_clients_send() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&config("trusted_proxies = [\"127.0.0.1\"]", "", &api));
+    let proxy = proxy(&api).server("trusted_proxies = [\"127.0.0.1\"]").admin().start();
     let mut client = Connection::open(proxy.address);
     let mut send = |n: u32| {
         let host = format!("host-{n}.test");
@@ -189,7 +182,7 @@ fn labels_do_not_grow_with_what_clients_send() {
 #[test]
 fn a_token_guards_all_but_the_health_checks() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&config("", "token = \"s3cret\"", &api));
+    let proxy = guarded(&api, "s3cret").start();
     let admin = proxy.admin();
     let bearer = |token: &str| {
         let value = format!("Bearer {token}");
@@ -210,7 +203,7 @@ fn a_token_guards_all_but_the_health_checks() {
     // With a token any name will do: nobody's browser knows it.
     let named = [("authorization", "bearer s3cret"), ("host", "admin.example")];
     assert_eq!(ask(admin, "/metrics", &named).0, 200);
-    proxy.reload(&config("", "token = \"0ther\"", &api));
+    proxy.reload(&guarded(&api, "0ther").text());
     assert_eq!((bearer("s3cret"), bearer("0ther")), (401, 200), "a leaked one can be changed");
     assert!(!proxy.log.text().contains("0ther"));
 }
@@ -218,7 +211,7 @@ fn a_token_guards_all_but_the_health_checks() {
 #[test]
 fn without_a_token_it_is_asked_by_address_or_as_localhost() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&config("", "", &api));
+    let proxy = proxy(&api).admin().start();
     let admin = proxy.admin();
     let port = admin.port();
     for host in ["localhost", "LOCALHOST:1", "127.0.0.1", &format!("127.0.0.1:{port}"), "[::1]"] {
@@ -238,7 +231,7 @@ fn without_a_token_it_is_asked_by_address_or_as_localhost() {
 #[test]
 fn the_health_command_asks_it() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::start(&config("", "token = \"s3cret\"", &api));
+    let mut proxy = guarded(&api, "s3cret").start();
     let admin = proxy.admin();
     let health = |arguments: &[&str]| {
         let told = program().arg("health").args(arguments).current_dir("/").output().unwrap();
@@ -249,7 +242,7 @@ fn the_health_command_asks_it() {
         assert_eq!(health(&[&url]), (0, String::new()), "{url}");
     }
     let written = proxy.folder().join("written.toml");
-    let text = config("", "token = \"s3cret\"", &api).replace("LISTEN", &admin.to_string());
+    let text = guarded(&api, "s3cret").text().replace("LISTEN", &admin.to_string());
     std::fs::write(&written, text).unwrap();
     assert_eq!(health(&["--config", written.to_str().unwrap()]).0, 0, "where the file has it");
     let (code, error) = health(&[&format!("http://{}", api.address)]);

@@ -1,21 +1,13 @@
 //! The main job: forwarded, throttled, logged.
 
 use crate::support::client::{Connection, get};
-use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
-
-fn config(api: &Upstream, limit: &str) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\n{}[limits.per-client]\nkey = [\"ip\"]\n{limit}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"per-client\"]\n",
-        section(&[api])
-    )
-}
+use crate::support::proxy::Proxy;
+use crate::support::upstream::Upstream;
 
 #[test]
 fn what_the_limit_allows_is_forwarded() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&config(&api, "rate = \"1000000/s\""));
+    let proxy = Proxy::to(&api).limit("per-client", "rate = \"1000000/s\"").start();
     let reply = get(proxy.address, "/hello?x=1", &[]);
     assert_eq!((reply.status, reply.text().as_str()), (200, "/hello?x=1"));
     assert_eq!(api.last().header("host").as_deref(), Some("api.test"));
@@ -25,7 +17,7 @@ fn what_the_limit_allows_is_forwarded() {
 #[test]
 fn what_is_too_much_is_rejected_and_logged_once() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::start(&config(&api, "rate = \"2/h\""));
+    let mut proxy = Proxy::to(&api).limit("per-client", "key = [\"ip\"]\nrate = \"2/h\"").start();
     let mut client = Connection::open(proxy.address);
     let statuses: Vec<_> = (0..6).map(|_| client.get("/", &[]).status).collect();
     assert_eq!(statuses, [200, 200, 429, 429, 429, 429]);

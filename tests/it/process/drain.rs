@@ -7,8 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::{Tidegate, program};
-use crate::support::upstream::{Upstream, ok, read_request, section};
+use crate::support::upstream::{Upstream, ok, read_request};
 use crate::support::{PATIENCE, wait_until};
 
 /// A server that answers a request to `/slow` when it is told to, and says that it has it.
@@ -108,12 +109,10 @@ fn what_takes_too_long_is_cut_off() {
 #[test]
 fn whoever_is_held_until_the_last_quarter_is_rejected_at_once() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\ndrain_timeout = \"110s\"\n{}\
-         [limits.all]\nalgorithm = \"leaky-bucket\"\nrate = \"1/100s\"\nqueue = 9\n\
-         [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"all\"]\n",
-        section(&[&api])
-    ));
+    let mut proxy = Proxy::to(&api)
+        .server("workers = 1\ndrain_timeout = \"110s\"")
+        .limit("all", "algorithm = \"leaky-bucket\"\nrate = \"1/100s\"\nqueue = 9")
+        .start();
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -198,12 +197,8 @@ fn connections_beyond_the_most_wait_for_their_turn() {
 #[test]
 fn every_address_is_listened_on() {
     let api = Upstream::echoing();
-    let config = format!(
-        "[server]\nlisten = [\"127.0.0.1:0\", \"127.0.0.2:0\", \"[::1]:0\"]\n\
-         [upstreams.api]\nservers = [\"{}\"]\n[[routes]]\npath = \"/\"\nupstream = \"api\"\n",
-        api.url()
-    );
-    let proxy = Tidegate::start(&config);
+    let listen = "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\", \"[::1]:0\"]";
+    let proxy = Proxy::to(&api).server(listen).start();
     wait_until("all addresses", || proxy.log.count("listening") == 3);
     for line in proxy.log.with("listening") {
         let address: SocketAddr = line["address"].as_str().unwrap().parse().unwrap();
@@ -219,10 +214,8 @@ fn a_port_in_use_is_an_error_of_one_line() {
     let address = taken.local_addr().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
-    let config = format!(
-        "[server]\nlisten = \"{address}\"\n[[routes]]\npath = \"/\"\nrespond = {{ status = 204 }}\n"
-    );
-    std::fs::write(&file, config).unwrap();
+    let config = Proxy::answering().server(&format!("listen = \"{address}\""));
+    std::fs::write(&file, config.text()).unwrap();
     let ended = program().arg("run").arg("--config").arg(&file).stdin(Stdio::null()).output();
     let ended = ended.unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
@@ -234,12 +227,7 @@ fn a_port_in_use_is_an_error_of_one_line() {
 #[test]
 fn all_workers_take_connections() {
     let api = Upstream::echoing();
-    let config = format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 4\n[upstreams.api]\nservers = [\"{}\"]\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
-        api.url()
-    );
-    let mut proxy = Tidegate::start(&config);
+    let mut proxy = Proxy::to(&api).server("workers = 4").start();
     let mut clients: Vec<_> = (0..64).map(|_| Connection::open(proxy.address)).collect();
     for client in &mut clients {
         assert_eq!(client.get("/", &[]).status, 200);

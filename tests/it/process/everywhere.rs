@@ -2,25 +2,20 @@
 
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
-use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
-
-fn config(server: &str, api: &Upstream, more: &str) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\n{server}\n[admin]\nlisten = \"LISTEN\"\n{}{more}",
-        section(&[api])
-    )
-}
+use crate::support::proxy::Proxy;
+use crate::support::upstream::Upstream;
 
 #[test]
 fn every_request_meets_the_servers_limits_also_one_without_a_route() {
     let api = Upstream::echoing();
-    let limits = "[limits.all]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
-                  [limits.one]\nkey = [\"path\"]\nrate = \"1/h\"\n\
-                  [[routes]]\npath = \"/a/{id}\"\nupstream = \"api\"\nlimits = [\"one\", \"all\"]\n\
-                  methods = [\"GET\"]\n\
-                  [[routes]]\npath = \"/b\"\nupstream = \"api\"\n";
-    let proxy = Tidegate::start(&config("limits = [\"all\"]", &api, limits));
+    let proxy = Proxy::to(&api)
+        .server("limits = [\"all\"]")
+        .admin()
+        .limit("all", "key = [\"ip\"]\nrate = \"3/h\"")
+        .limit("one", "key = [\"path\"]\nrate = \"1/h\"")
+        .route("path = \"/a/{id}\"\nlimits = [\"one\", \"all\"]\nmethods = [\"GET\"]")
+        .route("path = \"/b\"")
+        .start();
     let status = |path: &str| get(proxy.address, path, &[]).status;
     assert_eq!(status("/a/1"), 200);
     let refused = get(proxy.address, "/a/1", &[]);
@@ -43,12 +38,13 @@ fn every_request_meets_the_servers_limits_also_one_without_a_route() {
 #[test]
 fn a_route_has_its_own_time_and_size() {
     let (slow, _heard) = Upstream::listening();
-    let routes = "[[routes]]\npath = \"/slow\"\nupstream = \"api\"\nresponse_timeout = \"50ms\"\n\
-                  [[routes]]\npath = \"/small\"\nrespond = { status = 200 }\nmax_body_size = \"4B\"\n\
-                  [[routes]]\npath = \"/large\"\nrespond = { status = 200 }\nmax_body_size = \"1KiB\"\n\
-                  [[routes]]\npath = \"/other\"\nrespond = { status = 200 }\n";
-    let server = "max_body_size = \"16B\"";
-    let proxy = Tidegate::start(&config(server, &slow, routes));
+    let proxy = Proxy::to(&slow)
+        .server("max_body_size = \"16B\"")
+        .route("path = \"/slow\"\nresponse_timeout = \"50ms\"")
+        .route("path = \"/small\"\nrespond = { status = 200 }\nmax_body_size = \"4B\"")
+        .route("path = \"/large\"\nrespond = { status = 200 }\nmax_body_size = \"1KiB\"")
+        .route("path = \"/other\"\nrespond = { status = 200 }")
+        .start();
     assert_eq!(get(proxy.address, "/slow", &[]).status, 504);
     let put = |path: &str, size: usize| {
         Connection::open(proxy.address).request("PUT", path, &[], &vec![b'x'; size]).status
@@ -61,14 +57,11 @@ fn a_route_has_its_own_time_and_size() {
 #[test]
 fn a_request_has_a_name_on_its_whole_way() {
     let api = Upstream::echoing();
-    let file = |trusted: &str| {
-        let server = format!("request_id = \"x-request-id\"\ntrusted_proxies = [{trusted}]");
-        let more = "[limits.one]\nkey = [\"path\"]\nrate = \"1/h\"\n\
-                    [[routes]]\npath = \"/{*rest}\"\nupstream = \"api\"\nlimits = [\"one\"]\n\
-                    [log]\naccess = true\n";
-        config(&server, &api, more)
-    };
-    let proxy = Tidegate::start(&file(""));
+    let named = Proxy::to(&api)
+        .server("request_id = \"x-request-id\"")
+        .limit("one", "key = [\"path\"]\nrate = \"1/h\"")
+        .section("[log]\naccess = true");
+    let proxy = named.start();
     let given = ("x-request-id", "mine");
     let reply = get(proxy.address, "/a", &[given]);
     let id = reply.header("x-request-id").unwrap();
@@ -83,7 +76,7 @@ fn a_request_has_a_name_on_its_whole_way() {
     assert_ne!(other, id);
     assert_eq!(proxy.log.wait("throttled", |_| true)["request_id"], other);
 
-    let proxy = Tidegate::start(&file("\"127.0.0.0/8\""));
+    let proxy = named.server("trusted_proxies = [\"127.0.0.0/8\"]").start();
     assert_eq!(get(proxy.address, "/b", &[given]).header("x-request-id").unwrap(), "mine");
     assert_eq!(api.last().header("x-request-id").unwrap(), "mine");
     let made = get(proxy.address, "/c", &[]).header("x-request-id").unwrap();

@@ -5,9 +5,10 @@ use std::io::{BufReader, Write as _};
 use serde_json::json;
 
 use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, nobody, read_request, section};
+use crate::support::upstream::{Upstream, nobody, read_request};
 
 /// An API that sends part of an answer, and then breaks off or says no more.
 fn half(closes: bool) -> Upstream {
@@ -63,10 +64,7 @@ fn a_client_that_leaves_an_answer_is_no_fault_of_the_api() {
 #[test]
 fn an_api_that_is_away_does_not_fill_the_log_and_the_counts_add_up() {
     let url = nobody();
-    let mut proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[upstreams.api]\nservers = [\"{url}\"]\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n"
-    ));
+    let mut proxy = Proxy::to(&url).server("workers = 1").start();
     for _ in 0..20 {
         assert_eq!(get(proxy.address, "/", &[]).status, 502);
     }
@@ -105,15 +103,14 @@ fn as_many_connections_as_may_be_are_told() {
 #[test]
 fn an_outage_of_redis_says_whom_it_met_and_what_to_do() {
     let (api, mut redis) = (Upstream::echoing(), RedisServer::start());
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[store]\nurl = \"{}\"\n{}\
-         [limits.open]\nrate = \"1000/h\"\n\
-         [limits.strict]\nrate = \"1000/h\"\non_store_error = \"reject\"\n\
-         [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"open\"]\n\
-         [[routes]]\npath = \"/strict\"\nupstream = \"api\"\nlimits = [\"open\", \"strict\"]\n",
-        redis.url(),
-        section(&[&api])
-    ));
+    let proxy = Proxy::to(&api)
+        .server("workers = 1")
+        .store(&format!("url = \"{}\"", redis.url()))
+        .limit("open", "rate = \"1000/h\"")
+        .limit("strict", "rate = \"1000/h\"\non_store_error = \"reject\"")
+        .route("path = \"/\"\nlimits = [\"open\"]")
+        .route("path = \"/strict\"\nlimits = [\"open\", \"strict\"]")
+        .start();
     let ask = |path| (0..7).map(|_| get(proxy.address, path, &[]).status).collect::<Vec<_>>();
     assert_eq!(get(proxy.address, "/strict", &[]).status, 200, "Redis is there");
     redis.kill();

@@ -11,6 +11,7 @@ pub(crate) mod java;
 pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod port;
+pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod tidegate;
 pub(crate) mod tls;

@@ -143,6 +143,12 @@ impl Upstream {
     }
 }
 
+impl From<&Upstream> for String {
+    fn from(server: &Upstream) -> Self {
+        server.url()
+    }
+}
+
 /// A response with this body.
 pub(crate) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()

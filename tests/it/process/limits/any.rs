@@ -2,17 +2,13 @@
 
 use crate::support::client::{Connection, Reply, get, statuses};
 use crate::support::metrics::Metrics;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::nobody;
 use crate::support::wait_until;
 
-/// A file with these limits, all of them on one route that answers by itself.
-fn config(limits: &str, names: &[&str]) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\ntrusted_proxies = [\"127.0.0.0/8\"]\n\
-         [admin]\nlisten = \"LISTEN\"\n{limits}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = {names:?}\n"
-    )
+/// Limits for everything, for clients that may say who they are.
+fn proxy(limits: &str) -> Proxy {
+    Proxy::answering().server("trusted_proxies = [\"127.0.0.0/8\"]").admin().limits(limits)
 }
 
 fn retry_after(reply: &Reply) -> Option<u64> {
@@ -24,7 +20,7 @@ const BOTH: &str = "[limits.client]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
 
 #[test]
 fn all_limits_take_or_none_does() {
-    let proxy = Tidegate::start(&config(BOTH, &["client", "user"]));
+    let proxy = proxy(BOTH).start();
     let user = |name| [("x-user", name)];
     let (a, b, c, d) = (user("a"), user("b"), user("c"), user("d"));
     // Five rejections by `user` take nothing from `client`, and the last, by `client`, nothing
@@ -44,7 +40,7 @@ fn the_rejection_names_the_limit_that_takes_longest() {
     let limits = "[limits.quick]\nkey = [\"ip\"]\nrate = \"1/m\"\n\
                   [limits.slow]\nkey = [\"ip\"]\nrate = \"1/h\"\n\
                   [limits.wide]\nkey = [\"ip\"]\nrate = \"100/h\"\n";
-    let mut proxy = Tidegate::start(&config(limits, &["quick", "slow", "wide"]));
+    let mut proxy = proxy(limits).start();
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
     let reply = get(proxy.address, "/", &[]);
     assert_eq!(reply.status, 429);
@@ -60,13 +56,11 @@ fn the_rejection_names_the_limit_that_takes_longest() {
 
 #[test]
 fn a_request_that_failed_behind_its_limits_is_told_what_is_left() {
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nmax_body_size = \"1KiB\"\n\
-         [limits.client]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
-         [upstreams.api]\nservers = [\"{}\"]\n\
-         [[routes]]\npath = \"/api\"\nupstream = \"api\"\nlimits = [\"client\"]\n",
-        nobody()
-    ));
+    let proxy = Proxy::to(nobody())
+        .server("max_body_size = \"1KiB\"")
+        .limit("client", "key = [\"ip\"]\nrate = \"3/h\"")
+        .route("path = \"/api\"\nlimits = [\"client\"]")
+        .start();
     let said = |path, length: usize| {
         let reply = Connection::open(proxy.address).request("POST", path, &[], &vec![b'x'; length]);
         (reply.status, reply.header("ratelimit"))
@@ -82,7 +76,7 @@ fn a_request_that_failed_behind_its_limits_is_told_what_is_left() {
 fn a_shadow_limit_only_tells() {
     let limits = "[limits.try]\nkey = [\"ip\"]\nrate = \"1/h\"\nmode = \"shadow\"\n\
                   [limits.client]\nkey = [\"ip\"]\nrate = \"5/h\"\n";
-    let mut proxy = Tidegate::start(&config(limits, &["try", "client"]));
+    let mut proxy = proxy(limits).start();
     let mut client = Connection::open(proxy.address);
     let replies: Vec<_> = (0..7).map(|_| client.get("/", &[])).collect();
     let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
@@ -113,7 +107,7 @@ fn a_shadow_limit_only_tells() {
 #[test]
 fn a_limit_that_is_off_is_not_there() {
     let limits = "[limits.none]\nkey = [\"ip\"]\nrate = \"1/h\"\nmode = \"off\"\n";
-    let proxy = Tidegate::start(&config(limits, &["none"]));
+    let proxy = proxy(limits).start();
     let reply = get(proxy.address, "/", &[]);
     assert_eq!((reply.status, reply.header("ratelimit")), (200, None));
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
@@ -129,7 +123,7 @@ fn overrides_by_exact_value_then_by_star() {
                   { key = [\"eve\", \"*\"], rate = \"0/s\" },\n\
                   { key = [\"wide\", \"*\"], rate = \"1/h\", burst = 4 },\n\
                   ]\n";
-    let proxy = Tidegate::start(&config(limits, &["user"]));
+    let proxy = proxy(limits).start();
     let allowed = |user: &str, plan: &str| {
         let headers = [("x-user", user), ("x-plan", plan)];
         (0..6).take_while(|_| get(proxy.address, "/", &headers).status == 200).count()
@@ -161,7 +155,7 @@ fn overrides_by_network() {
                   { key = [\"203.0.113.200\"], rate = \"4/h\" },\n\
                   { key = [\"2001:db8::/32\"], rate = \"2/h\" },\n\
                   ]\n";
-    let proxy = Tidegate::start(&config(limits, &["client"]));
+    let proxy = proxy(limits).start();
     let allowed = |address: &str| {
         let headers = [("x-forwarded-for", address)];
         (0..6).take_while(|_| get(proxy.address, "/", &headers).status == 200).count()
@@ -184,7 +178,7 @@ fn what_a_rate_of_zero_refuses_takes_nothing_elsewhere() {
     let limits = "[limits.client]\nkey = [\"ip\"]\nrate = \"2/h\"\n\
                   [limits.closed]\nkey = [\"path\"]\nrate = \"100/h\"\n\
                   overrides = [{ key = [\"/closed\"], rate = \"0/s\" }]\n";
-    let proxy = Tidegate::start(&config(limits, &["client", "closed"]));
+    let proxy = proxy(limits).start();
     for _ in 0..5 {
         assert_eq!(get(proxy.address, "/closed", &[]).status, 429);
     }
@@ -203,7 +197,7 @@ fn exemptions_by_address_path_and_header() {
     let limits = "[limits.client]\nrate = \"1/h\"\nexempt = { ip = [\"10.0.0.0/8\"], \
                   path = [\"/healthz\", \"/static/{*rest}\"], header = { x-internal = \"yes\" } }\n\
                   [limits.both]\nrate = \"1000000/s\"\n";
-    let proxy = Tidegate::start(&config(limits, &["client", "both"]));
+    let proxy = proxy(limits).start();
     let status = |path: &str, headers: &[(&str, &str)]| get(proxy.address, path, headers).status;
     assert_eq!((status("/", &[]), status("/", &[])), (200, 429));
     for (path, headers) in [
@@ -232,7 +226,7 @@ fn exemptions_by_address_path_and_header() {
 #[test]
 fn a_cost_is_taken_whole() {
     let limits = "[limits.client]\nkey = [\"ip\"]\nrate = \"10/h\"\ncost = 4\n";
-    let proxy = Tidegate::start(&config(limits, &["client"]));
+    let proxy = proxy(limits).start();
     let mut client = Connection::open(proxy.address);
     let left: Vec<_> = (0..3)
         .map(|_| {
@@ -248,7 +242,7 @@ fn a_cost_is_taken_whole() {
 fn a_header_tells_the_cost() {
     let limits = "[limits.client]\nkey = [\"header:x-user\"]\nrate = \"10/h\"\n\
                   cost = { header = \"x-cost\", default = 2, max = 8 }\n";
-    let proxy = Tidegate::start(&config(limits, &["client"]));
+    let proxy = proxy(limits).start();
     let ask = |user: &str, costs: &[&str]| {
         let mut headers = vec![("x-user", user)];
         headers.extend(costs.iter().map(|cost| ("x-cost", *cost)));
@@ -274,7 +268,7 @@ fn a_cost_that_never_fits_is_rejected_without_a_time() {
     let limits = "[limits.client]\nkey = [\"header:x-user\"]\nrate = \"10/h\"\n\
                   cost = { header = \"x-cost\" }\n\
                   overrides = [{ key = [\"small\"], rate = \"1/s\", burst = 3 }]\n";
-    let proxy = Tidegate::start(&config(limits, &["client"]));
+    let proxy = proxy(limits).start();
     let ask = |cost| get(proxy.address, "/", &[("x-user", "small"), ("x-cost", cost)]);
     let reply = ask("4");
     assert_eq!((reply.status, retry_after(&reply)), (429, None));
@@ -284,17 +278,16 @@ fn a_cost_that_never_fits_is_rejected_without_a_time() {
 }
 
 /// Nothing listens there.
-const NO_REDIS: &str = "[store]\nurl = \"redis://127.0.0.1:1\"\n";
+const NO_REDIS: &str = "url = \"redis://127.0.0.1:1\"";
 
 #[test]
 fn each_limit_has_its_own_way_without_redis() {
     for (on_error, expected) in
         [("local", [200, 429]), ("allow", [200, 200]), ("reject", [503, 503])]
     {
-        let limits = format!(
-            "{NO_REDIS}[limits.client]\nkey = [\"ip\"]\nrate = \"1/h\"\non_store_error = {on_error:?}\n"
-        );
-        let mut proxy = Tidegate::start(&config(&limits, &["client"]));
+        let limit = format!("rate = \"1/h\"\nkey = [\"ip\"]\non_store_error = {on_error:?}");
+        let limited = Proxy::answering().admin().limit("client", &limit);
+        let mut proxy = limited.store(NO_REDIS).start();
         assert_eq!(statuses(proxy.address, &[&[], &[]]), expected, "{on_error}");
         wait_until("Redis counts as away", || {
             Metrics::of(proxy.admin()).value("tidegate_store_up") == 0.0
@@ -314,22 +307,20 @@ fn the_stores_way_is_the_default_and_the_strictest_limit_decides() {
     let open = "[limits.open]\nrate = \"1/h\"\n";
     let strict = "[limits.strict]\nrate = \"1/h\"\non_store_error = \"local\"\n";
     let closed = "[limits.closed]\nrate = \"1/h\"\non_store_error = \"reject\"\n";
-    for (limits, names, expected) in [
-        (vec![open], &["open"][..], [200, 200]),
-        (vec![open, strict], &["open", "strict"], [200, 429]),
-        (vec![open, strict, closed], &["open", "strict", "closed"], [503, 503]),
+    for (limits, expected) in [
+        (vec![open], [200, 200]),
+        (vec![open, strict], [200, 429]),
+        (vec![open, strict, closed], [503, 503]),
     ] {
-        let file = format!("{NO_REDIS}on_error = \"allow\"\n{}", limits.concat());
-        let proxy = Tidegate::start(&config(&file, names));
-        assert_eq!(statuses(proxy.address, &[&[], &[]]), expected, "{names:?}");
+        let store = format!("{NO_REDIS}\non_error = \"allow\"");
+        let proxy = Proxy::answering().store(&store).limits(&limits.concat()).start();
+        assert_eq!(statuses(proxy.address, &[&[], &[]]), expected, "{limits:?}");
     }
 }
 
 #[test]
 fn several_workers_share_the_buckets() {
-    let limits = "[limits.all]\nrate = \"40/h\"\n";
-    let file = config(limits, &["all"]).replace("[server]\n", "[server]\nworkers = 4\n");
-    let proxy = Tidegate::start(&file);
+    let proxy = Proxy::answering().server("workers = 4").limit("all", "rate = \"40/h\"").start();
     let allowed = (0..120).filter(|_| get(proxy.address, "/", &[]).status == 200).count();
     assert_eq!(allowed, 40);
 }

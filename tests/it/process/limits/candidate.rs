@@ -1,17 +1,13 @@
 //! Other figures on the same traffic: told, and without effect.
 
 use crate::support::client::{Connection, Reply, get};
-use crate::support::limits::names;
 use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 
-fn config(store: &str, limits: &str) -> String {
-    let names = names(limits);
-    format!(
-        "[server]\nlisten = \"LISTEN\"\n[admin]\nlisten = \"LISTEN\"\n[store]\n{store}\n{limits}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = {names:?}\n"
-    )
+fn proxy(store: &str, limits: &str) -> Tidegate {
+    Proxy::answering().admin().store(store).limits(limits).start()
 }
 
 /// Runs a test with buckets in the process, and in Redis, where it gets the server.
@@ -45,7 +41,7 @@ fn a_candidate_is_told_and_has_no_effect() {
     in_both_stores(|store, redis| {
         let limits = "[limits.client]\nkey = [\"ip\"]\nrate = \"1/h\"\nburst = 100\n\
                       candidate = { rate = \"1/h\", burst = 2 }\n";
-        let mut proxy = Tidegate::start(&config(store, limits));
+        let mut proxy = proxy(store, limits);
         let replies = ask(&proxy, 5);
         assert_eq!(passed(&replies), 5);
         for reply in &replies {
@@ -80,7 +76,7 @@ fn a_candidate_is_told_and_has_no_effect() {
 fn a_larger_candidate_goes_on_where_its_limit_refuses() {
     in_both_stores(|store, _| {
         let limits = "[limits.client]\nrate = \"2/h\"\ncandidate = { rate = \"4/h\" }\n";
-        let proxy = Tidegate::start(&config(store, limits));
+        let proxy = proxy(store, limits);
         assert_eq!(passed(&ask(&proxy, 6)), 2);
         assert_eq!(counts(&proxy, "client"), [2, 4, 0]);
         assert_eq!(counts(&proxy, "client:candidate"), [4, 0, 2]);
@@ -105,7 +101,7 @@ fn what_another_limit_refuses_costs_a_candidate_nothing() {
                     if before { &user } else { "" },
                     if behind { &user } else { "" }
                 );
-                let proxy = Tidegate::start(&config(store, &limits));
+                let proxy = proxy(store, &limits);
                 let status = |user| get(proxy.address, "/", &[("x-user", user)]).status;
                 // Once by the user's own limit, where the client's allows: nothing is taken.
                 assert_eq!([status("a"), status("a"), status("b")], [200, 429, 200]);
@@ -133,7 +129,7 @@ fn a_limit_that_is_unlimited_or_closed_may_have_a_candidate() {
                 "[limits.{name}]\nrate = \"{rate}\"\nmode = \"{mode}\"\n\
                  candidate = {{ rate = \"3/h\" }}\n"
             );
-            let proxy = Tidegate::start(&config(store, &limits));
+            let proxy = proxy(store, &limits);
             assert_eq!(passed(&ask(&proxy, 4)), expected, "{name}");
             assert_eq!(counts(&proxy, &format!("{name}:candidate")), [3, 0, 1], "{name}");
         }
@@ -144,7 +140,7 @@ fn a_limit_that_is_unlimited_or_closed_may_have_a_candidate() {
 fn a_candidate_may_let_nothing_pass_or_everything() {
     let limits = "[limits.none]\nrate = \"9/h\"\ncandidate = { rate = \"0/s\" }\n\
                   [limits.all]\nrate = \"9/h\"\ncandidate = { rate = \"unlimited\" }\n";
-    let proxy = Tidegate::start(&config("", limits));
+    let proxy = proxy("", limits);
     assert_eq!(passed(&ask(&proxy, 3)), 3);
     assert_eq!(counts(&proxy, "none:candidate"), [0, 0, 3]);
     assert_eq!(counts(&proxy, "all:candidate"), [0, 0, 0]);
@@ -155,7 +151,7 @@ fn a_key_with_an_override_tries_nothing() {
     let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"9/h\"\n\
                   candidate = { rate = \"1/h\" }\n\
                   overrides = [{ key = [\"partner\"], rate = \"99/h\" }]\n";
-    let proxy = Tidegate::start(&config("", limits));
+    let proxy = proxy("", limits);
     for user in ["partner", "partner", "other", "other"] {
         assert_eq!(get(proxy.address, "/", &[("x-user", user)]).status, 200);
     }
@@ -167,7 +163,7 @@ fn a_leaky_candidate_holds_nobody() {
     in_both_stores(|store, redis| {
         let limits = "[limits.client]\nalgorithm = \"leaky-bucket\"\nrate = \"1000000/s\"\n\
                       candidate = { rate = \"1/h\", queue = 1 }\n";
-        let proxy = Tidegate::start(&config(store, limits));
+        let proxy = proxy(store, limits);
         assert_eq!(passed(&ask(&proxy, 4)), 4);
         assert_eq!(counts(&proxy, "client:candidate"), [1, 0, 2]);
         let delayed = "tidegate_decisions_total{limit=\"client:candidate\",decision=\"delayed\"}";
@@ -183,7 +179,7 @@ fn a_leaky_candidate_holds_nobody() {
 fn without_redis_a_candidate_is_tried_in_the_process() {
     let store = "url = \"redis://127.0.0.1:1\"\n";
     let limits = "[limits.client]\nrate = \"2/h\"\ncandidate = { rate = \"3/h\" }\n";
-    let proxy = Tidegate::start(&config(store, limits));
+    let proxy = proxy(store, limits);
     assert_eq!(passed(&ask(&proxy, 5)), 2);
     assert_eq!(counts(&proxy, "client:candidate"), [3, 0, 2]);
 }
@@ -196,7 +192,7 @@ fn a_candidate_goes_where_its_limit_goes() {
     let limits = "[limits.other]\nrate = \"9/h\"\n\
                   [limits.client]\nrate = \"2/h\"\ncandidate = { rate = \"3/h\" }\n";
     let _: i64 = redis.run(&["LPUSH", "tidegate:client", "x"]);
-    let proxy = Tidegate::start(&config(&store, limits));
+    let proxy = proxy(&store, limits);
     assert_eq!(passed(&ask(&proxy, 5)), 2);
     assert_eq!(counts(&proxy, "client:candidate"), [3, 0, 2]);
     let there: i64 = redis.run(&["EXISTS", "tidegate:client:candidate"]);
@@ -209,7 +205,7 @@ fn a_candidate_whose_key_is_of_another_type_stops_nobody() {
     let store = format!("url = \"{}\"\ntimeout = \"10s\"\n", redis.url());
     let limits = "[limits.client]\nrate = \"2/h\"\ncandidate = { rate = \"1/h\" }\n";
     let _: i64 = redis.run(&["LPUSH", "tidegate:client:candidate", "x"]);
-    let proxy = Tidegate::start(&config(&store, limits));
+    let proxy = proxy(&store, limits);
     assert_eq!(passed(&ask(&proxy, 4)), 2);
     assert_eq!(counts(&proxy, "client:candidate"), [0, 0, 0]);
     let left: String = redis.run(&["TYPE", "tidegate:client:candidate"]);

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok, read_head};
@@ -47,24 +48,14 @@ fn api() -> (Upstream, Receiver<()>) {
 }
 
 /// With one worker, what is given back reaches Redis before what is asked next.
-fn config(api: &Upstream, store: &str, limit: u64) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{store}\n\
-         [upstreams.api]\nservers = [\"{}\"]\n\
-         [limits.slots]\nalgorithm = \"concurrency\"\nlimit = {limit}\nlease = \"1h\"\n\
-         [limits.tokens]\nrate = \"1000/h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"slots\", \"tokens\"]\n",
-        api.url()
-    )
+fn slots_with(api: &Upstream, lines: &str) -> Proxy {
+    let slots = format!("algorithm = \"concurrency\"\n{lines}");
+    let proxy = Proxy::to(api).server("workers = 1").limit("slots", &slots);
+    proxy.limit("tokens", "rate = \"1000/h\"")
 }
 
-/// With another lease than that hour, in seconds.
-fn leased(file: &str, seconds: u64) -> String {
-    file.replace("lease = \"1h\"", &format!("lease = \"{seconds}s\""))
-}
-
-fn redis(server: &RedisServer) -> String {
-    format!("[store]\n{}", server.fields())
+fn slots(api: &Upstream, limit: u64) -> Proxy {
+    slots_with(api, &format!("limit = {limit}\nlease = \"1h\""))
 }
 
 const HALF: &str = "GET /half HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -83,7 +74,7 @@ fn is_free(proxy: &Tidegate) -> bool {
 
 fn a_slot_is_free_however_a_response_ends(store: &str) {
     let (api, told) = api();
-    let proxy = Tidegate::start(&config(&api, store, 1));
+    let proxy = slots(&api, 1).store(store).start();
     let upgrade =
         "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n";
     for request in [
@@ -115,13 +106,13 @@ fn a_slot_of_the_process_is_free_however_a_response_ends() {
 #[test]
 fn a_slot_in_redis_is_free_however_a_response_ends() {
     let server = RedisServer::start();
-    a_slot_is_free_however_a_response_ends(&redis(&server));
+    a_slot_is_free_however_a_response_ends(&server.fields());
 }
 
 #[test]
 fn a_refused_client_is_told() {
     let (api, told) = api();
-    let proxy = Tidegate::start(&config(&api, "", 1));
+    let proxy = slots(&api, 1).start();
     let reply = get(proxy.address, "/", &[]);
     let policy = "\"slots\";q=1;qu=\"concurrent-requests\", \"tokens\";q=1000;w=3600";
     assert_eq!(reply.header("ratelimit-policy").unwrap(), policy);
@@ -144,12 +135,12 @@ fn a_refused_client_is_told() {
 #[test]
 fn a_reload_goes_on_from_what_is_held() {
     let (api, told) = api();
-    let proxy = Tidegate::start(&config(&api, "", 1));
+    let proxy = slots(&api, 1).start();
     let client = holding(&proxy, &told, HALF);
-    proxy.reload(&config(&api, "", 2));
+    proxy.reload(&slots(&api, 2).text());
     wait_until("there are two", || is_free(&proxy));
     let other = holding(&proxy, &told, HALF);
-    proxy.reload(&config(&api, "", 1));
+    proxy.reload(&slots(&api, 1).text());
     proxy.log.wait("config reloaded", |line| line.to_string().contains("limit 2 -> 1"));
     drop(other);
     // One is held, of one.
@@ -161,8 +152,8 @@ fn a_reload_goes_on_from_what_is_held() {
 #[test]
 fn a_killed_proxys_slots_are_free_after_the_lease() {
     let (server, (api, told)) = (RedisServer::start(), api());
-    let file = leased(&config(&api, &redis(&server), 1), 1);
-    let (mut killed, other) = (Tidegate::start(&file), Tidegate::start(&file));
+    let file = slots_with(&api, "limit = 1\nlease = \"1s\"").store(&server.fields());
+    let (mut killed, other) = (file.start(), file.start());
     let _client = holding(&killed, &told, HALF);
     let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
     wait_until("its slot is in Redis, again where a slow machine let it end", || held() == 1);
@@ -175,8 +166,8 @@ fn a_killed_proxys_slots_are_free_after_the_lease() {
 fn a_download_longer_than_the_lease_keeps_its_slot() {
     let (server, (api, told)) = (RedisServer::start(), api());
     // Renewed every two seconds, which is early enough on any machine.
-    let file = leased(&config(&api, &redis(&server), 1), 6);
-    let (proxy, other) = (Tidegate::start(&file), Tidegate::start(&file));
+    let file = slots_with(&api, "limit = 1\nlease = \"6s\"").store(&server.fields());
+    let (proxy, other) = (file.start(), file.start());
     let client = holding(&proxy, &told, HALF);
     let ends = || {
         let slot: Vec<(Vec<u8>, f64)> =
@@ -208,8 +199,8 @@ fn several_proxies_together_never_let_too_many_through() {
         ok("done")
     });
     let server = RedisServer::start();
-    let file = config(&api, &redis(&server), 3);
-    let proxies = [Tidegate::start(&file), Tidegate::start(&file)];
+    let file = slots(&api, 3).store(&server.fields());
+    let proxies = [file.start(), file.start()];
     let passed = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for n in 0..12 {
@@ -234,8 +225,7 @@ fn several_proxies_together_never_let_too_many_through() {
 #[test]
 fn without_redis_a_process_has_slots_of_its_own() {
     let (mut server, (api, told)) = (RedisServer::start(), api());
-    let store = redis(&server);
-    let proxy = Tidegate::start(&config(&api, &store, 1));
+    let proxy = slots(&api, 1).store(&server.fields()).start();
     let there = holding(&proxy, &told, HALF);
     server.kill();
     wait_until("the process decides", || is_free(&proxy));
@@ -250,7 +240,7 @@ fn without_redis_a_process_has_slots_of_its_own() {
 #[test]
 fn a_redis_that_lost_its_data_hears_at_once_what_is_held() {
     let ((api, under_way), mut server) = (api(), RedisServer::start());
-    let proxy = Tidegate::start(&config(&api, &redis(&server), 2));
+    let proxy = slots(&api, 2).store(&server.fields()).start();
     let holding = [0, 1].map(|_| {
         let mut client = Connection::open(proxy.address);
         client.send("GET /silent HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -271,8 +261,7 @@ fn a_redis_that_lost_its_data_hears_at_once_what_is_held() {
 #[test]
 fn redis_hears_of_a_slot_in_the_end() {
     let (server, (api, told)) = (RedisServer::start(), api());
-    let text = config(&api, &redis(&server), 1);
-    let proxy = Tidegate::start(&format!("{text}[log]\naccess = true\n"));
+    let proxy = slots(&api, 1).store(&server.fields()).section("[log]\naccess = true").start();
     let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
     let client = holding(&proxy, &told, HALF);
     assert_eq!(held(), 1);
@@ -289,8 +278,8 @@ fn redis_hears_of_a_slot_in_the_end() {
 #[test]
 fn a_drain_lets_slots_be_given_back() {
     let (server, (api, told)) = (RedisServer::start(), api());
-    let mut proxy = Tidegate::start(&config(&api, &redis(&server), 1));
-    let other = Tidegate::start(&config(&api, &redis(&server), 1));
+    let mut proxy = slots(&api, 1).store(&server.fields()).start();
+    let other = slots(&api, 1).store(&server.fields()).start();
     let client = holding(&proxy, &told, HALF);
     proxy.signal("TERM");
     proxy.log.wait("draining", |_| true);
@@ -305,9 +294,8 @@ fn a_drain_lets_slots_be_given_back() {
 fn what_a_drain_cuts_gives_its_slots_back() {
     let server = RedisServer::start();
     let (api, told) = api();
-    let text = config(&api, &redis(&server), 1);
-    let text = text.replace("workers = 1", "workers = 1\ndrain_timeout = \"0s\"");
-    let mut proxy = Tidegate::start(&text);
+    let slots = slots(&api, 1).server("drain_timeout = \"0s\"");
+    let mut proxy = slots.store(&server.fields()).start();
     let _client = holding(&proxy, &told, HALF);
     let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
     assert_eq!(held(), 1);
@@ -319,8 +307,9 @@ fn what_a_drain_cuts_gives_its_slots_back() {
 #[test]
 fn of_scope_node_each_process_has_its_own() {
     let (server, (api, told)) = (RedisServer::start(), api());
-    let file = config(&api, &redis(&server), 1).replace("lease =", "scope = \"node\"\nlease =");
-    let (proxy, other) = (Tidegate::start(&file), Tidegate::start(&file));
+    let file = slots_with(&api, "limit = 1\nscope = \"node\"\nlease = \"1h\"");
+    let file = file.store(&server.fields());
+    let (proxy, other) = (file.start(), file.start());
     let client = holding(&proxy, &told, HALF);
     assert_eq!(get(proxy.address, "/", &[]).status, 429);
     assert_eq!(get(other.address, "/", &[]).status, 200);
@@ -330,13 +319,15 @@ fn of_scope_node_each_process_has_its_own() {
 
 /// A request that waits for another limit holds its slot meanwhile.
 fn a_slot_is_free_when_a_held_client_leaves(store: &str) {
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[admin]\nlisten = \"LISTEN\"\n{store}\n\
-         [limits.slots]\nalgorithm = \"concurrency\"\nlimit = 2\n\
-         [limits.turns]\nkey = [\"header:x-turn\"]\nmissing = \"skip\"\nrate = \"1/h\"\nwait = \"2h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nlimits = [\"slots\", \"turns\"]\n\
-         respond = {{ status = 200 }}\n"
-    ));
+    let proxy = Proxy::answering()
+        .server("workers = 1")
+        .store(store)
+        .limit("slots", "algorithm = \"concurrency\"\nlimit = 2")
+        .limit(
+            "turns",
+            "key = [\"header:x-turn\"]\nmissing = \"skip\"\nrate = \"1/h\"\nwait = \"2h\"",
+        )
+        .start();
     let turn = "GET / HTTP/1.1\r\nhost: a\r\nx-turn: a\r\n\r\n";
     let left = || {
         let reply = get(proxy.address, "/", &[]);
@@ -358,5 +349,5 @@ fn a_slot_of_the_process_is_free_when_a_held_client_leaves() {
 
 #[test]
 fn a_slot_in_redis_is_free_when_a_held_client_leaves() {
-    a_slot_is_free_when_a_held_client_leaves(&redis(&RedisServer::start()));
+    a_slot_is_free_when_a_held_client_leaves(&RedisServer::start().fields());
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
+use crate::support::upstream::Upstream;
 
 /// See `tests/data/README.md`.
 const REQUESTS: &str = include_str!("../../../data/requests.txt");
@@ -47,15 +48,6 @@ fn beyond(requests: &[Request]) -> Counts {
     counts.values_mut().for_each(|count| *count = count.saturating_sub(RATE));
     counts.retain(|_, count| *count > 0);
     counts
-}
-
-fn config(store: &str, api: &Upstream) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 2\ntrusted_proxies = [\"127.0.0.1\"]\n{store}\n{}\
-         [limits.per-client]\nkey = [\"ip\"]\nrate = \"{RATE}/h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"per-client\"]\n",
-        section(&[api])
-    )
 }
 
 /// Sends every request, each over one of the connections, and counts the rejections.
@@ -107,7 +99,11 @@ fn check(store: &str, proxies: usize) {
     let expected = beyond(&requests);
     assert_eq!((requests.len(), expected.len()), (2_000, 10), "the data is not what it was");
     let api = Upstream::echoing();
-    let mut proxies: Vec<_> = (0..proxies).map(|_| Tidegate::start(&config(store, &api))).collect();
+    let proxy = Proxy::to(&api)
+        .server("workers = 2\ntrusted_proxies = [\"127.0.0.1\"]")
+        .store(store)
+        .limit("per-client", &format!("key = [\"ip\"]\nrate = \"{RATE}/h\""));
+    let mut proxies: Vec<_> = (0..proxies).map(|_| proxy.start()).collect();
     let addresses: Vec<_> = proxies.iter().map(|proxy| proxy.address).collect();
     assert_eq!(send(&addresses, &requests), expected, "what clients got");
     assert_eq!(logged(&mut proxies), expected, "what the log says");
@@ -123,5 +119,5 @@ fn in_one_process() {
 #[test]
 fn in_two_processes_that_share_redis() {
     let redis = RedisServer::start();
-    check(&format!("[store]\nurl = \"{}\"\ntimeout = \"10s\"\n", redis.url()), 2);
+    check(&format!("url = \"{}\"\ntimeout = \"10s\"", redis.url()), 2);
 }

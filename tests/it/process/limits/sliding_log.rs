@@ -1,18 +1,14 @@
 //! `algorithm = "sliding-log"`, as clients and operators meet it.
 
 use crate::support::client::get;
+use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 
-fn config(store: &str) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\n{store}\n\
-         [limits.log]\nkey = [\"ip\"]\nalgorithm = \"sliding-log\"\nrate = \"3/h\"\n\
-         overrides = [{{ key = [\"192.0.2.1\"], rate = \"9/h\" }}]\n\
-         [limits.tokens]\nkey = [\"ip\"]\nrate = \"100/h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\n\
-         limits = [\"log\", \"tokens\"]\n"
-    )
+fn proxy() -> Proxy {
+    let overrides = "overrides = [{ key = [\"192.0.2.1\"], rate = \"9/h\" }]";
+    let limit = format!("key = [\"ip\"]\nalgorithm = \"sliding-log\"\nrate = \"3/h\"\n{overrides}");
+    Proxy::answering().limit("log", &limit).limit("tokens", "key = [\"ip\"]\nrate = \"100/h\"")
 }
 
 fn counts_and_says_so(proxy: &Tidegate) {
@@ -34,16 +30,15 @@ fn counts_and_says_so(proxy: &Tidegate) {
 
 #[test]
 fn in_the_process() {
-    counts_and_says_so(&Tidegate::start(&config("")));
+    counts_and_says_so(&proxy().start());
 }
 
 #[test]
 fn in_redis_as_a_sorted_set_that_expires() {
     let server = RedisServer::start();
-    let store = format!("[store]\nurl = \"{}\"\ntimeout = \"20s\"\n", server.url());
-    let proxy = Tidegate::start(&config(&store));
-    counts_and_says_so(&proxy);
-    let other = Tidegate::start(&config(&store));
+    let file = proxy().store(&server.fields());
+    counts_and_says_so(&file.start());
+    let other = file.start();
     assert_eq!(get(other.address, "/", &[]).status, 429, "shared by all processes");
     let key = "tidegate:{127.0.0.1}:log:sliding-log";
     assert_eq!(server.run::<String>(&["TYPE", key]), "zset");

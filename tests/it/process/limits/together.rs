@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::support::client::{Connection, Reply, get};
 use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
@@ -27,26 +28,22 @@ fn api() -> (Upstream, Arc<AtomicUsize>) {
     (api, asked)
 }
 
-/// A file with this store and these limits, in which each `/ROUTE` named here has its limits and goes to
-/// the API, and is answered at once below `/ROUTE/at-once`. With one worker, what is given back reaches
-/// Redis before what is asked next.
-fn config(store: &str, api: &Upstream, limits: &str, routes: &[(&str, &[&str])]) -> String {
-    let routes: String = routes
-        .iter()
-        .map(|(route, names)| {
-            format!(
-                "[[routes]]\npath = \"/{route}\"\nupstream = \"api\"\nlimits = {names:?}\n\
-                 [[routes]]\npath = \"/{route}/at-once\"\nrespond = {{ status = 200 }}\n\
-                 limits = {names:?}\n"
-            )
-        })
-        .collect();
-    format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\ntrusted_proxies = [\"127.0.0.0/8\"]\n\
-         [admin]\nlisten = \"LISTEN\"\n[log]\nthrottle = \"each\"\nkeys = \"plain\"\n\
-         [store]\n{store}\n{limits}\n[upstreams.api]\nservers = [\"{}\"]\n{routes}",
-        api.url()
-    )
+/// A proxy with these limits, in which each `/ROUTE` named here has its limits and goes to the API, and is
+/// answered at once below `/ROUTE/at-once`. With one worker, what is given back reaches Redis before what
+/// is asked next.
+fn proxy(store: &str, api: &Upstream, limits: &str, routes: &[(&str, &[&str])]) -> Proxy {
+    let proxy = Proxy::to(api)
+        .server("workers = 1\ntrusted_proxies = [\"127.0.0.0/8\"]")
+        .admin()
+        .section("[log]\nthrottle = \"each\"\nkeys = \"plain\"")
+        .store(store)
+        .limits(limits);
+    routes.iter().fold(proxy, |proxy, (route, names)| {
+        let at_once = "respond = { status = 200 }";
+        proxy
+            .route(&format!("path = \"/{route}\"\nlimits = {names:?}"))
+            .route(&format!("path = \"/{route}/at-once\"\n{at_once}\nlimits = {names:?}"))
+    })
 }
 
 /// A request that is sent, and perhaps never answered.
@@ -81,8 +78,8 @@ fn several_proxies_never_let_more_through_than_one_would() {
         ("leaky", &["leaky"]),
         ("slots", &["slots"]),
     ];
-    let file = config(&server.fields(), &api, limits, &routes);
-    let proxies = [(); 3].map(|()| Tidegate::start(&file));
+    let proxy = proxy(&server.fields(), &api, limits, &routes);
+    let proxies = [(); 3].map(|()| proxy.start());
 
     for path in ["/log/at-once", "/window/at-once"] {
         let passed = AtomicUsize::new(0);
@@ -139,7 +136,7 @@ fn an_operator_sees_what_a_sliding_log_and_slots_say() {
                       rate = \"2/h\"\nwait = \"65m\"\nmax_waiting = 1\n\
                       [limits.slots]\nkey = [\"path\"]\nalgorithm = \"concurrency\"\nlimit = 1\n";
         let routes: Vec<(&str, &[&str])> = vec![("log", &["log"]), ("slots", &["slots"])];
-        let proxies = [Tidegate::start(&config(store, &api, limits, &routes))];
+        let proxies = [proxy(store, &api, limits, &routes).start()];
         let [proxy] = &proxies;
 
         let user = [("x-user", "ann"), ("x-forwarded-for", "203.0.113.7")];
@@ -211,7 +208,7 @@ fn a_request_takes_from_all_three_limits_or_from_none() {
              [limits.slots]\nalgorithm = \"concurrency\"\nlimit = 2\n"
         );
         let routes: Vec<(&str, &[&str])> = vec![("all", &["tokens", "quota", "slots"])];
-        let proxy = Tidegate::start(&config(store, &api, &limits, &routes));
+        let proxy = proxy(store, &api, &limits, &routes).start();
         let ask = |ip: &str, key: &str| {
             let reply = get(proxy.address, "/all/at-once", &headers(ip, key));
             let violated = match reply.status {

@@ -3,16 +3,9 @@
 use jiff::{Timestamp, ToSpan, Unit, Zoned};
 
 use crate::support::client::{Reply, get, statuses};
+use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::{Tidegate, program};
-
-/// A file with these limits, all of them on one route that answers by itself.
-fn config(limits: &str, names: &[&str]) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\n{limits}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = {names:?}\n"
-    )
-}
 
 fn retry_after(reply: &Reply) -> i64 {
     reply.header("retry-after").unwrap().parse().unwrap()
@@ -31,7 +24,7 @@ fn month() -> (i64, i64) {
 fn a_window_opens_at_a_keys_first_request() {
     let limits = "[limits.client]\nkey = [\"header:x-user\"]\nrate = \"3/h\"\n\
                   algorithm = \"fixed-window\"\n";
-    let proxy = Tidegate::start(&config(limits, &["client"]));
+    let proxy = Proxy::answering().limits(limits).start();
     let (ann, bob): (&[_], &[_]) = (&[("x-user", "ann")], &[("x-user", "bob")]);
     let first = get(proxy.address, "/", ann);
     assert_eq!(first.header("ratelimit-policy").unwrap(), "\"client\";q=3;w=3600");
@@ -47,7 +40,7 @@ fn a_window_on_the_clock_ends_with_it() {
     const LENGTH: i64 = 8 * 3_600;
     let limits =
         "[limits.client]\nrate = \"2/8h\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"\n";
-    let proxy = Tidegate::start(&config(limits, &["client"]));
+    let proxy = Proxy::answering().limits(limits).start();
     let left = || LENGTH - Timestamp::now().as_second() % LENGTH;
     let before = left();
     assert_eq!(statuses(proxy.address, &[&[], &[]]), [200, 200]);
@@ -62,15 +55,14 @@ fn a_window_on_the_clock_ends_with_it() {
 #[test]
 fn a_monthly_quota_by_api_key_is_one_for_all_proxies() {
     let redis = RedisServer::start();
-    let limits = format!(
-        "[store]\n{}[log]\nkeys = \"plain\"\n\
-         [limits.monthly]\nkey = [\"header:x-api-key\"]\nrate = \"4/month\"\n\
-         algorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"Europe/Berlin\"\n\
-         overrides = [{{ key = [\"partner\"], rate = \"5/month\" }}]\n",
-        redis.fields()
-    );
-    let config = config(&limits, &["monthly"]);
-    let (one, two) = (Tidegate::start(&config), Tidegate::start(&config));
+    let limit = "key = [\"header:x-api-key\"]\nrate = \"4/month\"\n\
+                 algorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"Europe/Berlin\"\n\
+                 overrides = [{ key = [\"partner\"], rate = \"5/month\" }]";
+    let proxy = Proxy::answering()
+        .store(&redis.fields())
+        .section("[log]\nkeys = \"plain\"")
+        .limit("monthly", limit);
+    let (one, two) = (proxy.start(), proxy.start());
     let headers: &[_] = &[("x-api-key", "abc")];
     let before = month();
     assert_eq!(statuses(one.address, &[headers, headers]), [200, 200]);
@@ -98,8 +90,8 @@ fn a_monthly_quota_by_api_key_is_one_for_all_proxies() {
 fn a_reload_keeps_what_was_counted() {
     for algorithm in ["fixed-window", "sliding-window"] {
         let file = |rate: &str| {
-            let limit = format!("[limits.all]\nrate = \"{rate}\"\nalgorithm = \"{algorithm}\"\n");
-            config(&limit, &["all"])
+            let limit = format!("rate = \"{rate}\"\nalgorithm = \"{algorithm}\"");
+            Proxy::answering().limit("all", &limit).text()
         };
         let proxy = Tidegate::start(&file("3/3650d"));
         assert_eq!(statuses(proxy.address, &[&[], &[], &[], &[]]), [200, 200, 200, 429]);
@@ -113,7 +105,7 @@ fn several_windows_take_together_or_not_at_all() {
     let limits = "[limits.short]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\n\
                   algorithm = \"fixed-window\"\n\
                   [limits.long]\nrate = \"3/3650d\"\nalgorithm = \"sliding-window\"\n";
-    let proxy = Tidegate::start(&config(limits, &["short", "long"]));
+    let proxy = Proxy::answering().limits(limits).start();
     let user = |name| [("x-user", name)];
     let (a, b, c, d) = (user("a"), user("b"), user("c"), user("d"));
     assert_eq!(
@@ -130,13 +122,12 @@ fn several_windows_take_together_or_not_at_all() {
 fn explain_names_the_windows() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
-    let limits = "[store]\nurl = \"redis://127.0.0.1\"\n\
-                  [limits.monthly]\nkey = [\"ip\"]\nrate = \"100000/month\"\n\
+    let limits = "[limits.monthly]\nkey = [\"ip\"]\nrate = \"100000/month\"\n\
                   algorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"Europe/Berlin\"\n\
                   [limits.minute]\nkey = [\"ip\"]\nrate = \"100/m\"\nalgorithm = \"sliding-window\"\n\
                   [limits.hour]\nkey = [\"ip\"]\nrate = \"900/h\"\nalgorithm = \"fixed-window\"\n";
-    let config = config(limits, &["monthly", "minute", "hour"]).replace("LISTEN", "127.0.0.1:0");
-    std::fs::write(&file, config).unwrap();
+    let proxy = Proxy::answering().limits(limits).store("url = \"redis://127.0.0.1\"");
+    std::fs::write(&file, proxy.text().replace("LISTEN", "127.0.0.1:0")).unwrap();
     let output = program().args(["explain", "/", "--config"]).arg(&file).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     for part in [
