@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
-use crate::support::tidegate::{Tidegate, program};
+use crate::support::tidegate::program;
 use crate::support::upstream::{Upstream, ok, read_request};
 use crate::support::{PATIENCE, wait_until};
 
@@ -30,7 +30,7 @@ fn slow() -> (Upstream, Receiver<()>, Sender<()>) {
 #[test]
 fn what_is_under_way_is_finished_and_what_is_idle_is_closed() {
     let (api, told, go) = slow();
-    let mut proxy = Tidegate::before(&[&api], "drain_timeout = \"1h\"", "");
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
     let mut idle = Connection::open(proxy.address);
     assert_eq!(idle.get("/", &[]).status, 200);
     let mut busy = Connection::open(proxy.address);
@@ -53,7 +53,7 @@ fn what_is_under_way_is_finished_and_what_is_idle_is_closed() {
 fn whoever_waits_in_the_queue_is_served() {
     let (api, told, go) = slow();
     let server = "drain_timeout = \"1h\"\nmax_connections = 1";
-    let mut proxy = Tidegate::before(&[&api], server, "");
+    let mut proxy = Proxy::of_one_worker(&api).server(server).start();
     let mut busy = Connection::open(proxy.address);
     busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     told.recv_timeout(PATIENCE).unwrap();
@@ -75,7 +75,7 @@ fn whoever_waits_in_the_queue_is_served() {
 #[test]
 fn those_who_keep_coming_do_not_put_the_end_off() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::before(&[&api], "drain_timeout = \"1h\"", "");
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
     let address = proxy.address;
     let (tell, told) = channel();
     let coming = std::thread::spawn(move || {
@@ -94,7 +94,7 @@ fn those_who_keep_coming_do_not_put_the_end_off() {
 #[test]
 fn what_takes_too_long_is_cut_off() {
     let (api, told, _go) = slow();
-    let mut proxy = Tidegate::before(&[&api], "drain_timeout = \"200ms\"", "");
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"200ms\"").start();
     let mut busy = Connection::open(proxy.address);
     busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     told.recv_timeout(PATIENCE).unwrap();
@@ -109,8 +109,8 @@ fn what_takes_too_long_is_cut_off() {
 #[test]
 fn whoever_is_held_until_the_last_quarter_is_rejected_at_once() {
     let api = Upstream::echoing();
-    let mut proxy = Proxy::to(&api)
-        .server("workers = 1\ndrain_timeout = \"110s\"")
+    let mut proxy = Proxy::of_one_worker(&api)
+        .server("drain_timeout = \"110s\"")
         .limit("all", "algorithm = \"leaky-bucket\"\nrate = \"1/100s\"\nqueue = 9")
         .start();
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
@@ -125,7 +125,7 @@ fn whoever_is_held_until_the_last_quarter_is_rejected_at_once() {
 #[test]
 fn connections_are_taken_until_the_delay_is_over() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::before(&[&api], "shutdown_delay = \"300ms\"", "");
+    let mut proxy = Proxy::of_one_worker(&api).server("shutdown_delay = \"300ms\"").start();
     let mut kept = Connection::open(proxy.address);
     assert_eq!(kept.get("/", &[]).status, 200);
     proxy.signal("TERM");
@@ -141,7 +141,7 @@ fn a_second_signal_stops_at_once() {
     for (first, second) in [("TERM", "TERM"), ("INT", "TERM"), ("TERM", "INT")] {
         let (api, told, _go) = slow();
         let server = "shutdown_delay = \"1h\"\ndrain_timeout = \"1h\"";
-        let mut proxy = Tidegate::before(&[&api], server, "");
+        let mut proxy = Proxy::of_one_worker(&api).server(server).start();
         let mut busy = Connection::open(proxy.address);
         busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
         told.recv_timeout(PATIENCE).unwrap();
@@ -162,7 +162,7 @@ fn a_tunnel_holds_the_end_up_only_so_long() {
         );
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let mut proxy = Tidegate::before(&[&api], "drain_timeout = \"300ms\"", "");
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"300ms\"").start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n");
     assert_eq!(client.any_reply("GET").status, 101);
@@ -174,7 +174,7 @@ fn a_tunnel_holds_the_end_up_only_so_long() {
 #[test]
 fn connections_beyond_the_most_wait_for_their_turn() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "max_connections = 2", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_connections = 2").start();
     let mut first = [0, 1].map(|_| Connection::open(proxy.address));
     for client in &mut first {
         assert_eq!(client.get("/", &[]).status, 200);

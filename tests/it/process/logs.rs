@@ -11,18 +11,23 @@ use serde_json::{Value, json};
 
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::{Tidegate, program};
-use crate::support::upstream::{Upstream, section};
+use crate::support::upstream::Upstream;
 use crate::support::wait_until;
 
 /// One token an hour for each address, and this `[log]`.
-fn config(log: &str) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\ntrusted_proxies = [\"127.0.0.1\"]\n[admin]\n\
-         listen = \"LISTEN\"\n[limits.client]\nkey = [\"ip\"]\nrate = \"1/h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = [\"client\"]\n\
-         [log]\n{log}\n"
-    )
+fn logging(log: &str) -> Proxy {
+    Proxy::answering()
+        .server("trusted_proxies = [\"127.0.0.1\"]")
+        .admin()
+        .section(&format!("[log]\n{log}"))
+        .limit("client", "key = [\"ip\"]\nrate = \"1/h\"")
+}
+
+/// The file of a proxy that a test runs itself.
+fn text(log: &str) -> String {
+    logging(log).text().replace("LISTEN", "127.0.0.1:0")
 }
 
 fn from(address: SocketAddr, client: &str, path: &str) -> u16 {
@@ -47,7 +52,7 @@ fn shape(text: &str, message: &str) -> (Value, Vec<String>) {
 
 #[test]
 fn a_line_is_flat_json_in_the_order_of_the_interface() {
-    let mut proxy = Tidegate::start(&config("access = true"));
+    let mut proxy = logging("access = true").start();
     assert_eq!(from(proxy.address, "203.0.113.7", "/a?secret=1"), 200);
     assert_eq!(from(proxy.address, "203.0.113.7", "/b;v/%61?secret=1"), 429);
     assert_eq!(from(proxy.address, "203.0.113.7", "/c?secret=1"), 429);
@@ -120,11 +125,10 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
 #[test]
 fn an_access_line_names_the_server_and_strangers_have_no_route() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\n{}[[routes]]\nname = \"a\"\npath = \"/a\"\n\
-         upstream = \"api\"\n[log]\naccess = true\n",
-        section(&[&api])
-    ));
+    let mut proxy = Proxy::to(&api)
+        .section("[log]\naccess = true")
+        .route("name = \"a\"\npath = \"/a\"")
+        .start();
     for (path, status) in [("/a", 200), ("/b", 404), ("/%00", 400)] {
         assert_eq!(get(proxy.address, path, &[]).status, status);
     }
@@ -141,7 +145,7 @@ fn an_access_line_names_the_server_and_strangers_have_no_route() {
 
 #[test]
 fn ten_thousand_rejections_are_a_handful_of_lines() {
-    let mut proxy = Tidegate::start(&config("summary_interval = \"500ms\""));
+    let mut proxy = logging("summary_interval = \"500ms\"").start();
     let address = proxy.address;
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -170,7 +174,7 @@ fn ten_thousand_rejections_are_a_handful_of_lines() {
 
 #[test]
 fn many_keys_are_a_hundred_lines_at_most() {
-    let mut proxy = Tidegate::start(&config("summary_interval = \"1h\""));
+    let mut proxy = logging("summary_interval = \"1h\"").start();
     let mut client = Connection::open(proxy.address);
     for n in 0..400 {
         let address = format!("10.0.{}.{}", n / 200, n % 200);
@@ -191,7 +195,7 @@ fn many_keys_are_a_hundred_lines_at_most() {
 #[test]
 fn each_rejection_or_none_has_its_line() {
     for (mode, expected) in [("each", 5), ("off", 0), ("summary", 2)] {
-        let mut proxy = Tidegate::start(&config(&format!("throttle = \"{mode}\"")));
+        let mut proxy = logging(&format!("throttle = \"{mode}\"")).start();
         for _ in 0..6 {
             get(proxy.address, "/", &[]);
         }
@@ -208,11 +212,11 @@ fn each_rejection_or_none_has_its_line() {
 
 #[test]
 fn the_level_says_what_is_written_and_changes_with_the_file() {
-    let mut proxy = Tidegate::start(&config("access = true\nlevel = \"info\""));
+    let mut proxy = logging("access = true\nlevel = \"info\"").start();
     get(proxy.address, "/first", &[]);
     proxy.log.wait("request", |line| line["path"] == "/first");
-    let quiet = config("access = true\nlevel = \"warn\"").replace("status = 200", "status = 204");
-    std::fs::write(proxy.config_file(), quiet.replace("LISTEN", "127.0.0.1:0")).unwrap();
+    let quiet = text("access = true\nlevel = \"warn\"").replace("status = 200", "status = 204");
+    std::fs::write(proxy.config_file(), quiet).unwrap();
     let mut client = 0;
     wait_until("the other file is in force", || {
         client += 1;
@@ -229,9 +233,10 @@ fn the_level_says_what_is_written_and_changes_with_the_file() {
 #[test]
 fn rust_log_wins() {
     // The file alone would keep even `listening` silent, for which the start waits.
-    let mut proxy = Tidegate::start_with(&config("level = \"off\"\naccess = true"), |command| {
-        command.env("RUST_LOG", "info,tidegate::access=off");
-    });
+    let mut proxy =
+        Tidegate::start_with(&logging("level = \"off\"\naccess = true").text(), |command| {
+            command.env("RUST_LOG", "info,tidegate::access=off");
+        });
     get(proxy.address, "/", &[]);
     assert!(proxy.stop().success());
     assert_eq!((proxy.log.count("stopped"), proxy.log.count("request")), (1, 0));
@@ -241,18 +246,14 @@ fn rust_log_wins() {
 fn a_filter_that_is_none_is_told_by_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
-    std::fs::write(
-        &file,
-        config("level = \"info,tidegate=loud\"").replace("LISTEN", "127.0.0.1:0"),
-    )
-    .unwrap();
+    std::fs::write(&file, text("level = \"info,tidegate=loud\"")).unwrap();
     let mut command = program();
     command.arg("check").arg("--config").arg(&file);
     let told = command.output().unwrap();
     assert_eq!(told.status.code(), Some(2));
     let errors = String::from_utf8_lossy(&told.stderr).into_owned();
-    assert!(errors.contains(":14:9"), "{errors}");
-    std::fs::write(&file, config("").replace("LISTEN", "127.0.0.1:0")).unwrap();
+    assert!(errors.contains(":7:9"), "{errors}");
+    std::fs::write(&file, text("")).unwrap();
     let mut command = program();
     command.arg("run").arg("--config").arg(&file).env("RUST_LOG", "warning");
     let told = command.output().unwrap();
@@ -264,12 +265,10 @@ fn a_filter_that_is_none_is_told_by_its_place() {
 
 #[test]
 fn a_line_stays_a_line_whatever_a_client_sends() {
-    let limit = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\n";
-    let file = config("keys = \"plain\"\naccess = true")
-        .replace("[[routes]]", &format!("{limit}[[routes]]"))
-        .replace("[\"client\"]", "[\"user\"]")
-        .replace("[limits.client]\nkey = [\"ip\"]\nrate = \"1/h\"\n", "");
-    let mut proxy = Tidegate::start(&file);
+    let mut proxy = Proxy::answering()
+        .section("[log]\nkeys = \"plain\"\naccess = true")
+        .limit("user", "key = [\"header:x-user\"]\nrate = \"1/h\"")
+        .start();
     let evil: &[(&str, &str)] = &[("x-user", "a\"},\t{\"b\\[2J|%}é")];
     for _ in 0..2 {
         Connection::open(proxy.address).get("/a\"b", evil);
@@ -284,7 +283,7 @@ fn a_line_stays_a_line_whatever_a_client_sends() {
 fn a_reader_that_stops_reading_blocks_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
-    let text = config("access = true\nthrottle = \"each\"").replace("LISTEN", "127.0.0.1:0");
+    let text = text("access = true\nthrottle = \"each\"");
     std::fs::write(&file, text).unwrap();
     let mut command = program();
     command.arg("run").arg("--config").arg(&file).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -334,7 +333,7 @@ fn a_reader_that_stops_reading_blocks_no_request() {
 fn a_reader_that_leaves_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
-    std::fs::write(&file, config("access = true").replace("LISTEN", "127.0.0.1:0")).unwrap();
+    std::fs::write(&file, text("access = true")).unwrap();
     let mut command = program();
     command.arg("run").arg("--config").arg(&file).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.spawn().unwrap();
@@ -372,7 +371,7 @@ fn a_terminal_gets_lines_for_eyes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
     for (format, pretty) in [("", true), ("format = \"json\"", false)] {
-        std::fs::write(&file, config(format).replace("LISTEN", "127.0.0.1:0")).unwrap();
+        std::fs::write(&file, text(format)).unwrap();
         let program = program().get_program().to_str().unwrap().to_owned();
         let line = format!("exec {program} run --config {}", file.display());
         let Some(mut terminal) = in_a_terminal(&line) else { return };

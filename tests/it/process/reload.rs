@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, ok, section};
+use crate::support::upstream::{Upstream, ok};
 use crate::support::wait_until;
 
 fn config(limit: &str) -> String {
@@ -124,11 +125,9 @@ fn no_connection_is_dropped() {
         ok("done")
     });
     let file = |n: u32| {
-        format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n{}[[routes]]\n\
-             path = \"/{{*rest}}\"\nupstream = \"api\"\nresponse_headers = {{ set = {{ x-n = \"{n}\" }} }}\n",
-            section(&[&api])
-        )
+        let header = format!("response_headers = {{ set = {{ x-n = \"{n}\" }} }}");
+        let route = format!("path = \"/{{*rest}}\"\n{header}");
+        Proxy::of_one_worker(&api).route(&route).text()
     };
     let proxy = Tidegate::start(&file(1));
     let mut busy = Connection::open(proxy.address);
@@ -238,13 +237,9 @@ fn the_log_says_what_changed_and_what_was_likely_not_meant() {
 fn reloads_under_requests_fail_none() {
     let api = Upstream::echoing();
     let file = |n: u32| {
-        format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n{}[limits.client]\nkey = [\"ip\"]\n\
-             rate = \"{}/s\"\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n\
-             limits = [\"client\"]\n",
-            section(&[&api]),
-            1_000_000 + n
-        )
+        let limit = format!("key = [\"ip\"]\nrate = \"{}/s\"", 1_000_000 + n);
+        let server = "listen = \"127.0.0.1:0\"\nworkers = 2";
+        Proxy::to(&api).server(server).limit("client", &limit).text()
     };
     let proxy = Tidegate::start(&file(0));
     let done = Arc::new(AtomicBool::new(false));

@@ -7,7 +7,6 @@ use serde_json::json;
 use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
-use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, nobody, read_request};
 
 /// An API that sends part of an answer, and then breaks off or says no more.
@@ -34,7 +33,7 @@ fn an_answer_that_breaks_off_is_told() {
         (false, "no more of the answer from http://127.0.0.1:"),
     ] {
         let api = half(closes);
-        let proxy = Tidegate::before(&[&api], "", "idle_timeout = \"50ms\"");
+        let proxy = Proxy::of_one_worker(&api).upstream("idle_timeout = \"50ms\"").start();
         let mut client = Connection::open(proxy.address);
         client.send("GET /file HTTP/1.1\r\nhost: a\r\n\r\n");
         assert!(client.rest().ends_with(b"\r\n\r\nhalf"));
@@ -49,7 +48,7 @@ fn an_answer_that_breaks_off_is_told() {
 #[test]
 fn a_client_that_leaves_an_answer_is_no_fault_of_the_api() {
     let (api, left) = Upstream::endless();
-    let mut proxy = Tidegate::before(&[&api], "", "");
+    let mut proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET /file HTTP/1.1\r\nhost: a\r\n\r\n");
     client.exactly(1_000);
@@ -64,7 +63,7 @@ fn a_client_that_leaves_an_answer_is_no_fault_of_the_api() {
 #[test]
 fn an_api_that_is_away_does_not_fill_the_log_and_the_counts_add_up() {
     let url = nobody();
-    let mut proxy = Proxy::to(&url).server("workers = 1").start();
+    let mut proxy = Proxy::of_one_worker(&url).start();
     for _ in 0..20 {
         assert_eq!(get(proxy.address, "/", &[]).status, 502);
     }
@@ -86,7 +85,7 @@ fn an_api_that_is_away_does_not_fill_the_log_and_the_counts_add_up() {
 #[test]
 fn as_many_connections_as_may_be_are_told() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "max_connections = 2", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_connections = 2").start();
     let _holding = [0, 1].map(|_| {
         let mut client = Connection::open(proxy.address);
         assert_eq!(client.get("/", &[]).status, 200);
@@ -103,8 +102,7 @@ fn as_many_connections_as_may_be_are_told() {
 #[test]
 fn an_outage_of_redis_says_whom_it_met_and_what_to_do() {
     let (api, mut redis) = (Upstream::echoing(), RedisServer::start());
-    let proxy = Proxy::to(&api)
-        .server("workers = 1")
+    let proxy = Proxy::of_one_worker(&api)
         .store(&format!("url = \"{}\"", redis.url()))
         .limit("open", "rate = \"1000/h\"")
         .limit("strict", "rate = \"1000/h\"\non_store_error = \"reject\"")

@@ -22,6 +22,10 @@ impl Proxy {
         Self { target: "upstream = \"api\"\n", ..Self::default() }.and(server)
     }
 
+    pub(crate) fn of_one_worker(server: impl Into<String>) -> Self {
+        Self::to(server).server("workers = 1")
+    }
+
     /// One that answers everything with 200.
     pub(crate) fn answering() -> Self {
         Self { target: "respond = { status = 200 }\n", ..Self::default() }
@@ -65,7 +69,8 @@ impl Proxy {
     /// A route of the test's own: they take the place of the one for everything, and have what limits they
     /// say. It goes where that one would, unless it says otherwise.
     pub(crate) fn route(mut self, lines: &str) -> Self {
-        let target = if has(lines, "upstream") || has(lines, "respond") { "" } else { self.target };
+        let own = ["upstream =", "respond ="].iter().any(|own| lines.contains(own));
+        let target = if own { "" } else { self.target };
         add(&mut self.routes, &format!("[[routes]]\n{target}{lines}"));
         self
     }
@@ -83,7 +88,7 @@ impl Proxy {
     /// The file, for [`Tidegate::reload`] and the like.
     pub(crate) fn text(&self) -> String {
         let Self { server, sections, store, limits, servers, upstream, target, routes } = self;
-        let listen = if has(server, "listen") { "" } else { "listen = \"LISTEN\"\n" };
+        let listen = if server.contains("listen =") { "" } else { "listen = \"LISTEN\"\n" };
         let mut text = format!("[server]\n{listen}{server}{sections}");
         if !store.is_empty() {
             text += &format!("[store]\n{store}");
@@ -103,11 +108,6 @@ impl Proxy {
     pub(crate) fn start(&self) -> Tidegate {
         Tidegate::start(&self.text())
     }
-}
-
-/// Whether some line sets this.
-fn has(lines: &str, name: &str) -> bool {
-    lines.lines().any(|line| line.split('=').next().is_some_and(|setting| setting.trim() == name))
 }
 
 /// Adds lines, each with its end.

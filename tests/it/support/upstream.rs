@@ -229,9 +229,3 @@ pub(crate) fn nobody_accepts() -> Deaf {
     }
     Deaf { address, _listener: listener, _queue: queue }
 }
-
-/// `[upstreams.api]` for these servers.
-pub(crate) fn section(servers: &[&Upstream]) -> String {
-    let urls: Vec<_> = servers.iter().map(|server| format!("\"{}\"", server.url())).collect();
-    format!("[upstreams.api]\nservers = [{}]\n", urls.join(", "))
-}

@@ -2,7 +2,7 @@
 
 use super::{folder, told};
 use crate::support::client::get;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 
 /// Everything that `explain` can say, in one file.
 const MANY: &str = "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n\
@@ -117,13 +117,11 @@ fn explain_has_the_servers_limits_also_where_no_route_is() {
 #[test]
 fn explain_prints_the_name_that_stands_in_redis() {
     let redis = crate::support::redis::RedisServer::start();
-    let file = format!(
-        "[server]\nlisten = \"LISTEN\"\n[store]\n{}prefix = \"tg\"\n\
-         [limits.user]\nkey = [\"header:x-user\", \"path\"]\nrate = \"5/h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = [\"user\"]\n",
-        redis.fields()
-    );
-    let proxy = Tidegate::start(&file);
+    let proxy = Proxy::answering()
+        .store(&redis.fields())
+        .store("prefix = \"tg\"")
+        .limit("user", "key = [\"header:x-user\", \"path\"]\nrate = \"5/h\"")
+        .start();
     assert_eq!(get(proxy.address, "/a%7Cb", &[("x-user", "ann")]).status, 200);
     let keys: Vec<String> = redis.run(&["KEYS", "tg:{*"]);
     let (_, out, _) = told(proxy.folder(), &["explain", "/a%7Cb", "--header", "x-user: ann"]);

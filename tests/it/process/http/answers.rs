@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head, read_request};
 
 #[test]
@@ -44,7 +44,7 @@ fn an_answer_may_come_byte_by_byte() {
                 }
             }
         });
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Connection::open(proxy.address);
         for _ in 0..2 {
             let reply = client.get("/", &[]);
@@ -113,7 +113,7 @@ fn a_connection_whose_answer_was_not_clean_is_not_used_again() {
             "/first" => first.clone().into_bytes(),
             _ => ok("good"),
         });
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Connection::open(proxy.address);
         let reply = client.request(method, "/first", &[], b"");
         assert!(matches!(reply.status, 200 | 204 | 304), "{name}");
@@ -147,7 +147,7 @@ fn what_is_no_answer_is_a_502_and_the_log_says_what_it_is() {
             let _ = stream.shutdown(Shutdown::Write);
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let mut proxy = Tidegate::before(&[&api], "", "retries = 0");
+        let mut proxy = Proxy::of_one_worker(&api).upstream("retries = 0").start();
         assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 502, "{words}");
         proxy.stop();
         let log = proxy.log.text();
@@ -168,7 +168,7 @@ fn an_answer_may_come_while_the_request_is_still_coming() {
             stream.write_all(&piece).unwrap();
         }
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 12\r\n\r\n");
     client.until(b"\r\n\r\n");
@@ -190,7 +190,7 @@ fn an_answer_that_says_why_the_upload_ended_arrives() {
         let _ = stream.shutdown(Shutdown::Write);
         let _ = reader.read_to_end(&mut Vec::new());
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000000\r\n\r\nmuch");
     let reply = client.reply("POST");
@@ -205,7 +205,7 @@ fn a_request_is_framed_as_its_client_framed_it() {
         let _ = tell.lock().unwrap().send(got.clone());
         ok("")
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let large = "x".repeat(100_000);
     let by_length = format!("content-length: {}\r\n\r\n{large}", large.len());
     let chunked = format!(
@@ -245,7 +245,7 @@ fn an_upload_is_not_sent_on_a_kept_connection_that_was_closed() {
             let _ = stream.write_all(&ok(std::str::from_utf8(&got.body).unwrap()));
         }
     });
-    let proxy = Tidegate::before(&[&api], "", "retries = 0");
+    let proxy = Proxy::of_one_worker(&api).upstream("retries = 0").start();
     for n in 0..20 {
         // Whoever accepts another client has been told of what was closed before it came.
         let mut client = Connection::open(proxy.address);

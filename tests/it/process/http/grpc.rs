@@ -8,6 +8,7 @@ use http::{HeaderMap, Request, Response};
 use crate::support::api::{Api, echo};
 use crate::support::client::Reply;
 use crate::support::http2::Client;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::nobody;
 
@@ -16,19 +17,18 @@ const CALL: [(&str, &str); 2] = [("content-type", "application/grpc"), ("te", "t
 /// A proxy before this API: `/limited` has a limit of one call, `/held` one that holds the second.
 fn before(api: &Api) -> Tidegate {
     let dead = nobody().replace("http", "h2c");
-    Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\nmax_body_size = \"1KiB\"\n\
-         [upstreams.api]\nservers = [\"{}\"]\n[upstreams.dead]\nservers = [\"{dead}\"]\n\
-         [limits.one]\nkey = [\"ip\"]\nrate = \"1/h\"\n\
-         [limits.slow]\nkey = [\"ip\"]\nrate = \"1/h\"\nwait = \"2h\"\n\
-         [limits.counted]\nkey = [\"ip\"]\nrate = \"1/h\"\ncost = {{ header = \"x-cost\" }}\n\
-         [[routes]]\npath = \"/t.T/{{method}}\"\nupstream = \"api\"\n\
-         [[routes]]\npath = \"/limited\"\nupstream = \"api\"\nlimits = [\"one\"]\n\
-         [[routes]]\npath = \"/held\"\nupstream = \"api\"\nlimits = [\"slow\"]\n\
-         [[routes]]\npath = \"/counted\"\nupstream = \"api\"\nlimits = [\"counted\"]\n\
-         [[routes]]\npath = \"/dead\"\nupstream = \"dead\"\n",
-        api.url
-    ))
+    Proxy::of_one_worker(api)
+        .server("max_body_size = \"1KiB\"")
+        .section(&format!("[upstreams.dead]\nservers = [\"{dead}\"]"))
+        .limit("one", "key = [\"ip\"]\nrate = \"1/h\"")
+        .limit("slow", "key = [\"ip\"]\nrate = \"1/h\"\nwait = \"2h\"")
+        .limit("counted", "key = [\"ip\"]\nrate = \"1/h\"\ncost = { header = \"x-cost\" }")
+        .route("path = \"/t.T/{method}\"")
+        .route("path = \"/limited\"\nlimits = [\"one\"]")
+        .route("path = \"/held\"\nlimits = [\"slow\"]")
+        .route("path = \"/counted\"\nlimits = [\"counted\"]")
+        .route("path = \"/dead\"\nupstream = \"dead\"")
+        .start()
 }
 
 /// The status of an answer that is trailers alone.
@@ -158,11 +158,7 @@ async fn break_off(request: Request<RecvStream>, mut respond: SendResponse<Bytes
 #[test]
 fn a_call_that_breaks_off_ends_with_a_status() {
     let api = Api::answering_h2c(break_off);
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\n[upstreams.api]\nservers = [\"{}\"]\n\
-         idle_timeout = \"50ms\"\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
-        api.url
-    ));
+    let proxy = Proxy::to(&api).upstream("idle_timeout = \"50ms\"").start();
     let mut client = Client::open(proxy.address);
     for (path, expected) in [("/Break", "14"), ("/Stall", "4")] {
         let reply = client.post(path, &CALL, b"x");

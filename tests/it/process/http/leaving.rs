@@ -8,12 +8,16 @@ use serde_json::Value;
 
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, nobody_accepts, read_request};
 
 /// A proxy whose log says what became of each request.
 fn logging(api: &Upstream, server: &str, upstream: &str) -> Tidegate {
-    Tidegate::before(&[api], server, &format!("{upstream}\n[log]\naccess = true"))
+    Proxy::of_one_worker(api)
+        .server(server)
+        .upstream(&format!("{upstream}\n[log]\naccess = true"))
+        .start()
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn has_arrived(ports: [u16; 2]) -> bool {
 #[test]
 fn a_client_that_leaves_a_download_ends_it() {
     let (api, told) = Upstream::endless();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     client.exactly(100_000);
@@ -134,7 +138,7 @@ fn a_client_that_leaves_while_its_server_says_nothing_more_ends_the_download() {
         });
         (api, told)
     };
-    let proxy = Tidegate::before(&[&api], "", "idle_timeout = \"1h\"");
+    let proxy = Proxy::of_one_worker(&api).upstream("idle_timeout = \"1h\"").start();
     // Nothing behind the request, and something.
     for behind in ["", "GET /next HTTP/1.1\r\nhost: a\r\n\r\n"] {
         let mut client = Connection::open(proxy.address);
@@ -148,12 +152,11 @@ fn a_client_that_leaves_while_its_server_says_nothing_more_ends_the_download() {
 #[test]
 fn a_client_that_leaves_while_the_proxy_connects_is_not_waited_for() {
     let deaf = nobody_accepts();
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\nmax_connections = 1\n\
-         [upstreams.api]\nservers = [\"http://{}\"]\nconnect_timeout = \"1h\"\n\
-         [[routes]]\npath = \"/gone\"\nupstream = \"api\"\n",
-        deaf.address
-    ));
+    let proxy = Proxy::of_one_worker(format!("http://{}", deaf.address))
+        .server("max_connections = 1")
+        .upstream("connect_timeout = \"1h\"")
+        .route("path = \"/gone\"")
+        .start();
     for behind in ["", "GET /next HTTP/1.1\r\nhost: a\r\n\r\n"] {
         let mut client = Connection::open(proxy.address);
         client.send(format!("GET /gone HTTP/1.1\r\nhost: a\r\n\r\n{behind}"));
@@ -166,7 +169,7 @@ fn a_client_that_leaves_while_the_proxy_connects_is_not_waited_for() {
 #[test]
 fn a_request_whose_client_has_left_already_is_not_sent() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for behind in ["", "GET /next HTTP/1.1\r\nhost: a\r\n\r\n"] {
         // So that the request and the client's end are there at once.
         proxy.pause();

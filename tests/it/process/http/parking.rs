@@ -4,21 +4,20 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
+use crate::support::upstream::Upstream;
 
 /// Longer than a connection is idle before it is parked. That it is parked by then changes no
 /// answer: a slow machine parks later, and these tests pass all the same.
 const A_WHILE: Duration = Duration::from_millis(400);
 
 fn proxy(api: &Upstream) -> Tidegate {
-    Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{}\
-         [limits.none]\nrate = \"0/s\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n\
-         [[routes]]\npath = \"/closed\"\nupstream = \"api\"\nlimits = [\"none\"]\n",
-        section(&[api])
-    ))
+    Proxy::of_one_worker(api)
+        .limit("none", "rate = \"0/s\"")
+        .route("path = \"/{*rest}\"")
+        .route("path = \"/closed\"\nlimits = [\"none\"]")
+        .start()
 }
 
 #[test]

@@ -4,20 +4,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use crate::support::client::{Connection, Reply};
-use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
-
-/// A proxy whose route has these limits, by name and fields.
-fn limited(api: &Upstream, limits: &[(&str, &str)], more: &str) -> Tidegate {
-    let names: Vec<_> = limits.iter().map(|(name, _)| *name).collect();
-    let tables: String =
-        limits.iter().map(|(name, fields)| format!("[limits.{name}]\n{fields}\n")).collect();
-    Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{}{tables}{more}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = {names:?}\n",
-        section(&[api])
-    ))
-}
+use crate::support::proxy::Proxy;
+use crate::support::upstream::Upstream;
 
 fn header(reply: &Reply, name: &str) -> String {
     reply.header(name).unwrap_or_else(|| panic!("no {name} in {reply:?}"))
@@ -26,7 +14,8 @@ fn header(reply: &Reply, name: &str) -> String {
 #[test]
 fn a_rejection_says_which_limit_and_when_to_come_back() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, &[("per-client", "key = [\"ip\"]\nrate = \"2/h\"")], "");
+    let proxy =
+        Proxy::of_one_worker(&api).limit("per-client", "key = [\"ip\"]\nrate = \"2/h\"").start();
     let mut client = Connection::open(proxy.address);
     for remaining in [1, 0] {
         let reply = client.get("/", &[]);
@@ -55,15 +44,11 @@ fn a_rejection_says_which_limit_and_when_to_come_back() {
 #[test]
 fn the_window_is_rounded_up() {
     let api = Upstream::echoing();
-    let proxy = limited(
-        &api,
-        &[
-            ("a", "rate = \"100/s\"\nburst = 250"),
-            ("b", "rate = \"1000000/s\""),
-            ("c", "rate = \"unlimited\""),
-        ],
-        "",
-    );
+    let proxy = Proxy::of_one_worker(&api)
+        .limit("a", "rate = \"100/s\"\nburst = 250")
+        .limit("b", "rate = \"1000000/s\"")
+        .limit("c", "rate = \"unlimited\"")
+        .start();
     let reply = Connection::open(proxy.address).get("/", &[]);
     assert_eq!(header(&reply, "ratelimit-policy"), "\"a\";q=250;w=3, \"b\";q=1000000;w=1");
 }
@@ -71,13 +56,12 @@ fn the_window_is_rounded_up() {
 #[test]
 fn all_limits_that_refuse_are_named_in_the_routes_order() {
     let api = Upstream::echoing();
-    let limits = [
-        ("day", "rate = \"1/d\""),
-        ("wide", "rate = \"1000000/s\""),
-        ("hour", "rate = \"1/h\""),
-        ("tried", "rate = \"1/h\"\nmode = \"shadow\""),
-    ];
-    let proxy = limited(&api, &limits, "");
+    let proxy = Proxy::of_one_worker(&api)
+        .limit("day", "rate = \"1/d\"")
+        .limit("wide", "rate = \"1000000/s\"")
+        .limit("hour", "rate = \"1/h\"")
+        .limit("tried", "rate = \"1/h\"\nmode = \"shadow\"")
+        .start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 200);
     let reply = client.get("/", &[]);
@@ -100,8 +84,10 @@ fn all_limits_that_refuse_are_named_in_the_routes_order() {
 #[test]
 fn where_nothing_will_ever_pass_there_is_no_retry_after() {
     let api = Upstream::echoing();
-    let proxy =
-        limited(&api, &[("closed", "rate = \"0/s\""), ("open", "rate = \"1000000/s\"")], "");
+    let proxy = Proxy::of_one_worker(&api)
+        .limit("closed", "rate = \"0/s\"")
+        .limit("open", "rate = \"1000000/s\"")
+        .start();
     let mut client = Connection::open(proxy.address);
     for _ in 0..2 {
         let reply = client.get("/", &[]);
@@ -119,7 +105,7 @@ fn a_cost_beyond_the_bucket_is_rejected_for_good() {
     let api = Upstream::echoing();
     let cost = "key = [\"ip\"]\nrate = \"10/h\"\ncost = { header = \"x-cost\" }\n\
                 overrides = [{ key = [\"127.0.0.1\"], rate = \"5/h\" }]";
-    let proxy = limited(&api, &[("l", cost)], "");
+    let proxy = Proxy::of_one_worker(&api).limit("l", cost).start();
     let mut client = Connection::open(proxy.address);
     let reply = client.get("/", &[("x-cost", "6")]);
     assert_eq!((reply.status, reply.header("retry-after")), (429, None));
@@ -145,7 +131,10 @@ fn the_answer_can_be_changed() {
         ),
         ("status = 420", 420, Some("application/problem+json"), "\"status\":420"),
     ] {
-        let proxy = limited(&api, &[("l", "rate = \"1/d\"")], &format!("[reject]\n{reject}"));
+        let proxy = Proxy::of_one_worker(&api)
+            .limit("l", "rate = \"1/d\"")
+            .section(&format!("[reject]\n{reject}"))
+            .start();
         let mut client = Connection::open(proxy.address);
         assert_eq!(client.get("/", &[]).status, 200);
         let reply = client.get("/", &[]);
@@ -162,7 +151,8 @@ fn the_answer_can_be_changed() {
 fn a_limit_may_have_an_answer_of_its_own() {
     let api = Upstream::echoing();
     let own = "rate = \"1/h\"\nreject = { status = 503, body = \"empty\" }";
-    let proxy = limited(&api, &[("own", own), ("other", "rate = \"2/h\"")], "");
+    let proxy =
+        Proxy::of_one_worker(&api).limit("own", own).limit("other", "rate = \"2/h\"").start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 200);
     let reply = client.get("/", &[]);
@@ -182,7 +172,8 @@ fn which_fields_are_sent_can_be_chosen() {
         ),
     ] {
         let reject = format!("[reject]\nheaders = {headers}");
-        let proxy = limited(&api, &[("l", "rate = \"1/h\"")], &reject);
+        let proxy =
+            Proxy::of_one_worker(&api).limit("l", "rate = \"1/h\"").section(&reject).start();
         let mut client = Connection::open(proxy.address);
         let (allowed, rejected) = (client.get("/", &[]), client.get("/", &[]));
         assert_eq!((allowed.status, rejected.status), (200, 429));
@@ -209,7 +200,7 @@ fn which_fields_are_sent_can_be_chosen() {
 #[test]
 fn a_grpc_call_gets_a_status_of_grpc() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, &[("l", "rate = \"0/s\"")], "");
+    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
     let mut client = Connection::open(proxy.address);
     for kind in ["application/grpc", "application/grpc+proto", "application/grpc-web"] {
         let reply = client.request("POST", "/", &[("content-type", kind)], b"\0\0\0\0\0");
@@ -224,7 +215,7 @@ fn a_grpc_call_gets_a_status_of_grpc() {
 #[test]
 fn a_head_request_gets_no_body() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, &[("l", "rate = \"0/s\"")], "");
+    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
     let mut client = Connection::open(proxy.address);
     let reply = client.request("HEAD", "/", &[], b"");
     assert_eq!(reply.status, 429);
@@ -235,7 +226,7 @@ fn a_head_request_gets_no_body() {
 #[test]
 fn a_short_rejected_upload_keeps_its_connection() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, &[("l", "rate = \"0/s\"")], "");
+    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
     let mut client = Connection::open(proxy.address);
     for length in [1, 1000, 65_536] {
         let reply = client.request("POST", "/", &[], &vec![b'x'; length]);
@@ -260,7 +251,7 @@ fn a_short_rejected_upload_keeps_its_connection() {
 #[test]
 fn a_long_rejected_upload_ends_its_connection_after_its_answer() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, &[("l", "rate = \"0/s\"")], "");
+    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
     let chunk = format!("8000\r\n{}\r\n", "x".repeat(32_768));
     for (framing, piece, pieces) in [
         ("content-length: 65537", vec![b'x'; 65_537], 1),
@@ -284,7 +275,7 @@ fn a_long_rejected_upload_ends_its_connection_after_its_answer() {
 #[test]
 fn a_client_that_goes_on_sending_is_not_listened_to_for_ever() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, &[("l", "rate = \"0/s\"")], "");
+    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
     let mut client = Connection::open(proxy.address);
     client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000000\r\n\r\n");
     assert_eq!(client.reply("POST").status, 429);
@@ -295,7 +286,7 @@ fn a_client_that_goes_on_sending_is_not_listened_to_for_ever() {
 #[test]
 fn a_rejected_client_is_not_asked_for_its_body() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, &[("l", "rate = \"0/s\"")], "");
+    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
     for length in [5, 1_000_000] {
         let mut client = Connection::open(proxy.address);
         client.send(format!(
@@ -310,10 +301,11 @@ fn a_rejected_client_is_not_asked_for_its_body() {
 
 #[test]
 fn limits_hold_where_the_file_answers_and_its_bodies_are_dealt_with() {
-    let proxy = Tidegate::start(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[limits.l]\nrate = \"3/h\"\n\
-         [[routes]]\npath = \"/\"\nrespond = { status = 200, body = \"hi\" }\nlimits = [\"l\"]\n",
-    );
+    let proxy = Proxy::answering()
+        .server("workers = 1")
+        .limit("l", "rate = \"3/h\"")
+        .route("path = \"/\"\nrespond = { status = 200, body = \"hi\" }\nlimits = [\"l\"]")
+        .start();
     let mut client = Connection::open(proxy.address);
     let reply = client.request("POST", "/", &[], b"short");
     assert_eq!((reply.status, reply.text().as_str()), (200, "hi"));
@@ -327,11 +319,7 @@ fn limits_hold_where_the_file_answers_and_its_bodies_are_dealt_with() {
 #[test]
 fn errors_of_its_own_are_problems_too() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\n{}[[routes]]\npath = \"/a\"\nmethods = [\"GET\", \"PUT\"]\n\
-         upstream = \"api\"\n",
-        section(&[&api])
-    ));
+    let proxy = Proxy::to(&api).route("path = \"/a\"\nmethods = [\"GET\", \"PUT\"]").start();
     let mut client = Connection::open(proxy.address);
     for (method, path, status, allow) in [
         ("GET", "/b", 404, None),

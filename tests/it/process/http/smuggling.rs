@@ -2,7 +2,7 @@
 //! each stands a second request, which must never reach the API.
 
 use crate::support::client::{Connection, raw};
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::Upstream;
 
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -16,7 +16,7 @@ fn answers(text: &str) -> (u16, usize) {
 #[test]
 fn a_head_with_two_meanings_is_refused_and_never_sent_on() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let long = "a".repeat(70_000);
     let very_long_line = format!("GET /{long} HTTP/1.1\r\nhost: a\r\n\r\n");
     let very_long_header = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {long}\r\n\r\n");
@@ -176,7 +176,7 @@ fn a_head_with_two_meanings_is_refused_and_never_sent_on() {
 #[test]
 fn a_path_with_two_meanings_is_refused() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for path in ["/a%2fb", "/a%5cb", "/a\\b", "/a%00", "/a%zz", "/a/..;x/b"] {
         let reply = client.get(path, &[]);
@@ -189,7 +189,7 @@ fn a_path_with_two_meanings_is_refused() {
 #[test]
 fn a_length_beside_chunks_is_dropped_and_the_connection_ends() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for (name, fields) in [
         ("length first", "content-length: 3\r\ntransfer-encoding: chunked"),
         ("chunks first", "transfer-encoding: chunked\r\ncontent-length: 3"),
@@ -213,7 +213,7 @@ fn a_length_beside_chunks_is_dropped_and_the_connection_ends() {
 #[test]
 fn what_has_one_meaning_is_written_in_one_way() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for (name, message, line, body) in [
         (
             "equal lengths",
@@ -277,7 +277,7 @@ fn what_has_one_meaning_is_written_in_one_way() {
 #[test]
 fn a_faulty_body_is_answered_400_and_aborts_the_request_upstream() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let extensions = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(40_000));
     let trailers = format!("0\r\n{}\r\n", "x: y\r\n".repeat(3000));
     for (name, body) in [
@@ -312,7 +312,7 @@ fn a_faulty_body_is_answered_400_and_aborts_the_request_upstream() {
 #[test]
 fn requests_in_a_row_are_answered_in_a_row() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let requests: String = (0..20)
         .map(|n| format!("POST /{n} HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi"))
         .collect();

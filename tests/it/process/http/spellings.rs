@@ -2,19 +2,17 @@
 //! further, and what is counted is what the API may read.
 
 use crate::support::client::{Connection, get, raw};
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 
 /// A limit for `POST` on a path, beside a route for everything.
 fn logins(api: &Upstream) -> Tidegate {
-    Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\n[upstreams.api]\nservers = [\"{}\"]\n\
-         [limits.one]\nrate = \"1/h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n\
-         [[routes]]\npath = \"/login\"\nmethods = [\"POST\"]\nupstream = \"api\"\n\
-         limits = [\"one\"]\n",
-        api.url()
-    ))
+    Proxy::to(api)
+        .limit("one", "rate = \"1/h\"")
+        .route("path = \"/{*rest}\"")
+        .route("path = \"/login\"\nmethods = [\"POST\"]\nlimits = [\"one\"]")
+        .start()
 }
 
 /// `post` took the route for everything past the limit, and was `POST` to an API whose framework puts
@@ -44,7 +42,7 @@ fn a_method_in_lower_case_is_no_way_round_a_route() {
 #[test]
 fn http_2_is_offered_under_none_of_its_names() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for protocol in ["h2c", "H2C", "h2c-14", "HTTP/2.0", "http/2", "websocket, h2c-16", "h2c;q=1"] {
         let reply = Connection::open(proxy.address)
             .get("/", &[("connection", "upgrade"), ("upgrade", protocol)]);
@@ -58,7 +56,7 @@ fn http_2_is_offered_under_none_of_its_names() {
 #[test]
 fn a_cookie_does_not_come_behind_a_body() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send(
         "POST / HTTP/1.1\r\nhost: a\r\ntrailer: cookie, x-sum\r\ntransfer-encoding: chunked\r\n\r\n\
@@ -74,7 +72,7 @@ fn a_length_that_is_none_is_not_passed_on() {
     for length in ["0x5", "", "+5", "5;", "5_0", "99999999999999999999", "5, x"] {
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
         let api = Upstream::saying(&[&answer]);
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let head = "HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
         let text = raw(proxy.address, head);
         assert!(text.starts_with("HTTP/1.1 200 "), "{length}: {text}");
@@ -93,7 +91,7 @@ fn a_trusted_proxy_is_not_believed_what_it_has_not_said() {
         ("x-real-ip", "x-real-ip", "x_real_ip"),
     ] {
         let server = format!("trusted_proxies = [\"127.0.0.1\"]\nclient_ip_header = \"{header}\"");
-        let proxy = Tidegate::before(&[&api], &server, "");
+        let proxy = Proxy::of_one_worker(&api).server(&server).start();
         let fields = [(own, "203.0.113.7"), (twin, "198.51.100.9")];
         assert_eq!(Connection::open(proxy.address).get("/", &fields).status, 200);
         let got = api.last();
@@ -105,11 +103,8 @@ fn a_trusted_proxy_is_not_believed_what_it_has_not_said() {
 /// Who paid one by `x-cost` told the API another one by `x_cost`.
 #[test]
 fn a_cost_that_only_some_read_is_refused() {
-    let proxy = Tidegate::start(
-        "[server]\nlisten = \"LISTEN\"\n\
-         [limits.all]\nrate = \"10/h\"\ncost = { header = \"x-cost\" }\n\
-         [[routes]]\npath = \"/{*rest}\"\nrespond = { status = 200 }\nlimits = [\"all\"]\n",
-    );
+    let limit = "rate = \"10/h\"\ncost = { header = \"x-cost\" }";
+    let proxy = Proxy::answering().limit("all", limit).start();
     for (headers, status) in [
         (&[("x-cost", "2"), ("x_cost", "9")][..], 400),
         (&[("x_cost", "9")], 400),

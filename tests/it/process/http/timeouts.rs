@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, nobody_accepts, read_head};
 
 #[test]
 fn a_head_that_comes_byte_by_byte_is_cut_off() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "header_timeout = \"200ms\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("header_timeout = \"200ms\"").start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/first", &[]).status, 200);
     // A kept connection's time begins with the first byte.
@@ -40,7 +40,7 @@ fn a_head_that_comes_byte_by_byte_is_cut_off() {
 #[test]
 fn a_connection_that_says_nothing_is_closed() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "header_timeout = \"100ms\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("header_timeout = \"100ms\"").start();
     assert!(Connection::open(proxy.address).is_closed());
 }
 
@@ -48,7 +48,7 @@ fn a_connection_that_says_nothing_is_closed() {
 fn an_idle_connection_is_closed() {
     let api = Upstream::echoing();
     let times = "header_timeout = \"1h\"\nidle_timeout = \"200ms\"";
-    let proxy = Tidegate::before(&[&api], times, "");
+    let proxy = Proxy::of_one_worker(&api).server(times).start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 200);
     assert!(client.is_closed());
@@ -59,7 +59,8 @@ fn a_request_body_that_stalls_is_answered_408() {
     let (api, accepted) = Upstream::listening();
     // The server is not to blame for what the client does not send.
     let times = "response_timeout = \"50ms\"";
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"300ms\"", times);
+    let proxy =
+        Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").upstream(times).start();
     for head in ["content-length: 10\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n5\r\nha"] {
         let mut client = Connection::open(proxy.address);
         client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{head}"));
@@ -75,7 +76,7 @@ fn a_request_body_that_stalls_is_answered_408() {
 #[test]
 fn a_client_that_does_not_read_is_cut_off() {
     let (api, told) = Upstream::endless();
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"300ms\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     told.recv_timeout(PATIENCE).expect("the API's connection is closed");
@@ -89,7 +90,7 @@ fn a_response_body_that_stalls_ends_the_connection() {
         ("transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n", "1.0"),
     ] {
         let (api, closed) = stalling(&format!("HTTP/1.1 200 OK\r\n{framing}"));
-        let proxy = Tidegate::before(&[&api], "", "idle_timeout = \"200ms\"");
+        let proxy = Proxy::of_one_worker(&api).upstream("idle_timeout = \"200ms\"").start();
         let mut client = Connection::open(proxy.address);
         client.send(format!("GET / HTTP/{http}\r\nhost: a\r\n\r\n"));
         let head = String::from_utf8_lossy(&client.until(b"\r\n\r\n")).into_owned();
@@ -106,7 +107,7 @@ fn a_response_body_that_stalls_ends_the_connection() {
 #[test]
 fn a_server_that_does_not_answer_in_time_is_a_504() {
     let (api, accepted) = Upstream::listening();
-    let mut proxy = Tidegate::before(&[&api], "", "response_timeout = \"100ms\"");
+    let mut proxy = Proxy::of_one_worker(&api).upstream("response_timeout = \"100ms\"").start();
     let mut client = Connection::open(proxy.address);
     for (method, body) in [("GET", &b""[..]), ("POST", b"hi")] {
         let reply = client.request(method, "/", &[], body);
@@ -124,12 +125,8 @@ fn a_server_that_does_not_answer_in_time_is_a_504() {
 #[test]
 fn a_server_that_does_not_take_the_connection_is_a_504() {
     let deaf = nobody_accepts();
-    let config = format!(
-        "[server]\nlisten = \"LISTEN\"\n[upstreams.api]\nservers = [\"http://{}\"]\n\
-         connect_timeout = \"100ms\"\n[[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
-        deaf.address
-    );
-    let proxy = Tidegate::start(&config);
+    let url = format!("http://{}", deaf.address);
+    let proxy = Proxy::to(url).upstream("connect_timeout = \"100ms\"").start();
     let mut client = Connection::open(proxy.address);
     let reply = client.get("/", &[]);
     assert_eq!((reply.status, reply.json()["status"].as_u64()), (504, Some(504)));
@@ -139,7 +136,7 @@ fn a_server_that_does_not_take_the_connection_is_a_504() {
 #[test]
 fn a_head_that_is_too_large_is_a_431() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "max_header_size = \"8KiB\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_header_size = \"8KiB\"").start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[("x", &"y".repeat(7000))]).status, 200);
     // More than fits into any buffer on the way: the answer must survive what is thrown away.
@@ -152,7 +149,7 @@ fn a_head_that_is_too_large_is_a_431() {
 #[test]
 fn a_body_that_is_announced_as_too_large_is_a_413() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "max_body_size = \"100KiB\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_body_size = \"100KiB\"").start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.request("POST", "/", &[], &[b'x'; 102_400]).status, 200);
     let reply = client.request("POST", "/", &[], &[b'x'; 102_401]);
@@ -170,7 +167,7 @@ fn a_body_that_is_announced_as_too_large_is_a_413() {
 #[test]
 fn a_body_that_turns_out_too_large_is_a_413_and_aborts_the_request_upstream() {
     let (api, accepted) = Upstream::listening();
-    let proxy = Tidegate::before(&[&api], "max_body_size = \"100KiB\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_body_size = \"100KiB\"").start();
     let mut client = Connection::open(proxy.address);
     client.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
     let chunk = format!("2710\r\n{}\r\n", "x".repeat(10_000));

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok, read_head};
 
@@ -56,7 +57,10 @@ fn upgraded(proxy: &Tidegate) -> Connection {
 #[test]
 fn an_upgraded_connection_flows_both_ways() {
     let (api, told) = echo();
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"100ms\"", "idle_timeout = \"100ms\"");
+    let proxy = Proxy::of_one_worker(&api)
+        .server("body_timeout = \"100ms\"")
+        .upstream("idle_timeout = \"100ms\"")
+        .start();
     let mut client = upgraded(&proxy);
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "GET /chat HTTP/1.1 Some(\"upgrade\")");
     for n in 0..100 {
@@ -75,7 +79,7 @@ fn an_upgraded_connection_flows_both_ways() {
 #[test]
 fn bytes_sent_with_the_offer_are_not_lost() {
     let (api, _told) = echo();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send(format!("{OFFER}early"));
     assert_eq!(client.any_reply("GET").status, 101);
@@ -85,7 +89,7 @@ fn bytes_sent_with_the_offer_are_not_lost() {
 #[test]
 fn the_end_of_either_side_ends_both() {
     let (api, told) = echo();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = upgraded(&proxy);
     client.send("bye");
     assert!(client.is_closed());
@@ -102,7 +106,7 @@ fn the_end_of_either_side_ends_both() {
 #[test]
 fn a_tunnel_in_which_nothing_moves_is_closed() {
     let (api, told) = echo();
-    let proxy = Tidegate::before(&[&api], "tunnel_timeout = \"200ms\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("tunnel_timeout = \"200ms\"").start();
     let mut client = upgraded(&proxy);
     assert!(client.is_closed());
     assert_eq!(told.iter().nth(1).unwrap(), "closed");
@@ -111,7 +115,7 @@ fn a_tunnel_in_which_nothing_moves_is_closed() {
 #[test]
 fn an_offer_that_is_no_offer_is_served_as_it_is() {
     let (api, _told) = echo();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for (name, request) in [
         (
             "h2c",
@@ -138,7 +142,7 @@ fn an_offer_that_is_no_offer_is_served_as_it_is() {
 #[test]
 fn an_offer_that_the_server_declines_is_an_ordinary_request() {
     let api = Upstream::answering(|got| ok(&got.header("upgrade").unwrap_or_default()));
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for _ in 0..3 {
         client.send(OFFER);

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read as _, Write as _};
 use std::thread;
 
 use crate::support::client::{Connection, raw};
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head};
 
 /// Says it byte by byte, each in a packet of its own.
@@ -17,7 +17,7 @@ fn drip(client: &mut Connection, text: &str) {
 #[test]
 fn requests_may_come_in_single_bytes() {
     let api = Upstream::answering(|got| ok(&String::from_utf8_lossy(&got.body)));
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for (request, body, trailers) in [
         ("GET /1 HTTP/1.1\r\nhost: a\r\nx: y\r\n\r\n", "", 0),
@@ -43,7 +43,7 @@ fn requests_in_one_packet_are_told_apart() {
     let api = Upstream::answering(|got| {
         ok(&format!("{} {}", got.path(), String::from_utf8_lossy(&got.body)))
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send(
         "POST /1 HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2;x\r\nhi\r\n0\r\n\r\n\
@@ -64,7 +64,7 @@ fn requests_in_one_packet_are_told_apart() {
 #[test]
 fn a_fault_behind_good_requests_is_answered_after_them() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let good = "GET /good HTTP/1.1\r\nhost: a\r\n\r\n";
     let text = raw(proxy.address, format!("{good}{good}GET / HTTP/9.9\r\n\r\n{good}"));
     let statuses: Vec<_> =
@@ -102,7 +102,7 @@ fn who_sends_all_before_it_reads_is_answered() {
         }
         let _ = answering.join();
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send(format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {MUCH}\r\n\r\n"));
     client.send(vec![b'x'; MUCH]);
@@ -119,7 +119,7 @@ fn what_flows_both_ways_at_once_arrives() {
         // The chunks of the request are those of the answer.
         let _ = std::io::copy(&mut reader, &mut stream);
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
     let data: Vec<u8> = (0..8 << 20).map(|n: u32| n.to_le_bytes()[n as usize % 3]).collect();
@@ -140,7 +140,7 @@ fn what_flows_both_ways_at_once_arrives() {
 #[test]
 fn an_awaited_body_is_asked_for_once_and_only_if_it_is_read() {
     let api = Upstream::answering(|got| ok(&String::from_utf8_lossy(&got.body)));
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let head = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n";
     let mut client = Connection::open(proxy.address);
     client.send(format!("{head}transfer-encoding: chunked\r\n\r\n"));
@@ -174,7 +174,7 @@ fn answers_of_any_size_are_framed_rightly() {
             .into_bytes(),
         }
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for size in [0, 1, 15, 16, 255, 4095, 8000, 16_000, 16_384, 16_500, 70_000, 1_000_000] {
         for kind in ["length", "chunked"] {

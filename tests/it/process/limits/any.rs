@@ -6,9 +6,9 @@ use crate::support::proxy::Proxy;
 use crate::support::upstream::nobody;
 use crate::support::wait_until;
 
-/// Limits for everything, for clients that may say who they are.
-fn proxy(limits: &str) -> Proxy {
-    Proxy::answering().server("trusted_proxies = [\"127.0.0.0/8\"]").admin().limits(limits)
+/// One that believes clients who they are.
+fn proxy() -> Proxy {
+    Proxy::answering().server("trusted_proxies = [\"127.0.0.0/8\"]").admin()
 }
 
 fn retry_after(reply: &Reply) -> Option<u64> {
@@ -20,7 +20,7 @@ const BOTH: &str = "[limits.client]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
 
 #[test]
 fn all_limits_take_or_none_does() {
-    let proxy = proxy(BOTH).start();
+    let proxy = proxy().limits(BOTH).start();
     let user = |name| [("x-user", name)];
     let (a, b, c, d) = (user("a"), user("b"), user("c"), user("d"));
     // Five rejections by `user` take nothing from `client`, and the last, by `client`, nothing
@@ -37,10 +37,11 @@ fn all_limits_take_or_none_does() {
 
 #[test]
 fn the_rejection_names_the_limit_that_takes_longest() {
-    let limits = "[limits.quick]\nkey = [\"ip\"]\nrate = \"1/m\"\n\
-                  [limits.slow]\nkey = [\"ip\"]\nrate = \"1/h\"\n\
-                  [limits.wide]\nkey = [\"ip\"]\nrate = \"100/h\"\n";
-    let mut proxy = proxy(limits).start();
+    let mut proxy = proxy()
+        .limit("quick", "key = [\"ip\"]\nrate = \"1/m\"")
+        .limit("slow", "key = [\"ip\"]\nrate = \"1/h\"")
+        .limit("wide", "key = [\"ip\"]\nrate = \"100/h\"")
+        .start();
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
     let reply = get(proxy.address, "/", &[]);
     assert_eq!(reply.status, 429);
@@ -74,9 +75,10 @@ fn a_request_that_failed_behind_its_limits_is_told_what_is_left() {
 
 #[test]
 fn a_shadow_limit_only_tells() {
-    let limits = "[limits.try]\nkey = [\"ip\"]\nrate = \"1/h\"\nmode = \"shadow\"\n\
-                  [limits.client]\nkey = [\"ip\"]\nrate = \"5/h\"\n";
-    let mut proxy = proxy(limits).start();
+    let mut proxy = proxy()
+        .limit("try", "key = [\"ip\"]\nrate = \"1/h\"\nmode = \"shadow\"")
+        .limit("client", "key = [\"ip\"]\nrate = \"5/h\"")
+        .start();
     let mut client = Connection::open(proxy.address);
     let replies: Vec<_> = (0..7).map(|_| client.get("/", &[])).collect();
     let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
@@ -106,8 +108,7 @@ fn a_shadow_limit_only_tells() {
 
 #[test]
 fn a_limit_that_is_off_is_not_there() {
-    let limits = "[limits.none]\nkey = [\"ip\"]\nrate = \"1/h\"\nmode = \"off\"\n";
-    let proxy = proxy(limits).start();
+    let proxy = proxy().limit("none", "key = [\"ip\"]\nrate = \"1/h\"\nmode = \"off\"").start();
     let reply = get(proxy.address, "/", &[]);
     assert_eq!((reply.status, reply.header("ratelimit")), (200, None));
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
@@ -115,15 +116,13 @@ fn a_limit_that_is_off_is_not_there() {
 
 #[test]
 fn overrides_by_exact_value_then_by_star() {
-    let limits = "[limits.user]\nkey = [\"header:x-user\", \"header:x-plan\"]\nrate = \"1/h\"\n\
-                  overrides = [\n\
-                  { key = [\"*\", \"free\"], rate = \"2/h\" },\n\
-                  { key = [\"ann\", \"free\"], rate = \"3/h\" },\n\
-                  { key = [\"bob\", \"*\"], rate = \"unlimited\" },\n\
-                  { key = [\"eve\", \"*\"], rate = \"0/s\" },\n\
-                  { key = [\"wide\", \"*\"], rate = \"1/h\", burst = 4 },\n\
-                  ]\n";
-    let proxy = proxy(limits).start();
+    let user = "key = [\"header:x-user\", \"header:x-plan\"]\nrate = \"1/h\"\noverrides = [\n\
+                { key = [\"*\", \"free\"], rate = \"2/h\" },\n\
+                { key = [\"ann\", \"free\"], rate = \"3/h\" },\n\
+                { key = [\"bob\", \"*\"], rate = \"unlimited\" },\n\
+                { key = [\"eve\", \"*\"], rate = \"0/s\" },\n\
+                { key = [\"wide\", \"*\"], rate = \"1/h\", burst = 4 },\n]";
+    let proxy = proxy().limit("user", user).start();
     let allowed = |user: &str, plan: &str| {
         let headers = [("x-user", user), ("x-plan", plan)];
         (0..6).take_while(|_| get(proxy.address, "/", &headers).status == 200).count()
@@ -149,13 +148,12 @@ fn overrides_by_exact_value_then_by_star() {
 
 #[test]
 fn overrides_by_network() {
-    let limits = "[limits.client]\nkey = [\"ip\"]\nrate = \"1/h\"\noverrides = [\n\
+    let client = "key = [\"ip\"]\nrate = \"1/h\"\noverrides = [\n\
                   { key = [\"203.0.113.0/24\"], rate = \"2/h\" },\n\
                   { key = [\"203.0.113.128/25\"], rate = \"3/h\" },\n\
                   { key = [\"203.0.113.200\"], rate = \"4/h\" },\n\
-                  { key = [\"2001:db8::/32\"], rate = \"2/h\" },\n\
-                  ]\n";
-    let proxy = proxy(limits).start();
+                  { key = [\"2001:db8::/32\"], rate = \"2/h\" },\n]";
+    let proxy = proxy().limit("client", client).start();
     let allowed = |address: &str| {
         let headers = [("x-forwarded-for", address)];
         (0..6).take_while(|_| get(proxy.address, "/", &headers).status == 200).count()
@@ -175,10 +173,10 @@ fn overrides_by_network() {
 
 #[test]
 fn what_a_rate_of_zero_refuses_takes_nothing_elsewhere() {
-    let limits = "[limits.client]\nkey = [\"ip\"]\nrate = \"2/h\"\n\
-                  [limits.closed]\nkey = [\"path\"]\nrate = \"100/h\"\n\
-                  overrides = [{ key = [\"/closed\"], rate = \"0/s\" }]\n";
-    let proxy = proxy(limits).start();
+    let closed = "key = [\"path\"]\nrate = \"100/h\"\n\
+                  overrides = [{ key = [\"/closed\"], rate = \"0/s\" }]";
+    let proxy =
+        proxy().limit("client", "key = [\"ip\"]\nrate = \"2/h\"").limit("closed", closed).start();
     for _ in 0..5 {
         assert_eq!(get(proxy.address, "/closed", &[]).status, 429);
     }
@@ -194,10 +192,9 @@ fn what_a_rate_of_zero_refuses_takes_nothing_elsewhere() {
 
 #[test]
 fn exemptions_by_address_path_and_header() {
-    let limits = "[limits.client]\nrate = \"1/h\"\nexempt = { ip = [\"10.0.0.0/8\"], \
-                  path = [\"/healthz\", \"/static/{*rest}\"], header = { x-internal = \"yes\" } }\n\
-                  [limits.both]\nrate = \"1000000/s\"\n";
-    let proxy = proxy(limits).start();
+    let client = "rate = \"1/h\"\nexempt = { ip = [\"10.0.0.0/8\"], \
+                  path = [\"/healthz\", \"/static/{*rest}\"], header = { x-internal = \"yes\" } }";
+    let proxy = proxy().limit("client", client).limit("both", "rate = \"1000000/s\"").start();
     let status = |path: &str, headers: &[(&str, &str)]| get(proxy.address, path, headers).status;
     assert_eq!((status("/", &[]), status("/", &[])), (200, 429));
     for (path, headers) in [
@@ -225,8 +222,7 @@ fn exemptions_by_address_path_and_header() {
 
 #[test]
 fn a_cost_is_taken_whole() {
-    let limits = "[limits.client]\nkey = [\"ip\"]\nrate = \"10/h\"\ncost = 4\n";
-    let proxy = proxy(limits).start();
+    let proxy = proxy().limit("client", "key = [\"ip\"]\nrate = \"10/h\"\ncost = 4").start();
     let mut client = Connection::open(proxy.address);
     let left: Vec<_> = (0..3)
         .map(|_| {
@@ -240,9 +236,9 @@ fn a_cost_is_taken_whole() {
 
 #[test]
 fn a_header_tells_the_cost() {
-    let limits = "[limits.client]\nkey = [\"header:x-user\"]\nrate = \"10/h\"\n\
-                  cost = { header = \"x-cost\", default = 2, max = 8 }\n";
-    let proxy = proxy(limits).start();
+    let client = "key = [\"header:x-user\"]\nrate = \"10/h\"\n\
+                  cost = { header = \"x-cost\", default = 2, max = 8 }";
+    let proxy = proxy().limit("client", client).start();
     let ask = |user: &str, costs: &[&str]| {
         let mut headers = vec![("x-user", user)];
         headers.extend(costs.iter().map(|cost| ("x-cost", *cost)));
@@ -265,10 +261,9 @@ fn a_header_tells_the_cost() {
 
 #[test]
 fn a_cost_that_never_fits_is_rejected_without_a_time() {
-    let limits = "[limits.client]\nkey = [\"header:x-user\"]\nrate = \"10/h\"\n\
-                  cost = { header = \"x-cost\" }\n\
-                  overrides = [{ key = [\"small\"], rate = \"1/s\", burst = 3 }]\n";
-    let proxy = proxy(limits).start();
+    let client = "key = [\"header:x-user\"]\nrate = \"10/h\"\ncost = { header = \"x-cost\" }\n\
+                  overrides = [{ key = [\"small\"], rate = \"1/s\", burst = 3 }]";
+    let proxy = proxy().limit("client", client).start();
     let ask = |cost| get(proxy.address, "/", &[("x-user", "small"), ("x-cost", cost)]);
     let reply = ask("4");
     assert_eq!((reply.status, retry_after(&reply)), (429, None));

@@ -50,7 +50,7 @@ fn api() -> (Upstream, Receiver<()>) {
 /// With one worker, what is given back reaches Redis before what is asked next.
 fn slots_with(api: &Upstream, lines: &str) -> Proxy {
     let slots = format!("algorithm = \"concurrency\"\n{lines}");
-    let proxy = Proxy::to(api).server("workers = 1").limit("slots", &slots);
+    let proxy = Proxy::of_one_worker(api).limit("slots", &slots);
     proxy.limit("tokens", "rate = \"1000/h\"")
 }
 

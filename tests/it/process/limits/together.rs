@@ -32,8 +32,8 @@ fn api() -> (Upstream, Arc<AtomicUsize>) {
 /// answered at once below `/ROUTE/at-once`. With one worker, what is given back reaches Redis before what
 /// is asked next.
 fn proxy(store: &str, api: &Upstream, limits: &str, routes: &[(&str, &[&str])]) -> Proxy {
-    let proxy = Proxy::to(api)
-        .server("workers = 1\ntrusted_proxies = [\"127.0.0.0/8\"]")
+    let proxy = Proxy::of_one_worker(api)
+        .server("trusted_proxies = [\"127.0.0.0/8\"]")
         .admin()
         .section("[log]\nthrottle = \"each\"\nkeys = \"plain\"")
         .store(store)

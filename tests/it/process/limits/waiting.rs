@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 
 use crate::support::client::{Connection, Reply, get};
-use crate::support::limits::names;
 use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
@@ -16,14 +16,13 @@ use serde_json::Value;
 pub(crate) const HOUR: u64 = 3_600_000;
 const WHILE: u64 = 600_000;
 
-/// A file with these limits on one route, which answers by itself.
-pub(crate) fn config(server: &str, store: &str, limits: &str) -> String {
-    let names = names(limits);
-    format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{server}\n[admin]\nlisten = \"LISTEN\"\n\
-         [log]\nthrottle = \"each\"\naccess = true\n[store]\n{store}\n{limits}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = {names:?}\n"
-    )
+/// A proxy with these limits for everything, which answers by itself.
+pub(crate) fn limited(limits: &str) -> Proxy {
+    Proxy::answering()
+        .server("workers = 1")
+        .admin()
+        .section("[log]\nthrottle = \"each\"\naccess = true")
+        .limits(limits)
 }
 
 /// One an hour for each user, and others behind it.
@@ -73,7 +72,7 @@ pub(crate) fn is_hours(millis: u64, hours: u64) -> bool {
 fn a_leaky_bucket_holds_its_queue_and_rejects_one_more() {
     in_both_stores(|store| {
         let limits = format!("{LEAKY}queue = 5\n");
-        let proxy = Tidegate::start(&config("", store, &limits));
+        let proxy = limited(&limits).store(store).start();
         let first = user(proxy.address, "a");
         assert_eq!(first.status, 200);
         assert_eq!(first.header("ratelimit-policy").unwrap(), "\"user\";q=6;w=21600");
@@ -100,7 +99,7 @@ fn a_leaky_bucket_holds_its_queue_and_rejects_one_more() {
 fn requests_of_a_key_leave_in_the_order_in_which_they_came() {
     in_both_stores(|store| {
         let limits = "[limits.all]\nalgorithm = \"leaky-bucket\"\nrate = \"1/s\"\nqueue = 3\n";
-        let mut proxy = Tidegate::start(&config("", store, limits));
+        let mut proxy = limited(limits).store(store).start();
         let clients = (0..4).map(|n| {
             let client = ask(proxy.address, &n.to_string());
             // Decided on, be it that it has gone already.
@@ -124,7 +123,7 @@ fn requests_of_a_key_leave_in_the_order_in_which_they_came() {
 fn a_token_bucket_holds_for_as_long_as_it_is_told() {
     in_both_stores(|store| {
         let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\nwait = \"2h\"\n";
-        let proxy = Tidegate::start(&config("", store, limits));
+        let proxy = limited(limits).store(store).start();
         assert_eq!(user(proxy.address, "a").status, 200);
         let _held = [hold(&proxy, "a"), hold(&proxy, "a")];
         let delays = delays(&proxy);
@@ -141,7 +140,7 @@ fn a_token_bucket_holds_for_as_long_as_it_is_told() {
 fn a_request_that_was_held_is_answered_like_any_other() {
     in_both_stores(|store| {
         let limits = "[limits.all]\nrate = \"5/s\"\nburst = 1\nwait = \"10s\"\n";
-        let mut proxy = Tidegate::start(&config("", store, limits));
+        let mut proxy = limited(limits).store(store).start();
         let mut client = Connection::open(proxy.address);
         wait_until("a request was held", || {
             let reply = client.get("/there", &[]);
@@ -173,7 +172,7 @@ fn the_longest_wait_counts_and_a_limit_that_refuses_spares_all_of_them() {
     let limits = "[limits.short]\nrate = \"1/m\"\nwait = \"9h\"\n\
                   [limits.long]\nrate = \"1/h\"\nwait = \"9h\"\n\
                   [limits.hard]\nrate = \"2/d\"\n";
-    let proxy = Tidegate::start(&config("", "", limits));
+    let proxy = limited(limits).start();
     assert_eq!(get(proxy.address, "/", &[]).status, 200);
     let waits = hold(&proxy, "a");
     let line = proxy.log.wait("throttled", |_| true);
@@ -197,7 +196,7 @@ fn a_client_that_leaves_gives_its_place_back() {
         let limits = format!(
             "{LEAKY}queue = 5\n[limits.try]\nkey = [\"header:x-user\"]\nrate = \"2/d\"\nmode = \"shadow\"\n"
         );
-        let proxy = Tidegate::start(&config("", store, &limits));
+        let proxy = limited(&limits).store(store).start();
         for (user_name, head, rest) in [
             ("plain", "GET /", ""),
             ("uploading", "POST /", "content-length: 10\r\n\r\nhalf"),
@@ -226,10 +225,9 @@ fn a_client_that_leaves_gives_its_place_back() {
 #[test]
 fn a_client_that_leaves_before_redis_has_answered_gives_back_what_it_takes() {
     let redis = RedisServer::start();
-    let store = format!("url = \"{}\"\ntimeout = \"20s\"\n", redis.url());
     let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"2/h\"\nwait = \"1m\"\n\
                   [limits.try]\nrate = \"2/h\"\nmode = \"shadow\"\n";
-    let proxy = Tidegate::start(&config("", &store, limits));
+    let proxy = limited(limits).store(&redis.fields()).start();
     assert_eq!(user(proxy.address, "a").status, 200);
     redis.pause();
     drop(ask(proxy.address, "a"));
@@ -248,7 +246,7 @@ fn a_client_that_leaves_before_redis_has_answered_gives_back_what_it_takes() {
 fn what_the_process_decided_without_redis_is_given_back_there() {
     let mut redis = RedisServer::start();
     let store = format!("url = \"{}\"\ntimeout = \"10s\"\n", redis.url());
-    let proxy = Tidegate::start(&config("", &store, &format!("{LEAKY}queue = 5\n")));
+    let proxy = limited(&format!("{LEAKY}queue = 5\n")).store(&store).start();
     redis.kill();
     // The process's own buckets decide.
     assert_eq!(user(proxy.address, "a").status, 200);
@@ -270,7 +268,7 @@ fn what_the_process_decided_without_redis_is_given_back_there() {
 fn only_so_many_wait() {
     in_both_stores(|store| {
         let limits = format!("{LEAKY}queue = 50\nmax_waiting = 2\n");
-        let file = config("", store, &limits).replace("workers = 1", "workers = 3");
+        let file = limited(&limits).store(store).text().replace("workers = 1", "workers = 3");
         let proxy = Tidegate::start(&file);
         for name in ["a", "b"] {
             assert_eq!(user(proxy.address, name).status, 200);
@@ -292,13 +290,13 @@ fn only_so_many_wait() {
 
 #[test]
 fn where_nobody_may_wait_a_leaky_bucket_only_spaces() {
-    let proxy = Tidegate::start(&config("", "", &format!("{LEAKY}max_waiting = 0\n")));
+    let proxy = limited(&format!("{LEAKY}max_waiting = 0\n")).start();
     assert_eq!((user(proxy.address, "a").status, user(proxy.address, "a").status), (200, 429));
 }
 
 #[test]
 fn a_reload_changes_nothing_for_those_who_wait() {
-    let file = |rest: &str| config("", "", &format!("{LEAKY}queue = 5\n{rest}"));
+    let file = |rest: &str| limited(&format!("{LEAKY}queue = 5\n{rest}")).text();
     let proxy = Tidegate::start(&file(""));
     assert_eq!(user(proxy.address, "a").status, 200);
     let mut client = hold(&proxy, "a");
@@ -315,7 +313,7 @@ fn a_reload_changes_nothing_for_those_who_wait() {
 #[test]
 fn a_drain_lets_them_finish_whose_turn_comes_in_time() {
     let limits = "[limits.all]\nalgorithm = \"leaky-bucket\"\nrate = \"4/s\"\nqueue = 9\n";
-    let mut proxy = Tidegate::start(&config("drain_timeout = \"1h\"", "", limits));
+    let mut proxy = limited(limits).server("drain_timeout = \"1h\"").start();
     let mut clients: Vec<_> = (0..4).map(|_| ask(proxy.address, "a")).collect();
     wait_until("all are decided on", || {
         said(&proxy, "all", "allowed") + said(&proxy, "all", "delayed") == 4.0
@@ -330,8 +328,9 @@ fn a_drain_lets_them_finish_whose_turn_comes_in_time() {
 #[test]
 fn a_drain_rejects_them_whose_turn_does_not_come() {
     in_both_stores(|store| {
-        let file = config("drain_timeout = \"30s\"", store, &format!("{LEAKY}queue = 5\n"));
-        let mut proxy = Tidegate::start(&file);
+        let file =
+            limited(&format!("{LEAKY}queue = 5\n")).server("drain_timeout = \"30s\"").store(store);
+        let mut proxy = file.start();
         assert_eq!(user(proxy.address, "a").status, 200);
         let mut client = hold(&proxy, "a");
         proxy.signal("TERM");
@@ -346,7 +345,7 @@ fn a_drain_rejects_them_whose_turn_does_not_come() {
         let decisions: Vec<_> = lines.iter().map(|line| line["decision"].clone()).collect();
         assert_eq!(decisions, ["delayed", "rejected"]);
         if !store.is_empty() {
-            let other = Tidegate::start(&file);
+            let other = file.start();
             let _next = hold(&other, "a");
             assert!(is_hours(delays(&other)[0], 1), "its place was given back");
         }
@@ -356,8 +355,9 @@ fn a_drain_rejects_them_whose_turn_does_not_come() {
 #[test]
 fn whoever_waits_does_not_keep_a_process_that_is_told_twice() {
     in_both_stores(|store| {
-        let file = config("drain_timeout = \"9h\"", store, &format!("{LEAKY}queue = 5\n"));
-        let mut proxy = Tidegate::start(&file);
+        let file =
+            limited(&format!("{LEAKY}queue = 5\n")).server("drain_timeout = \"9h\"").store(store);
+        let mut proxy = file.start();
         assert_eq!(user(proxy.address, "a").status, 200);
         let mut client = hold(&proxy, "a");
         proxy.signal("TERM");
@@ -372,7 +372,7 @@ fn whoever_waits_does_not_keep_a_process_that_is_told_twice() {
 fn a_limit_in_shadow_holds_nobody() {
     in_both_stores(|store| {
         let limits = format!("{LEAKY}queue = 1\nmode = \"shadow\"\n");
-        let proxy = Tidegate::start(&config("", store, &limits));
+        let proxy = limited(&limits).store(store).start();
         for _ in 0..4 {
             assert_eq!(user(proxy.address, "a").status, 200);
         }

@@ -22,9 +22,9 @@ fn month() -> (i64, i64) {
 
 #[test]
 fn a_window_opens_at_a_keys_first_request() {
-    let limits = "[limits.client]\nkey = [\"header:x-user\"]\nrate = \"3/h\"\n\
-                  algorithm = \"fixed-window\"\n";
-    let proxy = Proxy::answering().limits(limits).start();
+    let proxy = Proxy::answering()
+        .limit("client", "key = [\"header:x-user\"]\nrate = \"3/h\"\nalgorithm = \"fixed-window\"")
+        .start();
     let (ann, bob): (&[_], &[_]) = (&[("x-user", "ann")], &[("x-user", "bob")]);
     let first = get(proxy.address, "/", ann);
     assert_eq!(first.header("ratelimit-policy").unwrap(), "\"client\";q=3;w=3600");
@@ -38,9 +38,9 @@ fn a_window_opens_at_a_keys_first_request() {
 fn a_window_on_the_clock_ends_with_it() {
     // Shorter than a day, it begins at the multiples of its length since 1970.
     const LENGTH: i64 = 8 * 3_600;
-    let limits =
-        "[limits.client]\nrate = \"2/8h\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"\n";
-    let proxy = Proxy::answering().limits(limits).start();
+    let proxy = Proxy::answering()
+        .limit("client", "rate = \"2/8h\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"")
+        .start();
     let left = || LENGTH - Timestamp::now().as_second() % LENGTH;
     let before = left();
     assert_eq!(statuses(proxy.address, &[&[], &[]]), [200, 200]);
@@ -102,10 +102,10 @@ fn a_reload_keeps_what_was_counted() {
 
 #[test]
 fn several_windows_take_together_or_not_at_all() {
-    let limits = "[limits.short]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\n\
-                  algorithm = \"fixed-window\"\n\
-                  [limits.long]\nrate = \"3/3650d\"\nalgorithm = \"sliding-window\"\n";
-    let proxy = Proxy::answering().limits(limits).start();
+    let proxy = Proxy::answering()
+        .limit("short", "key = [\"header:x-user\"]\nrate = \"1/h\"\nalgorithm = \"fixed-window\"")
+        .limit("long", "rate = \"3/3650d\"\nalgorithm = \"sliding-window\"")
+        .start();
     let user = |name| [("x-user", name)];
     let (a, b, c, d) = (user("a"), user("b"), user("c"), user("d"));
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use super::limited;
 use crate::support::client::{Connection, get};
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::Upstream;
 
 /// A client named its key in `connection`: it was counted by a new key each time, and the API got
@@ -97,7 +97,7 @@ fn an_offer_of_h2c_does_not_hide_behind_a_strange_byte() {
 #[test]
 fn a_stranger_does_not_say_who_it_is_behind_its_body() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "client_ip_header = \"x-real-ip\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("client_ip_header = \"x-real-ip\"").start();
     let trailers = ["x-forwarded-for", "forwarded", "x_real_ip", "connection", "upgrade", "x-sum"];
     let lines: String = trailers.iter().map(|name| format!("{name}: 203.0.113.7\r\n")).collect();
     let mut client = Connection::open(proxy.address);
@@ -132,13 +132,10 @@ fn a_client_does_not_pay_less_by_taking_json_compressed() {
         ("", [200, 429]),
         ("request_headers = { set = { accept-encoding = \"gzip\" } }", [200, 200]),
     ] {
-        let proxy = limited(
-            &api,
-            "",
-            &format!(
-                "{cost}\n[[routes]]\npath = \"/p\"\nupstream = \"api\"\nlimits = [\"two\"]\n{route}\n"
-            ),
-        );
+        let proxy = Proxy::of_one_worker(&api)
+            .limit("two", &format!("rate = \"2/h\"\n{cost}"))
+            .route(&format!("path = \"/p\"\nlimits = [\"two\"]\n{route}"))
+            .start();
         let mut client = Connection::open(proxy.address);
         let said = statuses.map(|_| client.get("/p", &[("accept-encoding", "gzip")]).status);
         assert_eq!(said, statuses, "{route}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, nobody, read_head};
 
@@ -41,7 +42,7 @@ fn a_tunnel_whose_server_has_said_all_loses_nothing_of_what_its_client_says() {
         let _ = reader.read_to_end(&mut heard);
         let _ = tell.send(heard);
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = tunnel(&proxy);
     // Until all buffers on the way are full, and something waits to be read by the proxy.
     client.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -73,7 +74,7 @@ fn a_tunnel_whose_server_is_gone_ends() {
         // Its side is closed only once the client knows that it says no more.
         let _ = stream.read(&mut [0]);
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = tunnel(&proxy);
     assert!(client.is_closed(), "the server's end is passed on");
     crate::support::wait_until("it is closed", || {
@@ -86,7 +87,7 @@ fn a_tunnel_whose_server_is_gone_ends() {
 #[test]
 fn nothing_is_read_behind_a_request_that_may_not_be_one() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let behind = "GET /behind HTTP/1.1\r\nhost: a\r\n\r\n";
     for (status, line) in [
         (405, "CONNECT a.test:443 HTTP/1.1"),
@@ -126,11 +127,7 @@ fn nothing_is_read_behind_a_request_that_may_not_be_one() {
 /// request had come.
 #[test]
 fn a_server_that_cannot_be_reached_does_not_cost_a_client_its_connection() {
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\n[upstreams.api]\nservers = [\"{}\"]\n\
-         [[routes]]\npath = \"/\"\nupstream = \"api\"\n",
-        nobody()
-    ));
+    let proxy = Proxy::to(nobody()).start();
     let mut client = Connection::open(proxy.address);
     for (name, rest) in [
         ("no body", "\r\n".to_owned()),

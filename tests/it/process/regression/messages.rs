@@ -6,19 +6,18 @@ use serde_json::Value;
 
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
-use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, ok, section};
+use crate::support::proxy::Proxy;
+use crate::support::upstream::{Upstream, ok};
 use crate::support::wait_until;
 
 /// A path that a rewrite made too long for a URI went upstream as it came, without the rewrite.
 #[test]
 fn a_path_that_a_rewrite_makes_too_long_does_not_go_upstream_without_it() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nmax_header_size = \"1MiB\"\n{}[[routes]]\n\
-         path = \"/{{*rest}}\"\nrewrite = \"/public/{{*rest}}\"\nupstream = \"api\"\n",
-        section(&[&api])
-    ));
+    let proxy = Proxy::to(&api)
+        .server("max_header_size = \"1MiB\"")
+        .route("path = \"/{*rest}\"\nrewrite = \"/public/{*rest}\"")
+        .start();
     let reply = get(proxy.address, &format!("/{}", "a".repeat(65_530)), &[]);
     assert_eq!(reply.status, 414, "{}", reply.text());
     assert!(api.requests().is_empty());
@@ -31,7 +30,7 @@ fn an_answer_without_words_for_its_status_does_not_break_the_connection() {
     for line in ["HTTP/1.1 200", "HTTP/1.1 200 \u{e9}"] {
         let answer = format!("{line}\r\ncontent-length: 2\r\n\r\nok");
         let api = Upstream::saying(&[&answer]);
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let reply = Connection::open(proxy.address).get("/", &[]);
         assert_eq!((reply.status, reply.text().as_str()), (200, "ok"), "{line}");
     }
@@ -45,7 +44,8 @@ fn nothing_goes_on_for_ever_before_a_head() {
         let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
         while stream.write_all(interim.as_bytes()).is_ok() {}
     });
-    let proxy = Tidegate::before(&[&api], "", "retries = 0\nresponse_timeout = \"1d\"");
+    let proxy =
+        Proxy::of_one_worker(&api).upstream("retries = 0\nresponse_timeout = \"1d\"").start();
     assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 502);
     let mut client = Connection::open(proxy.address);
     client.send("\r\n".repeat(32 * 1024));
@@ -59,7 +59,7 @@ fn requests_behind_the_last_one_do_not_destroy_its_answer() {
     let body = "x".repeat(1_000_000);
     let answer = body.clone();
     let api = Upstream::answering(move |_| ok(&answer));
-    let proxy = Tidegate::before(&[&api], "", "[log]\naccess = true");
+    let proxy = Proxy::of_one_worker(&api).upstream("[log]\naccess = true").start();
     let mut client = Connection::open(proxy.address);
     let last = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
     client.send(format!("{last}{}", "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(3000)));
@@ -71,11 +71,12 @@ fn requests_behind_the_last_one_do_not_destroy_its_answer() {
 /// What is no request left no trace: neither a line, nor a count, nor a word of who had sent it.
 #[test]
 fn what_is_no_request_is_told_and_counted() {
-    let mut proxy = Tidegate::start(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\nmax_header_size = \"128KiB\"\n\
-         [log]\naccess = true\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-         [[routes]]\npath = \"/\"\nrespond = { status = 200 }\n",
-    );
+    let mut proxy = Proxy::answering()
+        .server("workers = 1\nmax_header_size = \"128KiB\"")
+        .section("[log]\naccess = true")
+        .admin()
+        .route("path = \"/\"")
+        .start();
     let long = "a".repeat(70_000);
     let many = "x: y\r\n".repeat(101);
     let longer = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {long}{long}\r\n\r\n");

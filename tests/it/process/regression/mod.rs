@@ -7,15 +7,12 @@ mod process;
 mod times;
 mod upstreams;
 
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
+use crate::support::upstream::Upstream;
 
 /// A proxy with one limit of two requests, which further lines say more about.
 fn limited(api: &Upstream, server: &str, limit: &str) -> Tidegate {
-    Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{server}\n{}\
-         [limits.two]\nrate = \"2/h\"\n{limit}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"two\"]\n",
-        section(&[api])
-    ))
+    let limit = format!("rate = \"2/h\"\n{limit}");
+    Proxy::of_one_worker(api).server(server).limit("two", &limit).start()
 }

@@ -1,8 +1,9 @@
 //! What stopped the whole process, or kept it from its work.
 
 use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
+use crate::support::upstream::Upstream;
 
 /// The whole process waited for somebody to write into the pipe, and could not even be told to end.
 #[test]
@@ -17,7 +18,7 @@ fn a_file_that_becomes_a_pipe_or_has_no_end_does_not_stop_the_process() {
         ("a giant", |file| std::fs::File::create(file).unwrap().set_len(1 << 40).unwrap()),
     ];
     for (name, replace) in cases {
-        let mut proxy = Tidegate::before(&[&api], "", "");
+        let mut proxy = Proxy::of_one_worker(&api).start();
         let before = proxy.memory();
         std::fs::remove_file(proxy.config_file()).unwrap();
         replace(&proxy.config_file());
@@ -34,26 +35,19 @@ fn a_file_that_becomes_a_pipe_or_has_no_end_does_not_stop_the_process() {
 #[test]
 fn idle_clients_do_not_take_the_descriptors_of_those_who_ask() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start_with(
-        &format!(
-            "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{}\
-             [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
-            section(&[&api])
-        ),
-        |command| {
-            // The proxy's own command, with fewer descriptors.
-            let (program, arguments) = (command.get_program().to_owned(), command.get_args());
-            let arguments: Vec<_> = arguments.map(ToOwned::to_owned).collect();
-            let mut limited = std::process::Command::new("sh");
-            limited
-                .env_remove("RUST_LOG")
-                .args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""])
-                .arg(program)
-                .args(arguments);
-            limited.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-            *command = limited;
-        },
-    );
+    let proxy = Tidegate::start_with(&Proxy::of_one_worker(&api).text(), |command| {
+        // The proxy's own command, with fewer descriptors.
+        let (program, arguments) = (command.get_program().to_owned(), command.get_args());
+        let arguments: Vec<_> = arguments.map(ToOwned::to_owned).collect();
+        let mut limited = std::process::Command::new("sh");
+        limited
+            .env_remove("RUST_LOG")
+            .args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""])
+            .arg(program)
+            .args(arguments);
+        limited.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        *command = limited;
+    });
     // The first ones are taken, and the others wait to be.
     let mut first: Vec<_> = (0..8).map(|_| Connection::open(proxy.address)).collect();
     let _others: Vec<_> = (0..100).map(|_| Connection::open(proxy.address)).collect();

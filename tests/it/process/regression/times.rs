@@ -6,8 +6,9 @@ use std::sync::mpsc::channel;
 use super::limited;
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, read_head, section};
+use crate::support::upstream::{Upstream, read_head};
 
 /// Waits for a while, by nobody's clock but the proxy's: until it has had enough of a client that says
 /// nothing.
@@ -26,13 +27,12 @@ fn many_requests_at_once_do_not_cost_a_connection_its_timer() {
         while stream.write_all(&[b'x'; 64 * 1024]).is_ok() {}
         let _ = tell.send(());
     });
-    let mut proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\nheader_timeout = \"1s\"\nbody_timeout = \"1s\"\n\
-         idle_timeout = \"1d\"\ndrain_timeout = \"1d\"\n{}\
-         [[routes]]\npath = \"/here\"\nrespond = {{ status = 200 }}\n\
-         [[routes]]\npath = \"/file\"\nupstream = \"api\"\n",
-        section(&[&api])
-    ));
+    let mut proxy = Proxy::of_one_worker(&api)
+        .server("header_timeout = \"1s\"\nbody_timeout = \"1s\"")
+        .server("idle_timeout = \"1d\"\ndrain_timeout = \"1d\"")
+        .route("path = \"/here\"\nrespond = { status = 200 }")
+        .route("path = \"/file\"")
+        .start();
     let request = "GET /here HTTP/1.1\r\nhost: a\r\n\r\n";
     let counts = || (120..310).step_by(9);
     let asked = |count: usize| {
@@ -73,10 +73,7 @@ fn many_requests_at_once_do_not_cost_a_connection_its_timer() {
 /// A connection had no time left as well where nothing came between the requests: an idle one was kept.
 #[test]
 fn many_requests_at_once_do_not_keep_an_idle_connection() {
-    let proxy = Tidegate::start(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\nidle_timeout = \"1s\"\n\
-         [[routes]]\npath = \"/\"\nrespond = { status = 200 }\n",
-    );
+    let proxy = Proxy::answering().server("workers = 1\nidle_timeout = \"1s\"").start();
     let mut clients: Vec<_> =
         (120..310).step_by(9).map(|_| Connection::open(proxy.address)).collect();
     for (client, count) in clients.iter_mut().zip((120..310).step_by(9)) {

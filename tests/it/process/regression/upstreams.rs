@@ -9,7 +9,7 @@ use std::thread;
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
 use crate::support::metrics::Metrics;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{ok, read_request};
 
 /// A server that refused one connection and answered on those that it had kept counted as down for good.
@@ -33,10 +33,7 @@ fn a_server_that_answers_is_there() {
             let _ = stream.write_all(&ok(""));
         }
     });
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[upstreams.api]\nservers = [\"{url}\"]\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n[admin]\nlisten = \"127.0.0.1:0\"\n"
-    ));
+    let proxy = Proxy::of_one_worker(&url).admin().start();
     let up = format!("tidegate_upstream_up{{upstream=\"api\",server=\"{url}\"}}");
     let is_up = || Metrics::of(proxy.admin()).value(&up);
     let (mut slow, mut client) = (Connection::open(proxy.address), Connection::open(proxy.address));

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
 use crate::support::client::Connection;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head, read_request};
 
 #[test]
@@ -46,7 +46,7 @@ fn a_strange_answer_is_a_502_and_the_client_stays_in_step() {
             let _ = stream.shutdown(Shutdown::Write);
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Connection::open(proxy.address);
         let reply = client.get("/", &[]);
         assert_eq!((reply.status, reply.json()["status"].as_u64()), (502, Some(502)), "{name}");
@@ -60,7 +60,7 @@ fn an_answer_with_length_and_chunks_is_read_by_its_chunks() {
         "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n\
          5\r\nhello\r\n0\r\n\r\n",
     ]);
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     let reply = client.get("/", &[]);
     assert_eq!(reply.text(), "hello");
@@ -75,7 +75,7 @@ fn what_comes_after_an_answer_is_no_other_answer() {
         "/two" => two.as_bytes().to_vec(),
         _ => ok("good"),
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for _ in 0..5 {
         assert_eq!(client.get("/two", &[]).text(), "one");
@@ -98,7 +98,7 @@ fn a_truncated_body_does_not_look_whole() {
             let _ = read_request(&mut BufReader::new(&stream));
             let _ = stream.write_all(answer.as_bytes());
         });
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Connection::open(proxy.address);
         client.send(format!("GET / HTTP/{http}\r\nhost: a\r\nconnection: keep-alive\r\n\r\n"));
         let (said, end) = client.rest_with_end();
@@ -136,7 +136,7 @@ fn bodies_flow_no_faster_than_they_are_read() {
             }
         }
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     assert_eq!(Connection::open(proxy.address).get("/warm", &[]).body.len(), LENGTH);
     assert_eq!(told.try_iter().count(), LENGTH >> 20);
     let before = proxy.memory();

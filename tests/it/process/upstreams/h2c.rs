@@ -10,16 +10,16 @@ use h2::Reason;
 use http::{Response, Version};
 use tokio::sync::Semaphore;
 
-use super::with_servers;
 use crate::support::api::{Api, echo};
 use crate::support::client::{Connection, get};
 use crate::support::http2;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, wait_until};
 
 fn proxy(api: &Api, upstream: &str) -> Tidegate {
-    with_servers(std::slice::from_ref(&api.url), upstream)
+    Proxy::of_one_worker(api).upstream(upstream).start()
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn an_api_of_http_1_1_alone_is_a_502_and_the_log_says_why() {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    let mut proxy = with_servers(&[api.url().replace("http:", "h2c:")], "");
+    let mut proxy = Proxy::of_one_worker(api.url().replace("http:", "h2c:")).start();
     assert_eq!(get(proxy.address, "/", &[]).status, 502);
     proxy.stop();
     let line = proxy.log.find("upstream failed").unwrap();

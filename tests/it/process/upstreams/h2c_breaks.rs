@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use super::with_servers;
 use crate::support::client::{Connection, get};
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame,
 };
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, wait_until};
@@ -54,7 +54,7 @@ fn next(stream: &mut TcpStream) -> Option<(u8, u32)> {
 }
 
 fn proxy(api: &Upstream, upstream: &str) -> Tidegate {
-    with_servers(&[api.url().replace("http:", "h2c:")], upstream)
+    Proxy::of_one_worker(api.url().replace("http:", "h2c:")).upstream(upstream).start()
 }
 
 /// A whole answer.

@@ -7,9 +7,9 @@ use rustls::ServerConfig;
 use tidegate::tls::server::ClientAuth;
 use tidegate::tls::{H2, HTTP_1_1, IdentityFiles};
 
-use super::with_servers;
 use crate::support::api::Api;
 use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::tls::Folder;
 use crate::support::upstream::Upstream;
@@ -35,7 +35,7 @@ impl Place {
     /// A proxy that trusts the folder's authority. `tls` are further fields of that.
     fn proxy(&self, api: &Api, tls: &str) -> Tidegate {
         let ca = self.folder.ca();
-        with_servers(std::slice::from_ref(&api.url), &format!("tls = {{ ca = {ca:?}{tls} }}"))
+        Proxy::of_one_worker(api).upstream(&format!("tls = {{ ca = {ca:?}{tls} }}")).start()
     }
 }
 
@@ -100,7 +100,7 @@ fn the_urls_host_is_asked_for_where_it_is_a_name() {
     let files = place.folder.write_server("localhost", &["localhost"]);
     let api = Api::tls(place.folder.server(&files, &[], None));
     let by_name = format!("tls = {{ ca = {:?} }}", place.folder.ca());
-    let proxy = with_servers(&[api.url_by("localhost")], &by_name);
+    let proxy = Proxy::of_one_worker(api.url_by("localhost")).upstream(&by_name).start();
     assert_eq!(get(proxy.address, "/hello", &[]).text(), "/hello");
     assert_eq!(api.last().server_name.as_deref(), Some("localhost"));
 }
@@ -138,7 +138,9 @@ fn an_api_that_speaks_no_tls_is_a_502_and_the_log_says_why() {
         let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
-    let error = failure(with_servers(&[plain.url().replace("http:", "https:")], &tls));
+    let error = failure(
+        Proxy::of_one_worker(plain.url().replace("http:", "https:")).upstream(&tls).start(),
+    );
     assert!(error.contains("received corrupt message"), "{error}");
 }
 

@@ -14,14 +14,13 @@ use std::sync::{Arc, Barrier};
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
 use crate::support::port::Port;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, nobody, nobody_accepts, ok, read_head, read_request};
 
 fn with_servers(urls: &[String], upstream: &str) -> Tidegate {
-    Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[upstreams.api]\nservers = {urls:?}\n{upstream}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
-    ))
+    let proxy = Proxy::of_one_worker(&urls[0]).upstream(upstream);
+    urls[1..].iter().fold(proxy, |proxy, url| proxy.and(url)).start()
 }
 
 #[test]
@@ -95,7 +94,7 @@ fn a_server_that_does_not_take_the_connection_makes_way_too() {
 #[test]
 fn no_server_at_all_is_a_502_whose_reason_stands_in_the_log() {
     let url = nobody();
-    let mut proxy = with_servers(std::slice::from_ref(&url), "");
+    let mut proxy = Proxy::of_one_worker(&url).start();
     let mut client = Connection::open(proxy.address);
     let reply = client.get("/", &[]);
     assert_eq!(reply.status, 502);
@@ -119,7 +118,7 @@ fn no_server_at_all_is_a_502_whose_reason_stands_in_the_log() {
 #[test]
 fn a_server_that_comes_back_is_used_again() {
     let port = Port::hold();
-    let proxy = with_servers(&[format!("http://{}", port.address)], "");
+    let proxy = Proxy::of_one_worker(format!("http://{}", port.address)).start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 502);
     let _server = Upstream::on(TcpListener::bind(port.address).unwrap(), |mut stream| {
@@ -138,7 +137,7 @@ fn a_kept_connection_that_the_server_closed_is_not_used() {
         drop(stream);
         let _ = tell.send(());
     });
-    let proxy = Tidegate::before(&[&api], "", "retries = 0");
+    let proxy = Proxy::of_one_worker(&api).upstream("retries = 0").start();
     let mut client = Connection::open(proxy.address);
     for n in 0..20 {
         let method = if n % 2 == 0 { "GET" } else { "POST" };
@@ -168,7 +167,7 @@ fn what_a_server_closed_in_the_same_moment_is_sent_again_where_that_is_safe() {
     ] {
         // Closes on the second request of a connection, when it has read it.
         let api = Upstream::answering(|got| if got.earlier == 0 { ok("") } else { Vec::new() });
-        let proxy = Tidegate::before(&[&api], "", &format!("retries = {retries}"));
+        let proxy = Proxy::of_one_worker(&api).upstream(&format!("retries = {retries}")).start();
         let mut client = Connection::open(proxy.address);
         assert_eq!(client.get("/first", &[]).status, 200);
         assert_eq!(client.request(method, "/", &[], body).status, status, "{method} {body:?}");
@@ -189,7 +188,7 @@ fn a_server_that_was_started_again_costs_no_request() {
         }
         _ => Vec::new(),
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut clients = [0, 1, 2].map(|_| Connection::open(proxy.address));
     for client in &mut clients {
         client.send("GET /together HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -207,7 +206,7 @@ fn a_server_that_was_started_again_costs_no_request() {
 fn a_server_that_always_breaks_is_tried_as_often_as_it_says() {
     for (retries, method, tries) in [(0, "GET", 1), (1, "GET", 2), (3, "GET", 4), (3, "POST", 1)] {
         let api = Upstream::answering(|_| Vec::new());
-        let proxy = Tidegate::before(&[&api], "", &format!("retries = {retries}"));
+        let proxy = Proxy::of_one_worker(&api).upstream(&format!("retries = {retries}")).start();
         let mut client = Connection::open(proxy.address);
         assert_eq!(client.request(method, "/", &[], b"").status, 502);
         assert_eq!(api.requests().len(), tries, "{method} {retries}");
@@ -226,7 +225,7 @@ fn a_connection_with_half_a_request_on_it_is_not_used_again() {
             }
         }
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nhalf");
     // The answer comes whole although the client is still sending.

@@ -8,6 +8,7 @@ use super::with_servers;
 use crate::support::api::Api;
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
 use crate::support::tls::Folder;
 use crate::support::upstream::nobody;
 use crate::support::wait_until;
@@ -16,7 +17,7 @@ use crate::support::wait_until;
 fn an_api_on_a_unix_socket_is_asked_like_any_other() {
     let folder = tempfile::tempdir().unwrap();
     let api = Api::unix(&folder.path().join("api.sock"));
-    let proxy = with_servers(std::slice::from_ref(&api.url), "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/hello", &[]).text(), "/hello");
     assert_eq!(client.request("POST", "/", &[], b"hello").text(), "hello");
@@ -28,7 +29,7 @@ fn an_api_on_a_unix_socket_is_asked_like_any_other() {
 fn a_client_without_a_host_is_served_from_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let api = Api::unix(&folder.path().join("api.sock"));
-    let proxy = with_servers(std::slice::from_ref(&api.url), "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.0\r\n\r\n");
     assert_eq!(client.reply("GET").status, 200);
@@ -39,7 +40,7 @@ fn a_client_without_a_host_is_served_from_a_unix_socket() {
 fn an_upgraded_connection_reaches_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let api = Api::unix(&folder.path().join("api.sock"));
-    let proxy = with_servers(std::slice::from_ref(&api.url), "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nhello");
     assert_eq!(client.any_reply("GET").status, 101);
@@ -50,7 +51,7 @@ fn an_upgraded_connection_reaches_a_unix_socket() {
 fn a_unix_socket_that_is_missing_is_a_502_until_it_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("api.sock");
-    let proxy = with_servers(&[format!("unix:{}", path.display())], "");
+    let proxy = Proxy::of_one_worker(format!("unix:{}", path.display())).start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 502);
     let line = proxy.log.wait("upstream failed", |_| true);
@@ -67,7 +68,7 @@ fn of_a_name_with_two_addresses_the_one_that_answers_is_used() {
     let families: Vec<_> = ("localhost", 0).to_socket_addrs().unwrap().collect();
     for address in families {
         let api = Api::http1_on(TcpListener::bind((address.ip(), 0)).unwrap());
-        let proxy = with_servers(&[api.url_by("localhost")], "");
+        let proxy = Proxy::of_one_worker(api.url_by("localhost")).start();
         assert_eq!(get(proxy.address, "/hello", &[]).text(), "/hello", "{address}");
     }
 }
@@ -75,7 +76,7 @@ fn of_a_name_with_two_addresses_the_one_that_answers_is_used() {
 #[test]
 fn an_address_of_ipv6_is_a_server() {
     let api = Api::http1_on(TcpListener::bind("[::1]:0").unwrap());
-    let proxy = with_servers(std::slice::from_ref(&api.url), "");
+    let proxy = Proxy::of_one_worker(&api).start();
     assert_eq!(get(proxy.address, "/hello", &[]).text(), "/hello");
 }
 

@@ -4,14 +4,14 @@ use std::io::BufReader;
 
 use super::pair;
 use crate::support::client::Connection;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_request};
 
 #[test]
 fn chunks_for_a_client_of_http_1_0_end_with_the_connection() {
     let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
     let api = Upstream::saying(&[chunked]);
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.0\r\nhost: a\r\n\r\n");
     let reply = client.reply("GET");
@@ -34,7 +34,7 @@ fn bodies_pass_by_length_and_in_chunks() {
         }
         _ => ok(&String::from_utf8_lossy(&got.body)),
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     let body: Vec<_> = (0..100_000).map(|n| b'a' + u8::try_from(n % 26).unwrap()).collect();
     for path in ["/length", "/chunks"] {
@@ -62,7 +62,7 @@ fn a_response_that_ends_with_its_connection_passes() {
         let _ = read_request(&mut BufReader::new(&stream));
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for _ in 0..2 {
         let reply = client.get("/", &[]);
@@ -78,7 +78,7 @@ fn trailers_pass_where_both_sides_want_them() {
     let unnamed = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
                    2\r\nhi\r\n0\r\nx-sum: 42\r\n\r\n";
     let api = Upstream::saying(&[answer, answer, unnamed]);
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for (name, asked, expected) in [
         ("wanted", &[("te", "trailers, deflate"), ("connection", "te")][..], Some("42")),
@@ -123,7 +123,7 @@ fn responses_without_a_body_have_none() {
         };
         format!("HTTP/1.1 {head}\r\n").into_bytes()
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for (method, path, status, length) in [
         ("GET", "/204", 204, None),
@@ -149,7 +149,7 @@ fn a_length_said_twice_is_said_once() {
         let answer = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\nhi");
         let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
         let api = Upstream::saying(&[&answer, &head]);
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Connection::open(proxy.address);
         for method in ["GET", "HEAD"] {
             let reply = client.request(method, "/", &[], b"");

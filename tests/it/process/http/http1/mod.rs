@@ -6,13 +6,14 @@ mod odd;
 use std::sync::{Arc, Barrier};
 
 use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok};
 
 /// A proxy with one API behind it that answers with the request's path.
 fn pair() -> (Upstream, Tidegate) {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     (api, proxy)
 }
 
@@ -39,7 +40,7 @@ fn the_connection_used_last_is_used_next() {
         }
         ok("")
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut clients = [0, 1].map(|_| Connection::open(proxy.address));
     for client in &mut clients {
         client.send("GET /together HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -77,7 +78,7 @@ fn what_concerns_one_connection_stays_there() {
         "HTTP/1.1 200 OK\r\nconnection: x-inner, keep-alive\r\nx-inner: 1\r\nkeep-alive: timeout=5\r\n\
          proxy-authenticate: Basic\r\nupgrade: h2c\r\nx-kept: 1\r\ncontent-length: 0\r\n\r\n",
     ]);
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     let reply = client.get(
         "/",
@@ -135,13 +136,10 @@ fn strangers_are_not_believed_about_who_they_are() {
 #[test]
 fn the_clients_host_goes_upstream_unless_the_route_sets_another() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\n[upstreams.api]\nservers = [\"{}\"]\n\
-         [[routes]]\npath = \"/\"\nupstream = \"api\"\n\
-         [[routes]]\npath = \"/set\"\nupstream = \"api\"\n\
-         request_headers = {{ set = {{ host = \"internal.test\" }} }}\n",
-        api.url()
-    ));
+    let proxy = Proxy::to(&api)
+        .route("path = \"/\"")
+        .route("path = \"/set\"\nrequest_headers = { set = { host = \"internal.test\" } }")
+        .start();
     for (path, host) in [("/", "api.test"), ("/set", "internal.test")] {
         get(proxy.address, path, &[("host", "api.test")]);
         let got = api.last();
@@ -153,8 +151,9 @@ fn the_clients_host_goes_upstream_unless_the_route_sets_another() {
 #[test]
 fn trusted_proxies_are_believed() {
     let api = Upstream::echoing();
-    let proxy =
-        Tidegate::before(&[&api], "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]", "");
+    let proxy = Proxy::of_one_worker(&api)
+        .server("trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]")
+        .start();
     let said = [
         ("x-forwarded-for", "6.6.6.6, 1.2.3.4, 10.0.0.7"),
         ("x-forwarded-proto", "https"),
@@ -210,7 +209,7 @@ fn provisional_responses_stay_with_the_proxy() {
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n\
          HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi",
     ]);
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     let reply = client.any_reply("GET");
@@ -241,7 +240,7 @@ fn an_unusual_response_keeps_its_words() {
         "HTTP/1.1 299 Somehow Fine\r\nset-cookie: a=1\r\nset-cookie: b=2\r\nx-bytes: \u{e9}\r\n\
          content-length: 0\r\n\r\n",
     ]);
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     let head = String::from_utf8_lossy(&client.until(b"\r\n\r\n")).into_owned();

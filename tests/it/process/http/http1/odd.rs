@@ -4,13 +4,13 @@ use std::io::{BufReader, Write as _};
 use std::thread;
 
 use crate::support::client::{Connection, raw};
-use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, nobody, ok, read_request, section};
+use crate::support::proxy::Proxy;
+use crate::support::upstream::{Upstream, nobody, ok, read_request};
 
 #[test]
 fn a_request_means_the_same_however_it_is_cut() {
     let api = Upstream::answering(|got| ok(&String::from_utf8_lossy(&got.body)));
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     // Its first letters might be those of HTTP/2's preface.
     for method in ["POST", "PRI", "PRIX"] {
         let request = format!(
@@ -47,7 +47,7 @@ fn an_answer_means_the_same_however_it_is_cut() {
             let _ = stream.write_all(first).and_then(|()| stream.write_all(second));
         }
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     for at in 0..=answer.len() {
         let reply = client.get(&format!("/{at}"), &[("te", "trailers"), ("connection", "te")]);
@@ -60,18 +60,17 @@ fn an_answer_means_the_same_however_it_is_cut() {
 #[test]
 fn what_is_behind_a_refused_request_is_what_comes_next() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{}[upstreams.away]\nservers = [\"{}\"]\n\
-         [limits.none]\nrate = \"0/s\"\n[limits.cost]\nrate = \"9/s\"\ncost = {{ header = \"x-cost\", default = 1 }}\n\
-         [[routes]]\npath = \"/good\"\nupstream = \"api\"\n\
-         [[routes]]\npath = \"/get\"\nmethods = [\"GET\"]\nupstream = \"api\"\n\
-         [[routes]]\npath = \"/closed\"\nupstream = \"api\"\nlimits = [\"none\"]\n\
-         [[routes]]\npath = \"/dear\"\nupstream = \"api\"\nlimits = [\"cost\"]\n\
-         [[routes]]\npath = \"/here\"\nrespond = {{ status = 200 }}\n\
-         [[routes]]\npath = \"/away\"\nupstream = \"away\"\n",
-        section(&[&api]),
-        nobody()
-    ));
+    let proxy = Proxy::of_one_worker(&api)
+        .section(&format!("[upstreams.away]\nservers = [\"{}\"]", nobody()))
+        .limit("none", "rate = \"0/s\"")
+        .limit("cost", "rate = \"9/s\"\ncost = { header = \"x-cost\", default = 1 }")
+        .route("path = \"/good\"")
+        .route("path = \"/get\"\nmethods = [\"GET\"]")
+        .route("path = \"/closed\"\nlimits = [\"none\"]")
+        .route("path = \"/dear\"\nlimits = [\"cost\"]")
+        .route("path = \"/here\"\nrespond = { status = 200 }")
+        .route("path = \"/away\"\nupstream = \"away\"")
+        .start();
     let smuggled = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
     let length = smuggled.len();
     for framing in [
@@ -134,14 +133,14 @@ fn an_answer_whose_end_can_be_doubted_is_a_502() {
     ] {
         let answer = format!("HTTP/1.1 {head}\r\n\r\n2\r\nhi\r\n0\r\n\r\n");
         let api = Upstream::saying(&[&answer]);
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Connection::open(proxy.address);
         assert_eq!(client.get("/", &[]).status, 502, "{head:?}");
     }
     let api = Upstream::saying(&[
         "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
     ]);
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 502);
 }
 
@@ -158,7 +157,7 @@ fn a_body_behind_a_204_is_no_answer() {
             // What comes late comes before the answer to what was asked next.
             _ => [evil.as_bytes(), &ok("good")].concat(),
         });
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Connection::open(proxy.address);
         for _ in 0..3 {
             assert_eq!(client.get("/204", &[]).status, 204);
@@ -170,7 +169,7 @@ fn a_body_behind_a_204_is_no_answer() {
 #[test]
 fn chunks_of_a_request_that_never_come_to_their_data_do_not_last() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"300ms\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
     let mut flooding = Vec::new();
     for (name, status, begin, flood) in [
         ("an extension", 400, "5;", "x"),
@@ -210,7 +209,7 @@ fn chunks_of_an_answer_that_never_come_to_their_data_do_not_last() {
             let _ = stream.write_all(format!("{head}{begin}").as_bytes());
             while stream.write_all(flood.repeat(10_000).as_bytes()).is_ok() {}
         });
-        let proxy = Tidegate::before(&[&api], "", "idle_timeout = \"300ms\"");
+        let proxy = Proxy::of_one_worker(&api).upstream("idle_timeout = \"300ms\"").start();
         let said = raw(proxy.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         assert!(said.contains("200 OK") && said.ends_with("2\r\nhi\r\n"), "{name}: {said}");
     }
@@ -219,7 +218,7 @@ fn chunks_of_an_answer_that_never_come_to_their_data_do_not_last() {
 #[test]
 fn a_method_may_be_long_but_not_without_end() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Connection::open(proxy.address);
     let method = "M".repeat(20_000);
     assert_eq!(client.request(&method, "/", &[], b"").status, 200);
@@ -232,7 +231,7 @@ fn a_method_may_be_long_but_not_without_end() {
 #[test]
 fn http_1_0_ends_where_it_does_not_ask_to_go_on() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let next = "GET /next HTTP/1.0\r\n\r\n";
     for (name, fields, both) in [
         ("no word", "", false),

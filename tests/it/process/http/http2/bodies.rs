@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::limited;
 use crate::support::http2::Client;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head, read_request};
 use crate::support::{PATIENCE, wait_until};
 
@@ -27,7 +27,7 @@ fn with_body(body: &[u8]) -> Vec<u8> {
 #[test]
 fn large_bodies_go_both_ways_as_they_are() {
     let api = Upstream::answering(|got| with_body(&got.body));
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Client::open(proxy.address);
     for length in [0, 1, 16_384, 65_535, 65_536, 1_000_000, 5_000_000] {
         let body = pattern(length);
@@ -48,7 +48,7 @@ fn large_bodies_of_many_streams_are_not_mixed_up() {
         let length: usize = got.path()[1..].parse().unwrap();
         with_body(&pattern(length))
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Client::open_with(proxy.address, |builder| {
         builder.initial_connection_window_size(100_000_000);
     });
@@ -67,7 +67,7 @@ fn trailers_come_through_in_both_directions() {
           2\r\nhi\r\n0\r\nx-sum: 7\r\n\r\n"
             .to_vec()
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Client::open(proxy.address);
     let headers = [("trailer", "x-checksum"), ("te", "trailers")];
     let mut upload = client.upload("POST", "/", &headers);
@@ -85,7 +85,7 @@ fn trailers_come_through_in_both_directions() {
 #[test]
 fn trailers_that_were_not_announced_are_left_out() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Client::open(proxy.address);
     let mut upload = client.upload("POST", "/", &[("trailer", "authorization")]);
     upload.send(b"hello");
@@ -112,7 +112,7 @@ fn a_client_that_reads_slowly_holds_back_its_own_answer_alone() {
             }
         }
     });
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"1h\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"1h\"").start();
     let mut client = Client::open_with(proxy.address, |builder| {
         builder.initial_connection_window_size(100_000_000);
     });
@@ -166,7 +166,8 @@ fn uploads_that_the_api_does_not_take_hold_back_no_others() {
     const LENGTH: usize = 10_000_000;
     let (api, told) = stuck();
     let times = "body_timeout = \"1h\"";
-    let proxy = Tidegate::before(&[&api], times, "response_timeout = \"1h\"");
+    let proxy =
+        Proxy::of_one_worker(&api).server(times).upstream("response_timeout = \"1h\"").start();
     let mut client = Client::open(proxy.address);
     assert_eq!(client.post("/before", &[("content-length", "2")], b"hi").status, 200);
     let before = proxy.memory();
@@ -247,7 +248,7 @@ fn many_rejected_uploads_at_once_do_not_cost_the_connection() {
 #[test]
 fn a_body_that_turns_out_too_large_is_a_413_and_aborts_the_request_upstream() {
     let (api, accepted) = Upstream::listening();
-    let proxy = Tidegate::before(&[&api], "max_body_size = \"100KiB\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_body_size = \"100KiB\"").start();
     let mut client = Client::open(proxy.address);
     let mut upload = client.upload("POST", "/", &[]);
     let _ = upload.try_send(&[b'x'; 400_000]);
@@ -271,7 +272,7 @@ fn an_answer_before_the_uploads_end_comes_through() {
         });
         (api, told)
     };
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"1h\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"1h\"").start();
     let mut client = Client::open(proxy.address);
     let mut upload = client.upload("POST", "/", &[]);
     upload.send(b"some");

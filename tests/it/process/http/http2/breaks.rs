@@ -10,7 +10,7 @@ use crate::support::http2::Client;
 use crate::support::http2::frames::{
     END_STREAM, Frames, Outcome, RST_STREAM, asking, frame, request,
 };
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, read_head};
 
 /// An API that answers with this head, half a body, and nothing more; it goes away when the path says so.
@@ -35,7 +35,7 @@ const FRAMINGS: [&str; 2] =
 fn a_response_that_breaks_off_is_reset_behind_what_came_of_it() {
     for framing in FRAMINGS {
         let (api, _told) = half(framing);
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Client::open(proxy.address);
         let mut exchange = client.begin("GET", "/broken", &[]);
         assert_eq!(exchange.head().expect(framing).status(), 200);
@@ -50,7 +50,7 @@ fn a_response_that_breaks_off_is_reset_behind_what_came_of_it() {
 fn a_response_that_stalls_is_reset() {
     for framing in FRAMINGS {
         let (api, told) = half(framing);
-        let proxy = Tidegate::before(&[&api], "", "idle_timeout = \"200ms\"");
+        let proxy = Proxy::of_one_worker(&api).upstream("idle_timeout = \"200ms\"").start();
         let mut client = Client::open(proxy.address);
         let mut exchange = client.begin("GET", "/", &[]);
         assert_eq!(exchange.head().unwrap().status(), 200);
@@ -64,7 +64,7 @@ fn a_response_that_stalls_is_reset() {
 #[test]
 fn a_stream_that_is_reset_ends_its_request_upstream() {
     let (api, accepted) = Upstream::listening();
-    let proxy = Tidegate::before(&[&api], "", "response_timeout = \"1h\"");
+    let proxy = Proxy::of_one_worker(&api).upstream("response_timeout = \"1h\"").start();
     let mut client = Client::open(proxy.address);
     for (method, length) in [("GET", None), ("POST", Some("10")), ("POST", None)] {
         let headers: Vec<_> = length.iter().map(|length| ("content-length", *length)).collect();
@@ -88,7 +88,10 @@ fn a_stream_that_is_reset_ends_its_request_upstream() {
 #[test]
 fn a_stream_that_is_reset_in_mid_response_ends_its_request_upstream() {
     for (api, told) in [half(FRAMINGS[1]), Upstream::endless()] {
-        let proxy = Tidegate::before(&[&api], "body_timeout = \"1h\"", "idle_timeout = \"1h\"");
+        let proxy = Proxy::of_one_worker(&api)
+            .server("body_timeout = \"1h\"")
+            .upstream("idle_timeout = \"1h\"")
+            .start();
         let mut client = Client::open(proxy.address);
         let mut exchange = client.begin("GET", "/", &[]);
         assert_eq!(exchange.head().unwrap().status(), 200);
@@ -100,7 +103,7 @@ fn a_stream_that_is_reset_in_mid_response_ends_its_request_upstream() {
 #[test]
 fn a_connection_that_is_cut_ends_all_of_its_requests() {
     let (api, accepted) = Upstream::listening();
-    let proxy = Tidegate::before(&[&api], "", "response_timeout = \"1h\"");
+    let proxy = Proxy::of_one_worker(&api).upstream("response_timeout = \"1h\"").start();
     let mut client = Client::open(proxy.address);
     let exchanges: Vec<_> = (0..10).map(|_| client.begin("GET", "/", &[])).collect();
     let heard: Vec<_> = (0..10).map(|_| accepted.recv_timeout(PATIENCE).unwrap()).collect();
@@ -113,7 +116,7 @@ fn a_connection_that_is_cut_ends_all_of_its_requests() {
 #[test]
 fn a_request_that_was_reset_before_it_was_read_is_not_sent() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::open(proxy.address, &[]);
     assert_eq!(client.ask(1, &asking("GET", "/before")), Outcome::Status(200));
     // So that the request and its end are there at once.

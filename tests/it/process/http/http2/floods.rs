@@ -10,6 +10,7 @@ use crate::support::http2::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, Outcome, PING, RST_STREAM,
     SETTINGS, WINDOW_UPDATE, asking, block, frame, request,
 };
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, now, wait_until};
@@ -43,7 +44,7 @@ fn acquainted(address: SocketAddr) -> Frames {
 #[test]
 fn requests_that_are_reset_at_once_end_the_connection() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::before(&[&api], "", "");
+    let mut proxy = Proxy::of_one_worker(&api).start();
     let mut client = acquainted(proxy.address);
     let before = proxy.memory();
     // So that all of it is there at once.
@@ -84,7 +85,7 @@ fn requests_that_are_reset_one_by_one_are_limited_like_others() {
 #[test]
 fn resets_that_a_client_provokes_end_the_connection() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::before(&[&api], "", "");
+    let mut proxy = Proxy::of_one_worker(&api).start();
     let mut client = acquainted(proxy.address);
     let before = proxy.memory();
     let most = 0x7fff_ffff_u32.to_be_bytes();
@@ -105,7 +106,7 @@ fn resets_that_a_client_provokes_end_the_connection() {
 #[test]
 fn pings_and_settings_whose_answers_nobody_reads_end_the_connection() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"300ms\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
     let change = [[0, 4].as_slice(), &65_535_u32.to_be_bytes()].concat();
     for piece in
         [frame(PING, 0, 0, &[7; 8]), frame(SETTINGS, 0, 0, b""), frame(SETTINGS, 0, 0, &change)]
@@ -121,7 +122,7 @@ fn pings_and_settings_whose_answers_nobody_reads_end_the_connection() {
 #[test]
 fn a_head_that_goes_on_and_on_ends_the_connection() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::before(&[&api], "", "");
+    let mut proxy = Proxy::of_one_worker(&api).start();
     let long = block(&[("x", &[b'y'; 1000])]);
     for piece in [&b""[..], &long] {
         let mut client = acquainted(proxy.address);
@@ -140,7 +141,7 @@ fn a_head_that_goes_on_and_on_ends_the_connection() {
 #[test]
 fn pieces_of_a_body_with_nothing_in_them_end_the_connection() {
     let (stuck, accepted) = Upstream::listening();
-    let proxy = Tidegate::before(&[&stuck], "", "response_timeout = \"1h\"");
+    let proxy = Proxy::of_one_worker(&stuck).upstream("response_timeout = \"1h\"").start();
     let mut client = Frames::open(proxy.address, &[]);
     client.send(request(1, 0, &asking("POST", "/")));
     let heard = accepted.recv_timeout(PATIENCE).unwrap();
@@ -179,7 +180,7 @@ fn answers_that_nobody_makes_room_for_are_bounded_and_given_up() {
 #[test]
 fn one_field_that_is_referred_to_many_times_is_a_head_that_is_too_large() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = acquainted(proxy.address);
     let before = proxy.memory();
     let long = block(&[("x", &[b'y'; 3000])]);
@@ -201,7 +202,7 @@ fn one_field_that_is_referred_to_many_times_is_a_head_that_is_too_large() {
 #[test]
 fn what_breaks_the_protocol_ends_the_connection_and_is_told() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::before(&[&api], "", "");
+    let mut proxy = Proxy::of_one_worker(&api).start();
     let most = 0x7fff_ffff_u32.to_be_bytes();
     let wrong = [
         ("data on no stream", frame(DATA, 0, 99, b"x"), PROTOCOL_ERROR),
@@ -236,7 +237,7 @@ fn what_breaks_the_protocol_ends_the_connection_and_is_told() {
 #[test]
 fn a_client_that_leaves_is_not_malformed() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::before(&[&api], "", "");
+    let mut proxy = Proxy::of_one_worker(&api).start();
     drop(acquainted(proxy.address));
     let mut polite = acquainted(proxy.address);
     polite.send(frame(crate::support::http2::frames::GOAWAY, 0, 0, &[0; 8]));

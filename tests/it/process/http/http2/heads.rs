@@ -8,7 +8,7 @@ use crate::support::http2::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, Outcome, asking, block, frame,
     request,
 };
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head};
 
 #[test]
@@ -32,7 +32,7 @@ fn answers_without_a_body_end_with_their_head() {
         "/304" => b"HTTP/1.1 304 Not Modified\r\netag: \"a\"\r\ncontent-length: 9\r\n\r\n".to_vec(),
         _ => b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec(),
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::open(proxy.address, &[]);
     for (stream, path, status) in [(1, "/204", 204), (3, "/304", 304), (5, "/empty", 200)] {
         client.send(request(stream, END_STREAM, &asking("GET", path)));
@@ -50,7 +50,7 @@ fn fields_of_the_apis_connection_are_not_passed_on() {
           2\r\nhi\r\n0\r\n\r\n"
             .to_vec()
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let reply = Client::open(proxy.address).get("/", &[]);
     assert_eq!((reply.status, reply.text().as_str()), (200, "hi"));
     let names: Vec<_> = reply.headers.iter().map(|(name, _)| name.as_str()).collect();
@@ -68,7 +68,7 @@ fn interim_answers_and_changes_of_protocol_do_not_confuse_a_stream() {
         _ => b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"
             .to_vec(),
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Client::open(proxy.address);
     assert_eq!(client.get("/hints", &[]).text(), "hi");
     assert_eq!(client.get("/switch", &[]).status, 502);
@@ -78,7 +78,7 @@ fn interim_answers_and_changes_of_protocol_do_not_confuse_a_stream() {
 #[test]
 fn a_head_that_is_too_large_is_a_431_for_its_stream_alone() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "max_header_size = \"8KiB\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_header_size = \"8KiB\"").start();
     let mut client = Frames::open(proxy.address, &[]);
     let ask = |client: &mut Frames, stream: u32, length: usize| {
         let long = vec![b'x'; length];
@@ -97,7 +97,7 @@ fn a_head_that_is_too_large_is_a_431_for_its_stream_alone() {
 #[test]
 fn a_head_may_come_in_pieces() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::open(proxy.address, &[]);
     let block = block(&asking("GET", "/pieces"));
     let (first, rest) = block.split_at(5);
@@ -113,7 +113,7 @@ fn a_head_may_come_in_pieces() {
 #[test]
 fn connect_is_refused_and_the_connection_kept() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::open(proxy.address, &[]);
     let connect = [(":method", &b"CONNECT"[..]), (":authority", b"api.test:443")];
     assert_eq!(client.ask(1, &connect), Outcome::Status(405));
@@ -128,7 +128,7 @@ fn connect_is_refused_and_the_connection_kept() {
 #[test]
 fn a_connect_with_a_length_harms_nobody_elses_connection() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::open(proxy.address, &[]);
     let connect = [(":method", &b"CONNECT"[..]), (":authority", b"a:1"), ("content-length", b"5")];
     client.send(request(1, 0, &connect));
@@ -140,7 +140,7 @@ fn a_connect_with_a_length_harms_nobody_elses_connection() {
 #[test]
 fn a_body_that_is_announced_as_too_large_is_a_413() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "max_body_size = \"100KiB\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_body_size = \"100KiB\"").start();
     let mut client = Client::open(proxy.address);
     let mut upload = client.upload("POST", "/", &[("content-length", "102401")]);
     assert_eq!(upload.reply().status, 413);
@@ -151,7 +151,7 @@ fn a_body_that_is_announced_as_too_large_is_a_413() {
 #[test]
 fn an_expectation_is_not_passed_on_and_its_body_is_taken() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "max_body_size = \"4B\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("max_body_size = \"4B\"").start();
     let mut client = Client::open(proxy.address);
     let expecting = [("expect", "100-continue"), ("content-length", "2")];
     assert_eq!(client.post("/", &expecting, b"hi").status, 200);
@@ -171,7 +171,7 @@ fn an_upload_is_sent_on_before_all_of_it_has_come() {
         let answer = if chunked { ok("chunked") } else { ok("length") };
         let _ = (&stream).write_all(&answer);
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::open(proxy.address, &[]);
     client.send(request(1, 0, &asking("POST", "/")));
     client.send(frame(DATA, 0, 1, b"hi"));

@@ -12,7 +12,7 @@ use crate::support::http2::frames::{
     CONTINUATION, DATA, END_STREAM, Frame, Frames, GOAWAY, HEADERS, Outcome, PING, PREFACE,
     SETTINGS, WINDOW_UPDATE, asking, block, frame, request,
 };
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, read_head};
 use crate::support::{PATIENCE, wait_until};
 
@@ -21,7 +21,7 @@ const NO_ERROR: Option<u32> = Some(0);
 #[test]
 fn a_preface_may_come_byte_by_byte() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::silent(proxy.address);
     for byte in PREFACE {
         client.send([*byte]);
@@ -37,7 +37,7 @@ fn a_preface_may_come_byte_by_byte() {
 #[test]
 fn a_request_may_come_with_the_preface() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::silent(proxy.address);
     let head = request(1, END_STREAM, &asking("GET", "/at-once"));
     client.send([PREFACE, &frame(SETTINGS, 0, 0, b""), &head].concat());
@@ -47,7 +47,7 @@ fn a_request_may_come_with_the_preface() {
 #[test]
 fn what_begins_like_the_preface_and_goes_on_otherwise_is_refused() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for wrong in [
         "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
         "PRI * HTTP/2.0\r\nhost: a\r\n\r\n",
@@ -64,7 +64,7 @@ fn what_begins_like_the_preface_and_goes_on_otherwise_is_refused() {
 fn a_connection_that_does_not_finish_its_hello_is_closed() {
     let api = Upstream::echoing();
     let times = "header_timeout = \"200ms\"\nidle_timeout = \"1h\"";
-    let proxy = Tidegate::before(&[&api], times, "");
+    let proxy = Proxy::of_one_worker(&api).server(times).start();
     for part in [0, 1, PREFACE.len() - 1, PREFACE.len()] {
         let mut client = Frames::silent(proxy.address);
         client.send(&PREFACE[..part]);
@@ -77,7 +77,7 @@ fn a_connection_that_does_not_finish_its_hello_is_closed() {
 fn a_connection_that_says_hello_and_nothing_more_is_idle() {
     let api = Upstream::echoing();
     let times = "header_timeout = \"1h\"\nidle_timeout = \"300ms\"";
-    let proxy = Tidegate::before(&[&api], times, "");
+    let proxy = Proxy::of_one_worker(&api).server(times).start();
     let mut client = Frames::open(proxy.address, &[]);
     assert_eq!(client.end(), NO_ERROR);
 }
@@ -86,7 +86,7 @@ fn a_connection_that_says_hello_and_nothing_more_is_idle() {
 fn half_a_head_does_not_keep_a_connection() {
     let api = Upstream::echoing();
     let times = "header_timeout = \"300ms\"\nidle_timeout = \"300ms\"";
-    let proxy = Tidegate::before(&[&api], times, "");
+    let proxy = Proxy::of_one_worker(&api).server(times).start();
     let mut client = Frames::open(proxy.address, &[]);
     client.send(frame(HEADERS, END_STREAM, 1, &block(&asking("GET", "/"))));
     client.send(frame(CONTINUATION, 0, 1, b""));
@@ -98,7 +98,7 @@ fn half_a_head_does_not_keep_a_connection() {
 fn an_idle_connection_is_told_goodbye() {
     let api = Upstream::echoing();
     let times = "header_timeout = \"1h\"\nidle_timeout = \"300ms\"";
-    let proxy = Tidegate::before(&[&api], times, "");
+    let proxy = Proxy::of_one_worker(&api).server(times).start();
     let mut client = Client::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 200);
     client.ended().expect("a goodbye without an error");
@@ -113,7 +113,7 @@ fn an_idle_connection_is_told_goodbye() {
 fn pings_do_not_keep_an_idle_connection() {
     let api = Upstream::echoing();
     let times = "header_timeout = \"1h\"\nidle_timeout = \"300ms\"";
-    let proxy = Tidegate::before(&[&api], times, "");
+    let proxy = Proxy::of_one_worker(&api).server(times).start();
     let mut client = Frames::open(proxy.address, &[]);
     assert_eq!(client.ask(1, &asking("GET", "/")), Outcome::Status(200));
     let deadline = crate::support::now() + PATIENCE;
@@ -128,14 +128,12 @@ fn pings_do_not_keep_an_idle_connection() {
 fn a_stalled_reader_loses_its_stream_alone() {
     let (endless, told) = Upstream::endless();
     let gate = Gate::new();
-    let proxy = Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\nbody_timeout = \"500ms\"\n\
-         [upstreams.endless]\nservers = [\"{}\"]\n[upstreams.api]\nservers = [\"{}\"]\n\
-         [[routes]]\npath = \"/endless\"\nupstream = \"endless\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
-        endless.url(),
-        gate.api.url()
-    ));
+    let proxy = Proxy::of_one_worker(&gate.api)
+        .server("body_timeout = \"500ms\"")
+        .section(&format!("[upstreams.endless]\nservers = [\"{}\"]", endless.url()))
+        .route("path = \"/endless\"\nupstream = \"endless\"")
+        .route("path = \"/{*rest}\"")
+        .start();
     let mut client = Client::open_with(proxy.address, |builder| {
         builder.initial_connection_window_size(10_000_000);
     });
@@ -154,7 +152,7 @@ fn a_stalled_reader_loses_its_stream_alone() {
 #[test]
 fn a_client_that_reads_nothing_of_its_connection_is_cut_off() {
     let (api, told) = Upstream::endless();
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"300ms\"", "");
+    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
     let windows = [(4, 0x7fff_ffff)];
     let mut client = Frames::open(proxy.address, &windows);
     client.send(frame(
@@ -171,7 +169,8 @@ fn a_client_that_reads_nothing_of_its_connection_is_cut_off() {
 fn a_stalled_upload_is_answered_408_for_its_stream_alone() {
     let (api, accepted) = Upstream::listening();
     let times = "response_timeout = \"50ms\"";
-    let proxy = Tidegate::before(&[&api], "body_timeout = \"300ms\"", times);
+    let proxy =
+        Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").upstream(times).start();
     let mut client = Client::open(proxy.address);
     for headers in [&[("content-length", "10")][..], &[]] {
         let mut upload = client.upload("POST", "/", headers);
@@ -189,7 +188,7 @@ fn a_stalled_upload_is_answered_408_for_its_stream_alone() {
 #[test]
 fn a_server_that_does_not_answer_in_time_is_a_504() {
     let (api, _accepted) = Upstream::listening();
-    let proxy = Tidegate::before(&[&api], "", "response_timeout = \"100ms\"");
+    let proxy = Proxy::of_one_worker(&api).upstream("response_timeout = \"100ms\"").start();
     let mut client = Client::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 504);
     assert_eq!(client.post("/", &[], b"hi").status, 504);
@@ -220,7 +219,7 @@ fn a_drain_lets_streams_finish_and_takes_no_more() {
 #[test]
 fn a_drain_does_not_wait_for_a_client_that_says_nothing() {
     let api = Upstream::echoing();
-    let mut proxy = Tidegate::before(&[&api], "drain_timeout = \"1h\"", "");
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
     let mut hello = Frames::open(proxy.address, &[]);
     hello.find(|frame| frame.kind == SETTINGS).expect("its hello");
     let mut half = Frames::silent(proxy.address);
@@ -259,7 +258,7 @@ fn a_drain_waits_until_a_slow_reader_has_all_of_its_answer() {
         let _ = rest.lock().unwrap().recv();
         let _ = stream.write_all(&[b'y'; HALF]);
     });
-    let mut proxy = Tidegate::before(&[&api], "", "[log]\naccess = true");
+    let mut proxy = Proxy::of_one_worker(&api).upstream("[log]\naccess = true").start();
     // A window that holds all of it: what is left to read is left in the kernel.
     let mut client = Frames::open(proxy.address, &[(4, 1 << 24)]);
     client.send(frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 24).to_be_bytes()));

@@ -13,18 +13,18 @@ mod streams;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Got, Upstream, ok, section};
+use crate::support::upstream::{Got, Upstream, ok};
 
-/// A proxy of one worker with these limits on its one route, and more of its file.
-fn limited(api: &Upstream, limits: &str, more: &str) -> Tidegate {
-    let names = crate::support::limits::names(limits);
-    Tidegate::start(&format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{more}\n[log]\naccess = true\n\
-         throttle = \"each\"\n{}response_timeout = \"1h\"\n{limits}\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = {names:?}\n",
-        section(&[api])
-    ))
+/// A proxy of one worker with these limits for everything, and more lines of `[server]`.
+fn limited(api: &Upstream, limits: &str, server: &str) -> Tidegate {
+    Proxy::of_one_worker(api)
+        .server(server)
+        .section("[log]\naccess = true\nthrottle = \"each\"")
+        .upstream("response_timeout = \"1h\"")
+        .limits(limits)
+        .start()
 }
 
 /// An API that answers requests to `/slow…` when it is told to, and tells of each that it got.

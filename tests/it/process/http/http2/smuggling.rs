@@ -5,7 +5,7 @@ use super::limited;
 use crate::support::http2::frames::{
     DATA, END_STREAM, Frames, HEADERS, Outcome, asking, block, frame, request,
 };
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::Upstream;
 
 const MALFORMED: Outcome = Outcome::Reset(1);
@@ -34,7 +34,7 @@ fn without(name: &str) -> Vec<Field<'static>> {
 #[test]
 fn a_head_with_two_meanings_is_refused_and_never_sent_on() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let behind = [("x", &b"1"[..]), (":path", b"/")];
     let late: Vec<_> = without(":path").into_iter().chain(behind).collect();
     let long = [b'a'; 300];
@@ -134,7 +134,7 @@ fn a_body_of_another_length_than_announced_never_looks_whole_to_the_api() {
         ("a signed length", &["+5"], &["hello"]),
     ] {
         let api = Upstream::echoing();
-        let proxy = Tidegate::before(&[&api], "", "");
+        let proxy = Proxy::of_one_worker(&api).start();
         let mut client = Frames::open(proxy.address, &[]);
         let mut fields = asking("POST", "/").to_vec();
         fields.extend(lengths.iter().map(|length| ("content-length", length.as_bytes())));
@@ -152,7 +152,7 @@ fn a_body_of_another_length_than_announced_never_looks_whole_to_the_api() {
 #[test]
 fn what_has_one_meaning_is_written_in_one_way() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let without_authority: Vec<_> =
         without(":authority").into_iter().chain([("host", &b"other.test"[..])]).collect();
     for (name, fields, line, host) in [
@@ -185,7 +185,7 @@ fn what_has_one_meaning_is_written_in_one_way() {
 #[test]
 fn a_length_that_is_told_twice_is_told_the_api_once() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for lengths in [&["5"][..], &["5", "5"], &["005"], &["5", "05"]] {
         let mut client = Frames::open(proxy.address, &[]);
         let mut fields = asking("POST", "/").to_vec();
@@ -203,7 +203,7 @@ fn a_length_that_is_told_twice_is_told_the_api_once() {
 #[test]
 fn the_target_that_asks_for_the_server_itself_is_not_a_path() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for method in ["OPTIONS", "GET"] {
         let mut client = Frames::open(proxy.address, &[]);
         let outcome = client.ask(1, &asking(method, "*"));
@@ -227,7 +227,7 @@ fn the_authority_chooses_the_route_and_the_limits_key() {
 #[test]
 fn fields_that_claim_to_be_from_a_proxy_are_removed() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Frames::open(proxy.address, &[]);
     let claims = with(&[
         ("x-forwarded-for", b"203.0.113.7"),
@@ -248,7 +248,7 @@ fn fields_that_claim_to_be_from_a_proxy_are_removed() {
 #[test]
 fn fields_behind_a_body_cannot_be_those_of_a_head() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     for (name, fields, outcome) in [
         ("a pseudo-header", [(":path", &b"/other"[..])], Outcome::Status(200)),
         ("a coding", [("transfer-encoding", b"chunked")], MALFORMED),

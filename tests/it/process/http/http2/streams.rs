@@ -3,7 +3,7 @@
 use super::{Gate, limited};
 use crate::support::http2::Client;
 use crate::support::http2::frames::{END_STREAM, Frames, Outcome, asking, request};
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok};
 
 /// The most streams at once that a client is told.
@@ -14,7 +14,7 @@ const REFUSED_STREAM: u32 = 7;
 #[test]
 fn a_request_is_answered_and_the_connection_kept() {
     let api = Upstream::echoing();
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Client::open(proxy.address);
     for n in 0..20 {
         let reply = client.get(&format!("/{n}"), &[]);
@@ -31,7 +31,7 @@ fn a_request_is_answered_and_the_connection_kept() {
 #[test]
 fn requests_are_answered_as_soon_as_each_can_be() {
     let gate = Gate::new();
-    let proxy = Tidegate::before(&[&gate.api], "", "");
+    let proxy = Proxy::of_one_worker(&gate.api).start();
     let mut client = Client::open(proxy.address);
     let mut slow: Vec<_> = (0..50)
         .map(|n| {
@@ -56,7 +56,7 @@ fn a_broken_request_upstream_is_a_502_for_its_stream_alone() {
         "/broken" => Vec::new(),
         path => ok(path),
     });
-    let proxy = Tidegate::before(&[&api], "", "");
+    let proxy = Proxy::of_one_worker(&api).start();
     let mut client = Client::open(proxy.address);
     let reply = client.post("/broken", &[], b"hi");
     assert_eq!((reply.status, reply.json()["status"].as_u64()), (502, Some(502)));
@@ -66,7 +66,7 @@ fn a_broken_request_upstream_is_a_502_for_its_stream_alone() {
 #[test]
 fn more_streams_than_allowed_are_refused_without_harm_to_the_others() {
     let gate = Gate::new();
-    let proxy = Tidegate::before(&[&gate.api], "", "");
+    let proxy = Proxy::of_one_worker(&gate.api).start();
     let mut client = Frames::open(proxy.address, &[]);
     let stream = |n: u32| 2 * n + 1;
     for n in 0..MOST {

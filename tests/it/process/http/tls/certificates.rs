@@ -37,7 +37,7 @@ fn the_name_that_is_asked_for_decides() {
         place.folder.write_server("www", &["www.b.test"]),
     ];
     let all: Vec<_> = [&place.files].into_iter().chain(&others).map(pair).collect();
-    let config = place.config("", "").replace(&all[0], &all.join(", "));
+    let config = place.proxy().text().replace(&all[0], &all.join(", "));
     let proxy = Tidegate::start(&config);
     for (asked, expected) in [
         ("a.test", "a.test"),
@@ -57,7 +57,7 @@ fn where_no_certificate_fits_the_first_is_shown() {
     let place = Place::new();
     let second = place.folder.write_server("b", &["b.test"]);
     let first = pair(&place.files);
-    let config = place.config("", "").replace(&first, &format!("{first}, {}", pair(&second)));
+    let config = place.proxy().text().replace(&first, &format!("{first}, {}", pair(&second)));
     let proxy = Tidegate::start(&config);
     for name in ["other.test", "x.b.test"] {
         let client = place.folder.client(&[], None);
@@ -112,6 +112,6 @@ fn a_reload_brings_other_certificates() {
     let proxy = place.start();
     assert_eq!(names(shown(&proxy, &place.folder, "a.test")), ["a.test"]);
     place.files = place.folder.write_server("b", &["a.test", "b.test"]);
-    proxy.reload(&place.config("", ""));
+    proxy.reload(&place.proxy().text());
     assert_eq!(names(shown(&proxy, &place.folder, "a.test")), ["a.test", "b.test"]);
 }

@@ -15,11 +15,8 @@ use crate::support::tls::{Folder, shake_hands};
 /// an hour.
 fn proxy(place: &Place, auth: &str, missing: &str) -> Tidegate {
     let tls = format!("client_ca = {:?}\nclient_auth = {auth:?}", place.folder.ca());
-    let config = place.config("", &tls);
-    Tidegate::start(&format!(
-        "{config}limits = [\"per-client\"]\n\
-         [limits.per-client]\nkey = [\"cert\"]\nrate = \"1/h\"\nmissing = {missing:?}\n"
-    ))
+    let limit = format!("key = [\"cert\"]\nrate = \"1/h\"\nmissing = {missing:?}");
+    place.proxy().section(&tls).limit("per-client", &limit).start()
 }
 
 fn showing(place: &Place, files: &IdentityFiles) -> Arc<ClientConfig> {

@@ -95,7 +95,7 @@ fn large_bodies_pass_both_ways() {
 #[test]
 fn an_upgraded_connection_flows_both_ways() {
     let (place, api) = (Place::new(), Api::http1());
-    let config = place.config("", "").replace(&place.api.url(), &api.url);
+    let config = place.proxy().text().replace(&place.api.url(), &api.url);
     let proxy = Tidegate::start(&config);
     let mut client = Connection::open_tls(proxy.address, &place.client(), "a.test");
     client.send(
@@ -154,7 +154,7 @@ fn an_idle_connection_ends_cleanly_when_the_process_drains() {
 #[test]
 fn an_idle_connection_ends_cleanly_when_it_has_had_its_time() {
     let place = Place::new();
-    let proxy = Tidegate::start(&place.config("idle_timeout = \"200ms\"", ""));
+    let proxy = place.proxy().server("idle_timeout = \"200ms\"").start();
     let mut client = Connection::open_tls(proxy.address, &place.client(), "a.test");
     assert_eq!(client.get("/", &[]).status, 200);
     let (rest, end) = client.rest_with_end();

@@ -11,7 +11,7 @@ use super::Place;
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, raw};
 use crate::support::http2;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 use crate::support::tls::shake_hands;
 use crate::support::upstream::Upstream;
 
@@ -27,7 +27,7 @@ fn hello(place: &Place) -> Vec<u8> {
 #[test]
 fn a_handshake_that_stalls_is_closed_after_its_time() {
     let place = Place::new();
-    let proxy = Tidegate::start(&place.config("header_timeout = \"200ms\"", ""));
+    let proxy = place.proxy().server("header_timeout = \"200ms\"").start();
     let hello = hello(&place);
     for said in [0, 3, hello.len() / 2] {
         let mut client = Connection::open(proxy.address);
@@ -44,7 +44,7 @@ fn a_handshake_that_stalls_is_closed_after_its_time() {
 #[test]
 fn a_client_that_asks_nothing_behind_its_handshake_is_closed_after_its_time() {
     let place = Place::new();
-    let proxy = Tidegate::start(&place.config("header_timeout = \"200ms\"", ""));
+    let proxy = place.proxy().server("header_timeout = \"200ms\"").start();
     for protocol in [HTTP_1_1, H2] {
         let client = place.folder.client(&[protocol], None);
         // On a busy machine the time may be over within the handshake.
@@ -68,7 +68,7 @@ fn a_plain_request_on_the_port_for_tls_is_told_in_the_log() {
 #[test]
 fn a_tls_handshake_on_the_port_for_plain_http_is_told_in_the_log() {
     let place = Place::new();
-    let proxy = Tidegate::before(&[&place.api], "", "");
+    let proxy = Proxy::of_one_worker(&place.api).start();
     raw(proxy.address, hello(&place));
     let line = proxy.log.wait("malformed requests", |_| true);
     assert_eq!(line["reason"], "a TLS handshake on a port for plain HTTP");
@@ -93,7 +93,7 @@ fn a_client_that_leaves_within_its_handshake_is_not_malformed() {
 fn an_upload_that_is_cut_without_a_goodbye_is_seen_as_broken_off() {
     let (api, accepted) = Upstream::listening();
     let place = Place { api, ..Place::new() };
-    let proxy = Tidegate::start(&format!("{}[log]\naccess = true\n", place.config("", "")));
+    let proxy = place.proxy().section("[log]\naccess = true").start();
     for (path, says_goodbye) in [("/cut", false), ("/goodbye", true)] {
         let mut client = Connection::open_tls(proxy.address, &place.client(), "a.test");
         client.send(format!(

@@ -12,9 +12,10 @@ use tidegate::tls::{H2, HTTP_1_1, IdentityFiles};
 
 use crate::support::client::Connection;
 use crate::support::http2;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::tls::{Folder, shake_hands};
-use crate::support::upstream::{Upstream, section};
+use crate::support::upstream::Upstream;
 
 /// A proxy with TLS alone that sends everything to `api`.
 struct Place {
@@ -31,19 +32,14 @@ impl Place {
         Self { folder, api: Upstream::echoing(), files }
     }
 
-    /// `server` and `tls` are further lines of those sections.
-    fn config(&self, server: &str, tls: &str) -> String {
-        format!(
-            "[server]\nlisten = []\nworkers = 1\n{server}\n\
-             [server.tls]\nlisten = \"LISTEN\"\ncertificates = [{}]\n{tls}\n{}\
-             [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
-            pair(&self.files),
-            section(&[&self.api])
-        )
+    fn proxy(&self) -> Proxy {
+        let tls = format!("listen = \"LISTEN\"\ncertificates = [{}]", pair(&self.files));
+        let server = "listen = []\nworkers = 1";
+        Proxy::to(&self.api).server(server).section(&format!("[server.tls]\n{tls}"))
     }
 
     fn start(&self) -> Tidegate {
-        Tidegate::start(&self.config("", ""))
+        self.proxy().start()
     }
 
     /// A client that offers HTTP/1.1 alone.
@@ -147,7 +143,7 @@ fn sessions_outlive_a_reload() {
     for client in &clients {
         assert_ne!(handshake(&proxy, client), HandshakeKind::Resumed);
     }
-    proxy.reload(&place.config("max_body_size = \"1MB\"", ""));
+    proxy.reload(&place.proxy().server("max_body_size = \"1MB\"").text());
     for client in &clients {
         assert_eq!(handshake(&proxy, client), HandshakeKind::Resumed);
     }

@@ -1,11 +1,11 @@
 //! Responses that do not count: `count_when`, alone and beside other limits.
 
-use super::{HEADER, JSON, Place, Slow, answer, at_once, limit};
+use super::{HEADER, JSON, Place, Slow, answer, at_once};
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
-use crate::support::tidegate::{Tidegate, program};
-use crate::support::upstream::{Upstream, nobody, section};
+use crate::support::tidegate::program;
+use crate::support::upstream::{Upstream, nobody};
 
 every_store! {
     failed_logins_alone_count
@@ -24,7 +24,7 @@ fn statuses() -> Upstream {
 
 fn failed_logins_alone_count(place: &Place) {
     let api = statuses();
-    let proxy = place.before(&api, &limit("logins", LOGINS));
+    let proxy = place.before(&api).limit("logins", LOGINS).start();
     let mut client = Connection::open(proxy.address);
     let mut asked = |paths: &[&str]| -> Vec<u16> {
         paths.iter().map(|path| client.get(path, &[]).status).collect()
@@ -41,7 +41,7 @@ fn failed_logins_alone_count(place: &Place) {
 
 fn ten_guesses_at_once_are_not_free(place: &Place) {
     let slow = Slow::answering(|_| answer(401, "", b""));
-    let proxy = place.before(&slow.api, &limit("logins", LOGINS));
+    let proxy = place.before(&slow.api).limit("logins", LOGINS).start();
     let told = at_once(proxy.address, 10, "/login?user=a");
     for _ in 0..5 {
         assert_eq!(told.recv_timeout(PATIENCE), Ok(429));
@@ -59,19 +59,18 @@ fn ten_guesses_at_once_are_not_free(place: &Place) {
 fn every_limit_of_a_route_settles_its_own(place: &Place) {
     let api =
         Upstream::answering(|got| answer(got.path()[1..4].parse().unwrap(), "x-used: 10\r\n", b""));
-    let limits = [
+    let proxy = place
+        .before(&api)
         // Uses and failures in one: only what failed counts, with what it used.
-        limit("both", &format!("{HEADER}\ncount_when = {{ status = [\"4xx\"] }}")),
-        limit("plain", "rate = \"100/h\""),
-        limit(
+        .limit("both", &format!("{HEADER}\ncount_when = {{ status = [\"4xx\"] }}"))
+        .limit("plain", "rate = \"100/h\"")
+        .limit(
             "asked",
             "rate = \"100/h\"\ncost = { header = \"x-cost\", max = 9 }\n\
                         count_when = { status = [\"2xx\"] }",
-        ),
-        limit("try", "rate = \"2/h\"\nmode = \"shadow\"\ncount_when = { status = [\"404\"] }"),
-    ]
-    .concat();
-    let proxy = place.before(&api, &limits);
+        )
+        .limit("try", "rate = \"2/h\"\nmode = \"shadow\"\ncount_when = { status = [\"404\"] }")
+        .start();
     let mut client = Connection::open(proxy.address);
     let mut left = |path: &str| {
         let reply = client.get(path, &[("x-cost", "5")]);
@@ -96,21 +95,21 @@ fn every_limit_of_a_route_settles_its_own(place: &Place) {
 }
 
 fn a_status_of_the_proxy_itself_counts(place: &Place) {
-    let upstream = format!("[upstreams.api]\nservers = [\"{}\"]\n", nobody());
-    let limits = [
-        limit("broken", "rate = \"100/h\"\ncount_when = { status = [\"502\"] }"),
-        limit("failed", "rate = \"100/h\"\ncount_when = { status = [\"401\"] }"),
-        // Nothing was said of its use.
-        limit("used", HEADER),
-    ]
-    .concat();
-    let proxy = Tidegate::start(&place.config(&upstream, &limits));
+    let before = |api: &str| {
+        place
+            .before(api)
+            .limit("broken", "rate = \"100/h\"\ncount_when = { status = [\"502\"] }")
+            .limit("failed", "rate = \"100/h\"\ncount_when = { status = [\"401\"] }")
+            // Nothing was said of its use.
+            .limit("used", HEADER)
+    };
+    let proxy = before(&nobody()).start();
     let mut client = Connection::open(proxy.address);
     for _ in 0..3 {
         assert_eq!(client.get("/", &[]).status, 502);
     }
     let api = statuses();
-    proxy.reload(&place.config(&section(&[&api]), &limits));
+    proxy.reload(&before(&api.url()).text());
     let reply = client.get("/200", &[]);
     let field = reply.header("ratelimit").unwrap();
     assert!(field.contains("\"broken\";r=96;"), "{field}");
@@ -120,13 +119,12 @@ fn a_status_of_the_proxy_itself_counts(place: &Place) {
 
 #[test]
 fn explain_says_what_is_settled() {
-    let limits = [
-        limit("used", JSON),
-        limit("bounded", &HEADER.replace("estimate = 2", "estimate = 2, max = 50")),
-        limit("logins", LOGINS),
-    ]
-    .concat();
-    let proxy = Place::memory().before(&statuses(), &limits);
+    let proxy = Place::memory()
+        .before(&statuses())
+        .limit("used", JSON)
+        .limit("bounded", &HEADER.replace("estimate = 2", "estimate = 2, max = 50"))
+        .limit("logins", LOGINS)
+        .start();
     let output = program().args(["explain", "/"]).current_dir(proxy.folder()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     for said in [

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::support::client::{Connection, Reply, get};
-use crate::support::limits::names;
+use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
-use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Got, Upstream, read_request, section};
+use crate::support::upstream::{Got, Upstream, read_request};
 use crate::support::{PATIENCE, wait_until};
 
 macro_rules! every_store {
@@ -53,25 +52,15 @@ impl Place {
         Self { server: Some(RedisServer::start()) }
     }
 
-    /// A file with these limits, all of them on one route to `api`. On one worker what a client asks on
-    /// one connection comes one after the other, settled in between.
-    fn config(&self, api: &str, limits: &str) -> String {
+    /// A proxy in front of `api`. On one worker what a client asks on one connection comes one after the
+    /// other, settled in between.
+    fn before(&self, api: impl Into<String>) -> Proxy {
         let store = self.server.as_ref().map_or("memory:".to_owned(), RedisServer::url);
-        let names = names(limits);
-        format!(
-            "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[admin]\nlisten = \"LISTEN\"\n\
-             [log]\naccess = true\n[store]\nurl = \"{store}\"\ntimeout = \"20s\"\n{api}{limits}\n\
-             [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = {names:?}\n"
-        )
+        Proxy::of_one_worker(api)
+            .admin()
+            .section("[log]\naccess = true")
+            .store(&format!("url = \"{store}\"\ntimeout = \"20s\""))
     }
-
-    fn before(&self, api: &Upstream, limits: &str) -> Tidegate {
-        Tidegate::start(&self.config(&section(&[api]), limits))
-    }
-}
-
-fn limit(name: &str, lines: &str) -> String {
-    format!("[limits.{name}]\n{lines}\n")
 }
 
 const HEADER: &str = "rate = \"100/h\"\ncost = { response_header = \"x-used\", estimate = 2 }";
@@ -136,7 +125,7 @@ fn a_bucket_goes_below_zero_and_comes_back(place: &Place) {
         Upstream::answering(|got| answer(200, &format!("x-used: {}\r\n", &got.path()[1..]), b""));
     // A token comes every six minutes.
     let slow = "rate = \"10/h\"\ncost = { response_header = \"x-used\", estimate = 1, max = 30 }";
-    let proxy = place.before(&api, &limit("slow", slow));
+    let proxy = place.before(&api).limit("slow", slow).start();
     let mut client = Connection::open(proxy.address);
     let wait = |client: &mut Connection| {
         let reply = client.get("/1", &[]);
@@ -149,12 +138,12 @@ fn a_bucket_goes_below_zero_and_comes_back(place: &Place) {
     assert!((most - 60..=most).contains(&wait(&mut client)), "no more than `max` at once");
     // So many bursts are the most by default.
     let by_default = slow.replace(", max = 30", "").replace("10/h", "10/s");
-    let proxy = place.before(&api, &limit("quick", &by_default));
+    let proxy = place.before(&api).limit("quick", &by_default).start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/1000000", &[]).status, 200);
     assert!((90..=100).contains(&wait(&mut client)), "100 bursts");
     // It comes back by itself.
-    let proxy = place.before(&api, &limit("quicker", &by_default.replace("10/s", "100/s")));
+    let proxy = place.before(&api).limit("quicker", &by_default.replace("10/s", "100/s")).start();
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/150", &[]).status, 200);
     wait_until("the bucket is filled again", || client.get("/0", &[]).status == 200);
@@ -163,7 +152,7 @@ fn a_bucket_goes_below_zero_and_comes_back(place: &Place) {
 fn ten_at_once_cannot_pass_a_budget_for_one(place: &Place) {
     let slow = Slow::answering(|_| answer(200, "x-used: 0\r\n", b""));
     let budget = "rate = \"100/h\"\ncost = { response_header = \"x-used\", estimate = 100 }";
-    let proxy = place.before(&slow.api, &limit("budget", budget));
+    let proxy = place.before(&slow.api).limit("budget", budget).start();
     let told = at_once(proxy.address, 10, "/");
     for _ in 0..9 {
         assert_eq!(told.recv_timeout(PATIENCE), Ok(429), "the estimate is reserved");
@@ -177,11 +166,6 @@ fn ten_at_once_cannot_pass_a_budget_for_one(place: &Place) {
 }
 
 fn a_client_that_leaves_gets_nothing_back(place: &Place) {
-    let limits = [
-        limit("logins", "rate = \"100/h\"\ncount_when = { status = [\"401\"] }"),
-        limit("used", JSON),
-    ]
-    .concat();
     let (tell, stuck) = channel();
     let api = Upstream::raw(move |mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -199,7 +183,11 @@ fn a_client_that_leaves_gets_nothing_back(place: &Place) {
             let _ = tell.send(stream.try_clone().unwrap());
         }
     });
-    let proxy = place.before(&api, &limits);
+    let proxy = place
+        .before(&api)
+        .limit("logins", "rate = \"100/h\"\ncount_when = { status = [\"401\"] }")
+        .limit("used", JSON)
+        .start();
     let left = || {
         let reply = get(proxy.address, "/done", &[]);
         let field = reply.header("ratelimit").unwrap();
@@ -235,12 +223,12 @@ fn a_client_that_leaves_gets_nothing_back(place: &Place) {
 fn a_reload_in_between_changes_nothing(place: &Place) {
     let slow =
         Slow::answering(|got| answer(200, &format!("x-used: {}\r\n", &got.path()[1..]), b""));
-    let proxy = place.before(&slow.api, &limit("used", HEADER));
+    let proxy = place.before(&slow.api).limit("used", HEADER).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET /30 HTTP/1.1\r\nhost: a\r\n\r\n");
     slow.wait_for(1);
     let other = HEADER.replace("100/h", "50/h").replace("estimate = 2", "estimate = 5");
-    proxy.reload(&place.config(&section(&[&slow.api]), &limit("used", &other)));
+    proxy.reload(&place.before(&slow.api).limit("used", &other).text());
     slow.go.send(()).unwrap();
     assert_eq!(remaining(&client.reply("GET")), 98, "as it was reserved");
     slow.go.send(()).unwrap();
@@ -263,14 +251,14 @@ fn a_bucket_does_not_refill_by_figures_that_are_over(place: &Place) {
     for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log"] {
         let config = |rate: &str| {
             let other = HEADER.replace("100/h", rate);
-            let limit = limit("used", &format!("algorithm = \"{algorithm}\"\n{other}"));
-            place.config(&section(&[&api]), &limit)
+            let limit = format!("algorithm = \"{algorithm}\"\n{other}");
+            place.before(&api).limit("used", &limit)
         };
-        let proxy = Tidegate::start(&config("100/1ms"));
+        let proxy = config("100/1ms").start();
         let mut slow = Connection::open(proxy.address);
         slow.send("GET /1 HTTP/1.1\r\nhost: a\r\n\r\n");
         came.recv_timeout(PATIENCE).unwrap();
-        proxy.reload(&config("100/h"));
+        proxy.reload(&config("100/h").text());
         let mut client = Connection::open(proxy.address);
         client.get("/30", &[]);
         let before = remaining(&client.get("/2", &[]));
@@ -284,12 +272,11 @@ fn a_bucket_does_not_refill_by_figures_that_are_over(place: &Place) {
 
 fn a_limit_of_one_node_settles_there(place: &Place) {
     let api = Upstream::answering(|_| answer(200, "x-used: 7\r\n", b""));
-    let limits = [
-        limit("here", &format!("{HEADER}\nscope = \"node\"")),
-        limit("there", &HEADER.replace("estimate = 2", "estimate = 3")),
-    ]
-    .concat();
-    let proxy = place.before(&api, &limits);
+    let proxy = place
+        .before(&api)
+        .limit("here", &format!("{HEADER}\nscope = \"node\""))
+        .limit("there", &HEADER.replace("estimate = 2", "estimate = 3"))
+        .start();
     let mut client = Connection::open(proxy.address);
     client.get("/", &[]);
     let field = client.get("/", &[]).header("ratelimit").unwrap();

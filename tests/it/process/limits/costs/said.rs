@@ -4,9 +4,9 @@ use std::io::{BufReader, Write as _};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use super::{HEADER, JSON, Place, answer, limit, remaining};
+use super::{HEADER, JSON, Place, answer, remaining};
 use crate::support::client::Connection;
-use crate::support::upstream::{Upstream, read_request, section};
+use crate::support::upstream::{Upstream, read_request};
 
 every_store! {
     a_header_says_what_was_used
@@ -23,7 +23,7 @@ fn a_header_says_what_was_used(place: &Place) {
         };
         answer(200, &used, b"")
     });
-    let proxy = place.before(&api, &limit("used", HEADER));
+    let proxy = place.before(&api).limit("used", HEADER).start();
     let mut client = Connection::open(proxy.address);
     let mut left = 100;
     for (path, used) in [
@@ -45,11 +45,9 @@ fn a_header_says_what_was_used(place: &Place) {
     }
     assert_eq!(remaining(&client.get("/0", &[])), left - 2);
     // A route may keep it to itself.
-    let hidden = format!(
-        "{}response_headers = {{ remove = [\"x-used\"] }}\n",
-        place.config(&section(&[&api]), &limit("used", HEADER))
-    );
-    proxy.reload(&hidden);
+    let hidden = "response_headers = { remove = [\"x-used\"] }";
+    let route = format!("path = \"/{{*rest}}\"\nlimits = [\"used\"]\n{hidden}");
+    proxy.reload(&place.before(&api).limit("used", HEADER).route(&route).text());
     let reply = client.get("/3", &[]);
     assert_eq!(reply.header("x-used"), None);
     assert_eq!(remaining(&client.get("/0", &[])), left - 3 - 2);
@@ -71,7 +69,7 @@ fn json_says_what_was_used(place: &Place) {
         let body = if got.line.starts_with("HEAD") { "" } else { body };
         answer(200, &format!("content-type: {kind}\r\n{more}"), body.as_bytes())
     });
-    let proxy = place.before(&api, &limit("used", JSON));
+    let proxy = place.before(&api).limit("used", JSON).start();
     let mut client = Connection::open(proxy.address);
     let mut left = 100;
     for (method, path, used) in [
@@ -112,7 +110,7 @@ fn a_stream_is_not_held_up(place: &Place) {
             }
         }
     });
-    let proxy = place.before(&api, &limit("used", JSON));
+    let proxy = place.before(&api).limit("used", JSON).start();
     let mut client = Connection::open(proxy.address);
     let mut stream = |left: u64| {
         client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -142,7 +140,7 @@ fn a_huge_body_is_not_collected() {
         }
         stream.write_all(end.as_bytes()).unwrap();
     });
-    let proxy = Place::memory().before(&api, &limit("used", JSON));
+    let proxy = Place::memory().before(&api).limit("used", JSON).start();
     let before = proxy.memory();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");

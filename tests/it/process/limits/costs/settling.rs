@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use super::{HEADER, Place, Slow, answer, at_once, limit, remaining};
+use super::{HEADER, Place, Slow, answer, at_once, remaining};
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
 use crate::support::metrics::Metrics;
 use crate::support::redis::RedisServer;
-use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, section};
+use crate::support::upstream::Upstream;
 use crate::support::wait_until;
 
 /// The same file, by which Redis has less time to answer.
@@ -25,12 +24,12 @@ fn redis_is_gone_when_there_is_something_to_settle() {
     ] {
         let slow = Slow::answering(|_| answer(200, "x-used: 9\r\n", b"done"));
         let mut place = Place::redis();
-        let config = place.config(&section(&[&slow.api]), &limit("used", HEADER));
-        let mut proxy = Tidegate::start(&config);
+        let limited = place.before(&slow.api).limit("used", HEADER);
+        let mut proxy = limited.start();
         let told = at_once(proxy.address, 5, "/");
         slow.wait_for(5);
         // Redis has decided, whatever time that took. Now it need not be waited for that long.
-        proxy.reload(&impatient(&config));
+        proxy.reload(&impatient(&limited.text()));
         gone(place.server.as_mut().unwrap());
         for _ in 0..5 {
             slow.go.send(()).unwrap();
@@ -50,7 +49,7 @@ fn redis_is_gone_when_there_is_something_to_settle() {
 fn what_this_process_decided_is_settled_here() {
     let slow = Slow::answering(|_| answer(200, "x-used: 9\r\n", b""));
     let mut place = Place { server: Some(RedisServer::absent()) };
-    let proxy = place.before(&slow.api, &limit("used", HEADER));
+    let proxy = place.before(&slow.api).limit("used", HEADER).start();
     proxy.log.wait("store unavailable", |_| true);
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -67,7 +66,7 @@ fn what_this_process_decided_is_settled_here() {
 fn what_the_last_response_used_is_settled_before_the_end() {
     let slow = Slow::answering(|_| answer(200, "x-used: 0\r\n", b""));
     let place = Place::redis();
-    let mut proxy = place.before(&slow.api, &limit("used", HEADER));
+    let mut proxy = place.before(&slow.api).limit("used", HEADER).start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     slow.wait_for(1);
@@ -85,12 +84,12 @@ fn what_the_last_response_used_is_settled_before_the_end() {
 fn a_process_that_ends_waits_for_what_it_settles() {
     let slow = Slow::answering(|_| answer(200, "x-used: 0\r\n", b""));
     let place = Place::redis();
-    let config = place.config(&section(&[&slow.api]), &limit("used", HEADER));
-    let mut proxy = Tidegate::start(&config);
+    let limited = place.before(&slow.api).limit("used", HEADER);
+    let mut proxy = limited.start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     slow.wait_for(1);
-    proxy.reload(&impatient(&config));
+    proxy.reload(&impatient(&limited.text()));
     place.server.as_ref().unwrap().pause();
     slow.go.send(()).unwrap();
     assert_eq!(client.reply("GET").status, 200);
@@ -104,8 +103,9 @@ fn all_limits_of_a_request_are_settled_in_one_call() {
     let api = Upstream::answering(|_| answer(200, "x-used: 9\r\n", b""));
     let place = Place::redis();
     let figures = HEADER.replace("100/h", "1000/h");
-    let three: String = ["a", "b", "c"].map(|name| limit(name, &figures)).concat();
-    let proxy = place.before(&api, &three);
+    let proxy = place.before(&api);
+    let limited = ["a", "b", "c"].iter().fold(proxy, |proxy, name| proxy.limit(name, &figures));
+    let proxy = limited.start();
     let mut client = Connection::open(proxy.address);
     let server = place.server.as_ref().unwrap();
     let calls = || {

@@ -5,17 +5,17 @@ mod address;
 use std::net::SocketAddr;
 
 use crate::support::client::Connection;
-use crate::support::tidegate::Tidegate;
+use crate::support::proxy::Proxy;
 
 /// Method, target, headers, and the status that must come.
 type Step<'s> = (&'s str, &'s str, &'s [(&'s str, &'s str)], u16);
 
 /// One bucket holds one token for an hour: the first request of a key passes, the next do not.
-fn config(server: &str, limit: &str, path: &str) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\n{server}\n[limits.one]\nrate = \"1/h\"\n{limit}\n\
-         [[routes]]\npath = \"{path}\"\nrespond = {{ status = 200 }}\nlimits = [\"one\"]\n"
-    )
+fn proxy(server: &str, limit: &str, path: &str) -> Proxy {
+    Proxy::answering()
+        .server(server)
+        .limit("one", &format!("rate = \"1/h\"\n{limit}"))
+        .route(&format!("path = \"{path}\"\nlimits = [\"one\"]"))
 }
 
 fn walk(address: SocketAddr, steps: &[Step<'_>]) {
@@ -26,7 +26,7 @@ fn walk(address: SocketAddr, steps: &[Step<'_>]) {
 }
 
 fn check(server: &str, limit: &str, path: &str, steps: &[Step<'_>]) {
-    let proxy = Tidegate::start(&config(server, limit, path));
+    let proxy = proxy(server, limit, path).start();
     walk(proxy.address, steps);
 }
 
@@ -54,12 +54,13 @@ fn without_a_key_all_requests_share_a_bucket() {
 
 #[test]
 fn by_the_first_alternative_that_a_request_has() {
-    let proxy = Tidegate::start(&config(
+    let proxy = proxy(
         "trusted_proxies = [\"127.0.0.0/8\"]",
         "key = [\"header:x-api-key | cookie:session | ip\"]\n\
          overrides = [{ key = [\"partner\"], rate = \"2/h\" }]",
         "/{*rest}",
-    ));
+    )
+    .start();
     let here = ("x-forwarded-for", "203.0.113.7");
     walk(
         proxy.address,
@@ -169,11 +170,9 @@ fn by_host_in_any_spelling() {
 
 #[test]
 fn by_route() {
-    let proxy = Tidegate::start(
-        "[server]\nlisten = \"LISTEN\"\n[limits.one]\nrate = \"1/h\"\nkey = [\"route\"]\n\
-         [[routes]]\npath = \"/a/{id}\"\nrespond = { status = 200 }\nlimits = [\"one\"]\n\
-         [[routes]]\npath = \"/b\"\nrespond = { status = 200 }\nlimits = [\"one\"]\n",
-    );
+    let proxy = proxy("", "key = [\"route\"]", "/a/{id}")
+        .route("path = \"/b\"\nlimits = [\"one\"]")
+        .start();
     walk(
         proxy.address,
         &[
@@ -395,7 +394,7 @@ fn secrets_are_hashed_in_the_log_unless_plain_is_asked_for() {
     // The first 128 bits of SHA-256 of `s3cret`, base64url.
     let hashed = "127.0.0.1|HsHCa1DV08WNlYMYGvgHZg";
     for (log, key) in [("", hashed), ("[log]\nkeys = \"plain\"", "127.0.0.1|s3cret")] {
-        let mut proxy = Tidegate::start(&format!("{}{log}", config("", limit, "/{*rest}")));
+        let mut proxy = proxy("", limit, "/{*rest}").section(log).start();
         walk(proxy.address, &[("GET", "/", headers, 200), ("GET", "/", headers, 429)]);
         assert!(proxy.stop().success());
         assert_eq!(proxy.log.find("throttled").unwrap()["key"], key);

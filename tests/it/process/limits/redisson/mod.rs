@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::support::client::Connection;
 use crate::support::java::Java;
+use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::{Tidegate, program};
 use crate::support::wait_until;
@@ -14,17 +15,18 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// A proxy of one worker with this limit, and a bucket that refuses on `/mixed` after one request.
 fn proxy(server: &RedisServer, limit: &str) -> Tidegate {
-    Tidegate::start(&config(&server.url(), limit))
+    shared(&server.url(), limit).start()
 }
 
-fn config(url: &str, limit: &str) -> String {
-    format!(
-        "[server]\nlisten = \"LISTEN\"\nworkers = 1\n[store]\nurl = \"{url}\"\ntimeout = \"10s\"\n\
-         [log]\nformat = \"json\"\n[limits.shared]\nalgorithm = \"redisson\"\n{limit}\n\
-         [limits.bucket]\nrate = \"1/h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ body = \"ok\" }}\nlimits = [\"shared\"]\n\
-         [[routes]]\npath = \"/mixed\"\nrespond = {{ body = \"ok\" }}\nlimits = [\"shared\", \"bucket\"]\n"
-    )
+fn shared(url: &str, limit: &str) -> Proxy {
+    Proxy::answering()
+        .server("workers = 1")
+        .store(&format!("url = \"{url}\"\ntimeout = \"10s\""))
+        .section("[log]\nformat = \"json\"")
+        .limit("shared", &format!("algorithm = \"redisson\"\n{limit}"))
+        .limit("bucket", "rate = \"1/h\"")
+        .route("path = \"/{*rest}\"\nlimits = [\"shared\"]")
+        .route("path = \"/mixed\"\nlimits = [\"shared\", \"bucket\"]")
 }
 
 fn told(arguments: &[&str]) -> (i32, String, String) {
@@ -91,7 +93,7 @@ fn what_does_not_count_is_given_back_to_the_limiter() {
 #[test]
 fn a_client_that_leaves_while_another_limit_holds_it_gives_its_permits_back() {
     let server = RedisServer::start();
-    let config = config(&server.url(), "name = \"orders\"\nrate = \"5/h\"");
+    let config = shared(&server.url(), "name = \"orders\"\nrate = \"5/h\"").text();
     let bucket = "rate = \"1/h\"\n";
     let proxy = Tidegate::start(
         &config.replace(bucket, &format!("{bucket}algorithm = \"leaky-bucket\"\n")),
@@ -272,7 +274,7 @@ fn the_commands_find_the_server_in_the_file() {
     let file = folder.path().join("proxy.toml");
     let file = file.to_str().unwrap();
     let limit = "name = \"orders\"\nwait = \"2s\"";
-    let text = config(&server.url(), limit).replace("LISTEN", "127.0.0.1:8080");
+    let text = shared(&server.url(), limit).text().replace("LISTEN", "127.0.0.1:8080");
     std::fs::write(file, &text).unwrap();
     let set = told(&["redisson", "set", "orders", "5/s", "--config", file]);
     assert_eq!(set, (0, "set".into(), String::new()));

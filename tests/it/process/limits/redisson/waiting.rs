@@ -2,7 +2,7 @@
 
 use super::HOUR_MS;
 use crate::process::limits::waiting::{
-    ask as send, config, delays, held, hold, is_hours, said, user,
+    ask as send, delays, held, hold, is_hours, limited, said, user,
 };
 use crate::support::client::Connection;
 use crate::support::java::Java;
@@ -14,7 +14,7 @@ const ORDERS: &str =
     "[limits.orders]\nalgorithm = \"redisson\"\nname = \"orders\"\nwait = \"9h\"\n";
 
 fn proxy(server: &RedisServer, limits: &str) -> Tidegate {
-    Tidegate::start(&config("drain_timeout = \"30s\"", &server.fields(), limits))
+    limited(limits).server("drain_timeout = \"30s\"").store(&server.fields()).start()
 }
 
 fn value(server: &RedisServer) -> i64 {
@@ -122,7 +122,8 @@ fn a_drain_gives_the_places_back() {
 fn a_process_that_is_told_twice_gives_the_places_back_too() {
     let server = RedisServer::start();
     let limits = format!("{ORDERS}rate = \"1/h\"\n");
-    let mut proxy = Tidegate::start(&config("drain_timeout = \"99h\"", &server.fields(), &limits));
+    let mut proxy =
+        limited(&limits).server("drain_timeout = \"99h\"").store(&server.fields()).start();
     assert_eq!(user(proxy.address, "a").status, 200);
     let mut client = hold(&proxy, "a");
     proxy.signal("TERM");
