@@ -124,8 +124,12 @@ fn metrics_have_the_names_of_the_interface() {
 /// A request's own buckets never make room for each other, so the second limit finds none.
 #[test]
 fn decisions_for_which_there_was_no_room_are_counted() {
-    let limits = "[limits.a]\nrate = \"5/h\"\n[limits.b]\nrate = \"5/h\"\n";
-    let proxy = Proxy::answering().admin().store("max_keys = 1").limits(limits).start();
+    let proxy = Proxy::answering()
+        .admin()
+        .store("max_keys = 1")
+        .limit("a", "rate = \"5/h\"")
+        .limit("b", "rate = \"5/h\"")
+        .start();
     for _ in 0..3 {
         assert_eq!(get(proxy.address, "/", &[]).status, 200);
     }

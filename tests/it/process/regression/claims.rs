@@ -13,7 +13,7 @@ fn a_client_is_not_counted_by_a_field_that_its_api_never_sees() {
     for (limit, header) in
         [("key = [\"header:x-api-key\"]", "x-api-key"), ("key = [\"cookie:session\"]", "cookie")]
     {
-        let proxy = limited(&api, "", limit);
+        let proxy = limited(&api, limit).start();
         let statuses: Vec<_> = (0..3)
             .map(|n| {
                 let (key, connection) = (format!("session={n}"), format!("keep-alive, {header}"));
@@ -35,7 +35,7 @@ fn a_stranger_is_not_counted_by_who_it_says_it_is() {
         ("", "forwarded"),
         ("client_ip_header = \"x-real-ip\"", "x-real-ip"),
     ] {
-        let proxy = limited(&api, server, &format!("key = [\"header:{header}\"]"));
+        let proxy = limited(&api, &format!("key = [\"header:{header}\"]")).server(server).start();
         let statuses: Vec<_> = (0..3)
             .map(|n| get(proxy.address, "/", &[(header, &format!("for=203.0.113.{n}"))]).status)
             .collect();
@@ -47,7 +47,7 @@ fn a_stranger_is_not_counted_by_who_it_says_it_is() {
 #[test]
 fn a_stranger_does_not_name_its_address_with_an_underscore() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, "client_ip_header = \"x-real-ip\"", "");
+    let proxy = limited(&api, "").server("client_ip_header = \"x-real-ip\"").start();
     get(proxy.address, "/", &[("x_real_ip", "203.0.113.7")]);
     assert_eq!(api.last().header("x_real_ip"), None);
 }
@@ -56,7 +56,7 @@ fn a_stranger_does_not_name_its_address_with_an_underscore() {
 #[test]
 fn a_host_beside_an_absolute_target_counts_for_nothing() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, "", "key = [\"header:host\"]");
+    let proxy = limited(&api, "key = [\"header:host\"]").start();
     let statuses: Vec<_> = (0..3)
         .map(|n| get(proxy.address, "http://api.test/", &[("host", &format!("h{n}.test"))]).status)
         .collect();
@@ -68,7 +68,8 @@ fn a_host_beside_an_absolute_target_counts_for_nothing() {
 #[test]
 fn a_client_does_not_take_out_its_proxys_word() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, "trusted_proxies = [\"127.0.0.0/8\"]", "key = [\"ip\"]");
+    let proxy =
+        limited(&api, "key = [\"ip\"]").server("trusted_proxies = [\"127.0.0.0/8\"]").start();
     let headers = [
         ("x-forwarded-for", "203.0.113.7"),
         ("x-forwarded-proto", "https"),
@@ -85,7 +86,7 @@ fn a_client_does_not_take_out_its_proxys_word() {
 #[test]
 fn an_offer_of_h2c_does_not_hide_behind_a_strange_byte() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, "", "");
+    let proxy = limited(&api, "").start();
     let mut connection = Connection::open(proxy.address);
     connection
         .send(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: h2c, \xe9\r\n\r\n");
@@ -132,8 +133,7 @@ fn a_client_does_not_pay_less_by_taking_json_compressed() {
         ("", [200, 429]),
         ("request_headers = { set = { accept-encoding = \"gzip\" } }", [200, 200]),
     ] {
-        let proxy = Proxy::of_one_worker(&api)
-            .limit("two", &format!("rate = \"2/h\"\n{cost}"))
+        let proxy = limited(&api, cost)
             .route(&format!("path = \"/p\"\nlimits = [\"two\"]\n{route}"))
             .start();
         let mut client = Connection::open(proxy.address);

@@ -8,11 +8,9 @@ mod times;
 mod upstreams;
 
 use crate::support::proxy::Proxy;
-use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 
-/// A proxy with one limit of two requests, which further lines say more about.
-fn limited(api: &Upstream, server: &str, limit: &str) -> Tidegate {
-    let limit = format!("rate = \"2/h\"\n{limit}");
-    Proxy::of_one_worker(api).server(server).limit("two", &limit).start()
+/// A proxy with one limit of two requests, of which these lines say more.
+fn limited(api: &Upstream, limit: &str) -> Proxy {
+    Proxy::of_one_worker(api).limit("two", &format!("rate = \"2/h\"\n{limit}"))
 }

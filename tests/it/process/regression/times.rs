@@ -90,7 +90,7 @@ fn many_requests_at_once_do_not_keep_an_idle_connection() {
 fn the_rest_of_a_rejected_upload_has_a_bodys_time() {
     let api = Upstream::echoing();
     let times = "header_timeout = \"400ms\"\nbody_timeout = \"1d\"";
-    let proxy = limited(&api, times, "mode = \"enforce\"");
+    let proxy = limited(&api, "mode = \"enforce\"").server(times).start();
     let mut client = Connection::open(proxy.address);
     for _ in 0..2 {
         assert_eq!(client.get("/", &[]).status, 200);

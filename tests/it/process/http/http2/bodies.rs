@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::limited;
+use super::logged;
 use crate::support::http2::Client;
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head, read_request};
@@ -206,8 +206,7 @@ fn uploads_that_the_api_does_not_take_hold_back_no_others() {
 #[test]
 fn a_rejected_upload_ends_with_its_answer_and_the_connection_is_kept() {
     let api = Upstream::echoing();
-    let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\n";
-    let proxy = limited(&api, limits, "");
+    let proxy = logged(&api).limit("user", "key = [\"header:x-user\"]\nrate = \"1/h\"").start();
     let mut client = Client::open(proxy.address);
     let user = [("x-user", "a")];
     assert_eq!(client.post("/", &user, b"hi").status, 200);
@@ -226,8 +225,7 @@ fn a_rejected_upload_ends_with_its_answer_and_the_connection_is_kept() {
 #[test]
 fn many_rejected_uploads_at_once_do_not_cost_the_connection() {
     let api = Upstream::echoing();
-    let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\n";
-    let proxy = limited(&api, limits, "");
+    let proxy = logged(&api).limit("user", "key = [\"header:x-user\"]\nrate = \"1/h\"").start();
     let mut client = Client::open(proxy.address);
     assert_eq!(client.post("/", &[("x-user", "a")], b"hi").status, 200);
     for _ in 0..5 {

@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 
-use super::limited;
+use super::logged;
 use crate::support::client::get;
 use crate::support::http2::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, Outcome, PING, RST_STREAM,
@@ -66,7 +66,7 @@ fn requests_that_are_reset_at_once_end_the_connection() {
 #[test]
 fn requests_that_are_reset_one_by_one_are_limited_like_others() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, "[limits.ten]\nkey = [\"ip\"]\nrate = \"10/h\"\n", "");
+    let proxy = logged(&api).limit("ten", "key = [\"ip\"]\nrate = \"10/h\"").start();
     let mut client = Frames::open(proxy.address, &[]);
     let before = proxy.memory();
     for n in 0..5000_u32 {
@@ -159,7 +159,7 @@ fn answers_that_nobody_makes_room_for_are_bounded_and_given_up() {
         answer.resize(answer.len() + 5_000_000, b'x');
         answer
     });
-    let proxy = limited(&api, "", "body_timeout = \"1s\"");
+    let proxy = logged(&api).server("body_timeout = \"1s\"").start();
     let before = proxy.memory();
     let mut client = Frames::open(proxy.address, &[(4, 0)]);
     for n in 0..100_u32 {

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::limited;
+use super::logged;
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, Outcome, asking, block, frame,
@@ -14,8 +14,7 @@ use crate::support::upstream::{Upstream, ok, read_head};
 #[test]
 fn an_answer_to_head_has_no_body() {
     let api = Upstream::answering(|_| b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n".to_vec());
-    let limits = "[limits.two]\nkey = []\nrate = \"2/h\"\n";
-    let proxy = limited(&api, limits, "");
+    let proxy = logged(&api).limit("two", "key = []\nrate = \"2/h\"").start();
     let mut client = Client::open(proxy.address);
     for (path, status) in [("/", 200), ("/a%2fb", 400), ("/", 200), ("/", 429)] {
         let reply = client.begin("HEAD", path, &[]).reply();

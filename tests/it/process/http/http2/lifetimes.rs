@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use super::{Gate, limited};
+use super::{Gate, logged};
 use crate::support::client::get;
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
@@ -198,7 +198,7 @@ fn a_server_that_does_not_answer_in_time_is_a_504() {
 #[test]
 fn a_drain_lets_streams_finish_and_takes_no_more() {
     let gate = Gate::new();
-    let mut proxy = limited(&gate.api, "", "drain_timeout = \"1h\"");
+    let mut proxy = logged(&gate.api).server("drain_timeout = \"1h\"").start();
     let mut idle = Client::open(proxy.address);
     assert_eq!(idle.get("/", &[]).status, 200);
     let mut client = Frames::open(proxy.address, &[]);
@@ -234,7 +234,7 @@ fn a_drain_does_not_wait_for_a_client_that_says_nothing() {
 #[test]
 fn a_stream_that_takes_longer_than_the_drain_is_cut_off() {
     let gate = Gate::new();
-    let mut proxy = limited(&gate.api, "", "drain_timeout = \"300ms\"");
+    let mut proxy = logged(&gate.api).server("drain_timeout = \"300ms\"").start();
     let mut client = Client::open(proxy.address);
     let mut slow = client.begin("GET", "/slow", &[]);
     gate.has();

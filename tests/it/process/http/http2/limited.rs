@@ -1,6 +1,6 @@
 //! Limits hold for each stream.
 
-use super::{Gate, limited};
+use super::{Gate, logged};
 use crate::support::http2::Client;
 use crate::support::http2::frames::{END_STREAM, Frames, Outcome, asking, request};
 use crate::support::upstream::{Upstream, ok};
@@ -9,7 +9,7 @@ use crate::support::wait_until;
 #[test]
 fn a_rejected_stream_is_told_when_to_come_back() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, "[limits.two]\nkey = [\"ip\"]\nrate = \"2/h\"\n", "");
+    let proxy = logged(&api).limit("two", "key = [\"ip\"]\nrate = \"2/h\"").start();
     let mut client = Client::open(proxy.address);
     for left in [1, 0] {
         let reply = client.get("/", &[]);
@@ -33,7 +33,7 @@ fn a_rejected_stream_is_told_when_to_come_back() {
 #[test]
 fn streams_at_once_share_a_bucket_to_the_last_token() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, "[limits.ten]\nkey = [\"ip\"]\nrate = \"10/h\"\n", "");
+    let proxy = logged(&api).limit("ten", "key = [\"ip\"]\nrate = \"10/h\"").start();
     let mut client = Client::open(proxy.address);
     let exchanges: Vec<_> = (0..100).map(|_| client.begin("GET", "/", &[])).collect();
     let statuses = exchanges.into_iter().map(|mut exchange| exchange.reply().status);
@@ -44,7 +44,7 @@ fn streams_at_once_share_a_bucket_to_the_last_token() {
 #[test]
 fn a_rejected_grpc_call_is_told_in_its_own_words() {
     let api = Upstream::echoing();
-    let proxy = limited(&api, "[limits.none]\nkey = []\nrate = \"0/s\"\n", "");
+    let proxy = logged(&api).limit("none", "key = []\nrate = \"0/s\"").start();
     let grpc = [("content-type", "application/grpc"), ("te", "trailers")];
     let reply = Client::open(proxy.address).post("/a.B/C", &grpc, b"\0\0\0\0\0");
     assert_eq!((reply.status, reply.body.len()), (200, 0));
@@ -54,8 +54,9 @@ fn a_rejected_grpc_call_is_told_in_its_own_words() {
 #[test]
 fn one_stream_that_is_held_does_not_hold_the_others() {
     let api = Upstream::echoing();
-    let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\nwait = \"2h\"\n";
-    let proxy = limited(&api, limits, "");
+    let proxy = logged(&api)
+        .limit("user", "key = [\"header:x-user\"]\nrate = \"1/h\"\nwait = \"2h\"")
+        .start();
     let mut client = Client::open(proxy.address);
     assert_eq!(client.get("/", &[("x-user", "a")]).status, 200);
     let held = client.begin("GET", "/held", &[("x-user", "a")]);
@@ -72,8 +73,8 @@ fn one_stream_that_is_held_does_not_hold_the_others() {
 #[test]
 fn held_streams_go_in_the_order_in_which_they_came() {
     let api = Upstream::echoing();
-    let limits = "[limits.all]\nkey = []\nrate = \"20/s\"\nburst = 1\nwait = \"1h\"\n";
-    let proxy = limited(&api, limits, "");
+    let proxy =
+        logged(&api).limit("all", "key = []\nrate = \"20/s\"\nburst = 1\nwait = \"1h\"").start();
     let mut client = Frames::open(proxy.address, &[]);
     let requests: Vec<u8> = (0..6_u32)
         .flat_map(|n| request(2 * n + 1, END_STREAM, &asking("GET", &format!("/{n}"))))
@@ -92,7 +93,7 @@ fn what_a_response_costs_is_settled_when_its_stream_ends() {
     });
     let limits = "[limits.tokens]\nkey = [\"ip\"]\nrate = \"10/h\"\n\
                   cost = { response_header = \"x-used\", estimate = 1 }\n";
-    let proxy = limited(&api, limits, "");
+    let proxy = logged(&api).limits(limits).start();
     let mut client = Client::open(proxy.address);
     let left = |client: &mut Client| client.get("/", &[]).header("ratelimit").unwrap();
     assert_eq!(left(&mut client), "\"tokens\";r=9;t=3600");
@@ -106,7 +107,7 @@ fn a_response_that_is_given_up_costs_what_was_estimated() {
     let gate = Gate::new();
     let limits = "[limits.tokens]\nkey = [\"ip\"]\nrate = \"100/h\"\n\
                   cost = { response_header = \"x-used\", estimate = 10 }\n";
-    let proxy = limited(&gate.api, limits, "");
+    let proxy = logged(&gate.api).limits(limits).start();
     let mut client = Client::open(proxy.address);
     let given_up = client.begin("GET", "/slow", &[]);
     gate.has();
@@ -119,8 +120,7 @@ fn a_response_that_is_given_up_costs_what_was_estimated() {
 #[test]
 fn crumbs_of_a_cookie_are_one_cookie_for_keys_and_for_the_api() {
     let api = Upstream::echoing();
-    let limits = "[limits.session]\nkey = [\"cookie:sid\"]\nrate = \"1/h\"\n";
-    let proxy = limited(&api, limits, "");
+    let proxy = logged(&api).limit("session", "key = [\"cookie:sid\"]\nrate = \"1/h\"").start();
     let mut client = Frames::open(proxy.address, &[]);
     let ask = |client: &mut Frames, stream, crumbs: &[&str]| {
         let mut fields = asking("GET", "/").to_vec();

@@ -14,17 +14,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::support::proxy::Proxy;
-use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Got, Upstream, ok};
 
-/// A proxy of one worker with these limits for everything, and more lines of `[server]`.
-fn limited(api: &Upstream, limits: &str, server: &str) -> Tidegate {
+/// A proxy whose log tells of each request.
+fn logged(api: &Upstream) -> Proxy {
     Proxy::of_one_worker(api)
-        .server(server)
         .section("[log]\naccess = true\nthrottle = \"each\"")
         .upstream("response_timeout = \"1h\"")
-        .limits(limits)
-        .start()
 }
 
 /// An API that answers requests to `/slow…` when it is told to, and tells of each that it got.

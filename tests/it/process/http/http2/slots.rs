@@ -3,7 +3,7 @@
 use std::io::{BufReader, Read as _, Write as _};
 use std::sync::mpsc::{Receiver, channel};
 
-use super::limited;
+use super::logged;
 use crate::support::http2::{Client, Exchange};
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok, read_head};
@@ -67,7 +67,7 @@ fn is_free(proxy: &Tidegate) -> bool {
 #[test]
 fn a_slot_is_free_when_the_client_resets_its_stream() {
     let (api, told) = api();
-    let proxy = limited(&api, SLOTS, "");
+    let proxy = logged(&api).limits(SLOTS).start();
     let mut client = Client::open(proxy.address);
     for (state, hold) in STATES {
         let exchange = hold(&mut client, &told);
@@ -81,7 +81,7 @@ fn a_slot_is_free_when_the_client_resets_its_stream() {
 #[test]
 fn a_slot_is_free_when_the_client_drops_its_connection() {
     let (api, told) = api();
-    let proxy = limited(&api, SLOTS, "");
+    let proxy = logged(&api).limits(SLOTS).start();
     for (state, hold) in STATES {
         let mut client = Client::open(proxy.address);
         let exchange = hold(&mut client, &told);
@@ -96,7 +96,7 @@ fn a_slot_is_free_when_a_stream_that_waits_for_another_limit_is_given_up() {
     let (api, _told) = api();
     let limits =
         format!("{SLOTS}[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\nwait = \"2h\"\n");
-    let proxy = limited(&api, &limits, "");
+    let proxy = logged(&api).limits(&limits).start();
     let mut client = Client::open(proxy.address);
     let is_free =
         |client: &mut Client, user: &str| client.get("/", &[("x-user", user)]).status == 200;
@@ -125,7 +125,7 @@ fn a_slot_is_free_when_a_stream_that_waits_for_another_limit_is_given_up() {
 #[test]
 fn each_stream_of_a_connection_has_a_slot_of_its_own() {
     let (api, told) = api();
-    let proxy = limited(&api, &SLOTS.replace("limit = 1", "limit = 3"), "");
+    let proxy = logged(&api).limits(&SLOTS.replace("limit = 1", "limit = 3")).start();
     let mut client = Client::open(proxy.address);
     let held: Vec<_> = STATES.iter().map(|(_, hold)| hold(&mut client, &told)).collect();
     let reply = client.get("/", &[]);
@@ -141,7 +141,7 @@ fn each_stream_of_a_connection_has_a_slot_of_its_own() {
 #[test]
 fn a_slot_is_free_when_the_response_has_ended() {
     let (api, _told) = api();
-    let proxy = limited(&api, SLOTS, "");
+    let proxy = logged(&api).limits(SLOTS).start();
     let mut client = Client::open(proxy.address);
     for turn in 0..50 {
         assert_eq!(client.get("/", &[]).status, 200, "{turn}");

@@ -1,7 +1,7 @@
 //! What two readers could take in two ways, once it is HTTP/1.1 to the API: refused, or sent on with one
 //! meaning.
 
-use super::limited;
+use super::logged;
 use crate::support::http2::frames::{
     DATA, END_STREAM, Frames, HEADERS, Outcome, asking, block, frame, request,
 };
@@ -215,8 +215,7 @@ fn the_target_that_asks_for_the_server_itself_is_not_a_path() {
 #[test]
 fn the_authority_chooses_the_route_and_the_limits_key() {
     let api = Upstream::echoing();
-    let limits = "[limits.host]\nkey = [\"host\"]\nrate = \"1/h\"\n";
-    let proxy = limited(&api, limits, "");
+    let proxy = logged(&api).limit("host", "key = [\"host\"]\nrate = \"1/h\"").start();
     let mut client = Frames::open(proxy.address, &[]);
     assert_eq!(client.ask(1, &with(&[])), Outcome::Status(200));
     assert_eq!(client.ask(3, &with(&[("host", b"b")])), Outcome::Status(429));

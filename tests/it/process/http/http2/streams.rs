@@ -1,6 +1,6 @@
 //! Many requests at once on one connection.
 
-use super::{Gate, limited};
+use super::{Gate, logged};
 use crate::support::http2::Client;
 use crate::support::http2::frames::{END_STREAM, Frames, Outcome, asking, request};
 use crate::support::proxy::Proxy;
@@ -94,7 +94,7 @@ fn more_streams_than_allowed_are_refused_without_harm_to_the_others() {
 #[test]
 fn each_stream_has_an_access_line() {
     let gate = Gate::new();
-    let proxy = limited(&gate.api, "", "");
+    let proxy = logged(&gate.api).start();
     let mut client = Client::open(proxy.address);
     let mut slow = client.begin("GET", "/slow", &[]);
     gate.has();
