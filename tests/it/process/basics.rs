@@ -7,7 +7,7 @@ use crate::support::upstream::Upstream;
 #[test]
 fn what_the_limit_allows_is_forwarded() {
     let api = Upstream::echoing();
-    let proxy = Proxy::to(&api).limit("per-client", "rate = \"1000000/s\"").start();
+    let proxy = Proxy::to(&api).limit("per-client", "key = [\"ip\"]\nrate = \"1000000/s\"").start();
     let reply = get(proxy.address, "/hello?x=1", &[]);
     assert_eq!((reply.status, reply.text().as_str()), (200, "/hello?x=1"));
     assert_eq!(api.last().header("host").as_deref(), Some("api.test"));
