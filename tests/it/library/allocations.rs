@@ -186,7 +186,7 @@ fn a_request_allocates_no_more_than_it_did() {
 
 /// The answers that are kept for throttled clients kept the limits of former plans, with all overrides.
 #[test]
-fn nothing_that_throttled_clients_were_told_outlives_its_plan() {
+fn what_throttled_clients_are_told_ends_with_its_plan() {
     // The first plan stays, so that a reload can tell what needs a restart.
     let mut scene = Scene::new("");
     scene.ask(1, "200");

@@ -85,7 +85,7 @@ async fn an_expiry_that_is_late_enough_is_not_set_again() {
 
 /// The expiry was set for the tokens of a rate that is over.
 #[tokio::test]
-async fn a_key_lives_long_enough_where_its_limit_has_another_rate_by_now() {
+async fn a_key_lives_long_enough_after_a_change_of_rate() {
     for (name, rate, other, token) in [
         ("a slower one", "1/h", "1/d", DAY),
         ("a faster one", "1/h", "1/m", HOUR / 60),

@@ -86,7 +86,7 @@ async fn keys_are_named_for_people_and_for_clusters() {
 
 /// A request that is cut while Redis is asked: the process ended before what it took was given back.
 #[tokio::test]
-async fn all_is_settled_only_once_it_is_known_what_the_last_ones_took() {
+async fn what_a_cut_request_took_is_known_before_all_is_settled() {
     let bench = Bench::start();
     let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
     let one = ask(&spec, &ip, 10);
@@ -329,7 +329,7 @@ async fn a_key_of_another_type_hurts_no_other_request_of_the_call() {
 
 /// Redis's clock stepped back by an hour, or a replica with another clock took over.
 #[tokio::test]
-async fn a_bucket_from_the_future_follows_the_clock_also_where_it_refuses() {
+async fn a_refusing_bucket_from_the_future_follows_the_clock() {
     let bench = Bench::start();
     let (drained, full, ip) = (limit("drained"), limit("full"), key("203.0.113.7"));
     let time: Vec<u64> = bench.server.run(&["TIME"]);

@@ -170,7 +170,7 @@ async fn nothing_else_is_moved_by_a_step() {
 }
 
 #[tokio::test]
-async fn a_spent_window_is_not_new_when_the_clock_goes_back_over_its_end() {
+async fn a_clock_set_back_does_not_renew_a_spent_window() {
     for algorithm in on_the_clock() {
         // Nobody came in the new window, and the old one may have been forgotten.
         let scene = Scene::new();

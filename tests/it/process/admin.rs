@@ -31,7 +31,7 @@ fn ask(admin: SocketAddr, path: &str, headers: &[(&str, &str)]) -> (u16, String)
 }
 
 #[test]
-fn it_lives_and_is_ready_and_is_not_while_it_drains() {
+fn it_is_ready_until_it_drains_and_lives_on() {
     let api = Upstream::echoing();
     let mut proxy = proxy(&api).server("shutdown_delay = \"1m\"").admin().start();
     let admin = proxy.admin();

@@ -28,7 +28,7 @@ fn slow() -> (Upstream, Receiver<()>, Sender<()>) {
 }
 
 #[test]
-fn what_is_under_way_is_finished_and_what_is_idle_is_closed() {
+fn a_drain_finishes_requests_and_closes_idle_connections() {
     let (api, told, go) = slow();
     let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
     let mut idle = Connection::open(proxy.address);
@@ -107,7 +107,7 @@ fn what_takes_too_long_is_cut_off() {
 
 /// One whose turn came just before the drain's end was let pass, and cut before it had its answer.
 #[test]
-fn whoever_is_held_until_the_last_quarter_is_rejected_at_once() {
+fn who_is_held_into_a_drains_last_quarter_is_rejected() {
     let api = Upstream::echoing();
     let mut proxy = Proxy::of_one_worker(&api)
         .server("drain_timeout = \"110s\"")

@@ -6,7 +6,7 @@ use crate::support::proxy::Proxy;
 use crate::support::upstream::Upstream;
 
 #[test]
-fn every_request_meets_the_servers_limits_also_one_without_a_route() {
+fn the_servers_limits_meet_requests_without_a_route_too() {
     let api = Upstream::echoing();
     let proxy = Proxy::to(&api)
         .server("limits = [\"all\"]")

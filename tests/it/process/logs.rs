@@ -123,7 +123,7 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
 }
 
 #[test]
-fn an_access_line_names_the_server_and_strangers_have_no_route() {
+fn access_lines_name_the_server_and_strangers_no_route() {
     let api = Upstream::echoing();
     let mut proxy = Proxy::to(&api)
         .section("[log]\naccess = true")
@@ -211,7 +211,7 @@ fn each_rejection_or_none_has_its_line() {
 }
 
 #[test]
-fn the_level_says_what_is_written_and_changes_with_the_file() {
+fn the_level_decides_and_changes_with_the_file() {
     let mut proxy = logging("access = true\nlevel = \"info\"").start();
     get(proxy.address, "/first", &[]);
     proxy.log.wait("request", |line| line["path"] == "/first");

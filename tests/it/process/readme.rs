@@ -192,7 +192,7 @@ fn switched_on(text: &str, examples: bool) -> String {
 }
 
 #[test]
-fn what_the_shipped_file_shows_is_the_default_and_its_examples_are_right() {
+fn the_shipped_file_shows_defaults_and_right_examples() {
     let text = fs::read_to_string(path("proxy.toml")).unwrap();
     let (shipped, defaults) = (parsed(&text), switched_on(&text, false));
     assert_ne!(defaults, text);
@@ -220,7 +220,7 @@ fn what_the_shipped_file_shows_of_tls_is_right() {
 }
 
 #[test]
-fn every_command_of_the_program_is_in_the_readme_and_the_other_way_round() {
+fn the_readme_has_every_command_and_no_other() {
     let help = program().arg("--help").output().unwrap();
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     let (_, commands) = help.split_once("Commands:\n").expect("--help lists the commands");

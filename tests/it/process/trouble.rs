@@ -61,7 +61,7 @@ fn a_client_that_leaves_an_answer_is_no_fault_of_the_api() {
 /// Each request to an API that was away had a log line of its own; and then only the first of a crowd was
 /// told, unless the next one came after a pause.
 #[test]
-fn an_api_that_is_away_does_not_fill_the_log_and_the_counts_add_up() {
+fn an_api_that_is_away_is_counted_and_fills_no_log() {
     let url = nobody();
     let mut proxy = Proxy::of_one_worker(&url).start();
     for _ in 0..20 {

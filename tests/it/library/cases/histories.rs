@@ -70,7 +70,7 @@ fn check_script(
 }
 
 #[test]
-fn the_script_decides_as_the_pure_functions_and_keeps_the_same_bytes() {
+fn the_script_has_the_functions_decisions_and_bytes() {
     let server = RedisServer::start();
     let connection = RefCell::new(server.connection());
     proptest!(config(600), |(played in any_history(World::Wild))| {
@@ -102,7 +102,7 @@ fn the_process_decides_as_the_pure_functions() {
 }
 
 #[test]
-fn the_process_goes_on_under_other_figures_as_the_pure_functions() {
+fn the_process_follows_the_functions_to_other_figures() {
     check_process(World::Reloaded);
 }
 

@@ -21,7 +21,7 @@ fn in_turn(ahead: u64) -> impl Iterator<Item = u64> {
 /// Scripts to which the caller tells the time: a counter whose key has the second in its name admits
 /// twice as many, and a bucket that gains what the one clock is ahead of the other admits everything.
 #[tokio::test]
-async fn two_proxies_whose_clocks_differ_by_a_second_admit_no_more() {
+async fn clocks_that_differ_by_a_second_admit_no_more() {
     let mut windows = HashMap::new();
     let mut counter = |now: u64| {
         let used = windows.entry(now / SECOND).or_insert(0);

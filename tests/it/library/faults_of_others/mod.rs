@@ -22,7 +22,7 @@ fn steady(per_second: u64) -> impl Iterator<Item = u64> + Clone {
 
 /// A bucket in a hash that gains for the whole seconds since the last call, whether that passed or not.
 #[test]
-fn a_steady_caller_at_nine_in_ten_of_the_rate_is_never_starved() {
+fn a_steady_caller_below_the_rate_is_never_starved() {
     let (mut tokens, mut last) = (5, 0);
     let mut script = |now: u64| {
         tokens = (tokens + (now - last) / SECOND * 10).min(5);

@@ -107,7 +107,7 @@ impl Services {
 }
 
 #[tokio::test]
-async fn both_sides_together_never_take_more_than_the_rate() {
+async fn both_sides_keep_within_the_rate() {
     const RATE: u64 = 12;
     const INTERVAL_MS: u64 = 40;
     const ENOUGH: u64 = 100;
@@ -136,7 +136,7 @@ async fn both_sides_together_never_take_more_than_the_rate() {
 }
 
 #[tokio::test]
-async fn with_requests_that_wait_both_sides_together_never_take_more_than_the_rate() {
+async fn both_sides_keep_within_the_rate_while_some_wait() {
     const RATE: u64 = 12;
     const INTERVAL_MS: u64 = 40;
     const ENOUGH: u64 = 100;

@@ -56,7 +56,7 @@ fn is_hours(time: Duration, hours: u64) -> bool {
 }
 
 #[tokio::test]
-async fn a_place_is_an_entry_of_the_time_at_which_the_request_goes() {
+async fn a_place_is_an_entry_at_the_time_of_going() {
     let bench = Bench::start();
     let mut java = Java::new(&bench.server, "orders");
     java.try_set_rate(3, HOUR_MS);
@@ -121,7 +121,7 @@ async fn who_leaves_gives_its_own_place_back_and_nobody_overtakes() {
 }
 
 #[tokio::test]
-async fn what_is_free_while_somebody_waits_is_not_for_who_comes_later() {
+async fn who_comes_later_takes_nothing_from_those_who_wait() {
     let bench = Bench::start();
     let mut java = Java::new(&bench.server, "orders");
     java.try_set_rate(4, HOUR_MS);
@@ -161,7 +161,7 @@ async fn a_wrong_value_is_repaired_with_those_who_wait() {
 }
 
 #[tokio::test]
-async fn what_a_request_used_less_is_not_taken_from_those_who_wait() {
+async fn giving_back_takes_nothing_from_those_who_wait() {
     let bench = Bench::start();
     let mut java = Java::new(&bench.server, "orders");
     java.try_set_rate(3, HOUR_MS);
@@ -196,7 +196,7 @@ async fn a_deep_queue_is_counted_by_its_places_too() {
 }
 
 #[tokio::test]
-async fn several_limits_hold_for_the_longest_of_their_waits_or_none_has_a_place() {
+async fn several_limits_hold_for_the_longest_wait_or_not_at_all() {
     let bench = Bench::start();
     for (name, interval_ms) in [("orders", HOUR_MS), ("slow", 3 * HOUR_MS)] {
         let mut java = Java::new(&bench.server, name);
@@ -239,7 +239,7 @@ async fn several_limits_hold_for_the_longest_of_their_waits_or_none_has_a_place(
 }
 
 #[tokio::test]
-async fn each_client_has_a_queue_of_its_own_where_each_counts_for_itself() {
+async fn where_each_client_counts_each_has_its_own_queue() {
     let bench = Bench::start();
     let other = store(&bench.server);
     let params = Params::new(Some("1/h".parse().unwrap()), Sharing::PerClient).unwrap();
@@ -261,7 +261,7 @@ async fn each_client_has_a_queue_of_its_own_where_each_counts_for_itself() {
 }
 
 #[tokio::test]
-async fn keys_end_as_redissons_do_and_nobody_waits_beyond_their_end() {
+async fn keys_end_as_redissons_do_and_nobody_waits_longer() {
     let bench = Bench::start();
     let mut java = Java::new(&bench.server, "orders");
     java.try_set_rate(1, HOUR_MS);

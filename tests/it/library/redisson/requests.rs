@@ -168,7 +168,7 @@ async fn what_is_not_a_limiter_is_that_limits_error_alone() {
 
 /// Once both were found out nobody was left to ask Redis about the others.
 #[tokio::test]
-async fn beside_a_limiter_and_a_bucket_that_cannot_decide_redis_decides_on_the_others() {
+async fn redis_decides_beside_what_cannot_decide() {
     let bench = Bench::start();
     bench.server.run::<()>(&["RPUSH", "tidegate:{x}:odd", "no bucket"]);
     let (mut unset, odd, good) = (limiter("unset"), limit("odd"), limit("good"));
@@ -180,7 +180,7 @@ async fn beside_a_limiter_and_a_bucket_that_cannot_decide_redis_decides_on_the_o
 }
 
 #[tokio::test]
-async fn beside_what_cannot_decide_no_request_finds_its_own_permits_in_use() {
+async fn a_request_never_meets_permits_of_its_own() {
     let (orders, bucket, mut unset) = (limiter("orders"), limit("bucket"), limiter("unset"));
     unset.on_store_error = OnStoreError::Allow;
     let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));

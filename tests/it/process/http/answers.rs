@@ -60,7 +60,7 @@ fn an_answer_may_come_byte_by_byte() {
 
 /// Which connection of the API a request came on is told by how many came before it there.
 #[test]
-fn a_connection_whose_answer_was_not_clean_is_not_used_again() {
+fn a_connection_with_an_unclean_answer_is_not_kept() {
     for (name, method, answer, kept) in [
         ("clean", "GET", "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx", true),
         (
@@ -235,7 +235,7 @@ fn a_request_is_framed_as_its_client_framed_it() {
 }
 
 #[test]
-fn an_upload_is_not_sent_on_a_kept_connection_that_was_closed() {
+fn an_upload_never_takes_a_connection_that_was_closed() {
     let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
     let kept = streams.clone();
     let api = Upstream::raw(move |mut stream| {

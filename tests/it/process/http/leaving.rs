@@ -61,7 +61,7 @@ fn a_client_that_has_left_already_is_in_the_access_log() {
 }
 
 #[test]
-fn a_client_that_leaves_an_upload_that_nobody_reads_ends_it() {
+fn a_client_that_leaves_ends_an_upload_nobody_reads() {
     let (tell, accepted) = channel();
     let api = Upstream::raw(move |stream| {
         let _ = tell.send(stream);
@@ -126,7 +126,7 @@ fn a_client_that_leaves_a_download_ends_it() {
 }
 
 #[test]
-fn a_client_that_leaves_while_its_server_says_nothing_more_ends_the_download() {
+fn a_client_that_leaves_ends_a_stalled_download() {
     let (api, closed) = {
         let (tell, told) = channel();
         let api = Upstream::raw(move |mut stream| {
@@ -150,7 +150,7 @@ fn a_client_that_leaves_while_its_server_says_nothing_more_ends_the_download() {
 }
 
 #[test]
-fn a_client_that_leaves_while_the_proxy_connects_is_not_waited_for() {
+fn a_client_gone_while_the_proxy_connects_is_let_go() {
     let deaf = nobody_accepts();
     let proxy = Proxy::of_one_worker(format!("http://{}", deaf.address))
         .server("max_connections = 1")

@@ -33,7 +33,7 @@ fn an_idle_connection_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_head_that_begins_after_a_pause_and_stops_is_finished_later() {
+fn a_head_that_stops_after_a_pause_is_finished_later() {
     let api = Upstream::echoing();
     let proxy = proxy(&api);
     let mut client = Connection::open(proxy.address);

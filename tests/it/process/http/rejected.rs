@@ -249,7 +249,7 @@ fn a_short_rejected_upload_keeps_its_connection() {
 }
 
 #[test]
-fn a_long_rejected_upload_ends_its_connection_after_its_answer() {
+fn a_long_rejected_upload_ends_its_connection() {
     let api = Upstream::echoing();
     let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
     let chunk = format!("8000\r\n{}\r\n", "x".repeat(32_768));
@@ -273,7 +273,7 @@ fn a_long_rejected_upload_ends_its_connection_after_its_answer() {
 }
 
 #[test]
-fn a_client_that_goes_on_sending_is_not_listened_to_for_ever() {
+fn a_client_that_goes_on_sending_is_cut_off() {
     let api = Upstream::echoing();
     let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
     let mut client = Connection::open(proxy.address);
@@ -300,7 +300,7 @@ fn a_rejected_client_is_not_asked_for_its_body() {
 }
 
 #[test]
-fn limits_hold_where_the_file_answers_and_its_bodies_are_dealt_with() {
+fn where_the_file_answers_limits_hold_and_bodies_are_read() {
     let proxy = Proxy::answering()
         .server("workers = 1")
         .limit("l", "rate = \"3/h\"")

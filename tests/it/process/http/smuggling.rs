@@ -275,7 +275,7 @@ fn what_has_one_meaning_is_written_in_one_way() {
 }
 
 #[test]
-fn a_faulty_body_is_answered_400_and_aborts_the_request_upstream() {
+fn a_faulty_body_is_a_400_and_cut_off_upstream() {
     let api = Upstream::echoing();
     let proxy = Proxy::of_one_worker(&api).start();
     let extensions = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(40_000));

@@ -165,7 +165,7 @@ fn a_body_that_is_announced_as_too_large_is_a_413() {
 }
 
 #[test]
-fn a_body_that_turns_out_too_large_is_a_413_and_aborts_the_request_upstream() {
+fn a_body_that_grows_too_large_is_a_413_cut_off_upstream() {
     let (api, accepted) = Upstream::listening();
     let proxy = Proxy::of_one_worker(&api).server("max_body_size = \"100KiB\"").start();
     let mut client = Connection::open(proxy.address);

@@ -56,7 +56,7 @@ fn the_rejection_names_the_limit_that_takes_longest() {
 }
 
 #[test]
-fn a_request_that_failed_behind_its_limits_is_told_what_is_left() {
+fn a_failed_request_that_counted_is_told_what_is_left() {
     let proxy = Proxy::to(nobody())
         .server("max_body_size = \"1KiB\"")
         .limit("client", "key = [\"ip\"]\nrate = \"3/h\"")
@@ -298,7 +298,7 @@ fn each_limit_has_its_own_way_without_redis() {
 }
 
 #[test]
-fn the_stores_way_is_the_default_and_the_strictest_limit_decides() {
+fn on_error_is_the_default_and_the_strictest_decides() {
     let open = "[limits.open]\nrate = \"1/h\"\n";
     let strict = "[limits.strict]\nrate = \"1/h\"\non_store_error = \"local\"\n";
     let closed = "[limits.closed]\nrate = \"1/h\"\non_store_error = \"reject\"\n";

@@ -115,7 +115,7 @@ fn what_another_limit_refuses_costs_a_candidate_nothing() {
 }
 
 #[test]
-fn a_limit_that_is_unlimited_or_closed_may_have_a_candidate() {
+fn an_unlimited_or_closed_limit_may_have_a_candidate() {
     in_both_stores(|store, _| {
         for (rate, mode, expected) in [
             ("unlimited", "enforce", 4),

@@ -168,7 +168,7 @@ fn a_request_that_was_held_is_answered_like_any_other() {
 }
 
 #[test]
-fn the_longest_wait_counts_and_a_limit_that_refuses_spares_all_of_them() {
+fn the_longest_wait_counts_and_a_refusal_spares_all() {
     let limits = "[limits.short]\nrate = \"1/m\"\nwait = \"9h\"\n\
                   [limits.long]\nrate = \"1/h\"\nwait = \"9h\"\n\
                   [limits.hard]\nrate = \"2/d\"\n";
@@ -223,7 +223,7 @@ fn a_client_that_leaves_gives_its_place_back() {
 
 /// Clients that came and left at once kept what was taken for them, and others waited behind nobody.
 #[test]
-fn a_client_that_leaves_before_redis_has_answered_gives_back_what_it_takes() {
+fn a_client_gone_before_redis_answers_gives_all_back() {
     let redis = RedisServer::start();
     let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"2/h\"\nwait = \"1m\"\n\
                   [limits.try]\nrate = \"2/h\"\nmode = \"shadow\"\n";
@@ -243,7 +243,7 @@ fn a_client_that_leaves_before_redis_has_answered_gives_back_what_it_takes() {
 }
 
 #[test]
-fn what_the_process_decided_without_redis_is_given_back_there() {
+fn what_was_decided_without_redis_is_given_back_there() {
     let mut redis = RedisServer::start();
     let store = format!("url = \"{}\"\ntimeout = \"10s\"\n", redis.url());
     let proxy = limited(&format!("{LEAKY}queue = 5\n")).store(&store).start();
@@ -353,7 +353,7 @@ fn a_drain_rejects_them_whose_turn_does_not_come() {
 }
 
 #[test]
-fn whoever_waits_does_not_keep_a_process_that_is_told_twice() {
+fn a_process_that_is_told_twice_waits_for_nobody() {
     in_both_stores(|store| {
         let file =
             limited(&format!("{LEAKY}queue = 5\n")).server("drain_timeout = \"9h\"").store(store);

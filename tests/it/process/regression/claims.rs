@@ -8,7 +8,7 @@ use crate::support::upstream::Upstream;
 /// A client named its key in `connection`: it was counted by a new key each time, and the API got
 /// requests without any.
 #[test]
-fn a_client_is_not_counted_by_a_field_that_its_api_never_sees() {
+fn nobody_is_counted_by_a_field_its_api_never_sees() {
     let api = Upstream::echoing();
     for (limit, header) in
         [("key = [\"header:x-api-key\"]", "x-api-key"), ("key = [\"cookie:session\"]", "cookie")]

@@ -25,7 +25,7 @@ fn tunnel(proxy: &Tidegate) -> Connection {
 /// The end of what the server says was taken for that of a response, behind which what a client still
 /// sends is thrown away: the server got a part of it and then its end, as if that had been all.
 #[test]
-fn a_tunnel_whose_server_has_said_all_loses_nothing_of_what_its_client_says() {
+fn a_tunnel_that_its_server_half_closed_loses_nothing() {
     let (end, ending) = channel();
     let (read, reading) = channel();
     let (tell, told) = channel();
@@ -126,7 +126,7 @@ fn nothing_is_read_behind_a_request_that_may_not_be_one() {
 /// The connection ended with the 502 for a server that could not be reached, even where all of the
 /// request had come.
 #[test]
-fn a_server_that_cannot_be_reached_does_not_cost_a_client_its_connection() {
+fn an_unreachable_server_costs_no_client_its_connection() {
     let proxy = Proxy::to(nobody()).start();
     let mut client = Connection::open(proxy.address);
     for (name, rest) in [

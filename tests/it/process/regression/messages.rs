@@ -12,7 +12,7 @@ use crate::support::wait_until;
 
 /// A path that a rewrite made too long for a URI went upstream as it came, without the rewrite.
 #[test]
-fn a_path_that_a_rewrite_makes_too_long_does_not_go_upstream_without_it() {
+fn a_path_rewritten_too_long_does_not_go_upstream() {
     let api = Upstream::echoing();
     let proxy = Proxy::to(&api)
         .server("max_header_size = \"1MiB\"")
@@ -26,7 +26,7 @@ fn a_path_that_a_rewrite_makes_too_long_does_not_go_upstream_without_it() {
 /// A status line without words for its status, or with bytes beyond ASCII in them, took the
 /// connection's task down: the client was closed without an answer.
 #[test]
-fn an_answer_without_words_for_its_status_does_not_break_the_connection() {
+fn a_status_without_words_does_not_break_the_connection() {
     for line in ["HTTP/1.1 200", "HTTP/1.1 200 \u{e9}"] {
         let answer = format!("{line}\r\ncontent-length: 2\r\n\r\nok");
         let api = Upstream::saying(&[&answer]);

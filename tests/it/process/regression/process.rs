@@ -7,7 +7,7 @@ use crate::support::upstream::Upstream;
 
 /// The whole process waited for somebody to write into the pipe, and could not even be told to end.
 #[test]
-fn a_file_that_becomes_a_pipe_or_has_no_end_does_not_stop_the_process() {
+fn a_file_that_becomes_a_pipe_or_endless_stops_nothing() {
     let api = Upstream::echoing();
     type Replace = fn(&std::path::Path);
     let cases: [(&str, Replace); 3] = [
@@ -33,7 +33,7 @@ fn a_file_that_becomes_a_pipe_or_has_no_end_does_not_stop_the_process() {
 /// Clients that only held connections took the descriptors that requests needed to go upstream: all
 /// were answered 502, the server counted as down, and the log filled with failed accepts.
 #[test]
-fn idle_clients_do_not_take_the_descriptors_of_those_who_ask() {
+fn idle_clients_take_no_descriptors_from_who_asks() {
     let api = Upstream::echoing();
     let proxy = Tidegate::start_with(&Proxy::of_one_worker(&api).text(), |command| {
         // The proxy's own command, with fewer descriptors.

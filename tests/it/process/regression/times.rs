@@ -19,7 +19,7 @@ fn header_timeout_of(proxy: &Tidegate) {
 /// A timer that was set while the runtime's budget for the task was spent registered nothing, and was
 /// taken for one that had: the connection had no time-out any more, and did not hear of a drain.
 #[test]
-fn many_requests_at_once_do_not_cost_a_connection_its_timer() {
+fn many_requests_at_once_leave_a_connection_its_timer() {
     let (tell, left) = channel();
     let api = Upstream::raw(move |mut stream| {
         let _ = read_head(&mut BufReader::new(&stream));

@@ -78,7 +78,7 @@ fn many_requests_share_one_connection() {
 }
 
 #[test]
-fn more_than_a_hundred_requests_at_once_open_another_connection() {
+fn over_a_hundred_requests_open_another_connection() {
     let all: &'static Semaphore = Box::leak(Box::new(Semaphore::new(0)));
     let api = Api::answering_h2c(move |request, respond| async move {
         let _ = all.acquire().await;
@@ -102,7 +102,7 @@ fn more_than_a_hundred_requests_at_once_open_another_connection() {
 }
 
 #[test]
-fn an_api_that_takes_few_requests_at_once_gets_another_connection() {
+fn an_api_of_few_streams_gets_another_connection() {
     let held: &'static Semaphore = Box::leak(Box::new(Semaphore::new(0)));
     let api = Api::with_streams(2, move |request, respond| async move {
         if request.uri().path() == "/held" {
@@ -173,7 +173,7 @@ fn an_offer_to_change_the_protocol_is_served_as_it_is() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_in_time_is_a_504_for_that_request_alone() {
+fn a_late_answer_is_a_504_for_its_request_alone() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let api = Api::answering_h2c(move |request, mut respond| {
@@ -239,7 +239,7 @@ fn a_client_that_leaves_resets_its_request_at_the_api() {
 }
 
 #[test]
-fn a_client_of_http_2_that_calls_its_request_off_resets_it_at_the_api() {
+fn a_request_called_off_is_reset_at_the_api() {
     let (api, told) = abandoned();
     let proxy = proxy(&api, "response_timeout = \"1h\"\nidle_timeout = \"1h\"");
     let mut client = http2::Client::open(proxy.address);
@@ -256,7 +256,7 @@ fn a_client_of_http_2_that_calls_its_request_off_resets_it_at_the_api() {
 }
 
 #[test]
-fn an_api_of_http_1_1_alone_is_a_502_and_the_log_says_why() {
+fn an_api_of_http_1_1_alone_is_a_502_that_is_told() {
     let api = Upstream::raw(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
         let _ = std::io::copy(&mut stream, &mut std::io::sink());

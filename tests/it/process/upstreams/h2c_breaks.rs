@@ -98,7 +98,7 @@ fn a_request_that_was_refused_unread_is_sent_again() {
 }
 
 #[test]
-fn a_request_that_may_have_been_read_is_sent_again_only_where_that_is_safe() {
+fn what_may_have_been_read_is_sent_again_only_if_safe() {
     for (method, expected) in [("GET", 200), ("POST", 502)] {
         let asked = AtomicUsize::new(0);
         let (api, requests) = api(move |_, stream| match asked.fetch_add(1, Ordering::SeqCst) {
@@ -113,7 +113,7 @@ fn a_request_that_may_have_been_read_is_sent_again_only_where_that_is_safe() {
 }
 
 #[test]
-fn a_request_that_was_taken_before_a_goodbye_and_never_answered_is_not_sent_again() {
+fn a_request_taken_before_a_goodbye_is_not_sent_again() {
     let (go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let asked = Arc::<AtomicUsize>::default();
@@ -136,7 +136,7 @@ fn a_request_that_was_taken_before_a_goodbye_and_never_answered_is_not_sent_agai
 }
 
 #[test]
-fn an_api_that_always_refuses_is_tried_as_often_as_it_says() {
+fn an_api_that_always_refuses_uses_up_its_retries() {
     for (retries, tries) in [(0, 1), (1, 2), (3, 4)] {
         let (api, requests) = api(|_, stream| reset(stream, REFUSED_STREAM));
         let proxy = proxy(&api, &format!("retries = {retries}"));
@@ -146,7 +146,7 @@ fn an_api_that_always_refuses_is_tried_as_often_as_it_says() {
 }
 
 #[test]
-fn a_request_behind_a_goodbye_is_sent_again_on_another_connection() {
+fn a_request_behind_a_goodbye_takes_another_connection() {
     for method in ["GET", "POST"] {
         // The goodbye comes in the moment in which the request is on its way.
         let (api, requests) = api(|connection, stream| match connection {
@@ -170,7 +170,7 @@ fn what_was_under_way_before_a_goodbye_is_finished() {
 }
 
 #[test]
-fn an_api_that_always_says_goodbye_is_tried_as_often_as_it_says() {
+fn an_api_that_always_says_goodbye_uses_up_its_retries() {
     for (retries, tries) in [(0, 1), (2, 3)] {
         let (api, requests) = api(|_, _| goodbye(0, NO_ERROR));
         let proxy = proxy(&api, &format!("retries = {retries}"));
@@ -180,7 +180,7 @@ fn an_api_that_always_says_goodbye_is_tried_as_often_as_it_says() {
 }
 
 #[test]
-fn an_api_that_says_goodbye_before_anything_is_asked_is_not_tried_for_ever() {
+fn an_api_that_greets_with_a_goodbye_is_not_tried_for_ever() {
     let accepted = Arc::<AtomicUsize>::default();
     let count = accepted.clone();
     let api = Upstream::raw(move |mut stream| {

@@ -63,7 +63,7 @@ fn an_api_of_the_named_authority_is_trusted() {
 }
 
 #[test]
-fn an_api_of_another_authority_is_a_502_and_the_log_says_why() {
+fn an_api_of_another_authority_is_a_502_that_is_told() {
     let (place, other) = (Place::new(), Folder::new());
     let files = other.write_server("api", &["127.0.0.1"]);
     let api = Api::tls(other.server(&files, &[], None));
@@ -74,7 +74,7 @@ fn an_api_of_another_authority_is_a_502_and_the_log_says_why() {
 }
 
 #[test]
-fn a_certificate_for_another_name_is_a_502_and_the_log_says_why() {
+fn a_certificate_for_another_name_is_a_502_that_is_told() {
     let place = Place::new();
     let files = place.folder.write_server("other", &["other.test"]);
     let api = Api::tls(place.folder.server(&files, &[], None));
@@ -84,7 +84,7 @@ fn a_certificate_for_another_name_is_a_502_and_the_log_says_why() {
 }
 
 #[test]
-fn a_server_name_is_asked_for_and_verified_in_place_of_the_host() {
+fn a_server_name_takes_the_place_of_the_host() {
     let place = Place::new();
     let files = place.folder.write_server("internal", &["api.internal"]);
     let api = Api::tls(place.folder.server(&files, &[], None));
@@ -110,7 +110,7 @@ fn demanding(place: &Place, alpn: &[&[u8]]) -> Arc<ServerConfig> {
 }
 
 #[test]
-fn a_certificate_of_its_own_is_shown_to_an_api_that_asks_for_one() {
+fn an_api_that_asks_for_a_certificate_is_shown_one() {
     let place = Place::new();
     let own = place.folder.write_client("own", "tidegate");
     for alpn in [H2, HTTP_1_1] {
@@ -122,7 +122,7 @@ fn a_certificate_of_its_own_is_shown_to_an_api_that_asks_for_one() {
 }
 
 #[test]
-fn an_api_that_demands_a_certificate_and_gets_none_is_a_502_and_the_log_says_why() {
+fn an_api_that_gets_no_certificate_is_a_502_that_is_told() {
     // Over HTTP/2 hyper keeps to itself why a connection ended, and the log may say that alone.
     let place = Place::new();
     let api = Api::tls(demanding(&place, &[HTTP_1_1]));
@@ -131,7 +131,7 @@ fn an_api_that_demands_a_certificate_and_gets_none_is_a_502_and_the_log_says_why
 }
 
 #[test]
-fn an_api_that_speaks_no_tls_is_a_502_and_the_log_says_why() {
+fn an_api_that_speaks_no_tls_is_a_502_that_is_told() {
     let place = Place::new();
     let tls = format!("tls = {{ ca = {:?} }}", place.folder.ca());
     let plain = Upstream::raw(|mut stream| {
@@ -177,7 +177,7 @@ const OFFER: &str = "GET /chat HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\n\
                      upgrade: websocket\r\n\r\n";
 
 #[test]
-fn an_upgrade_goes_by_http_1_1_though_the_api_prefers_http_2() {
+fn an_upgrade_goes_by_http_1_1_whatever_the_api_prefers() {
     let place = Place::new();
     let api = place.api(&[H2, HTTP_1_1]);
     let proxy = place.proxy(&api, "");
@@ -209,7 +209,7 @@ fn an_offer_to_an_api_of_http_2_alone_is_served_as_it_is() {
 }
 
 #[test]
-fn an_api_that_has_only_http_1_1_on_a_kept_connection_takes_an_upgrade() {
+fn a_kept_connection_of_http_1_1_takes_an_upgrade() {
     let place = Place::new();
     let api = place.api(&[HTTP_1_1]);
     let proxy = place.proxy(&api, "");

@@ -92,7 +92,7 @@ fn a_server_that_does_not_take_the_connection_makes_way_too() {
 }
 
 #[test]
-fn no_server_at_all_is_a_502_whose_reason_stands_in_the_log() {
+fn no_server_at_all_is_a_502_that_is_told() {
     let url = nobody();
     let mut proxy = Proxy::of_one_worker(&url).start();
     let mut client = Connection::open(proxy.address);
@@ -151,7 +151,7 @@ fn a_kept_connection_that_the_server_closed_is_not_used() {
 }
 
 #[test]
-fn what_a_server_closed_in_the_same_moment_is_sent_again_where_that_is_safe() {
+fn what_met_a_closing_connection_is_sent_again_if_safe() {
     for (method, body, retries, status) in [
         ("GET", &b""[..], 1, 200),
         ("HEAD", b"", 1, 200),
@@ -203,7 +203,7 @@ fn a_server_that_was_started_again_costs_no_request() {
 }
 
 #[test]
-fn a_server_that_always_breaks_is_tried_as_often_as_it_says() {
+fn a_server_that_always_breaks_uses_up_its_retries() {
     for (retries, method, tries) in [(0, "GET", 1), (1, "GET", 2), (3, "GET", 4), (3, "POST", 1)] {
         let api = Upstream::answering(|_| Vec::new());
         let proxy = Proxy::of_one_worker(&api).upstream(&format!("retries = {retries}")).start();

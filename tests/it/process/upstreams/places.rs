@@ -48,7 +48,7 @@ fn an_upgraded_connection_reaches_a_unix_socket() {
 }
 
 #[test]
-fn a_unix_socket_that_is_missing_is_a_502_until_it_is_there() {
+fn a_missing_unix_socket_is_a_502_until_it_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("api.sock");
     let proxy = Proxy::of_one_worker(format!("unix:{}", path.display())).start();
@@ -63,7 +63,7 @@ fn a_unix_socket_that_is_missing_is_a_502_until_it_is_there() {
 }
 
 #[test]
-fn of_a_name_with_two_addresses_the_one_that_answers_is_used() {
+fn of_two_addresses_the_one_that_answers_is_used() {
     // Where a machine's `localhost` is of one family alone there is one to try.
     let families: Vec<_> = ("localhost", 0).to_socket_addrs().unwrap().collect();
     for address in families {

@@ -134,7 +134,7 @@ fn strangers_are_not_believed_about_who_they_are() {
 }
 
 #[test]
-fn the_clients_host_goes_upstream_unless_the_route_sets_another() {
+fn the_clients_host_goes_upstream_unless_a_route_says() {
     let api = Upstream::echoing();
     let proxy = Proxy::to(&api)
         .route("path = \"/\"")

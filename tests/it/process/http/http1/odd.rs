@@ -167,7 +167,7 @@ fn a_body_behind_a_204_is_no_answer() {
 }
 
 #[test]
-fn chunks_of_a_request_that_never_come_to_their_data_do_not_last() {
+fn endless_framing_of_a_request_is_cut_off() {
     let api = Upstream::echoing();
     let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
     let mut flooding = Vec::new();
@@ -195,7 +195,7 @@ fn chunks_of_a_request_that_never_come_to_their_data_do_not_last() {
 }
 
 #[test]
-fn chunks_of_an_answer_that_never_come_to_their_data_do_not_last() {
+fn endless_framing_of_an_answer_is_cut_off() {
     for (name, begin, flood) in [
         ("an extension", "5;", "x"),
         ("spaces behind a size", "5", " "),

@@ -96,7 +96,7 @@ fn trailers_that_were_not_announced_are_left_out() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_holds_back_its_own_answer_alone() {
+fn a_slow_reader_holds_back_its_own_answer_alone() {
     const LENGTH: usize = 20_000_000;
     let api = Upstream::raw(|mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -204,7 +204,7 @@ fn uploads_that_the_api_does_not_take_hold_back_no_others() {
 }
 
 #[test]
-fn a_rejected_upload_ends_with_its_answer_and_the_connection_is_kept() {
+fn a_rejected_upload_ends_and_its_connection_is_kept() {
     let api = Upstream::echoing();
     let proxy = logged(&api).limit("user", "key = [\"header:x-user\"]\nrate = \"1/h\"").start();
     let mut client = Client::open(proxy.address);
@@ -223,7 +223,7 @@ fn a_rejected_upload_ends_with_its_answer_and_the_connection_is_kept() {
 }
 
 #[test]
-fn many_rejected_uploads_at_once_do_not_cost_the_connection() {
+fn many_rejected_uploads_at_once_keep_the_connection() {
     let api = Upstream::echoing();
     let proxy = logged(&api).limit("user", "key = [\"header:x-user\"]\nrate = \"1/h\"").start();
     let mut client = Client::open(proxy.address);
@@ -244,7 +244,7 @@ fn many_rejected_uploads_at_once_do_not_cost_the_connection() {
 }
 
 #[test]
-fn a_body_that_turns_out_too_large_is_a_413_and_aborts_the_request_upstream() {
+fn a_body_that_grows_too_large_is_a_413_cut_off_upstream() {
     let (api, accepted) = Upstream::listening();
     let proxy = Proxy::of_one_worker(&api).server("max_body_size = \"100KiB\"").start();
     let mut client = Client::open(proxy.address);

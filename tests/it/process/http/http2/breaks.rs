@@ -32,7 +32,7 @@ const FRAMINGS: [&str; 2] =
     ["content-length: 10\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"];
 
 #[test]
-fn a_response_that_breaks_off_is_reset_behind_what_came_of_it() {
+fn a_response_that_breaks_off_ends_in_a_reset() {
     for framing in FRAMINGS {
         let (api, _told) = half(framing);
         let proxy = Proxy::of_one_worker(&api).start();
@@ -86,7 +86,7 @@ fn a_stream_that_is_reset_ends_its_request_upstream() {
 }
 
 #[test]
-fn a_stream_that_is_reset_in_mid_response_ends_its_request_upstream() {
+fn a_reset_in_mid_response_ends_the_request_upstream() {
     for (api, told) in [half(FRAMINGS[1]), Upstream::endless()] {
         let proxy = Proxy::of_one_worker(&api)
             .server("body_timeout = \"1h\"")

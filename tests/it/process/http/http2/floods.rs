@@ -64,7 +64,7 @@ fn requests_that_are_reset_at_once_end_the_connection() {
 }
 
 #[test]
-fn requests_that_are_reset_one_by_one_are_limited_like_others() {
+fn requests_reset_one_by_one_are_limited_like_others() {
     let api = Upstream::echoing();
     let proxy = logged(&api).limit("ten", "key = [\"ip\"]\nrate = \"10/h\"").start();
     let mut client = Frames::open(proxy.address, &[]);
@@ -104,7 +104,7 @@ fn resets_that_a_client_provokes_end_the_connection() {
 }
 
 #[test]
-fn pings_and_settings_whose_answers_nobody_reads_end_the_connection() {
+fn unread_answers_to_pings_and_settings_end_the_connection() {
     let api = Upstream::echoing();
     let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
     let change = [[0, 4].as_slice(), &65_535_u32.to_be_bytes()].concat();
@@ -153,7 +153,7 @@ fn pieces_of_a_body_with_nothing_in_them_end_the_connection() {
 }
 
 #[test]
-fn answers_that_nobody_makes_room_for_are_bounded_and_given_up() {
+fn answers_nobody_reads_are_bounded_and_given_up() {
     let api = Upstream::answering(|_| {
         let mut answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5000000\r\n\r\n".to_vec();
         answer.resize(answer.len() + 5_000_000, b'x');
@@ -178,7 +178,7 @@ fn answers_that_nobody_makes_room_for_are_bounded_and_given_up() {
 }
 
 #[test]
-fn one_field_that_is_referred_to_many_times_is_a_head_that_is_too_large() {
+fn one_field_referred_to_many_times_makes_a_head_too_large() {
     let api = Upstream::echoing();
     let proxy = Proxy::of_one_worker(&api).start();
     let mut client = acquainted(proxy.address);

@@ -61,7 +61,7 @@ fn fields_of_the_apis_connection_are_not_passed_on() {
 }
 
 #[test]
-fn interim_answers_and_changes_of_protocol_do_not_confuse_a_stream() {
+fn interim_answers_and_upgrades_do_not_confuse_a_stream() {
     let api = Upstream::answering(|got| match got.path() {
         "/hints" => [b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n".to_vec(), ok("hi")].concat(),
         _ => b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"

@@ -45,7 +45,7 @@ fn a_request_may_come_with_the_preface() {
 }
 
 #[test]
-fn what_begins_like_the_preface_and_goes_on_otherwise_is_refused() {
+fn what_only_begins_like_the_preface_is_refused() {
     let api = Upstream::echoing();
     let proxy = Proxy::of_one_worker(&api).start();
     for wrong in [

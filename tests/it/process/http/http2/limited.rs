@@ -118,7 +118,7 @@ fn a_response_that_is_given_up_costs_what_was_estimated() {
 }
 
 #[test]
-fn crumbs_of_a_cookie_are_one_cookie_for_keys_and_for_the_api() {
+fn crumbs_of_a_cookie_are_one_for_keys_and_the_api() {
     let api = Upstream::echoing();
     let proxy = logged(&api).limit("session", "key = [\"cookie:sid\"]\nrate = \"1/h\"").start();
     let mut client = Frames::open(proxy.address, &[]);

@@ -92,7 +92,7 @@ fn a_slot_is_free_when_the_client_drops_its_connection() {
 }
 
 #[test]
-fn a_slot_is_free_when_a_stream_that_waits_for_another_limit_is_given_up() {
+fn a_held_stream_that_is_given_up_frees_its_slot() {
     let (api, _told) = api();
     let limits =
         format!("{SLOTS}[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\nwait = \"2h\"\n");

@@ -122,7 +122,7 @@ fn a_head_with_two_meanings_is_refused_and_never_sent_on() {
 }
 
 #[test]
-fn a_body_of_another_length_than_announced_never_looks_whole_to_the_api() {
+fn a_body_of_a_wrong_length_never_looks_whole_to_the_api() {
     for (name, lengths, pieces) in [
         ("too short", &["10"][..], &["hello"][..]),
         ("too long", &["3"], &["hello"]),

@@ -64,7 +64,7 @@ fn a_broken_request_upstream_is_a_502_for_its_stream_alone() {
 }
 
 #[test]
-fn more_streams_than_allowed_are_refused_without_harm_to_the_others() {
+fn streams_too_many_are_refused_and_harm_no_others() {
     let gate = Gate::new();
     let proxy = Proxy::of_one_worker(&gate.api).start();
     let mut client = Frames::open(proxy.address, &[]);

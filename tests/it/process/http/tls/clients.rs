@@ -50,7 +50,7 @@ fn each_subject_has_a_limit_of_its_own() {
 }
 
 #[test]
-fn another_certificate_for_the_same_subject_has_the_same_limit() {
+fn a_subjects_certificates_share_its_limit() {
     let place = Place::new();
     let proxy = proxy(&place, "require", "shared");
     let clients = ["old", "new"].map(|name| place.folder.write_client(name, "alice"));
@@ -72,7 +72,7 @@ fn a_resumed_session_remembers_whose_it_is() {
 }
 
 #[test]
-fn a_client_that_must_show_a_certificate_and_has_none_is_refused() {
+fn a_client_without_a_required_certificate_is_refused() {
     let place = Place::new();
     let proxy = proxy(&place, "require", "shared");
     let told = refusal(&proxy, &place.client());
@@ -83,7 +83,7 @@ fn a_client_that_must_show_a_certificate_and_has_none_is_refused() {
 }
 
 #[test]
-fn a_certificate_of_another_authority_is_refused_even_where_none_is_needed() {
+fn another_authoritys_certificate_is_always_refused() {
     for auth in ["require", "request"] {
         let place = Place::new();
         let proxy = proxy(&place, auth, "shared");
@@ -101,7 +101,7 @@ fn a_certificate_of_another_authority_is_refused_even_where_none_is_needed() {
 }
 
 #[test]
-fn a_client_that_may_show_a_certificate_is_served_without_one() {
+fn an_optional_certificate_may_be_missing() {
     let place = Place::new();
     let proxy = proxy(&place, "request", "shared");
     let alice = showing(&place, &place.folder.write_client("alice", "alice"));
@@ -111,7 +111,7 @@ fn a_client_that_may_show_a_certificate_is_served_without_one() {
 }
 
 #[test]
-fn a_limit_by_certificate_rejects_clients_without_one_where_it_says_so() {
+fn a_limit_by_certificate_may_reject_who_has_none() {
     let place = Place::new();
     let proxy = proxy(&place, "request", "reject");
     let alice = showing(&place, &place.folder.write_client("alice", "alice"));

@@ -42,7 +42,7 @@ fn a_handshake_that_stalls_is_closed_after_its_time() {
 }
 
 #[test]
-fn a_client_that_asks_nothing_behind_its_handshake_is_closed_after_its_time() {
+fn a_client_silent_after_its_handshake_is_closed() {
     let place = Place::new();
     let proxy = place.proxy().server("header_timeout = \"200ms\"").start();
     for protocol in [HTTP_1_1, H2] {
@@ -66,7 +66,7 @@ fn a_plain_request_on_the_port_for_tls_is_told_in_the_log() {
 }
 
 #[test]
-fn a_tls_handshake_on_the_port_for_plain_http_is_told_in_the_log() {
+fn a_tls_handshake_on_the_plain_port_is_told() {
     let place = Place::new();
     let proxy = Proxy::of_one_worker(&place.api).start();
     raw(proxy.address, hello(&place));
@@ -76,7 +76,7 @@ fn a_tls_handshake_on_the_port_for_plain_http_is_told_in_the_log() {
 }
 
 #[test]
-fn a_client_that_leaves_within_its_handshake_is_not_malformed() {
+fn leaving_within_a_handshake_is_not_malformed() {
     let place = Place::new();
     let mut proxy = place.start();
     let hello = hello(&place);
@@ -90,7 +90,7 @@ fn a_client_that_leaves_within_its_handshake_is_not_malformed() {
 }
 
 #[test]
-fn an_upload_that_is_cut_without_a_goodbye_is_seen_as_broken_off() {
+fn an_upload_cut_without_a_goodbye_is_broken_off() {
     let (api, accepted) = Upstream::listening();
     let place = Place { api, ..Place::new() };
     let proxy = place.proxy().section("[log]\naccess = true").start();

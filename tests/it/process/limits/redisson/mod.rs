@@ -91,7 +91,7 @@ fn what_does_not_count_is_given_back_to_the_limiter() {
 }
 
 #[test]
-fn a_client_that_leaves_while_another_limit_holds_it_gives_its_permits_back() {
+fn a_held_client_that_leaves_gives_its_permits_back() {
     let server = RedisServer::start();
     let config = shared(&server.url(), "name = \"orders\"\nrate = \"5/h\"").text();
     let bucket = "rate = \"1/h\"\n";
@@ -107,7 +107,7 @@ fn a_client_that_leaves_while_another_limit_holds_it_gives_its_permits_back() {
 }
 
 #[test]
-fn a_limiter_without_figures_is_said_once_and_follows_on_store_error() {
+fn a_limiter_without_figures_follows_on_store_error() {
     let server = RedisServer::start();
     let mut java = Java::new(&server, "orders");
     for (limit, status) in
@@ -155,7 +155,7 @@ fn a_clock_that_is_ahead_and_other_figures_are_told() {
 }
 
 #[test]
-fn without_redis_the_rate_of_the_file_or_on_store_error_decides() {
+fn without_redis_the_file_or_on_store_error_decides() {
     for (limit, expected) in [
         ("rate = \"2/h\"", [200, 200, 429]),
         ("", [200, 200, 200]),

@@ -72,7 +72,7 @@ fn held_shortly(server: &RedisServer, java: &mut Java, proxy: &Tidegate) -> Conn
 }
 
 #[test]
-fn a_request_that_was_held_is_answered_like_any_other_and_keeps_its_permit() {
+fn a_held_request_is_answered_and_keeps_its_permit() {
     let server = RedisServer::start();
     let mut java = Java::new(&server, "orders");
     let proxy = proxy(&server, &ORDERS.replace("9h", "30m"));
@@ -135,7 +135,7 @@ fn a_process_that_is_told_twice_gives_the_places_back_too() {
 }
 
 #[test]
-fn the_longest_wait_counts_and_who_leaves_gives_both_limiters_back() {
+fn the_longest_wait_counts_and_leaving_gives_both_back() {
     let server = RedisServer::start();
     let slow = ORDERS.replace("orders", "slow");
     let limits = format!(
@@ -183,7 +183,7 @@ fn without_redis_the_process_holds_by_the_rate_of_the_file() {
 }
 
 #[test]
-fn a_clock_that_is_ahead_is_told_among_those_who_wait_and_they_are_no_such_clock() {
+fn a_clock_ahead_is_told_apart_from_those_who_wait() {
     let server = RedisServer::start();
     let mut java = Java::new(&server, "orders");
     java.try_set_rate(2, HOUR_MS);
