@@ -177,6 +177,12 @@ impl Api {
     }
 }
 
+impl From<&Api> for String {
+    fn from(server: &Api) -> Self {
+        server.url.clone()
+    }
+}
+
 fn loopback() -> std::net::TcpListener {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap()
 }

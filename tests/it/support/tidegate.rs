@@ -8,7 +8,6 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::Value;
 
-use super::upstream::{Upstream, section};
 use super::{PATIENCE, wait_until};
 
 /// The program under test.
@@ -57,16 +56,6 @@ impl Tidegate {
         });
         let address = address.unwrap().as_str().unwrap().parse().unwrap();
         Self { address, log, process, folder }
-    }
-
-    /// A proxy of one worker that sends everything to `servers`, without limits. `server` and
-    /// `upstream` are further lines of those sections.
-    pub(crate) fn before(servers: &[&Upstream], server: &str, upstream: &str) -> Self {
-        Self::start(&format!(
-            "[server]\nlisten = \"LISTEN\"\nworkers = 1\n{server}\n{}{upstream}\n\
-             [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\n",
-            section(servers)
-        ))
     }
 
     /// Kilobytes of memory that the process holds.

@@ -143,6 +143,12 @@ impl Upstream {
     }
 }
 
+impl From<&Upstream> for String {
+    fn from(server: &Upstream) -> Self {
+        server.url()
+    }
+}
+
 /// A response with this body.
 pub(crate) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
@@ -222,10 +228,4 @@ pub(crate) fn nobody_accepts() -> Deaf {
         queue.push(stream);
     }
     Deaf { address, _listener: listener, _queue: queue }
-}
-
-/// `[upstreams.api]` for these servers.
-pub(crate) fn section(servers: &[&Upstream]) -> String {
-    let urls: Vec<_> = servers.iter().map(|server| format!("\"{}\"", server.url())).collect();
-    format!("[upstreams.api]\nservers = [{}]\n", urls.join(", "))
 }

@@ -1,0 +1,200 @@
+//! What a request allocates on its way through a worker. Allocations repeat exactly, so a change that
+//! makes requests dearer is seen here, whatever the machine.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use allocation_counter::measure;
+use tidegate::clock::Clock;
+use tidegate::config::{self, Overrides};
+use tidegate::downstream::Port;
+use tidegate::downstream::accept::ConnectionSlots;
+use tidegate::limit::time::Timestamp;
+use tidegate::observe::metrics::Metrics;
+use tidegate::observe::throttled::Throttled;
+use tidegate::plan::Plan;
+use tidegate::store;
+use tidegate::upstream::balance::ServerState;
+use tidegate::worker::{self, ConfigState, Orders, Process, Published};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use crate::support::limits::names;
+
+const REQUEST: &[u8] = b"GET /hello HTTP/1.1\r\nhost: api.example\r\nx-api-key: k-1\r\n\r\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nserver: api\r\ncontent-type: text/plain\r\n\
+    content-length: 5\r\n\r\nhello";
+
+/// A worker, an API and one client that keeps its connection, all on this thread. Nothing but the
+/// worker allocates for a request.
+struct Scene {
+    runtime: Runtime,
+    client: TcpStream,
+    api: SocketAddr,
+    told: Told,
+}
+
+/// What a worker is told by. Dropped, it would end.
+type Told = (watch::Sender<Arc<Published>>, watch::Sender<bool>, watch::Sender<bool>);
+
+impl Scene {
+    fn new(limits: &str) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let address = listener.local_addr().unwrap();
+            (listener, address)
+        };
+        let ((api, api_address), (proxy, proxy_address)) = (listener(), listener());
+        let told = runtime.block_on(async {
+            tokio::spawn(answer(api));
+            start(proxy, plan(api_address, limits))
+        });
+        let client = runtime.block_on(TcpStream::connect(proxy_address)).unwrap();
+        Self { runtime, client, api: api_address, told }
+    }
+
+    /// Puts a plan with these limits in force.
+    fn reload(&self, limits: &str) {
+        let servers = self.told.0.borrow().servers.clone();
+        let plan = Arc::new(plan(self.api, limits));
+        self.told.0.send_replace(Arc::new(Published { plan, servers }));
+    }
+
+    /// So many requests, one after the other, each answered with this status.
+    fn ask(&mut self, requests: usize, status: &str) {
+        let client = &mut self.client;
+        self.runtime.block_on(async {
+            let mut buffer = [0; 4096];
+            for _ in 0..requests {
+                client.write_all(REQUEST).await.unwrap();
+                let mut read = 0;
+                while !is_whole(&buffer[..read]) {
+                    read += client.read(&mut buffer[read..]).await.unwrap();
+                }
+                assert_eq!(std::str::from_utf8(&buffer[9..12]), Ok(status));
+            }
+        });
+    }
+
+    /// Allocations for each request, once everything that lives longer is there.
+    fn allocations(&mut self, status: &str) -> u64 {
+        const REQUESTS: usize = 400;
+        self.ask(20, status);
+        let counted = measure(|| self.ask(REQUESTS, status)).count_total;
+        // What comes now and then, a timer's page say, is not of one request.
+        (counted + REQUESTS as u64 / 2) / REQUESTS as u64
+    }
+}
+
+/// A plan with one route, which has these limits.
+fn plan(api: SocketAddr, limits: &str) -> Plan {
+    let names = names(limits);
+    let text = format!(
+        "[upstreams.api]\nservers = [\"http://{api}\"]\n{limits}\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = {names:?}\n"
+    );
+    config::parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan
+}
+
+/// Starts a worker in this runtime.
+fn start(listener: TcpListener, plan: Plan) -> Told {
+    let process = Process {
+        clock: Clock::new(),
+        metrics: Metrics::new(1),
+        throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
+        failed: Arc::default(),
+        malformed: Arc::default(),
+        config: ConfigState::new(Timestamp::MIN),
+        draining: AtomicBool::new(false),
+        store: store::Shared::new(&plan.store),
+        waiting: Arc::default(),
+        slots: Arc::new(ConnectionSlots::new(10)),
+        keys: plan.log.keys,
+    };
+    let servers = plan.upstreams[0].servers.iter();
+    let servers = servers.map(|server| Arc::new(ServerState::new(&server.url))).collect();
+    let published = Published { plan: Arc::new(plan), servers: vec![servers] };
+    let (published, plan) = watch::channel(Arc::new(published));
+    let (drain, draining) = watch::channel(false);
+    let (end, stop) = watch::channel(false);
+    let orders = Orders { plan, draining, stop };
+    tokio::spawn(worker::run(0, vec![(listener, Port::Plain)], Arc::new(process), orders));
+    (published, drain, end)
+}
+
+/// An API that gives each request the same answer.
+async fn answer(listener: TcpListener) {
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        tokio::spawn(async move {
+            let mut buffer = [0; 4096];
+            let mut read = 0;
+            while let Ok(more @ 1..) = stream.read(&mut buffer[read..]).await {
+                read += more;
+                if buffer[..read].ends_with(b"\r\n\r\n") {
+                    read = 0;
+                    stream.write_all(ANSWER).await.unwrap();
+                }
+            }
+        });
+    }
+}
+
+/// Whether an answer has come to its end.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = std::str::from_utf8(answer).unwrap();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let mut lines = head.lines();
+    let length = lines.find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    body.len() == length.parse::<usize>().unwrap()
+}
+
+const BY_ADDRESS: &str = "[limits.a]\nkey = [\"ip\"]\nrate = \"1000000/s\"\n";
+const BY_HEADER: &str = "[limits.b]\nkey = [\"header:x-api-key\"]\nrate = \"1000000/s\"\n";
+const CLOSED: &str = "[limits.c]\nkey = [\"ip\"]\nrate = \"1/d\"\n";
+
+/// Of which more is left in each microsecond.
+const FILLING: &str = "[limits.d]\nrate = \"1000000/s\"\nburst = 1000000000\ncost = 500000000\n";
+
+#[test]
+fn a_request_allocates_no_more_than_it_did() {
+    let both = format!("{BY_ADDRESS}{BY_HEADER}");
+    let changing = format!("{CLOSED}{FILLING}");
+    let grown: Vec<_> = [
+        ("forwarded without limits", "", "200", 9),
+        ("forwarded, one limit", BY_ADDRESS, "200", 10),
+        ("forwarded, two limits", &both, "200", 11),
+        ("rejected", CLOSED, "429", 6),
+        ("rejected, each told something else", &changing, "429", 13),
+    ]
+    .into_iter()
+    .filter_map(|(name, limits, status, most)| {
+        let mut scene = Scene::new(limits);
+        scene.ask(1, "200");
+        let allocations = scene.allocations(status);
+        (allocations > most).then(|| format!("{name}: {allocations}, and {most} before"))
+    })
+    .collect();
+    assert!(grown.is_empty(), "a request allocates more often: {grown:#?}");
+}
+
+/// The answers that are kept for throttled clients kept the limits of former plans, with all overrides.
+#[test]
+fn what_throttled_clients_are_told_ends_with_its_plan() {
+    // The first plan stays, so that a reload can tell what needs a restart.
+    let mut scene = Scene::new("");
+    scene.ask(1, "200");
+    scene.reload(CLOSED);
+    scene.ask(1, "200");
+    scene.ask(1, "429");
+    let limit = Arc::downgrade(&scene.told.0.borrow().plan.limits[0]);
+    scene.reload("");
+    scene.ask(1, "200");
+    assert!(limit.upgrade().is_none());
+}

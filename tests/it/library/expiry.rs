@@ -1,0 +1,140 @@
+//! How long the keys of used token buckets live: never shorter than they must, and seldom set anew.
+
+use tidegate::limit::Mode;
+use tidegate::limit::algorithm::{Difference, Receipt};
+use tidegate::limit::key::Key;
+use tidegate::limit::rate::Cost;
+use tidegate::plan::LimitSpec;
+use tidegate::store::BucketAsk;
+
+use crate::support::bench::Bench;
+use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::redis::RedisServer;
+
+const HOUR: u64 = 3_600_000_000;
+const DAY: u64 = 24 * HOUR;
+
+/// A bucket of eighty tokens in a Redis of its own.
+struct Place {
+    server: RedisServer,
+    bench: Bench,
+    spec: LimitSpec,
+    key: Key,
+}
+
+impl Place {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let bench = Bench::of(&server);
+        Self { server, bench, spec: limit("one"), key: key("a") }
+    }
+
+    fn ask(&self, rate: &str) -> BucketAsk<'_> {
+        let mut one = ask(&self.spec, &self.key, 1);
+        one.ask.algorithm = bucket(rate, 80);
+        one
+    }
+
+    async fn take(&self, rate: &str, times: u64) {
+        for _ in 0..times {
+            assert!(self.bench.decide(&[self.ask(rate)]).await.verdict.passes());
+        }
+    }
+
+    /// Redis's clock, in microseconds.
+    fn now(&self) -> u64 {
+        let (seconds, micros): (u64, u64) = self.server.run(&["TIME"]);
+        seconds * 1_000_000 + micros
+    }
+
+    /// The millisecond at which the bucket's key goes.
+    fn goes_at(&self) -> u64 {
+        let at: i64 = self.server.run(&["PEXPIRETIME", "tidegate:{a}:one"]);
+        u64::try_from(at).expect("it has an expiry")
+    }
+
+    /// How often the server has run a command.
+    fn calls(&self, command: &str) -> u64 {
+        let text: String = self.server.run(&["INFO", "commandstats"]);
+        let begin = format!("cmdstat_{command}:calls=");
+        let calls = text.lines().find_map(|line| line.strip_prefix(&begin));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn an_expiry_that_is_late_enough_is_not_set_again() {
+    let place = Place::start();
+    for taken in 1..=80 {
+        let before = place.now();
+        place.take("1/h", 1).await;
+        // The first token has been coming back since the first request, less than a minute ago.
+        let least = (before + taken * HOUR - HOUR / 60) / 1_000;
+        let most = (place.now() + taken * HOUR) / 1_000 + 1;
+        // A new bucket's no longer than it must; a used one's at most twice as long, and longer by an
+        // eighth of an empty one's time.
+        let longer = if taken == 1 { 0 } else { taken.min(80 / 8) * HOUR / 1_000 };
+        let goes_at = place.goes_at();
+        let expected = least..=most + longer;
+        assert!(expected.contains(&goes_at), "{taken}: {goes_at} is not in {expected:?}");
+    }
+    let (written, set) = (place.calls("setrange"), place.calls("pexpireat"));
+    assert_eq!(written, 79);
+    assert!(set > 0 && set < 15, "{set} of {written}");
+}
+
+/// The expiry was set for the tokens of a rate that is over.
+#[tokio::test]
+async fn a_key_lives_long_enough_after_a_change_of_rate() {
+    for (name, rate, other, token) in [
+        ("a slower one", "1/h", "1/d", DAY),
+        ("a faster one", "1/h", "1/m", HOUR / 60),
+        ("several tokens at a time", "1/h", "7/d", DAY / 7),
+        ("several at a time before", "7/d", "1/h", HOUR),
+    ] {
+        let place = Place::start();
+        place.take(rate, 40).await;
+        let before = place.now();
+        place.take(other, 1).await;
+        // A part of a token may have come back.
+        let least = (before + 40 * token) / 1_000;
+        let most = (place.now() + (41 + 10) * token) / 1_000 + 1;
+        let goes_at = place.goes_at();
+        let expected = least..=most;
+        assert!(expected.contains(&goes_at), "{name}: {goes_at} is not in {expected:?}");
+    }
+}
+
+/// The first of a call finds that the expiry has to be set. For those behind it that is late enough.
+#[tokio::test]
+async fn an_expiry_that_is_to_be_set_is_not_lost_in_its_call() {
+    for name in ["a request", "a settlement", "a candidate that stands in"] {
+        let place = Place::start();
+        place.take("1/h", 40).await;
+        let (before, written) = (place.now(), place.calls("setrange"));
+        let first = [place.ask("1/d")];
+        let first = place.bench.decide(&first);
+        match name {
+            "a request" => {
+                let then = [place.ask("1/d")];
+                tokio::join!(first, place.bench.decide(&then));
+            }
+            "a settlement" => {
+                let used = Difference::More(1);
+                let then = place.bench.settle(place.ask("1/d"), used, Receipt::NONE);
+                tokio::join!(first, then);
+            }
+            _ => {
+                let (other, mut stands_in) = (limit("other"), place.ask("1/d"));
+                stands_in.ask.mode = Mode::Candidate;
+                let mut refuses = ask(&other, &place.key, 1);
+                refuses.ask.cost = Cost::new(2).unwrap();
+                let then = [refuses, stands_in];
+                tokio::join!(first, place.bench.decide(&then));
+            }
+        }
+        assert_eq!(place.calls("setrange"), written + 1, "{name}: in one call");
+        let goes_at = place.goes_at();
+        assert!(goes_at >= (before + 41 * DAY) / 1_000, "{name}: {goes_at}");
+    }
+}

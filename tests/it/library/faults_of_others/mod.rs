@@ -1,0 +1,135 @@
+//! Faults that other limiters have, each with the arithmetic that has it as a small model: the check that
+//! we pass is one that the model fails.
+
+mod clocks;
+mod expiry;
+
+use tidegate::limit::algorithm::redisson::Sharing;
+use tidegate::limit::algorithm::{Algorithm, redisson};
+use tidegate::limit::decision::{Decision, Outcome};
+
+use crate::library::cases::any::SECOND;
+use crate::library::cases::everywhere::{Everywhere, request};
+use crate::library::cases::script;
+use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding};
+use crate::support::limits::bucket;
+use crate::support::redis::RedisServer;
+
+/// Calls at a little less than nine in ten of a rate of so many a second.
+fn steady(per_second: u64) -> impl Iterator<Item = u64> + Clone {
+    (0..185).map(move |call| call * (SECOND * 10 / (9 * per_second) + 1))
+}
+
+/// A bucket in a hash that gains for the whole seconds since the last call, whether that passed or not.
+#[test]
+fn a_steady_caller_below_the_rate_is_never_starved() {
+    let (mut tokens, mut last) = (5, 0);
+    let mut script = |now: u64| {
+        tokens = (tokens + (now - last) / SECOND * 10).min(5);
+        last = now;
+        let passes = tokens > 0;
+        tokens -= u64::from(passes);
+        passes
+    };
+    assert_eq!(steady(10).filter(|now| script(*now)).count(), 5);
+
+    let places = Everywhere::start();
+    for algorithm in [
+        bucket("10/s", 5),
+        bucket("10/s", 1),
+        leaky("10/s", 0),
+        rolling("10/s"),
+        on_the_clock("10/s"),
+        sliding("10/s"),
+        log("10/s"),
+    ] {
+        assert_eq!(places.passed(algorithm, steady(10)), 185, "{algorithm}");
+    }
+    for algorithm in [bucket("1/s", 1), leaky("1/s", 0), rolling("1/s"), log("1/s")] {
+        assert_eq!(places.passed(algorithm, steady(1)), 185, "{algorithm}");
+    }
+}
+
+/// The same of a limiter of Redisson's, whose script has no twin.
+#[test]
+fn a_steady_caller_of_a_shared_limiter_is_never_starved() {
+    let params = redisson::Params::new(Some("10/s".parse().unwrap()), Sharing::Overall).unwrap();
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for now in steady(10) {
+        let event = request(&[Algorithm::Redisson(params)], now);
+        let said = script::ask_limiter(&mut connection, &event);
+        assert_eq!(said.outcome, Outcome::Allow, "at {now}");
+    }
+}
+
+/// Two counters round a part of a request up to a whole one. That is in the documentation: from a count
+/// of ten on the tenth that is free is enough for it, below some are refused, and nobody for ever.
+#[test]
+fn a_sliding_window_of_a_small_count_lets_fewer_through() {
+    let places = Everywhere::start();
+    for (count, expected) in [(1, 103), (2, 104), (5, 164), (9, 183), (10, 185), (11, 185)] {
+        let passed = places.passed(sliding(&format!("{count}/s")), steady(count));
+        assert_eq!(passed, expected, "{count}");
+    }
+}
+
+/// What idle time gives is not cut to what the bucket holds.
+#[test]
+fn a_bucket_of_10_lets_no_17_through_after_idle_time() {
+    let calls = || (0..10).map(|_| 0).chain((0..30).map(|_| 1_700_000));
+    let (mut tokens, mut last) = (10, 0);
+    let mut script = |now: u64| {
+        tokens += (now - last) * 10 / SECOND;
+        last = now;
+        let passes = tokens > 0;
+        tokens -= u64::from(passes);
+        passes
+    };
+    assert_eq!(calls().filter(|now| script(*now)).count(), 10 + 17);
+
+    let places = Everywhere::start();
+    for algorithm in [bucket("10/s", 10), rolling("10/s"), on_the_clock("10/s"), log("10/s")] {
+        assert_eq!(places.passed(algorithm, calls()), 10 + 10, "{algorithm}");
+    }
+    // Of the ten of the second before three tenths are inside.
+    assert_eq!(places.passed(sliding("10/s"), calls()), 10 + 7);
+}
+
+/// Limits that are asked one after the other, each of which takes as soon as it allows.
+#[test]
+fn a_limit_takes_nothing_where_another_refuses() {
+    let mut left = [9, 2];
+    let mut script = || {
+        left.iter_mut().all(|left| {
+            let passes = *left > 0;
+            *left -= i32::from(passes);
+            passes
+        })
+    };
+    assert_eq!((0..6).filter(|_| script()).count(), 2);
+    assert_eq!(left, [3, 0], "four were taken for nothing");
+
+    let kinds =
+        || [bucket("9/h", 9), rolling("9/h"), on_the_clock("9/h"), sliding("9/h"), log("9/h")];
+    let places = Everywhere::start();
+    for first in kinds() {
+        for second in
+            [bucket("2/h", 2), rolling("2/h"), on_the_clock("2/h"), sliding("2/h"), log("2/h")]
+        {
+            for asked in [[first, second], [second, first]] {
+                assert_eq!(left_of(&places, asked, first), 7, "{asked:?}");
+            }
+        }
+    }
+}
+
+/// What remains of one of two limits after six calls, of which the other lets two pass.
+fn left_of(places: &Everywhere, asked: [Algorithm; 2], of: Algorithm) -> u64 {
+    let events: Vec<_> = (0..6).map(|_| request(&asked, 0)).collect();
+    let said = places.play(&events);
+    let place = asked.iter().position(|algorithm| *algorithm == of).unwrap();
+    let Decision { outcome, remaining } = said[5][place];
+    assert_ne!(outcome, Outcome::Reject { retry_after: None });
+    remaining
+}

@@ -1,0 +1,14 @@
+//! What calls the library, and runs no process of ours.
+
+mod allocations;
+mod cases;
+mod config;
+mod contract;
+mod expiry;
+mod faults_of_others;
+mod layers;
+mod outage;
+mod redis_store;
+mod redisson;
+mod twin;
+mod wall;

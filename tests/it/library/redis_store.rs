@@ -1,0 +1,389 @@
+//! What stands in Redis, and what is said to it.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tidegate::limit::decision::Verdict;
+use tidegate::limit::key::Key;
+use tidegate::limit::rate::Cost;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::{KeyDisplay, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::request::key::KeySource;
+use tidegate::store::{BucketAsk, Shared, Store, StoreError, Unavailable};
+
+use crate::support::bench::{Answer, decide};
+use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::redis::RedisServer;
+
+struct Bench {
+    server: RedisServer,
+    store: Arc<Store>,
+    shared: Arc<Shared>,
+}
+
+impl Bench {
+    fn start() -> Self {
+        Self::with(KeyDisplay::Plain)
+    }
+
+    fn hashed() -> Self {
+        Self::with(KeyDisplay::Hashed)
+    }
+
+    fn with(display: KeyDisplay) -> Self {
+        let server = RedisServer::start();
+        let spec = StoreSpec {
+            location: StoreLocation::Redis(server.url()),
+            prefix: "tidegate".into(),
+            timeout: Duration::from_secs(20),
+            max_keys: 1_000,
+        };
+        let shared = Shared::new(&spec);
+        let store = Store::new(Arc::clone(&shared), &spec, display);
+        Self { server, store, shared }
+    }
+
+    async fn decide(&self, asks: &[BucketAsk<'_>]) -> Answer {
+        self.try_decide(asks).await.unwrap()
+    }
+
+    async fn try_decide(&self, asks: &[BucketAsk<'_>]) -> Result<Answer, Unavailable> {
+        let now = Timestamp::from_micros(5_000_000_000).unwrap();
+        decide(&self.store, asks, now).await
+    }
+
+    /// How often the server has run a command.
+    fn calls(&self, command: &str) -> u64 {
+        let stats: String = self.server.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+        let calls = line.and_then(|line| line.strip_prefix("calls=")?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn keys_are_named_for_people_and_for_clusters() {
+    let bench = Bench::start();
+    let (per_client, ip) = (limit("per-client"), key("203.0.113.7"));
+    let (mut global, none) = (limit("global"), Key::empty());
+    global.key.sources = Vec::new().into();
+    let odd = key("a|b{c}");
+    bench.decide(&[ask(&per_client, &ip, 10), ask(&global, &none, 10)]).await;
+    bench.decide(&[ask(&per_client, &odd, 10)]).await;
+    let mut keys: Vec<String> = bench.server.run(&["KEYS", "*"]);
+    keys.retain(|key| key != "tidegate::probe");
+    keys.sort();
+    assert_eq!(
+        keys,
+        [
+            "tidegate:global",
+            "tidegate:{203.0.113.7}:per-client",
+            "tidegate:{a%7Cb%7Bc%7D}:per-client",
+        ]
+    );
+}
+
+/// A request that is cut while Redis is asked: the process ended before what it took was given back.
+#[tokio::test]
+async fn what_a_cut_request_took_is_known_before_all_is_settled() {
+    let bench = Bench::start();
+    let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
+    let one = ask(&spec, &ip, 10);
+    bench.decide(&[one]).await;
+    let mut asking = Box::pin(bench.decide(std::slice::from_ref(&one)));
+    let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(asking.as_mut().poll(cx))).await;
+    assert!(polled.is_pending());
+    drop(asking);
+    bench.store.settled().await;
+    let now = Timestamp::from_micros(5_000_000_000).unwrap();
+    assert_eq!(bench.store.peek(&one, now).await.unwrap().remaining, 9);
+}
+
+#[tokio::test]
+async fn every_key_expires_when_its_bucket_is_full() {
+    let bench = Bench::start();
+    let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
+    // The last has one token of ten to spare.
+    for (rate, taken, most) in [("1/h", 3, 3 * 3_600_000), ("1/d", 1, (1 + 3 + 1) * 86_400_000)] {
+        for _ in 0..taken {
+            let mut one = ask(&spec, &ip, 10);
+            one.ask.algorithm = bucket(rate, 10);
+            bench.decide(&[one]).await;
+        }
+        let left: i64 = bench.server.run(&["PTTL", "tidegate:{203.0.113.7}:per-client"]);
+        assert!(left <= most + 1 && left > most - 600_000, "{rate}: {left} of {most} ms");
+    }
+    // Fast rates are full again within a millisecond: the key must still go by itself.
+    let fast = limit("fast");
+    for n in 0..50 {
+        let other = key(&n.to_string());
+        let mut one = ask(&fast, &other, 10);
+        one.ask.algorithm = bucket("10000000/s", 1_000);
+        assert_eq!(bench.decide(&[one]).await.verdict, Verdict::PASS);
+    }
+    for key in bench.server.run::<Vec<String>>(&["KEYS", "*"]) {
+        let left: i64 = bench.server.run(&["PTTL", &key]);
+        assert_ne!(left, -1, "{key} never expires");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_is_small() {
+    let bench = Bench::start();
+    let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
+    for rate in ["100/s", "7/s", "150/s", "100/m", "30/h", "1/d", "7/w"] {
+        let mut one = ask(&spec, &ip, 100);
+        one.ask.algorithm = bucket(rate, 100);
+        let mut state: Option<Vec<u8>> = None;
+        while state.is_none() {
+            for _ in 0..5 {
+                bench.decide(&[one]).await;
+            }
+            // Nothing where the bucket is full again by now.
+            state = bench.server.run(&["GET", "tidegate:{203.0.113.7}:per-client"]);
+        }
+        // Redis's smallest block for a string, where no other was at hand.
+        let bytes = state.unwrap().len();
+        assert!(bytes <= 12, "{rate}: {bytes} bytes");
+        bench.store.forget(&one).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_one_call() {
+    let bench = Bench::start();
+    let specs = ["one", "two", "three"].map(limit);
+    let key = key("203.0.113.7");
+    let asks: Vec<_> = specs.iter().map(|spec| ask(spec, &key, 100)).collect();
+    bench.decide(&asks).await;
+    let before = bench.calls("evalsha");
+    for _ in 0..50 {
+        bench.decide(&asks).await;
+    }
+    // An idle worker looks after its connection with a call of its own, now and then.
+    let calls = bench.calls("evalsha") - before;
+    assert!((50..55).contains(&calls), "{calls} calls for 50 requests");
+    assert_eq!(bench.calls("eval"), 0);
+}
+
+#[tokio::test]
+async fn a_lost_script_is_loaded_again_within_the_request() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("203.0.113.7"));
+    for left in (0..5).rev() {
+        let () = bench.server.run(&["SCRIPT", "FLUSH"]);
+        let answer = bench.decide(&[ask(&spec, &key, 5)]).await;
+        assert_eq!(answer.remaining(0), left);
+    }
+    assert_eq!(bench.shared.counters().keys, 0, "this process decided by itself");
+}
+
+#[tokio::test]
+async fn an_unknown_value_reads_as_a_new_bucket() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("203.0.113.7"));
+    for value in ["", "x", "\u{1}\u{1}\u{1}\u{1}", "a longer text of no meaning at all"] {
+        let () = bench.server.run(&["SET", "tidegate:{203.0.113.7}:per-client", value]);
+        let answer = bench.decide(&[ask(&spec, &key, 5)]).await;
+        assert_eq!(answer.remaining(0), 4, "{value:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_its_limits_error_alone() {
+    let bench = Bench::start();
+    let (mut odd, good, ip) = (limit("odd"), limit("good"), key("203.0.113.7"));
+    let () = bench.server.run(&["RPUSH", "tidegate:{203.0.113.7}:odd", "x"]);
+
+    for (left_odd, left_good) in [(1, 9), (0, 8)] {
+        let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
+        assert_eq!(answer.remaining(0), left_odd, "decided in the process");
+        assert_eq!(answer.remaining(1), left_good, "decided in Redis");
+    }
+    let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
+    assert!(matches!(answer.verdict, Verdict::Refuse { by: 0, .. }));
+    assert_eq!(answer.remaining(1), 8, "all or none over both");
+
+    odd.on_store_error = OnStoreError::Allow;
+    let answer = bench.decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
+    assert_eq!((answer.decisions[0], answer.verdict), (None, Verdict::PASS));
+
+    odd.on_store_error = OnStoreError::Reject;
+    let answer = bench.try_decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
+    assert_eq!(answer, Err(Unavailable { by: 0 }));
+
+    let look = bench.store.peek(&ask(&odd, &ip, 2), Timestamp::MAX).await;
+    assert!(matches!(look, Err(StoreError::WrongType)));
+    assert_eq!(bench.shared.counters().redis_up, Some(true));
+    assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");
+}
+
+/// What these requests are told when they are all asked in the same turn of the worker's loop.
+async fn at_once(bench: &Bench, requests: &[Vec<BucketAsk<'_>>]) -> Vec<Answer> {
+    let mut waiting: Vec<_> = requests.iter().map(|asks| Box::pin(bench.decide(asks))).collect();
+    let mut answers: Vec<Option<Answer>> = requests.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (request, answer) in waiting.iter_mut().zip(&mut answers) {
+            if answer.is_none()
+                && let Poll::Ready(told) = request.as_mut().poll(context)
+            {
+                *answer = Some(told);
+            }
+        }
+        if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}
+
+#[tokio::test]
+async fn many_requests_at_once_share_one_connection_and_few_calls() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("203.0.113.7"));
+    bench.decide(&[ask(&spec, &key, 300)]).await;
+    let before: String = bench.server.run(&["INFO", "clients"]);
+    let calls = bench.calls("evalsha");
+    let requests = vec![vec![ask(&spec, &key, 300)]; 200];
+    let answers = at_once(&bench, &requests).await;
+    // So many requests to a call at most, and a call that looks after the connection.
+    let calls = bench.calls("evalsha") - calls;
+    assert!((200_u64.div_ceil(64)..=5).contains(&calls), "{calls} calls");
+    let clients =
+        |info: &str| info.lines().find(|l| l.starts_with("connected_")).map(str::to_owned);
+    let after: String = bench.server.run(&["INFO", "clients"]);
+    assert_eq!(clients(&after), clients(&before));
+    let left: Vec<_> = answers.iter().map(|a| a.remaining(0)).collect();
+    assert_eq!(left, (99..299).rev().collect::<Vec<_>>(), "in their order");
+}
+
+#[tokio::test]
+async fn requests_of_one_call_are_decided_one_after_the_other() {
+    let bench = Bench::start();
+    let (wide, narrow) = (limit("wide"), limit("narrow"));
+    let (a, b) = (key("a"), key("b"));
+    let both = |key| vec![ask(&wide, key, 4), ask(&narrow, key, 2)];
+    bench.decide(&both(&b)).await;
+    let calls = bench.calls("evalsha");
+    let requests = [both(&a), both(&b), both(&b), vec![ask(&wide, &b, 4)], both(&a), both(&a)];
+    let answers = at_once(&bench, &requests).await;
+    assert!(bench.calls("evalsha") - calls <= 2);
+    let told: Vec<(bool, Vec<u64>)> = answers
+        .iter()
+        .map(|answer| {
+            let left = answer.decisions.iter().map(|decision| decision.unwrap().remaining);
+            (answer.verdict == Verdict::PASS, left.collect())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (true, vec![3, 1]),
+            (true, vec![2, 0]),
+            // Refused by the narrow one: the wide one keeps what it has.
+            (false, vec![2, 0]),
+            (true, vec![1]),
+            (true, vec![2, 0]),
+            (false, vec![2, 0]),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn new_buckets_of_one_call_are_each_their_own() {
+    let bench = Bench::start();
+    let (wide, narrow) = (limit("wide"), limit("narrow"));
+    let (a, b, c) = (key("a"), key("b"), key("c"));
+    let mut never = ask(&narrow, &c, 2);
+    never.ask.cost = Cost::new(3).unwrap();
+    let mut dear = ask(&wide, &c, 4);
+    dear.ask.cost = Cost::new(2).unwrap();
+    let one = |key| vec![ask(&wide, key, 4)];
+    let requests = [one(&a), one(&b), vec![ask(&wide, &c, 4), never], vec![dear], one(&a)];
+    let answers = at_once(&bench, &requests).await;
+    let left: Vec<Vec<u64>> = answers
+        .iter()
+        .map(|answer| answer.decisions.iter().map(|d| d.unwrap().remaining).collect())
+        .collect();
+    assert_eq!(left, [vec![3], vec![3], vec![4, 2], vec![2], vec![2]]);
+    let expires = |key: &str| bench.server.goes_at(&format!("tidegate:{{{key}}}:wide")).unwrap();
+    assert_eq!([expires("a"), expires("c")], [expires("b") + 3_600_000; 2], "a token more");
+    assert_eq!(bench.server.run::<u64>(&["EXISTS", "tidegate:{c}:narrow"]), 0);
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_hurts_no_other_request_of_the_call() {
+    let bench = Bench::start();
+    let (odd, good, ip) = (limit("odd"), limit("good"), key("203.0.113.7"));
+    let () = bench.server.run(&["RPUSH", "tidegate:{203.0.113.7}:odd", "x"]);
+    bench.decide(&[ask(&good, &ip, 10)]).await;
+    let one = vec![ask(&good, &ip, 10)];
+    let requests = [one.clone(), vec![ask(&good, &ip, 10), ask(&odd, &ip, 2)], one];
+    let answers = at_once(&bench, &requests).await;
+    let left = |place: usize| answers[place].remaining(0);
+    // The second is asked again without the odd one, after the others.
+    assert_eq!([left(0), left(2), left(1)], [8, 7, 6]);
+    assert_eq!(answers[1].remaining(1), 1, "decided in the process");
+    assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");
+}
+
+/// Redis's clock stepped back by an hour, or a replica with another clock took over.
+#[tokio::test]
+async fn a_refusing_bucket_from_the_future_follows_the_clock() {
+    let bench = Bench::start();
+    let (drained, full, ip) = (limit("drained"), limit("full"), key("203.0.113.7"));
+    let time: Vec<u64> = bench.server.run(&["TIME"]);
+    let ahead = 1_000_000 * (time[0] + 3_600);
+    // Seven bytes of time above 2^52, four of what is missing.
+    for (name, missing) in [("drained", 2_u32), ("full", 1)] {
+        let bytes = [&(ahead + (1 << 52)).to_be_bytes()[1..], &missing.to_be_bytes()[..]].concat();
+        let key = format!("tidegate:{{203.0.113.7}}:{name}");
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(bytes).exec(&mut bench.server.connection()).unwrap();
+    }
+    let answer = bench.decide(&[ask(&full, &ip, 9), ask(&drained, &ip, 2)]).await;
+    let Verdict::Refuse { by: 1, retry_after: Some(wait) } = answer.verdict else {
+        panic!("{answer:?}");
+    };
+    assert!(wait <= Duration::from_secs(3_600), "{wait:?}");
+    assert_eq!(answer.remaining(0), 8);
+    for (name, missing) in [("drained", 2), ("full", 1)] {
+        let key = format!("tidegate:{{203.0.113.7}}:{name}");
+        let kept: Vec<u8> = bench.server.run(&["GET", &key]);
+        let time = kept.iter().take(7).fold(0, |time, byte| time << 8 | u64::from(*byte));
+        assert!(time < ahead, "{name} is still ahead");
+        assert_eq!(kept[9..], [0, 0, missing], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_very_many_limits_is_one_call() {
+    let bench = Bench::start();
+    let specs: Vec<_> = (0..1_000).map(|n| limit(&format!("limit-{n}"))).collect();
+    let ip = key("203.0.113.7");
+    let asks: Vec<_> = (2..).zip(&specs).map(|(burst, spec)| ask(spec, &ip, burst)).collect();
+    for taken in 1..=2 {
+        let answer = bench.decide(&asks).await;
+        assert_eq!(answer.verdict, Verdict::PASS);
+        for (burst, decision) in (2..).zip(&answer.decisions) {
+            assert_eq!(decision.unwrap().remaining, burst - taken);
+        }
+    }
+    let answer = bench.decide(&asks).await;
+    assert!(matches!(answer.verdict, Verdict::Refuse { by: 0, .. }));
+    assert_eq!(answer.remaining(999), 999, "nothing was taken");
+    assert_eq!(bench.shared.counters().keys, 0, "this process decided by itself");
+}
+
+#[tokio::test]
+async fn a_clients_secret_stands_in_redis_only_as_its_hash() {
+    let bench = Bench::hashed();
+    let (mut spec, header) = (limit("per-token"), "x-api-key".parse().unwrap());
+    spec.key.sources = vec![KeySource::Ip, KeySource::Header(header)].into();
+    let key = Key::of([Some(&b"203.0.113.7"[..]), Some(b"secret")]);
+    assert_eq!(bench.decide(&[ask(&spec, &key, 10)]).await.verdict, Verdict::PASS);
+    let mut keys: Vec<String> = bench.server.run(&["KEYS", "*"]);
+    keys.retain(|key| key != "tidegate::probe");
+    // The first 128 bits of the SHA-256 of `secret`, base64url.
+    assert_eq!(keys, ["tidegate:{203.0.113.7|K7gNU3sdo-OL0wNhqoVWhg}:per-token"]);
+}

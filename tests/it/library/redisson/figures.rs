@@ -1,0 +1,107 @@
+//! Whose figures count, for how long, and under which name.
+
+use tidegate::limit::algorithm::redisson::{Params, Sharing};
+use tidegate::limit::decision::Verdict;
+use tidegate::limit::key::Key;
+
+use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, store};
+use crate::support::bench::decide;
+use crate::support::java::Java;
+use crate::support::limits::limit;
+
+#[tokio::test]
+async fn a_rate_that_java_sets_counts_from_the_next_request_on() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(2, HOUR_MS);
+    let spec = limiter("orders");
+    assert_eq!(bench.take(&spec, 2).await, Ok(0));
+    java.set_rate(5, HOUR_MS);
+    assert_eq!(bench.take(&spec, 1).await, Ok(4), "it forgets what was used");
+    // An update that keeps what was used.
+    bench.server.run::<()>(&["HSET", "orders", "rate", "3"]);
+    assert_eq!(bench.take(&spec, 1).await, Ok(1));
+    bench.server.run::<()>(&["HSET", "orders", "rate", "1"]);
+    assert!(bench.take(&spec, 1).await.is_err());
+    assert_eq!(
+        bench.value("orders"),
+        Some(-1),
+        "one more than there is, and Java counts on from there"
+    );
+    assert_eq!(java.try_acquire(1), None);
+}
+
+#[tokio::test]
+async fn with_a_rate_figures_are_set_only_where_there_are_none() {
+    let bench = Bench::start();
+    let params = |rate: &str| Params::new(Some(rate.parse().unwrap()), Sharing::Overall).unwrap();
+    let (spec, none) = (limiter("orders"), Key::empty());
+    bench.store.peek(&ask_with(&spec, &none, 1, params("7/10m")), now()).await.unwrap();
+    assert!(bench.keys().is_empty(), "a look writes nothing");
+    bench.decide(&[ask_with(&spec, &none, 1, params("7/10m"))]).await;
+    bench.decide(&[ask_with(&spec, &none, 1, params("9/s"))]).await;
+    let mut hash: Vec<(String, String)> = bench.server.run(&["HGETALL", "orders"]);
+    hash.sort();
+    let hash: Vec<_> = hash.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(
+        hash,
+        [("interval", "600000"), ("keepAliveTime", "0"), ("rate", "7"), ("type", "0")]
+    );
+    assert_eq!(bench.value("orders"), Some(5));
+}
+
+#[tokio::test]
+async fn keys_expire_as_redissons_do() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, 1_000);
+    let spec = limiter("orders");
+    let ttl = |key: &str| bench.server.run::<i64>(&["PTTL", key]);
+    let all = ["orders", "{orders}:value", "{orders}:permits"];
+    // `expire`: value and permits end with the hash.
+    bench.server.run::<()>(&["PEXPIRE", "orders", "500000"]);
+    bench.take(&spec, 1).await.unwrap();
+    for key in all {
+        assert!((450_000..=500_000).contains(&ttl(key)), "{key}: {}", ttl(key));
+    }
+    // `keepAliveTime`: each use begins it anew, a refused one too.
+    bench.server.run::<()>(&["HSET", "orders", "keepAliveTime", "900000"]);
+    assert!(bench.take(&spec, 11).await.is_err());
+    for key in all {
+        assert!((850_000..=900_000).contains(&ttl(key)), "{key}: {}", ttl(key));
+    }
+}
+
+#[tokio::test]
+async fn per_client_each_process_has_its_own_permits() {
+    let bench = Bench::start();
+    let other = store(&bench.server);
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let params = Params::new(Some("2/h".parse().unwrap()), Sharing::PerClient).unwrap();
+    let ask = ask_with(&spec, &none, 1, params);
+    for (store, left) in [(&bench.store, 1), (&bench.store, 0), (&other, 1)] {
+        let answer = decide(store, &[ask], now()).await.unwrap();
+        assert_eq!(answer.remaining(0), left);
+    }
+    assert_eq!(bench.server.run::<String>(&["HGET", "orders", "type"]), "1");
+    let keys = bench.keys();
+    assert_eq!(keys.len(), 5, "{keys:?}");
+    for begin in ["{orders}:value:", "{orders}:permits:"] {
+        let ids: Vec<_> = keys.iter().filter_map(|key| key.strip_prefix(begin)).collect();
+        assert_eq!(ids.len(), 2, "{keys:?}");
+        assert!(ids.iter().all(|id| id.len() == 36), "{ids:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_of_a_key_is_called_by_its_values() {
+    let bench = Bench::start();
+    let mut spec = limiter("orders");
+    spec.key.sources = limit("shared").key.sources;
+    let key = Key::of([Some(&b"a|b%"[..])]);
+    let mut java = Java::new(&bench.server, "orders:a|b%");
+    java.try_set_rate(3, HOUR_MS);
+    let answer = bench.decide(&[ask(&spec, &key, 1)]).await;
+    assert_eq!(answer.verdict, Verdict::PASS);
+    assert_eq!(java.try_acquire(1), Some(1));
+}

@@ -1,0 +1,308 @@
+//! A limiter that a proxy shares with services that use Redisson.
+
+mod both_sides;
+mod figures;
+mod held;
+mod moved_clock;
+mod requests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::limit::algorithm::Algorithm;
+use tidegate::limit::algorithm::redisson::{Params, Sharing};
+use tidegate::limit::decide::Ask;
+use tidegate::limit::decision::Outcome;
+use tidegate::limit::key::Key;
+use tidegate::limit::patience::Patience;
+use tidegate::limit::rate::Cost;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::store::{BucketAsk, LimiterFigures, Shared, Store, Unavailable};
+
+use crate::support::bench::{Answer, decide};
+use crate::support::java::Java;
+use crate::support::limits::limit;
+use crate::support::redis::RedisServer;
+
+const HOUR_MS: u64 = 3_600_000;
+
+struct Bench {
+    server: RedisServer,
+    store: Arc<Store>,
+}
+
+impl Bench {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let store = store(&server);
+        Self { server, store }
+    }
+
+    async fn decide(&self, asks: &[BucketAsk<'_>]) -> Answer {
+        self.try_decide(asks).await.unwrap()
+    }
+
+    async fn try_decide(&self, asks: &[BucketAsk<'_>]) -> Result<Answer, Unavailable> {
+        decide(&self.store, asks, now()).await
+    }
+
+    /// What remains after a request of this cost, or when it may come again.
+    async fn take(&self, spec: &LimitSpec, cost: u64) -> Result<u64, Option<Duration>> {
+        let answer = self.decide(&[ask(spec, &Key::empty(), cost)]).await;
+        let decision = answer.decisions[0].unwrap();
+        match decision.outcome {
+            Outcome::Allow => Ok(decision.remaining),
+            Outcome::Reject { retry_after } => Err(retry_after),
+            Outcome::Delay(_) => panic!("nobody is held without patience"),
+        }
+    }
+
+    fn value(&self, name: &str) -> Option<i64> {
+        self.server.run(&["GET", &format!("{{{name}}}:value")])
+    }
+
+    fn entries(&self, name: &str) -> Vec<(Vec<u8>, u64)> {
+        self.server.run(&["ZRANGE", &format!("{{{name}}}:permits"), "0", "-1", "WITHSCORES"])
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.server.run(&["KEYS", "*"]);
+        keys.retain(|key| key != "tidegate::probe");
+        keys.sort();
+        keys
+    }
+}
+
+fn store(server: &RedisServer) -> Arc<Store> {
+    let spec = StoreSpec {
+        location: StoreLocation::Redis(server.url()),
+        prefix: "tidegate".into(),
+        timeout: Duration::from_secs(20),
+        max_keys: 1_000,
+    };
+    Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain)
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(5_000_000_000).unwrap()
+}
+
+/// A limit that shares the limiter of this name, and rejects where it has no figures.
+fn limiter(name: &str) -> LimitSpec {
+    let mut spec = limit("shared");
+    spec.key.sources = Vec::new().into();
+    spec.limiter = Some(name.to_owned());
+    spec.on_store_error = OnStoreError::Reject;
+    spec
+}
+
+fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64) -> BucketAsk<'r> {
+    ask_with(spec, key, cost, Params::new(None, Sharing::Overall).unwrap())
+}
+
+fn ask_with<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64, params: Params) -> BucketAsk<'r> {
+    let algorithm = Algorithm::Redisson(params);
+    let cost = Cost::new(cost).unwrap();
+    BucketAsk { spec, key, ask: Ask { algorithm, cost, patience: Patience::NONE, mode: spec.mode } }
+}
+
+/// The permits of an entry.
+fn permits(member: &[u8]) -> u64 {
+    let length = usize::from(member[0]);
+    assert_eq!(member.len(), length + 5, "{member:?}");
+    u32::from_le_bytes(member[length + 1..].try_into().unwrap()).into()
+}
+
+#[tokio::test]
+async fn what_a_proxy_takes_stands_there_as_if_java_had_taken_it() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let before = java.redis_ms();
+    assert_eq!(bench.take(&limiter("orders"), 3).await, Ok(7));
+    let after = java.redis_ms();
+    assert_eq!(bench.keys(), ["orders", "{orders}:permits", "{orders}:value"]);
+    assert_eq!(bench.value("orders"), Some(7));
+    let entries = bench.entries("orders");
+    let (member, score) = &entries[0];
+    assert_eq!((entries.len(), member.len(), member[0]), (1, 21, 16));
+    assert_eq!(&member[17..], [3, 0, 0, 0]);
+    assert!((before..=after).contains(score), "{before} {score} {after}");
+    assert_eq!(java.try_acquire(5), Some(2), "Java goes on from there");
+    assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(1));
+    assert_eq!(java.try_acquire(2), None);
+    for key in bench.keys() {
+        assert_eq!(bench.server.run::<i64>(&["PTTL", &key]), -1, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn what_java_took_is_there_again_when_its_interval_is_over() {
+    for bytes in [8, 16, 255] {
+        let bench = Bench::start();
+        let mut java = Java::with_ids_of(&bench.server, "orders", bytes);
+        java.try_set_rate(10, HOUR_MS);
+        let now = java.redis_ms();
+        java.try_acquire_at(4, now - HOUR_MS - 1);
+        java.try_acquire_at(3, now - HOUR_MS / 2);
+        assert_eq!(bench.value("orders"), Some(3));
+        assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(6), "ids of {bytes} bytes");
+        assert_eq!(bench.entries("orders").len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_name_with_braces_gets_no_more_of_them() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "a:{tenant}:b");
+    java.try_set_rate(2, HOUR_MS);
+    assert_eq!(bench.take(&limiter("a:{tenant}:b"), 1).await, Ok(1));
+    assert_eq!(bench.keys(), ["a:{tenant}:b", "a:{tenant}:b:permits", "a:{tenant}:b:value"]);
+    assert_eq!(java.try_acquire(1), Some(0));
+}
+
+#[tokio::test]
+async fn the_wait_is_true_for_more_than_one_permit() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let now = java.redis_ms();
+    let minute = 60_000;
+    for (permits, minutes_ago) in [(2, 50), (3, 40), (4, 30), (1, 20)] {
+        assert!(java.try_acquire_at(permits, now - minutes_ago * minute).is_some());
+    }
+    for (cost, minutes) in [(1, 10), (2, 10), (3, 20), (5, 20), (6, 30), (9, 30), (10, 40)] {
+        let wait = bench.take(&limiter("orders"), cost).await.unwrap_err().unwrap();
+        let exact = Duration::from_secs(60 * minutes);
+        let late = exact.saturating_sub(wait);
+        assert!(wait <= exact && late < Duration::from_secs(30), "{cost}: {wait:?} of {exact:?}");
+    }
+    assert_eq!(bench.take(&limiter("orders"), 11).await, Err(None), "more than it ever has");
+    let answer = bench.decide(&[ask(&limiter("orders"), &Key::empty(), 1)]).await;
+    let figures = LimiterFigures { capacity: 10, window_seconds: 3_600 };
+    assert_eq!(answer.claims[0].figures, Some(figures));
+}
+
+#[tokio::test]
+async fn the_wait_reaches_over_many_entries() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(350, HOUR_MS);
+    let now = java.redis_ms();
+    for entry in 0..350 {
+        assert!(java.try_acquire_at(1, now - HOUR_MS + 10_000_000 / 100 * 10 + entry).is_some());
+    }
+    let wait = bench.take(&limiter("orders"), 300).await.unwrap_err().unwrap();
+    let exact = Duration::from_millis(1_000_000 + 299);
+    assert!(wait <= exact && wait > exact - Duration::from_secs(30), "{wait:?}");
+}
+
+#[tokio::test]
+async fn random_histories_agree_with_a_count_by_hand() {
+    const INTERVAL_MS: u64 = 6 * HOUR_MS;
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    let mut random = fastrand::Rng::with_seed(1);
+    for case in 0..150 {
+        bench.server.run::<()>(&["FLUSHALL"]);
+        let rate = random.u64(1..200);
+        java.try_set_rate(rate, INTERVAL_MS);
+        let begin = java.redis_ms();
+        // No score so close to the interval's end that the test's own time decides.
+        let mut inside: Vec<(u64, u64)> = Vec::new();
+        let mut used = 0;
+        for id in 0..random.u64(0..80) {
+            let (permits, left) = (random.u64(1..6), random.bool());
+            let age =
+                if left { INTERVAL_MS + random.u64(1..HOUR_MS) } else { random.u64(0..HOUR_MS) };
+            if !left && used + permits > rate {
+                continue;
+            }
+            let mut member = vec![[8, 16][random.usize(0..2)]];
+            member.resize(1 + usize::from(member[0]), 0);
+            member[1..9].copy_from_slice(&id.to_be_bytes());
+            member.extend(u32::try_from(permits).unwrap().to_le_bytes());
+            let mut add = redis::cmd("ZADD");
+            add.arg("{orders}:permits").arg(begin - age).arg(member);
+            add.query::<()>(&mut bench.server.connection()).unwrap();
+            if !left {
+                inside.push((begin - age, permits));
+                used += permits;
+            }
+        }
+        inside.sort_unstable();
+        let cost = random.u64(1..rate + 2);
+        let said = bench.take(&limiter("orders"), cost).await;
+        let end = java.redis_ms() + 1;
+        let free = rate - used;
+        let mut back = free;
+        let leaves = inside.iter().find(|(_, permits)| {
+            back += permits;
+            back >= cost
+        });
+        match said {
+            Ok(left) => assert_eq!(left, free - cost, "case {case}"),
+            Err(None) => assert!(cost > rate, "case {case}"),
+            Err(Some(wait)) => {
+                assert!(free < cost && cost <= rate, "case {case}");
+                let at = leaves.unwrap().0 + INTERVAL_MS;
+                let wait = u64::try_from(wait.as_micros()).unwrap();
+                let asked = at * 1_000 - wait;
+                assert!((begin * 1_000..=end * 1_000).contains(&asked), "case {case}: {wait}");
+            }
+        }
+        if used > 0 {
+            let taken = if said.is_ok() { cost } else { 0 };
+            let value = free.cast_signed() - taken.cast_signed();
+            assert_eq!(bench.value("orders"), Some(value), "case {case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn value_and_entries_that_disagree_are_repaired() {
+    let rate = 10;
+    for (name, value, taken, expected) in [
+        ("value gone", None, &[3, 2][..], 4),
+        ("entries gone: an error for ever in Java", Some("0"), &[], 9),
+        ("too much", Some("9"), &[5], 4),
+        ("too little", Some("1"), &[2], 7),
+        ("more than the rate", Some("55"), &[1], 8),
+        ("no number", Some("many"), &[4], 5),
+        ("a fraction", Some("3.5"), &[4], 5),
+    ] {
+        let bench = Bench::start();
+        let mut java = Java::new(&bench.server, "orders");
+        java.try_set_rate(rate, HOUR_MS);
+        for permits in taken {
+            java.try_acquire(*permits);
+        }
+        match value {
+            Some(value) => bench.server.run::<()>(&["SET", "{orders}:value", value]),
+            None => bench.server.run::<()>(&["DEL", "{orders}:value"]),
+        }
+        assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(expected), "{name}");
+        let used: u64 = bench.entries("orders").iter().map(|(member, _)| permits(member)).sum();
+        assert_eq!(bench.value("orders"), Some((rate - used).cast_signed()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_set_is_repaired_too() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(1_000, HOUR_MS);
+    for _ in 0..100 {
+        java.try_acquire(2);
+    }
+    bench.server.run::<()>(&["SET", "{orders}:value", "950"]);
+    assert_eq!(bench.take(&limiter("orders"), 1).await, Ok(799), "the value was too high");
+    bench.server.run::<()>(&["SET", "{orders}:value", "0"]);
+    // One that is too low is found out now and then.
+    let mut tries = 0;
+    while bench.take(&limiter("orders"), 1).await.is_err() {
+        tries += 1;
+        assert!(tries < 10_000, "never repaired");
+    }
+}

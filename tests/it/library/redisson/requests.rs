@@ -1,0 +1,224 @@
+//! A limiter among the other limits of a request, and what becomes of what the request took.
+
+use std::time::Duration;
+
+use tidegate::limit::Mode;
+use tidegate::limit::algorithm::{Difference, Receipt};
+use tidegate::limit::decision::Verdict;
+use tidegate::limit::key::Key;
+use tidegate::limit::patience::Patience;
+use tidegate::plan::OnStoreError;
+use tidegate::store::{Party, Unavailable};
+
+use super::{Bench, HOUR_MS, ask, limiter, now, permits};
+use crate::support::bench::{Answer, decide};
+use crate::support::java::Java;
+use crate::support::limits::{ask as bucket_ask, limit};
+
+fn parties(answer: &Answer) -> Vec<Party> {
+    answer.claims.iter().map(|claim| claim.party).collect()
+}
+
+#[tokio::test]
+async fn nothing_is_taken_where_another_limit_refuses() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let (shared, bucket) = (limiter("orders"), limit("bucket"));
+    let mut node = limit("node");
+    node.scope = tidegate::limit::Scope::Node;
+    let key = Key::of([Some(&b"x"[..])]);
+    let asks = [bucket_ask(&node, &key, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
+    let remaining = |answer: &Answer| -> Vec<u64> {
+        answer.decisions.iter().map(|decision| decision.unwrap().remaining).collect()
+    };
+    for expected in [[8, 8, 1], [7, 6, 0]] {
+        let answer = bench.decide(&asks).await;
+        assert_eq!((answer.verdict, remaining(&answer)), (Verdict::PASS, expected.to_vec()));
+    }
+    let refused = bench.decide(&asks).await;
+    assert!(matches!(refused.verdict, Verdict::Refuse { by: 2, .. }));
+    assert_eq!(remaining(&refused), [7, 6, 0], "what there is once it is given back");
+    let patience = crate::support::now() + crate::support::PATIENCE;
+    while bench.value("orders") != Some(6) || bench.entries("orders").len() != 2 {
+        assert!(crate::support::now() < patience, "never given back");
+        tokio::task::yield_now().await;
+    }
+    // And the other way round: the limiter refuses.
+    assert_eq!(java.try_acquire(6), Some(0));
+    let fresh = Key::of([Some(&b"y"[..])]);
+    let asks =
+        [bucket_ask(&node, &fresh, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &fresh, 2)];
+    let refused = bench.decide(&asks).await;
+    assert!(matches!(refused.verdict, Verdict::Refuse { by: 1, .. }));
+    assert_eq!(remaining(&refused), [9, 0, 2]);
+    for (limit, expected) in [(&asks[0], 9), (&asks[2], 2)] {
+        assert_eq!(bench.store.peek(limit, now()).await.unwrap().remaining, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_leaves_gives_back_what_it_took() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let (shared, bucket) = (limiter("orders"), limit("bucket"));
+    let key = Key::of([Some(&b"x"[..])]);
+    // A limit that is decided first, so that the connection is there.
+    bench.take(&shared, 1).await.unwrap();
+    let asks = [ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
+    let mut entries = 1;
+    let patience = crate::support::now() + crate::support::PATIENCE;
+    {
+        let leaving = decide(&bench.store, &asks, now());
+        tokio::pin!(leaving);
+        // Until its entry is there it has asked nobody else.
+        while entries < 2 {
+            tokio::select! {
+                biased;
+                _ = &mut leaving => break,
+                () = tokio::task::yield_now() => entries = bench.entries("orders").len(),
+            }
+            assert!(crate::support::now() < patience, "never asked");
+        }
+    }
+    while bench.entries("orders").len() > 1 && entries == 2 {
+        assert!(crate::support::now() < patience, "never given back");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_shadow_takes_where_it_allows_and_never_refuses() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(1, HOUR_MS);
+    let mut shadow = limiter("orders");
+    shadow.mode = Mode::Shadow;
+    let (bucket, key) = (limit("bucket"), Key::of([Some(&b"x"[..])]));
+    for (remaining, outcome) in [(9, true), (8, false)] {
+        let asks = [ask(&shadow, &key, 1), bucket_ask(&bucket, &key, 10)];
+        let answer = bench.decide(&asks).await;
+        assert_eq!(answer.verdict, Verdict::PASS);
+        assert_eq!(answer.remaining(1), remaining);
+        assert_eq!(answer.decisions[0].unwrap().outcome.passes(), outcome);
+    }
+}
+
+#[tokio::test]
+async fn what_a_request_used_more_or_less_is_settled() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(10, HOUR_MS);
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let now_ms = java.redis_ms();
+    java.try_acquire_at(4, now_ms - 60_000);
+    let settle = async |used| {
+        bench.store.settle(&ask(&spec, &none, 1), used, Receipt::NONE, now());
+        bench.store.settled().await;
+    };
+    settle(Difference::More(8)).await;
+    assert_eq!(bench.value("orders"), Some(-2));
+    settle(Difference::Less(5)).await;
+    assert_eq!(bench.value("orders"), Some(3));
+    let taken: Vec<_> = bench.entries("orders").iter().map(|(member, _)| permits(member)).collect();
+    assert_eq!(taken, [7], "the oldest go first");
+    settle(Difference::Less(100)).await;
+    assert_eq!((bench.value("orders"), bench.entries("orders").len()), (Some(10), 0));
+}
+
+#[tokio::test]
+async fn whatever_a_request_used_its_entry_can_be_read() {
+    let bench = Bench::start();
+    Java::new(&bench.server, "orders").try_set_rate(10, HOUR_MS);
+    let (spec, none) = (limiter("orders"), Key::empty());
+    let used = Difference::More(u64::MAX);
+    bench.store.settle(&ask(&spec, &none, 1), used, Receipt::NONE, now());
+    bench.store.settled().await;
+    let entries = bench.entries("orders");
+    assert_eq!((entries.len(), permits(&entries[0].0)), (1, u32::MAX.into()));
+    assert_eq!(bench.value("orders"), Some(10 - i64::from(u32::MAX)));
+}
+
+#[tokio::test]
+async fn what_is_not_a_limiter_is_that_limits_error_alone() {
+    for (name, set_up) in [
+        ("not configured", &[][..]),
+        ("another type", &["SET", "orders", "x"][..]),
+        ("half a configuration", &["HSET", "orders", "rate", "5"][..]),
+        ("nonsense", &["HSET", "orders", "rate", "x", "interval", "1", "type", "0"][..]),
+    ] {
+        let bench = Bench::start();
+        if !set_up.is_empty() {
+            bench.server.run::<redis::Value>(set_up);
+        }
+        let mut spec = limiter("orders");
+        let (bucket, key) = (limit("bucket"), Key::of([Some(&b"x"[..])]));
+        for _ in 0..10 {
+            let asks = [bucket_ask(&bucket, &key, 10), ask(&spec, &key, 1)];
+            assert_eq!(bench.try_decide(&asks).await, Err(Unavailable { by: 1 }), "{name}");
+        }
+        spec.on_store_error = OnStoreError::Allow;
+        let asks = [bucket_ask(&bucket, &key, 10), ask(&spec, &key, 1)];
+        let answer = bench.decide(&asks).await;
+        assert_eq!((answer.verdict, answer.decisions[1]), (Verdict::PASS, None), "{name}");
+        assert_eq!(answer.remaining(0), 9, "{name}: the others go on, in Redis");
+    }
+}
+
+/// Once both were found out nobody was left to ask Redis about the others.
+#[tokio::test]
+async fn redis_decides_beside_what_cannot_decide() {
+    let bench = Bench::start();
+    bench.server.run::<()>(&["RPUSH", "tidegate:{x}:odd", "no bucket"]);
+    let (mut unset, odd, good) = (limiter("unset"), limit("odd"), limit("good"));
+    unset.on_store_error = OnStoreError::Allow;
+    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    let asks = [ask(&unset, &none, 1), bucket_ask(&odd, &key, 10), bucket_ask(&good, &key, 10)];
+    let answer = bench.decide(&asks).await;
+    assert_eq!(parties(&answer), [Party::Nobody, Party::Process, Party::Redis]);
+}
+
+#[tokio::test]
+async fn a_request_never_meets_permits_of_its_own() {
+    let (orders, bucket, mut unset) = (limiter("orders"), limit("bucket"), limiter("unset"));
+    unset.on_store_error = OnStoreError::Allow;
+    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    for (name, other, by) in [
+        ("a bucket of another type", bucket_ask(&bucket, &key, 1), Party::Process),
+        ("a limiter without figures", ask(&unset, &none, 1), Party::Nobody),
+    ] {
+        for patience in [Patience::NONE, Patience::of(Duration::from_secs(32_400))] {
+            let bench = Bench::start();
+            Java::new(&bench.server, "orders").try_set_rate(1, HOUR_MS);
+            bench.server.run::<()>(&["RPUSH", "tidegate:{x}:bucket", "no bucket"]);
+            let mut first = ask(&orders, &none, 1);
+            first.ask.patience = patience;
+            let answer = bench.decide(&[first, other]).await;
+            assert_eq!(parties(&answer), [Party::Limiter, by], "{name}");
+            assert_eq!(answer.verdict, Verdict::PASS, "{name}, {patience:?}");
+            bench.store.settled().await;
+            let entries = bench.entries("orders").len();
+            assert_eq!((entries, bench.value("orders")), (1, Some(0)), "{name}, {patience:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_limiter_alone_is_one_call() {
+    let bench = Bench::start();
+    let mut java = Java::new(&bench.server, "orders");
+    java.try_set_rate(1_000, HOUR_MS);
+    let calls = || {
+        let stats: String = bench.server.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.unwrap().split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    bench.take(&limiter("orders"), 1).await.unwrap();
+    let before = calls();
+    for _ in 0..50 {
+        bench.take(&limiter("orders"), 1).await.unwrap();
+    }
+    let calls = calls() - before;
+    assert!((50..55).contains(&calls), "{calls} calls for 50 requests");
+}

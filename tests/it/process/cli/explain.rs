@@ -1,0 +1,160 @@
+//! `tidegate explain`.
+
+use super::{folder, told};
+use crate::support::client::get;
+use crate::support::proxy::Proxy;
+
+/// Everything that `explain` can say, in one file.
+const MANY: &str = "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n\
+    [upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n\
+    [store]\nurl = \"redis://127.0.0.1:6379\"\n\
+    [limits.client]\nkey = [\"ip\"]\nrate = \"100/s\"\nexempt = { ip = [\"10.0.0.0/8\"] }\n\
+    [limits.user]\nkey = [\"header:x-user\", \"param:id\"]\nrate = \"5/m\"\n\
+    cost = { header = \"x-cost\", max = 4 }\n\
+    overrides = [{ key = [\"vip\", \"*\"], rate = \"unlimited\" }, \
+    { key = [\"eve\", \"*\"], rate = \"0/s\" }]\n\
+    [limits.try]\nkey = [\"cookie:sid\"]\nmissing = \"skip\"\nrate = \"1/s\"\nmode = \"shadow\"\n\
+    [limits.all]\nrate = \"1000/s\"\nscope = \"node\"\n\
+    [[routes]]\nname = \"user\"\npath = \"/users/{id}\"\nmethods = [\"GET\", \"PUT\"]\n\
+    upstream = \"api\"\nrewrite = \"/v2/{id}\"\nlimits = [\"client\", \"user\", \"try\", \"all\"]\n\
+    [[routes]]\nname = \"beta\"\npath = \"/users/{id}\"\nmethods = [\"GET\"]\n\
+    headers = { x-beta = \"1\" }\nrespond = { status = 204 }\n\
+    [[routes]]\nname = \"rest\"\npath = \"/users/{*rest}\"\nupstream = \"api\"\n";
+
+#[test]
+fn explain_says_which_and_why() {
+    let folder = folder(Some(MANY));
+    let explain = |arguments: &[&str]| {
+        let (code, out, errors) = told(folder.path(), &[&["explain"], arguments].concat());
+        assert_eq!((code, errors.as_str()), (0, ""), "{arguments:?}");
+        // One space is as good as many.
+        out.lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let has = |text: &str, parts: &[&str]| {
+        for part in parts {
+            assert!(text.contains(part), "`{part}` in:\n{text}");
+        }
+    };
+    let text = explain(&["GET /users/%34%32?q=1", "--header", "x-user: ann"]);
+    has(
+        &text,
+        &[
+            "request GET /users/42 (host localhost)",
+            "client 127.0.0.1: a trusted proxy, and there is no x-forwarded-for",
+            "route user",
+            "upstream api (http://127.0.0.1:3000)",
+            "gets /v2/42",
+            "why path /users/{id} fits, with id = 42",
+            "methods GET, PUT too",
+            "beta is tried before, and wants methods GET and headers x-beta",
+            "rest has such a path too, and is less specific",
+            "limit client: 100/s, burst 100",
+            "counted by ip: 127.0.0.1",
+            "in Redis as tidegate:{127.0.0.1}:client",
+            "limit user: 5/m, burst 5",
+            "counted by header:x-user and param:id: SZFeDX1LQC4wF9AQvBwOgw|42 (hashed)",
+            "in Redis as tidegate:{SZFeDX1LQC4wF9AQvBwOgw|42}:user",
+            "try does not apply: a part of its key is missing",
+            "limit all: 1000/s, burst 1000",
+            "one bucket for all requests",
+            "in each process by itself",
+        ],
+    );
+    assert!(!text.contains("ann"), "a secret stays one");
+    let text = explain(&["/users/7", "--header", "x-forwarded-for: 6.6.6.6, 10.1.2.3"]);
+    has(
+        &text,
+        &[
+            "client 10.1.2.3: x-forwarded-for says so, and 127.0.0.1 is a trusted proxy",
+            "client does not apply: the request is exempt",
+            "without header:x-user it shares that bucket with all such requests",
+        ],
+    );
+    let text = explain(&["/users/7", "--ip", "192.0.2.1", "--header", "x-forwarded-for: 6.6.6.6"]);
+    has(&text, &["client 192.0.2.1: x-forwarded-for is not believed"]);
+    has(&explain(&["/users/7", "-H", "x-user: vip"]), &["user: unlimited, an override"]);
+    has(
+        &explain(&["/users/7", "-H", "x-user: vip", "-H", "connection: x-user"]),
+        &["x-user counts for nothing", "without header:x-user"],
+    );
+    has(&explain(&["/users/7", "-H", "x-user: eve"]), &["user: nothing passes, an override"]);
+    has(&explain(&["/users/7", "-H", "x-cost: 3"]), &["costs 3"]);
+    has(&explain(&["/users/7", "-H", "x-cost: 5"]), &["user refuses it with 400", "`x-cost`"]);
+    has(&explain(&["/users/7", "-H", "x-user: a", "-H", "x-user: b"]), &["400", "`x-user`"]);
+    has(&explain(&["/users/7", "-H", "cookie: sid=1"]), &["try (shadow: never rejects): 1/s"]);
+    has(
+        &explain(&["/users/7", "-H", "x-beta: 1"]),
+        &["route beta", "204 from the file", "none: every"],
+    );
+    has(&explain(&["DELETE /users/7"]), &["route rest"]);
+    has(&explain(&["/elsewhere"]), &["none has this path", "answer 404"]);
+    has(&explain(&["/users/a%2Fb"]), &["answer 400"]);
+    has(&explain(&["TRACE /users/7"]), &["answer 405: TRACE is never passed on"]);
+    has(&explain(&["http://api.test:81/users/7#part"]), &["GET /users/7 (host api.test)"]);
+    has(&explain(&["https://[::1]/users/7"]), &["(host [::1])"]);
+}
+
+#[test]
+fn explain_has_the_servers_limits_also_where_no_route_is() {
+    const FILE: &str = "[server]\nlimits = [\"all\"]\n[limits.all]\nkey = [\"ip\"]\nrate = \"5/s\"\n\
+        [[routes]]\npath = \"/a\"\nmethods = [\"GET\"]\nrespond = { status = 200 }\n";
+    let folder = folder(Some(FILE));
+    for (request, answer) in [
+        ("GET /a", "200 from the file, if the limits allow"),
+        ("POST /a", "405 with allow: GET, if the server's limits allow"),
+        ("GET /b", "404, if the server's limits allow"),
+    ] {
+        let (code, out, _) = told(folder.path(), &["explain", request]);
+        assert_eq!(code, 0);
+        assert!(out.contains(answer), "{request}:\n{out}");
+        assert!(out.contains("all: 5/s"), "{request}:\n{out}");
+    }
+}
+
+#[test]
+fn explain_prints_the_name_that_stands_in_redis() {
+    let redis = crate::support::redis::RedisServer::start();
+    let proxy = Proxy::answering()
+        .store(&redis.fields())
+        .store("prefix = \"tg\"")
+        .limit("user", "key = [\"header:x-user\", \"path\"]\nrate = \"5/h\"")
+        .start();
+    assert_eq!(get(proxy.address, "/a%7Cb", &[("x-user", "ann")]).status, 200);
+    let keys: Vec<String> = redis.run(&["KEYS", "tg:{*"]);
+    let (_, out, _) = told(proxy.folder(), &["explain", "/a%7Cb", "--header", "x-user: ann"]);
+    assert_eq!(keys.len(), 1);
+    assert!(out.contains(&keys[0]), "{} in:\n{out}", keys[0]);
+}
+
+#[test]
+fn explain_tells_who_waits_and_what_is_tried() {
+    const FILE: &str = "[store]\nurl = \"redis://127.0.0.1:1\"\n\
+        [limits.leaky]\nalgorithm = \"leaky-bucket\"\nrate = \"5/s\"\nqueue = 7\n\
+        [limits.late]\nkey = [\"header:x-user\"]\nrate = \"5/s\"\nwait = \"2s\"\nmax_waiting = 9\n\
+        candidate = { rate = \"3/s\" }\noverrides = [{ key = [\"ann\"], rate = \"9/s\" }]\n\
+        [limits.open]\nrate = \"unlimited\"\ncandidate = { rate = \"4/s\" }\n\
+        [[routes]]\npath = \"/\"\nrespond = { status = 200 }\nlimits = [\"leaky\", \"late\", \"open\"]\n";
+    let folder = folder(Some(FILE));
+    let explain = |user: &str| {
+        let user = format!("x-user: {user}");
+        told(folder.path(), &["explain", "/", "--header", &user]).1
+    };
+    let text = explain("bob");
+    for part in [
+        "leaky: 5/s at even spacing, queue 7",
+        "holds requests until their turn comes, 1000 at once",
+        "holds requests for up to 2s, 9 at once",
+        "tries 3/s, burst 3 in shadow",
+        ":late:candidate",
+        "open: unlimited",
+        "tries 4/s, burst 4 in shadow",
+        "tidegate:open:candidate",
+    ] {
+        assert!(text.contains(part), "`{part}` in:\n{text}");
+    }
+    let text = explain("ann");
+    assert!(text.contains("9/s, burst 9, an override") && !text.contains("tries 3/s"), "{text}");
+}

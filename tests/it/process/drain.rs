@@ -1,0 +1,240 @@
+//! How the proxy starts and stops.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::program;
+use crate::support::upstream::{Upstream, ok, read_request};
+use crate::support::{PATIENCE, wait_until};
+
+/// A server that answers a request to `/slow` when it is told to, and says that it has it.
+fn slow() -> (Upstream, Receiver<()>, Sender<()>) {
+    let (tell, told) = channel();
+    let (go, wait) = channel();
+    let wait = Arc::new(Mutex::new(wait));
+    let api = Upstream::answering(move |got| {
+        if got.path() == "/slow" {
+            let _ = tell.send(());
+            let _ = wait.lock().unwrap().recv();
+        }
+        ok(got.path())
+    });
+    (api, told, go)
+}
+
+#[test]
+fn a_drain_finishes_requests_and_closes_idle_connections() {
+    let (api, told, go) = slow();
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
+    let mut idle = Connection::open(proxy.address);
+    assert_eq!(idle.get("/", &[]).status, 200);
+    let mut busy = Connection::open(proxy.address);
+    busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    told.recv_timeout(PATIENCE).unwrap();
+    proxy.signal("TERM");
+    assert!(idle.is_closed());
+    wait_until("nobody listens", || TcpStream::connect(proxy.address).is_err());
+    go.send(()).unwrap();
+    let reply = busy.reply("GET");
+    assert_eq!(reply.text(), "/slow");
+    assert_eq!(reply.header("connection").as_deref(), Some("close"));
+    assert!(busy.is_closed());
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.log.count("draining"), 1);
+    assert_eq!(proxy.log.count("stopped"), 1);
+}
+
+#[test]
+fn whoever_waits_in_the_queue_is_served() {
+    let (api, told, go) = slow();
+    let server = "drain_timeout = \"1h\"\nmax_connections = 1";
+    let mut proxy = Proxy::of_one_worker(&api).server(server).start();
+    let mut busy = Connection::open(proxy.address);
+    busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    told.recv_timeout(PATIENCE).unwrap();
+    let mut queued = [0, 1, 2].map(|_| Connection::open(proxy.address));
+    for client in &mut queued {
+        client.send("GET /queued HTTP/1.1\r\nhost: a\r\n\r\n");
+    }
+    proxy.signal("TERM");
+    proxy.log.wait("draining", |_| true);
+    go.send(()).unwrap();
+    assert_eq!(busy.reply("GET").text(), "/slow");
+    for client in &mut queued {
+        assert_eq!(client.reply("GET").text(), "/queued");
+        assert!(client.is_closed());
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn those_who_keep_coming_do_not_put_the_end_off() {
+    let api = Upstream::echoing();
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"1h\"").start();
+    let address = proxy.address;
+    let (tell, told) = channel();
+    let coming = std::thread::spawn(move || {
+        while let Ok(mut stream) = TcpStream::connect(address) {
+            let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
+            let _ = stream.read_to_end(&mut Vec::new());
+            let _ = tell.send(());
+        }
+    });
+    told.recv_timeout(PATIENCE).unwrap();
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    coming.join().unwrap();
+}
+
+#[test]
+fn what_takes_too_long_is_cut_off() {
+    let (api, told, _go) = slow();
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"200ms\"").start();
+    let mut busy = Connection::open(proxy.address);
+    busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    told.recv_timeout(PATIENCE).unwrap();
+    let mut silent = Connection::open(proxy.address);
+    proxy.signal("TERM");
+    assert!(busy.is_closed());
+    assert!(silent.is_closed());
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+/// One whose turn came just before the drain's end was let pass, and cut before it had its answer.
+#[test]
+fn who_is_held_into_a_drains_last_quarter_is_rejected() {
+    let api = Upstream::echoing();
+    let mut proxy = Proxy::of_one_worker(&api)
+        .server("drain_timeout = \"110s\"")
+        .limit("all", "algorithm = \"leaky-bucket\"\nrate = \"1/100s\"\nqueue = 9")
+        .start();
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    proxy.log.wait("throttled", |line| line["decision"] == "delayed");
+    proxy.signal("TERM");
+    assert_eq!(client.reply("GET").status, 429);
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn connections_are_taken_until_the_delay_is_over() {
+    let api = Upstream::echoing();
+    let mut proxy = Proxy::of_one_worker(&api).server("shutdown_delay = \"300ms\"").start();
+    let mut kept = Connection::open(proxy.address);
+    assert_eq!(kept.get("/", &[]).status, 200);
+    proxy.signal("TERM");
+    proxy.log.wait("draining", |_| true);
+    assert_eq!(get(proxy.address, "/new", &[]).text(), "/new");
+    assert_eq!(kept.get("/kept", &[]).text(), "/kept");
+    assert!(kept.is_closed());
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    for (first, second) in [("TERM", "TERM"), ("INT", "TERM"), ("TERM", "INT")] {
+        let (api, told, _go) = slow();
+        let server = "shutdown_delay = \"1h\"\ndrain_timeout = \"1h\"";
+        let mut proxy = Proxy::of_one_worker(&api).server(server).start();
+        let mut busy = Connection::open(proxy.address);
+        busy.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+        told.recv_timeout(PATIENCE).unwrap();
+        proxy.signal(first);
+        proxy.log.wait("draining", |_| true);
+        proxy.signal(second);
+        assert_eq!(proxy.wait().code(), Some(0), "{first} {second}");
+        assert!(busy.is_closed());
+    }
+}
+
+#[test]
+fn a_tunnel_holds_the_end_up_only_so_long() {
+    let api = Upstream::raw(|mut stream| {
+        let _ = read_request(&mut BufReader::new(&stream));
+        let _ = stream.write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+        );
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let mut proxy = Proxy::of_one_worker(&api).server("drain_timeout = \"300ms\"").start();
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n");
+    assert_eq!(client.any_reply("GET").status, 101);
+    proxy.signal("TERM");
+    assert!(client.is_closed());
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
+#[test]
+fn connections_beyond_the_most_wait_for_their_turn() {
+    let api = Upstream::echoing();
+    let proxy = Proxy::of_one_worker(&api).server("max_connections = 2").start();
+    let mut first = [0, 1].map(|_| Connection::open(proxy.address));
+    for client in &mut first {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    let mut more = [0, 1, 2].map(|_| Connection::open(proxy.address));
+    for client in &mut more {
+        client.send("GET /later HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    }
+    // Both places are taken, so what these ask is answered first.
+    for client in &mut first {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    assert!(api.requests().iter().all(|got| got.path() == "/"));
+    drop(first);
+    for client in &mut more {
+        assert_eq!(client.reply("GET").text(), "/later");
+    }
+}
+
+#[test]
+fn every_address_is_listened_on() {
+    let api = Upstream::echoing();
+    let listen = "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\", \"[::1]:0\"]";
+    let proxy = Proxy::to(&api).server(listen).start();
+    wait_until("all addresses", || proxy.log.count("listening") == 3);
+    for line in proxy.log.with("listening") {
+        let address: SocketAddr = line["address"].as_str().unwrap().parse().unwrap();
+        assert_ne!(address.port(), 0);
+        assert_eq!(get(address, "/", &[]).status, 200, "{address}");
+    }
+    assert_eq!(api.last().header("x-forwarded-for").as_deref(), Some("::1"));
+}
+
+#[test]
+fn a_port_in_use_is_an_error_of_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("proxy.toml");
+    let config = Proxy::answering().server(&format!("listen = \"{address}\""));
+    std::fs::write(&file, config.text()).unwrap();
+    let ended = program().arg("run").arg("--config").arg(&file).stdin(Stdio::null()).output();
+    let ended = ended.unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert!(said.contains(&address.to_string()), "{said}");
+}
+
+#[test]
+fn all_workers_take_connections() {
+    let api = Upstream::echoing();
+    let mut proxy = Proxy::to(&api).server("workers = 4").start();
+    let mut clients: Vec<_> = (0..64).map(|_| Connection::open(proxy.address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    // Each worker has its own connections to the API.
+    let connections = api.requests().iter().filter(|got| got.earlier == 0).count();
+    assert!((2..=4).contains(&connections), "{connections}");
+    assert_eq!(proxy.stop().code(), Some(0));
+    assert!(clients[0].is_closed());
+}

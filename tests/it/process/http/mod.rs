@@ -1,0 +1,15 @@
+//! How requests and answers come and go, in every version of HTTP.
+
+mod answers;
+mod grpc;
+mod http1;
+mod http2;
+mod leaving;
+mod parking;
+mod rejected;
+mod smuggling;
+mod spellings;
+mod timeouts;
+mod tls;
+mod upgrade;
+mod wire;

@@ -1,0 +1,118 @@
+//! Ways of writing one thing that some readers take for another: what nobody could tell apart goes no
+//! further, and what is counted is what the API may read.
+
+use crate::support::client::{Connection, get, raw};
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::Upstream;
+
+/// A limit for `POST` on a path, beside a route for everything.
+fn logins(api: &Upstream) -> Tidegate {
+    Proxy::to(api)
+        .limit("one", "rate = \"1/h\"")
+        .route("path = \"/{*rest}\"")
+        .route("path = \"/login\"\nmethods = [\"POST\"]\nlimits = [\"one\"]")
+        .start()
+}
+
+/// `post` took the route for everything past the limit, and was `POST` to an API whose framework puts
+/// methods in upper case; `trace` was passed on.
+#[test]
+fn a_method_in_lower_case_is_no_way_round_a_route() {
+    let api = Upstream::echoing();
+    let proxy = logins(&api);
+    let mut client = Connection::open(proxy.address);
+    for (method, status) in [
+        ("POST", 200),
+        ("POST", 429),
+        ("post", 400),
+        ("PoST", 400),
+        ("trace", 400),
+        ("connect", 400),
+        ("GET", 200),
+    ] {
+        let reply = client.request(method, "/login", &[], b"");
+        assert_eq!(reply.status, status, "{method}");
+    }
+    let lines: Vec<_> = api.requests().into_iter().map(|got| got.line).collect();
+    assert_eq!(lines, ["POST /login HTTP/1.1", "GET /login HTTP/1.1"]);
+}
+
+/// What had been called so before it was `h2c` was offered to the API.
+#[test]
+fn http_2_is_offered_under_none_of_its_names() {
+    let api = Upstream::echoing();
+    let proxy = Proxy::of_one_worker(&api).start();
+    for protocol in ["h2c", "H2C", "h2c-14", "HTTP/2.0", "http/2", "websocket, h2c-16", "h2c;q=1"] {
+        let reply = Connection::open(proxy.address)
+            .get("/", &[("connection", "upgrade"), ("upgrade", protocol)]);
+        assert_eq!(reply.status, 200, "{protocol}");
+        let got = api.last();
+        assert_eq!((got.header("upgrade"), got.header("connection")), (None, None), "{protocol}");
+    }
+}
+
+/// A cookie is read off the head, where limits see it; it came to the API behind the body as well.
+#[test]
+fn a_cookie_does_not_come_behind_a_body() {
+    let api = Upstream::echoing();
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = Connection::open(proxy.address);
+    client.send(
+        "POST / HTTP/1.1\r\nhost: a\r\ntrailer: cookie, x-sum\r\ntransfer-encoding: chunked\r\n\r\n\
+         1\r\nx\r\n0\r\ncookie: session=b\r\nx-sum: 1\r\n\r\n",
+    );
+    assert_eq!(client.reply("POST").status, 200);
+    assert_eq!(api.last().trailers, [("x-sum".to_owned(), "1".to_owned())]);
+}
+
+/// An answer without a body frames nothing, so whatever stood in its length was passed on.
+#[test]
+fn a_length_that_is_none_is_not_passed_on() {
+    for length in ["0x5", "", "+5", "5;", "5_0", "99999999999999999999", "5, x"] {
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+        let api = Upstream::saying(&[&answer]);
+        let proxy = Proxy::of_one_worker(&api).start();
+        let head = "HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        let text = raw(proxy.address, head);
+        assert!(text.starts_with("HTTP/1.1 200 "), "{length}: {text}");
+        assert!(!text.contains("content-length"), "{length}: {text}");
+    }
+}
+
+/// A stranger behind a trusted proxy wrote `x_forwarded_for`: the proxy passed it on, and an API that knows
+/// no difference between a dash and an underscore read it as what the proxy had said.
+#[test]
+fn a_trusted_proxy_is_not_believed_what_it_has_not_said() {
+    let api = Upstream::echoing();
+    for (header, own, twin) in [
+        ("x-forwarded-for", "x-forwarded-for", "x_forwarded_for"),
+        ("x-forwarded-for", "x-forwarded-for", "x-forwarded_for"),
+        ("x-real-ip", "x-real-ip", "x_real_ip"),
+    ] {
+        let server = format!("trusted_proxies = [\"127.0.0.1\"]\nclient_ip_header = \"{header}\"");
+        let proxy = Proxy::of_one_worker(&api).server(&server).start();
+        let fields = [(own, "203.0.113.7"), (twin, "198.51.100.9")];
+        assert_eq!(Connection::open(proxy.address).get("/", &fields).status, 200);
+        let got = api.last();
+        assert!(got.header(own).is_some_and(|said| said.contains("203.0.113.7")), "{twin}");
+        assert_eq!(got.header(twin), None, "{twin}");
+    }
+}
+
+/// Who paid one by `x-cost` told the API another one by `x_cost`.
+#[test]
+fn a_cost_that_only_some_read_is_refused() {
+    let limit = "rate = \"10/h\"\ncost = { header = \"x-cost\" }";
+    let proxy = Proxy::answering().limit("all", limit).start();
+    for (headers, status) in [
+        (&[("x-cost", "2"), ("x_cost", "9")][..], 400),
+        (&[("x_cost", "9")], 400),
+        (&[("x-cost", "8")], 200),
+        (&[], 200),
+        (&[("xcost", "9")], 200),
+        (&[], 429),
+    ] {
+        assert_eq!(get(proxy.address, "/", headers).status, status, "{headers:?}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Which certificate clients are shown, and what becomes of it when its files change.
+
+use std::fs;
+
+use tidegate::tls::HTTP_1_1;
+use webpki::EndEntityCert;
+
+use super::{Place, pair};
+use crate::support::client::Connection;
+use crate::support::tidegate::Tidegate;
+use crate::support::tls::{Folder, Stream, shake_hands};
+use crate::support::wait_until;
+
+/// The certificate that a client who asks for `name` is shown.
+fn shown(proxy: &Tidegate, folder: &Folder, name: &str) -> Vec<u8> {
+    let stream = shake_hands(proxy.address, &folder.client(&[HTTP_1_1], None), name).unwrap();
+    certificate(&stream)
+}
+
+fn certificate(stream: &Stream) -> Vec<u8> {
+    stream.conn.peer_certificates().unwrap()[0].to_vec()
+}
+
+/// The names that it is for.
+fn names(certificate: Vec<u8>) -> Vec<String> {
+    let certificate = certificate.into();
+    let certificate = EndEntityCert::try_from(&certificate).unwrap();
+    certificate.valid_dns_names().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_name_that_is_asked_for_decides() {
+    let place = Place::new();
+    let others = [
+        place.folder.write_server("b", &["b.test"]),
+        place.folder.write_server("wild", &["*.b.test"]),
+        place.folder.write_server("www", &["www.b.test"]),
+    ];
+    let all: Vec<_> = [&place.files].into_iter().chain(&others).map(pair).collect();
+    let config = place.proxy().text().replace(&all[0], &all.join(", "));
+    let proxy = Tidegate::start(&config);
+    for (asked, expected) in [
+        ("a.test", "a.test"),
+        ("b.test", "b.test"),
+        ("x.b.test", "*.b.test"),
+        ("X.B.Test", "*.b.test"),
+        ("www.b.test", "www.b.test"),
+        // No name at all: an address is none.
+        ("127.0.0.1", "a.test"),
+    ] {
+        assert_eq!(names(shown(&proxy, &place.folder, asked)), [expected], "{asked}");
+    }
+}
+
+#[test]
+fn where_no_certificate_fits_the_first_is_shown() {
+    let place = Place::new();
+    let second = place.folder.write_server("b", &["b.test"]);
+    let first = pair(&place.files);
+    let config = place.proxy().text().replace(&first, &format!("{first}, {}", pair(&second)));
+    let proxy = Tidegate::start(&config);
+    for name in ["other.test", "x.b.test"] {
+        let client = place.folder.client(&[], None);
+        // The client says what it was shown.
+        let refused = shake_hands(proxy.address, &client, name).err().unwrap().to_string();
+        assert!(refused.contains("a.test"), "{refused}");
+    }
+}
+
+#[test]
+fn a_renewed_certificate_is_shown_without_a_reload() {
+    let place = Place::new();
+    let proxy = place.start();
+    let before = shown(&proxy, &place.folder, "a.test");
+    let mut early = Connection::open_tls(proxy.address, &place.client(), "a.test");
+    place.folder.write_server("cert", &["a.test", "new.test"]);
+    let line = proxy.log.wait("certificates loaded", |_| true);
+    assert_eq!(line["names"], "a.test, new.test");
+    let after = shown(&proxy, &place.folder, "a.test");
+    assert_ne!(after, before);
+    assert_eq!(names(after), ["a.test", "new.test"]);
+    assert_eq!(early.get("/", &[]).status, 200, "who was there before stays");
+    assert_eq!(proxy.log.count("config reloaded"), 0);
+}
+
+#[test]
+fn a_broken_new_pair_is_kept_out_until_it_is_whole() {
+    let place = Place::new();
+    let proxy = place.start();
+    let before = shown(&proxy, &place.folder, "a.test");
+    let old_key = fs::read(&place.files.key).unwrap();
+    place.folder.write_server("cert", &["a.test"]);
+    let new_key = fs::read(&place.files.key).unwrap();
+    // Both were written at once for all that the proxy saw, unless it has looked in between.
+    fs::write(&place.files.key, old_key).unwrap();
+    let line = proxy.log.wait("certificates rejected", |_| true);
+    let error = line["error"].as_str().unwrap();
+    assert!(error.contains("key.pem is not the private key of the certificate in"), "{line}");
+    assert_eq!(line["level"], "WARN");
+    let loaded = proxy.log.count("certificates loaded");
+    if loaded == 0 {
+        assert_eq!(shown(&proxy, &place.folder, "a.test"), before);
+    }
+    fs::write(&place.files.key, new_key).unwrap();
+    wait_until("it is loaded", || proxy.log.count("certificates loaded") > loaded);
+    assert_ne!(shown(&proxy, &place.folder, "a.test"), before);
+}
+
+#[test]
+fn a_reload_brings_other_certificates() {
+    let mut place = Place::new();
+    let proxy = place.start();
+    assert_eq!(names(shown(&proxy, &place.folder, "a.test")), ["a.test"]);
+    place.files = place.folder.write_server("b", &["a.test", "b.test"]);
+    proxy.reload(&place.proxy().text());
+    assert_eq!(names(shown(&proxy, &place.folder, "a.test")), ["a.test", "b.test"]);
+}

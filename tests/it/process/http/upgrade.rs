@@ -1,0 +1,152 @@
+//! Connections that change to another protocol.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::sync::mpsc::channel;
+
+use crate::support::PATIENCE;
+use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, ok, read_head};
+
+const OFFER: &str = "GET /chat HTTP/1.1\r\nhost: a\r\nconnection: keep-alive, Upgrade\r\n\
+                     upgrade: websocket\r\nsec-websocket-key: x\r\n\r\n";
+
+/// A server that changes to a protocol in which it says everything again; `closed` hears when
+/// its side has ended.
+fn echo() -> (Upstream, std::sync::mpsc::Receiver<String>) {
+    let (tell, told) = channel();
+    let server = Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let Some(got) = read_head(&mut reader) else { return };
+        if got.header("upgrade").as_deref() != Some("websocket") {
+            let _ = stream.write_all(&ok("as it is"));
+            return;
+        }
+        let _ = tell.send(format!("{} {:?}", got.line, got.header("connection")));
+        // The first bytes of the new protocol come with the answer.
+        let _ = stream.write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+              sec-websocket-accept: y\r\n\r\nwelcome",
+        );
+        let mut space = [0; 1000];
+        while let Ok(read @ 1..) = reader.read(&mut space) {
+            if &space[..read] == b"bye" || stream.write_all(&space[..read]).is_err() {
+                break;
+            }
+        }
+        drop((reader, stream));
+        let _ = tell.send("closed".to_owned());
+    });
+    (server, told)
+}
+
+fn upgraded(proxy: &Tidegate) -> Connection {
+    let mut client = Connection::open(proxy.address);
+    client.send(OFFER);
+    let reply = client.any_reply("GET");
+    assert_eq!(reply.status, 101);
+    assert_eq!(reply.header("upgrade").as_deref(), Some("websocket"));
+    assert_eq!(reply.header("connection").as_deref(), Some("upgrade"));
+    assert_eq!(reply.header("sec-websocket-accept").as_deref(), Some("y"));
+    assert_eq!(client.exactly(7), b"welcome");
+    client
+}
+
+#[test]
+fn an_upgraded_connection_flows_both_ways() {
+    let (api, told) = echo();
+    let proxy = Proxy::of_one_worker(&api)
+        .server("body_timeout = \"100ms\"")
+        .upstream("idle_timeout = \"100ms\"")
+        .start();
+    let mut client = upgraded(&proxy);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "GET /chat HTTP/1.1 Some(\"upgrade\")");
+    for n in 0..100 {
+        let said = format!("message {n:03}");
+        client.send(&said);
+        assert_eq!(client.exactly(said.len()), said.as_bytes());
+    }
+    let much = vec![b'x'; 5 << 20];
+    let mut writer = client.stream.try_clone().unwrap();
+    let said = much.clone();
+    let writing = std::thread::spawn(move || writer.write_all(&said).unwrap());
+    assert_eq!(client.exactly(much.len()), much);
+    writing.join().unwrap();
+}
+
+#[test]
+fn bytes_sent_with_the_offer_are_not_lost() {
+    let (api, _told) = echo();
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = Connection::open(proxy.address);
+    client.send(format!("{OFFER}early"));
+    assert_eq!(client.any_reply("GET").status, 101);
+    assert_eq!(client.exactly(12), b"welcomeearly");
+}
+
+#[test]
+fn the_end_of_either_side_ends_both() {
+    let (api, told) = echo();
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = upgraded(&proxy);
+    client.send("bye");
+    assert!(client.is_closed());
+    let last = || told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!((last().starts_with("GET"), last()), (true, "closed".to_owned()));
+    let client = upgraded(&proxy);
+    drop(client);
+    assert_eq!((last().starts_with("GET"), last()), (true, "closed".to_owned()));
+    let client = upgraded(&proxy);
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!((last().starts_with("GET"), last()), (true, "closed".to_owned()));
+}
+
+#[test]
+fn a_tunnel_in_which_nothing_moves_is_closed() {
+    let (api, told) = echo();
+    let proxy = Proxy::of_one_worker(&api).server("tunnel_timeout = \"200ms\"").start();
+    let mut client = upgraded(&proxy);
+    assert!(client.is_closed());
+    assert_eq!(told.iter().nth(1).unwrap(), "closed");
+}
+
+#[test]
+fn an_offer_that_is_no_offer_is_served_as_it_is() {
+    let (api, _told) = echo();
+    let proxy = Proxy::of_one_worker(&api).start();
+    for (name, request) in [
+        (
+            "h2c",
+            "GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n",
+        ),
+        (
+            "h2c among others",
+            "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket, h2c\r\n\r\n",
+        ),
+        ("not named in connection", "GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\n\r\n"),
+        (
+            "HTTP/1.0",
+            "GET / HTTP/1.0\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        ),
+    ] {
+        let mut client = Connection::open(proxy.address);
+        client.send(request);
+        let reply = client.any_reply("GET");
+        assert_eq!((reply.status, reply.text().as_str()), (200, "as it is"), "{name}");
+        assert_eq!(reply.header("upgrade"), None, "{name}");
+    }
+}
+
+#[test]
+fn an_offer_that_the_server_declines_is_an_ordinary_request() {
+    let api = Upstream::answering(|got| ok(&got.header("upgrade").unwrap_or_default()));
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = Connection::open(proxy.address);
+    for _ in 0..3 {
+        client.send(OFFER);
+        assert_eq!(client.reply("GET").text(), "websocket");
+    }
+    assert_eq!(client.get("/", &[]).status, 200);
+}

@@ -1,0 +1,353 @@
+//! `algorithm = "concurrency"`: slots are held until a response ends, however it does.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::support::PATIENCE;
+use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, ok, read_head};
+use crate::support::wait_until;
+
+/// An API that does as the path says, until its client has gone. The other end hears of each request
+/// that it does not answer in full.
+fn api() -> (Upstream, Receiver<()>) {
+    let (tell, told) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while let Some(got) = read_head(&mut reader) {
+            let head = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.";
+            let _ = match got.path() {
+                "/silent" => Ok(()),
+                "/half" => stream.write_all(head),
+                "/broken" => {
+                    let _ = stream.write_all(head);
+                    return;
+                }
+                "/upgrade" => stream.write_all(
+                    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
+                      upgrade: chat\r\n\r\nhello",
+                ),
+                path => {
+                    if stream.write_all(&ok(path)).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let _ = tell.send(());
+            while matches!(reader.read(&mut [0; 100]), Ok(1..)) {}
+            return;
+        }
+    });
+    (api, told)
+}
+
+/// With one worker, what is given back reaches Redis before what is asked next.
+fn slots_with(api: &Upstream, lines: &str) -> Proxy {
+    let slots = format!("algorithm = \"concurrency\"\n{lines}");
+    let proxy = Proxy::of_one_worker(api).limit("slots", &slots);
+    proxy.limit("tokens", "rate = \"1000/h\"")
+}
+
+fn slots(api: &Upstream, limit: u64) -> Proxy {
+    slots_with(api, &format!("limit = {limit}\nlease = \"1h\""))
+}
+
+const HALF: &str = "GET /half HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// A client whose request is under way.
+fn holding(proxy: &Tidegate, told: &Receiver<()>, request: &str) -> Connection {
+    let mut client = Connection::open(proxy.address);
+    client.send(request);
+    told.recv_timeout(PATIENCE).expect(request);
+    client
+}
+
+fn is_free(proxy: &Tidegate) -> bool {
+    get(proxy.address, "/", &[]).status == 200
+}
+
+fn a_slot_is_free_however_a_response_ends(store: &str) {
+    let (api, told) = api();
+    let proxy = slots(&api, 1).store(store).start();
+    let upgrade =
+        "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n";
+    for request in [
+        "GET /silent HTTP/1.1\r\nhost: a\r\n\r\n",
+        HALF,
+        "POST /silent HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf",
+        upgrade,
+    ] {
+        let client = holding(&proxy, &told, request);
+        assert_eq!(get(proxy.address, "/", &[]).status, 429, "{request}");
+        drop(client);
+        wait_until(request, || is_free(&proxy));
+    }
+    let mut client = Connection::open(proxy.address);
+    client.send("GET /broken HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.rest();
+    wait_until("the API broke off", || is_free(&proxy));
+    let mut client = Connection::open(proxy.address);
+    for turn in 0..50 {
+        assert_eq!(client.get("/", &[]).status, 200, "one after the other: {turn}");
+    }
+}
+
+#[test]
+fn a_slot_of_the_process_is_free_however_a_response_ends() {
+    a_slot_is_free_however_a_response_ends("");
+}
+
+#[test]
+fn a_slot_in_redis_is_free_however_a_response_ends() {
+    let server = RedisServer::start();
+    a_slot_is_free_however_a_response_ends(&server.fields());
+}
+
+#[test]
+fn a_refused_client_is_told() {
+    let (api, told) = api();
+    let proxy = slots(&api, 1).start();
+    let reply = get(proxy.address, "/", &[]);
+    let policy = "\"slots\";q=1;qu=\"concurrent-requests\", \"tokens\";q=1000;w=3600";
+    assert_eq!(reply.header("ratelimit-policy").unwrap(), policy);
+    assert_eq!(reply.header("ratelimit").unwrap(), "\"slots\";r=0, \"tokens\";r=999;t=3600");
+    let client = holding(&proxy, &told, HALF);
+    let reply = get(proxy.address, "/", &[]);
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1".to_owned())));
+    let said = reply.header("ratelimit").unwrap();
+    assert!(said.starts_with("\"slots\";r=0;t=1, "), "{said}");
+    let left = |reply: &crate::support::client::Reply| {
+        let said = reply.header("ratelimit").unwrap();
+        said.rsplit(";r=").next().unwrap().split(';').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = left(&reply);
+    let again = get(proxy.address, "/", &[]);
+    assert!(left(&again) >= before, "a refusal takes no tokens");
+    drop(client);
+}
+
+#[test]
+fn a_reload_goes_on_from_what_is_held() {
+    let (api, told) = api();
+    let proxy = slots(&api, 1).start();
+    let client = holding(&proxy, &told, HALF);
+    proxy.reload(&slots(&api, 2).text());
+    wait_until("there are two", || is_free(&proxy));
+    let other = holding(&proxy, &told, HALF);
+    proxy.reload(&slots(&api, 1).text());
+    proxy.log.wait("config reloaded", |line| line.to_string().contains("limit 2 -> 1"));
+    drop(other);
+    // One is held, of one.
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    drop(client);
+    wait_until("both are free", || is_free(&proxy));
+}
+
+#[test]
+fn a_killed_proxys_slots_are_free_after_the_lease() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let file = slots_with(&api, "limit = 1\nlease = \"1s\"").store(&server.fields());
+    let (mut killed, other) = (file.start(), file.start());
+    let _client = holding(&killed, &told, HALF);
+    let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
+    wait_until("its slot is in Redis, again where a slow machine let it end", || held() == 1);
+    killed.signal("KILL");
+    killed.wait();
+    wait_until("its lease has ended", || is_free(&other));
+}
+
+#[test]
+fn a_download_longer_than_the_lease_keeps_its_slot() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    // Renewed every two seconds, which is early enough on any machine.
+    let file = slots_with(&api, "limit = 1\nlease = \"6s\"").store(&server.fields());
+    let (proxy, other) = (file.start(), file.start());
+    let client = holding(&proxy, &told, HALF);
+    let ends = || {
+        let slot: Vec<(Vec<u8>, f64)> =
+            server.run(&["ZRANGE", "tidegate:slots:concurrency", "0", "-1", "WITHSCORES"]);
+        assert_eq!(slot.len(), 1, "{slot:?}");
+        slot[0].1
+    };
+    let first = ends();
+    wait_until("its lease was renewed until the first one was over", || {
+        assert_eq!(get(other.address, "/", &[]).status, 429);
+        let (seconds, micros): (f64, f64) = server.run(&["TIME"]);
+        ends() > first && seconds * 1_000_000.0 + micros > first
+    });
+    let expiry: u64 = server.run(&["PTTL", "tidegate:slots:concurrency"]);
+    assert!(expiry <= 6_001, "{expiry}");
+    drop(client);
+    wait_until("it has ended", || is_free(&other));
+}
+
+#[test]
+fn several_proxies_together_never_let_too_many_through() {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (now.clone(), most.clone());
+    let api = Upstream::answering(move |_| {
+        let under_way = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
+        counts.1.fetch_max(under_way, Ordering::SeqCst);
+        std::thread::yield_now();
+        counts.0.fetch_sub(1, Ordering::SeqCst);
+        ok("done")
+    });
+    let server = RedisServer::start();
+    let file = slots(&api, 3).store(&server.fields());
+    let proxies = [file.start(), file.start()];
+    let passed = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for n in 0..12 {
+            let (address, passed) = (proxies[n % 2].address, &passed);
+            scope.spawn(move || {
+                for _ in 0..30 {
+                    let status = get(address, "/", &[]).status;
+                    assert!(matches!(status, 200 | 429), "{status}");
+                    passed.fetch_add(usize::from(status == 200), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(passed.into_inner() > 0);
+    let most = most.load(Ordering::SeqCst);
+    assert!(most <= 3, "{most} at once");
+    wait_until("all are given back", || {
+        server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]) == 0
+    });
+}
+
+#[test]
+fn without_redis_a_process_has_slots_of_its_own() {
+    let (mut server, (api, told)) = (RedisServer::start(), api());
+    let proxy = slots(&api, 1).store(&server.fields()).start();
+    let there = holding(&proxy, &told, HALF);
+    server.kill();
+    wait_until("the process decides", || is_free(&proxy));
+    let here = holding(&proxy, &told, HALF);
+    drop(there);
+    assert_eq!(get(proxy.address, "/", &[]).status, 429, "given back where it was taken");
+    drop(here);
+    wait_until("it is free here", || is_free(&proxy));
+}
+
+/// A Redis that had lost its data let too many through until the leases were renewed.
+#[test]
+fn a_redis_that_lost_its_data_hears_at_once_what_is_held() {
+    let ((api, under_way), mut server) = (api(), RedisServer::start());
+    let proxy = slots(&api, 2).store(&server.fields()).start();
+    let holding = [0, 1].map(|_| {
+        let mut client = Connection::open(proxy.address);
+        client.send("GET /silent HTTP/1.1\r\nhost: a\r\n\r\n");
+        under_way.recv_timeout(PATIENCE).unwrap();
+        client
+    });
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    server.kill();
+    server.restart();
+    let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
+    wait_until("both are announced", || held() == 2);
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    drop(holding);
+    wait_until("they are free", || get(proxy.address, "/", &[]).status == 200);
+}
+
+/// A slot that was given back while Redis took no writes stayed taken until its lease ended.
+#[test]
+fn redis_hears_of_a_slot_in_the_end() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let proxy = slots(&api, 1).store(&server.fields()).section("[log]\naccess = true").start();
+    let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
+    let client = holding(&proxy, &told, HALF);
+    assert_eq!(held(), 1);
+    // A replica of nobody takes no writes.
+    server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    drop(client);
+    proxy.log.wait("request", |line| line["path"] == "/half");
+    wait_until("the process decides by itself", || is_free(&proxy));
+    assert_eq!(held(), 1, "Redis could not hear it");
+    server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    wait_until("Redis has heard it", || held() == 0);
+}
+
+#[test]
+fn a_drain_lets_slots_be_given_back() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let mut proxy = slots(&api, 1).store(&server.fields()).start();
+    let other = slots(&api, 1).store(&server.fields()).start();
+    let client = holding(&proxy, &told, HALF);
+    proxy.signal("TERM");
+    proxy.log.wait("draining", |_| true);
+    assert_eq!(get(other.address, "/", &[]).status, 429, "it is under way");
+    drop(client);
+    assert!(proxy.wait().success());
+    wait_until("it is free", || is_free(&other));
+}
+
+/// What was cut at a drain's end kept its slots in Redis until their leases ended.
+#[test]
+fn what_a_drain_cuts_gives_its_slots_back() {
+    let server = RedisServer::start();
+    let (api, told) = api();
+    let slots = slots(&api, 1).server("drain_timeout = \"0s\"");
+    let mut proxy = slots.store(&server.fields()).start();
+    let _client = holding(&proxy, &told, HALF);
+    let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
+    assert_eq!(held(), 1);
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(held(), 0);
+}
+
+#[test]
+fn of_scope_node_each_process_has_its_own() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    let file = slots_with(&api, "limit = 1\nscope = \"node\"\nlease = \"1h\"");
+    let file = file.store(&server.fields());
+    let (proxy, other) = (file.start(), file.start());
+    let client = holding(&proxy, &told, HALF);
+    assert_eq!(get(proxy.address, "/", &[]).status, 429);
+    assert_eq!(get(other.address, "/", &[]).status, 200);
+    drop(client);
+    wait_until("it has ended", || is_free(&proxy));
+}
+
+/// A request that waits for another limit holds its slot meanwhile.
+fn a_slot_is_free_when_a_held_client_leaves(store: &str) {
+    let proxy = Proxy::answering()
+        .server("workers = 1")
+        .store(store)
+        .limit("slots", "algorithm = \"concurrency\"\nlimit = 2")
+        .limit(
+            "turns",
+            "key = [\"header:x-turn\"]\nmissing = \"skip\"\nrate = \"1/h\"\nwait = \"2h\"",
+        )
+        .start();
+    let turn = "GET / HTTP/1.1\r\nhost: a\r\nx-turn: a\r\n\r\n";
+    let left = || {
+        let reply = get(proxy.address, "/", &[]);
+        reply.header("ratelimit")
+    };
+    assert_eq!(get(proxy.address, "/", &[("x-turn", "a")]).status, 200);
+    wait_until("its slot is free", || left().as_deref() == Some("\"slots\";r=1"));
+    let mut held = Connection::open(proxy.address);
+    held.send(turn);
+    wait_until("it is held", || left().as_deref() == Some("\"slots\";r=0"));
+    drop(held);
+    wait_until("it has left", || left().as_deref() == Some("\"slots\";r=1"));
+}
+
+#[test]
+fn a_slot_of_the_process_is_free_when_a_held_client_leaves() {
+    a_slot_is_free_when_a_held_client_leaves("");
+}
+
+#[test]
+fn a_slot_in_redis_is_free_when_a_held_client_leaves() {
+    a_slot_is_free_when_a_held_client_leaves(&RedisServer::start().fields());
+}

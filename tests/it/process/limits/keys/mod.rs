@@ -1,0 +1,403 @@
+//! What a limit counts by: every source of a key, and every spelling of one and the same value.
+
+mod address;
+
+use std::net::SocketAddr;
+
+use crate::support::client::Connection;
+use crate::support::proxy::Proxy;
+
+/// Method, target, headers, and the status that must come.
+type Step<'s> = (&'s str, &'s str, &'s [(&'s str, &'s str)], u16);
+
+/// One bucket holds one token for an hour: the first request of a key passes, the next do not.
+fn proxy(server: &str, limit: &str, path: &str) -> Proxy {
+    Proxy::answering()
+        .server(server)
+        .limit("one", &format!("rate = \"1/h\"\n{limit}"))
+        .route(&format!("path = \"{path}\"\nlimits = [\"one\"]"))
+}
+
+fn walk(address: SocketAddr, steps: &[Step<'_>]) {
+    for (place, (method, target, headers, status)) in steps.iter().enumerate() {
+        let reply = Connection::open(address).request(method, target, headers, b"");
+        assert_eq!(reply.status, *status, "step {place}: {method} {target} {headers:?}");
+    }
+}
+
+fn check(server: &str, limit: &str, path: &str, steps: &[Step<'_>]) {
+    let proxy = proxy(server, limit, path).start();
+    walk(proxy.address, steps);
+}
+
+fn check_headers(server: &str, limit: &str, steps: &[(&[(&str, &str)], u16)]) {
+    let steps: Vec<_> =
+        steps.iter().map(|(headers, status)| ("GET", "/", *headers, *status)).collect();
+    check(server, limit, "/{*rest}", &steps);
+}
+
+fn check_targets(limit: &str, path: &str, steps: &[(&str, u16)]) {
+    let steps: Vec<_> =
+        steps.iter().map(|(target, status)| ("GET", *target, &[][..], *status)).collect();
+    check("", limit, path, &steps);
+}
+
+#[test]
+fn without_a_key_all_requests_share_a_bucket() {
+    check(
+        "",
+        "",
+        "/{*rest}",
+        &[("GET", "/a", &[], 200), ("POST", "/b", &[("host", "other")], 429)],
+    );
+}
+
+#[test]
+fn by_the_first_alternative_that_a_request_has() {
+    let proxy = proxy(
+        "trusted_proxies = [\"127.0.0.0/8\"]",
+        "key = [\"header:x-api-key | cookie:session | ip\"]\n\
+         overrides = [{ key = [\"partner\"], rate = \"2/h\" }]",
+        "/{*rest}",
+    )
+    .start();
+    let here = ("x-forwarded-for", "203.0.113.7");
+    walk(
+        proxy.address,
+        &[
+            ("GET", "/", &[here], 200),
+            ("GET", "/", &[here], 429),
+            ("GET", "/", &[here, ("x-api-key", "a")], 200),
+            ("GET", "/", &[("x-forwarded-for", "203.0.113.8"), ("x-api-key", "a")], 429),
+            // The same value is another key as another alternative.
+            ("GET", "/", &[here, ("x-api-key", "203.0.113.7")], 200),
+            ("GET", "/", &[here, ("cookie", "session=203.0.113.7")], 200),
+            ("GET", "/", &[here, ("cookie", "session=a"), ("x-api-key", "b")], 200),
+            ("GET", "/", &[here, ("cookie", "session=a")], 200),
+            ("GET", "/", &[here, ("cookie", "session=a")], 429),
+            // Only the first alternative's values have overrides.
+            ("GET", "/", &[here, ("x-api-key", "partner")], 200),
+            ("GET", "/", &[here, ("x-api-key", "partner")], 200),
+            ("GET", "/", &[here, ("x-api-key", "partner")], 429),
+            ("GET", "/", &[here, ("cookie", "session=partner")], 200),
+            ("GET", "/", &[here, ("cookie", "session=partner")], 429),
+            ("GET", "/", &[here, ("x-api-key", "a"), ("x-api-key", "b")], 400),
+        ],
+    );
+    let keys: Vec<_> = proxy.log.with("throttled").iter().map(|it| it["key"].clone()).collect();
+    assert_eq!(keys[0], "203.0.113.7", "a log shows the value alone");
+    assert_eq!(keys[1].as_str().unwrap().len(), 22, "a secret one hashed: {keys:?}");
+}
+
+#[test]
+fn by_path_in_any_spelling() {
+    check_targets(
+        "key = [\"path\"]",
+        "/{*rest}",
+        &[
+            ("/a/b", 200),
+            ("/a/b?x=1", 429),
+            ("/%61/b", 429),
+            ("/a/%62", 429),
+            ("//a///b", 429),
+            ("/./a/b", 429),
+            ("/x/../a/b", 429),
+            ("/x/%2e%2E/a/b", 429),
+            ("/a;v=1/b;w", 429),
+            ("/a/b/", 200),
+            ("/A/b", 200),
+            ("/a/%C3%BC", 200),
+            ("/a/%c3%bc", 429),
+            ("/m@n:o!p", 200),
+            ("/m%40n%3ao%21p", 429),
+            // Nobody can tell what the API makes of these.
+            ("/a%2Fb", 400),
+            ("/a%5cb", 400),
+            ("/a\\b", 400),
+            ("/a%00", 400),
+            ("/a%zz", 400),
+            ("/a/..;x/b", 400),
+        ],
+    );
+}
+
+#[test]
+fn by_method() {
+    check(
+        "",
+        "key = [\"method\"]",
+        "/{*rest}",
+        &[
+            ("GET", "/", &[], 200),
+            ("GET", "/a", &[], 429),
+            ("HEAD", "/", &[], 200),
+            ("POST", "/", &[], 200),
+            ("POST", "/", &[], 429),
+            ("BREW", "/", &[], 200),
+            ("BREW", "/", &[], 429),
+        ],
+    );
+}
+
+#[test]
+fn by_host_in_any_spelling() {
+    let host = |host| [("host", host)];
+    check_headers(
+        "",
+        "key = [\"host\"]",
+        &[
+            (&host("api.test"), 200),
+            (&host("API.Test"), 429),
+            (&host("api.test."), 429),
+            (&host("api.test:8080"), 429),
+            (&host("www.api.test"), 200),
+            (&host("[::1]:80"), 200),
+            (&host("[0:0::1]"), 429),
+        ],
+    );
+    check(
+        "",
+        "key = [\"host\"]",
+        "/{*rest}",
+        &[
+            ("GET", "/", &[("host", "one.test")], 200),
+            // An absolute target's host is the one that counts.
+            ("GET", "http://one.test/", &[("host", "two.test")], 429),
+            ("GET", "http://two.test/", &[("host", "one.test")], 200),
+        ],
+    );
+}
+
+#[test]
+fn by_route() {
+    let proxy = proxy("", "key = [\"route\"]", "/a/{id}")
+        .route("path = \"/b\"\nlimits = [\"one\"]")
+        .start();
+    walk(
+        proxy.address,
+        &[
+            ("GET", "/a/1", &[], 200),
+            ("GET", "/a/2", &[], 429),
+            ("GET", "/b", &[], 200),
+            ("GET", "/b", &[], 429),
+        ],
+    );
+}
+
+#[test]
+fn by_header() {
+    let key = |value| [("x-api-key", value)];
+    check_headers(
+        "",
+        "key = [\"header:X-Api-Key\"]",
+        &[
+            (&key("a"), 200),
+            (&[("X-API-KEY", "a")], 429),
+            (&key("b"), 200),
+            (&key("A"), 200),
+            // None, and an empty one, are two.
+            (&[], 200),
+            (&[], 429),
+            (&key(""), 200),
+            (&key(""), 429),
+            // Nobody can tell which of the two the API reads.
+            (&[("x-api-key", "c"), ("x-api-key", "c")], 400),
+            (&[("x-api-key", "c"), ("x-api-key", "d")], 400),
+            (&key("c"), 200),
+            // Some APIs know no difference between a dash and an underscore: to others there is no key.
+            (&[("x_api_key", "new")], 400),
+            (&[("x-api_key", "new")], 400),
+            (&[("x-api-key", "d"), ("x_api_key", "c")], 400),
+            (&[("xapikey", "new")], 429),
+        ],
+    );
+}
+
+/// Who had one token had a bucket for each way to write its scheme.
+#[test]
+fn by_credentials_in_any_spelling() {
+    let authorization = |value| [("authorization", value)];
+    check_headers(
+        "",
+        "key = [\"header:authorization\"]\n\
+         overrides = [{ key = [\"bearer known\"], rate = \"0/s\" }]",
+        &[
+            (&authorization("Bearer abc"), 200),
+            (&authorization("bearer abc"), 429),
+            (&authorization("BEARER   abc"), 429),
+            (&authorization("Bearer\tabc"), 429),
+            (&authorization("Bearer ABC"), 200),
+            // Some APIs read the first word alone.
+            (&authorization("Bearer abc x"), 400),
+            (&authorization("Bearer known"), 429),
+            (&authorization("Basic YTpi"), 200),
+            (&authorization("basic YTpi"), 429),
+            // And some pass over what is no base64.
+            (&authorization("Basic YT!pi"), 429),
+            (&authorization("Basic YTpi=="), 429),
+            (&authorization("Basic YTpi x"), 400),
+            (&authorization("abc"), 200),
+            (&[("authorization", "abc"), ("authorization", "abc")], 400),
+        ],
+    );
+}
+
+#[test]
+fn by_cookie() {
+    let cookie = |value| [("cookie", value)];
+    check_headers(
+        "",
+        "key = [\"cookie:session\"]",
+        &[
+            (&cookie("session=a"), 200),
+            (&cookie("theme=dark; session=a; x=y"), 429),
+            (&cookie("theme=dark;session=a"), 429),
+            (&cookie("session=\"a\""), 429),
+            (&[("cookie", "theme=dark"), ("cookie", "session=a")], 429),
+            (&cookie("Session=a"), 200),
+            (&cookie("xsession=a"), 429),
+            (&[], 429),
+            (&cookie("session=b; session=c"), 400),
+            (&[("cookie", "session=b"), ("cookie", "session=b")], 400),
+            (&cookie("session=b"), 200),
+            // In all ways in which some APIs read it.
+            (&cookie("session=%62"), 429),
+            (&cookie("session=\"%62\""), 429),
+            (&cookie("session=\"\\142\""), 429),
+            (&cookie("session=\"\\b\""), 429),
+            // And where only some find one, or find its end elsewhere.
+            (&cookie("x=1, session=new"), 400),
+            (&cookie("x=1 session=new"), 400),
+            (&cookie("x=\"1, session=new\""), 400),
+            (&cookie("session=c; x=1 session=b"), 400),
+            (&cookie("session=c d"), 400),
+            (&cookie("session=c a=1"), 400),
+            (&cookie("session=c,a=1"), 400),
+            (&cookie("session=\"c; a"), 400),
+            (&cookie("session=\"c d\""), 200),
+            (&cookie("session=c; x=1, y=2 z"), 200),
+        ],
+    );
+}
+
+#[test]
+fn by_query_parameter() {
+    check_targets(
+        "key = [\"query:api key\"]",
+        "/{*rest}",
+        &[
+            ("/?api+key=a", 200),
+            ("/?x=1&api%20key=a&y", 429),
+            ("/?%61pi+key=%61", 429),
+            ("/?api+key=a+b", 200),
+            ("/?api+key=a%20b", 429),
+            ("/?api+key=a%2Bb", 200),
+            ("/?api+key", 200),
+            ("/?api+key=", 429),
+            ("/", 200),
+            ("/?apikey=a", 429),
+            ("/?api+key=c&api+key=d", 400),
+            ("/?api+key=c&%61pi%20key=c", 400),
+            ("/?api+key=c", 200),
+            // Some APIs take a semicolon for an ampersand, and some do not.
+            ("/?x=1;api+key=new", 400),
+            ("/?api+key=c;x", 400),
+            ("/?x=1;api+key=c&api+key=d", 400),
+            ("/?x=1;y=2&api+key=e", 200),
+            ("/?api+key=c%3Bx", 200),
+        ],
+    );
+}
+
+#[test]
+fn by_path_parameter() {
+    check_targets(
+        "key = [\"param:id\"]",
+        "/users/{id}/orders",
+        &[
+            ("/users/42/orders", 200),
+            ("/users/%34%32/orders", 429),
+            ("/users/42;v=1/orders", 429),
+            ("/x/../users/42/orders?a", 429),
+            ("/users/43/orders", 200),
+            ("/users/a%7Cb/orders", 200),
+            ("/users/a%7cb/orders", 429),
+        ],
+    );
+}
+
+#[test]
+fn what_is_missing_is_shared_skipped_or_refused() {
+    let with: &[(&str, &str)] = &[("x-a", "1")];
+    for (missing, statuses) in [
+        ("shared", [200, 429, 200, 429]),
+        ("skip", [200, 200, 200, 429]),
+        ("reject", [400, 400, 200, 429]),
+    ] {
+        let limit = format!("key = [\"ip\", \"header:x-a\"]\nmissing = \"{missing}\"");
+        let steps =
+            [(&[][..], statuses[0]), (&[], statuses[1]), (with, statuses[2]), (with, statuses[3])];
+        check_headers("", &limit, &steps);
+    }
+    // A name that is there twice is refused whatever else is missing.
+    check_headers(
+        "",
+        "key = [\"header:x-a\", \"header:x-b\"]\nmissing = \"skip\"",
+        &[(&[("x-b", "1"), ("x-b", "2")], 400), (&[("x-b", "1")], 200)],
+    );
+}
+
+#[test]
+fn two_keys_never_meet() {
+    check_headers(
+        "",
+        "key = [\"header:x-a\", \"header:x-b\"]",
+        &[
+            (&[("x-a", "1|2"), ("x-b", "3")], 200),
+            (&[("x-a", "1"), ("x-b", "2|3")], 200),
+            (&[("x-a", "1%7C2"), ("x-b", "3")], 200),
+            (&[("x-a", "1")], 200),
+            (&[("x-a", "1"), ("x-b", "")], 200),
+            (&[("x-a", "1"), ("x-b", "%-")], 200),
+            (&[("x-b", "1")], 200),
+            (&[("x-a", ""), ("x-b", "1")], 200),
+            (&[("x-a", "%-"), ("x-b", "1")], 200),
+            // And the same one is the same.
+            (&[("x-b", "3"), ("x-a", "1|2")], 429),
+            (&[("x-a", "1")], 429),
+        ],
+    );
+}
+
+#[test]
+fn each_part_counts() {
+    let steps: &[Step<'_>] = &[
+        ("GET", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=1")], 200),
+        ("GET", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=1")], 429),
+        ("PUT", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=1")], 200),
+        ("GET", "/t/b?q=1", &[("x-k", "1"), ("cookie", "c=1")], 200),
+        ("GET", "/t/a?q=2", &[("x-k", "1"), ("cookie", "c=1")], 200),
+        ("GET", "/t/a?q=1", &[("x-k", "2"), ("cookie", "c=1")], 200),
+        ("GET", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=2")], 200),
+        ("GET", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=1"), ("host", "b.test")], 200),
+        ("GET", "/t/a?q=1&more", &[("x-k", "1"), ("cookie", "c=1"), ("x-more", "1")], 429),
+    ];
+    let key = "key = [\"ip\", \"path\", \"method\", \"host\", \"route\", \"header:x-k\", \
+               \"cookie:c\", \"query:q\", \"param:id\"]";
+    check("", key, "/t/{id}", steps);
+}
+
+#[test]
+fn secrets_are_hashed_in_the_log_unless_plain_is_asked_for() {
+    let limit = "key = [\"ip\", \"header:x-api-key\"]";
+    let headers: &[(&str, &str)] = &[("x-api-key", "s3cret")];
+    // The first 128 bits of SHA-256 of `s3cret`, base64url.
+    let hashed = "127.0.0.1|HsHCa1DV08WNlYMYGvgHZg";
+    for (log, key) in [("", hashed), ("[log]\nkeys = \"plain\"", "127.0.0.1|s3cret")] {
+        let mut proxy = proxy("", limit, "/{*rest}").section(log).start();
+        walk(proxy.address, &[("GET", "/", headers, 200), ("GET", "/", headers, 429)]);
+        assert!(proxy.stop().success());
+        assert_eq!(proxy.log.find("throttled").unwrap()["key"], key);
+        assert_eq!(proxy.log.text().contains("s3cret"), key.contains("s3cret"));
+    }
+}

@@ -1,0 +1,13 @@
+//! What limits do to requests, and what is said about it.
+
+mod any;
+mod candidate;
+mod concurrency;
+mod costs;
+mod keys;
+mod real_input;
+mod redisson;
+mod sliding_log;
+mod together;
+mod waiting;
+mod windows;

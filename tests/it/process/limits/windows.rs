@@ -1,0 +1,142 @@
+//! Limits that count in windows: from a key's first request, on the clock, by the calendar.
+
+use jiff::{Timestamp, ToSpan, Unit, Zoned};
+
+use crate::support::client::{Reply, get, statuses};
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::tidegate::{Tidegate, program};
+
+fn retry_after(reply: &Reply) -> i64 {
+    reply.header("retry-after").unwrap().parse().unwrap()
+}
+
+/// When the month ends in Berlin, in seconds since 1970, and how long it is.
+fn month() -> (i64, i64) {
+    let now = Timestamp::now().in_tz("Europe/Berlin").unwrap();
+    let begins = now.first_of_month().unwrap().start_of_day().unwrap();
+    let ends: Zoned = begins.checked_add(1.month()).unwrap();
+    let length = begins.until((Unit::Second, &ends)).unwrap().get_seconds();
+    (ends.timestamp().as_second(), length)
+}
+
+#[test]
+fn a_window_opens_at_a_keys_first_request() {
+    let proxy = Proxy::answering()
+        .limit("client", "key = [\"header:x-user\"]\nrate = \"3/h\"\nalgorithm = \"fixed-window\"")
+        .start();
+    let (ann, bob): (&[_], &[_]) = (&[("x-user", "ann")], &[("x-user", "bob")]);
+    let first = get(proxy.address, "/", ann);
+    assert_eq!(first.header("ratelimit-policy").unwrap(), "\"client\";q=3;w=3600");
+    assert!(first.header("ratelimit").unwrap().starts_with("\"client\";r=2;"));
+    assert_eq!(statuses(proxy.address, &[ann, ann, ann, bob]), [200, 200, 429, 200]);
+    let refused = get(proxy.address, "/", ann);
+    assert!((3_500..=3_600).contains(&retry_after(&refused)), "{}", retry_after(&refused));
+}
+
+#[test]
+fn a_window_on_the_clock_ends_with_it() {
+    // Shorter than a day, it begins at the multiples of its length since 1970.
+    const LENGTH: i64 = 8 * 3_600;
+    let proxy = Proxy::answering()
+        .limit("client", "rate = \"2/8h\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"")
+        .start();
+    let left = || LENGTH - Timestamp::now().as_second() % LENGTH;
+    let before = left();
+    assert_eq!(statuses(proxy.address, &[&[], &[]]), [200, 200]);
+    let refused = get(proxy.address, "/", &[]);
+    let after = left();
+    if before >= after {
+        assert_eq!(refused.status, 429);
+        assert!((after..=before).contains(&retry_after(&refused)));
+    }
+}
+
+#[test]
+fn a_monthly_quota_by_api_key_is_one_for_all_proxies() {
+    let redis = RedisServer::start();
+    let limit = "key = [\"header:x-api-key\"]\nrate = \"4/month\"\n\
+                 algorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"Europe/Berlin\"\n\
+                 overrides = [{ key = [\"partner\"], rate = \"5/month\" }]";
+    let proxy = Proxy::answering()
+        .store(&redis.fields())
+        .section("[log]\nkeys = \"plain\"")
+        .limit("monthly", limit);
+    let (one, two) = (proxy.start(), proxy.start());
+    let headers: &[_] = &[("x-api-key", "abc")];
+    let before = month();
+    assert_eq!(statuses(one.address, &[headers, headers]), [200, 200]);
+    assert_eq!(statuses(two.address, &[headers, headers, headers]), [200, 200, 429]);
+    let refused = get(one.address, "/", headers);
+    let partner = get(one.address, "/", &[("x-api-key", "partner")]);
+    let name = "tidegate:{abc}:monthly:fixed-window";
+    let bytes: Vec<u8> = redis.run(&["GET", name]);
+    let expires: i64 = redis.run(&["PTTL", name]);
+    // A month may have ended meanwhile.
+    let (ends, length) = month();
+    if before == (ends, length) {
+        assert_eq!(refused.status, 429);
+        let left = ends - Timestamp::now().as_second();
+        assert!((left..=left + 60).contains(&retry_after(&refused)));
+        let policy = format!("\"monthly\";q=4;w={length}");
+        assert_eq!(refused.header("ratelimit-policy").unwrap(), policy);
+        assert!(partner.header("ratelimit").unwrap().starts_with("\"monthly\";r=4;"));
+        assert_eq!(bytes.len(), 12);
+        assert!((left - 1..=left + 60).contains(&(expires / 1_000)), "it goes when the month ends");
+    }
+}
+
+#[test]
+fn a_reload_keeps_what_was_counted() {
+    for algorithm in ["fixed-window", "sliding-window"] {
+        let file = |rate: &str| {
+            let limit = format!("rate = \"{rate}\"\nalgorithm = \"{algorithm}\"");
+            Proxy::answering().limit("all", &limit).text()
+        };
+        let proxy = Tidegate::start(&file("3/3650d"));
+        assert_eq!(statuses(proxy.address, &[&[], &[], &[], &[]]), [200, 200, 200, 429]);
+        proxy.reload(&file("5/3650d"));
+        assert_eq!(statuses(proxy.address, &[&[], &[], &[]]), [200, 200, 429], "{algorithm}");
+    }
+}
+
+#[test]
+fn several_windows_take_together_or_not_at_all() {
+    let proxy = Proxy::answering()
+        .limit("short", "key = [\"header:x-user\"]\nrate = \"1/h\"\nalgorithm = \"fixed-window\"")
+        .limit("long", "rate = \"3/3650d\"\nalgorithm = \"sliding-window\"")
+        .start();
+    let user = |name| [("x-user", name)];
+    let (a, b, c, d) = (user("a"), user("b"), user("c"), user("d"));
+    assert_eq!(
+        statuses(proxy.address, &[&a, &a, &a, &a, &b, &b, &c, &d]),
+        [200, 429, 429, 429, 200, 429, 200, 429],
+        "what `short` refuses is not counted by `long`"
+    );
+    let refused = get(proxy.address, "/", &d);
+    let said = refused.header("ratelimit").unwrap();
+    assert!(said.starts_with("\"short\";r=1;"), "what `long` refuses not by `short`: {said}");
+}
+
+#[test]
+fn explain_names_the_windows() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("proxy.toml");
+    let limits = "[limits.monthly]\nkey = [\"ip\"]\nrate = \"100000/month\"\n\
+                  algorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"Europe/Berlin\"\n\
+                  [limits.minute]\nkey = [\"ip\"]\nrate = \"100/m\"\nalgorithm = \"sliding-window\"\n\
+                  [limits.hour]\nkey = [\"ip\"]\nrate = \"900/h\"\nalgorithm = \"fixed-window\"\n";
+    let proxy = Proxy::answering().limits(limits).store("url = \"redis://127.0.0.1\"");
+    std::fs::write(&file, proxy.text().replace("LISTEN", "127.0.0.1:0")).unwrap();
+    let output = program().args(["explain", "/", "--config"]).arg(&file).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "monthly: 100000/month in Europe/Berlin",
+        "in Redis as tidegate:{127.0.0.1}:monthly:fixed-window",
+        "minute: 100/m in a sliding window",
+        "in Redis as tidegate:{127.0.0.1}:minute:sliding-window",
+        "hour: 900/h from a key's first request",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+}

@@ -1,0 +1,15 @@
+//! What runs the process: a tidegate, an API behind it, a client in front.
+
+mod admin;
+mod basics;
+mod cli;
+mod drain;
+mod everywhere;
+mod http;
+mod limits;
+mod logs;
+mod readme;
+mod regression;
+mod reload;
+mod trouble;
+mod upstreams;

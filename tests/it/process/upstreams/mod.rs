@@ -1,0 +1,239 @@
+//! Servers that refuse, break, or have closed what was kept.
+
+mod answers;
+mod h2c;
+mod h2c_breaks;
+mod https;
+mod places;
+
+use std::io::{BufReader, Write as _};
+use std::net::TcpListener;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+
+use crate::support::PATIENCE;
+use crate::support::client::{Connection, get};
+use crate::support::port::Port;
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, nobody, nobody_accepts, ok, read_head, read_request};
+
+fn with_servers(urls: &[String], upstream: &str) -> Tidegate {
+    let proxy = Proxy::of_one_worker(&urls[0]).upstream(upstream);
+    urls[1..].iter().fold(proxy, |proxy, url| proxy.and(url)).start()
+}
+
+#[test]
+fn several_servers_take_turns() {
+    let servers = [0, 1, 2].map(|_| Upstream::echoing());
+    let urls: Vec<_> = servers.iter().map(Upstream::url).collect();
+    let proxy = with_servers(&urls, "balance = \"round-robin\"");
+    let mut client = Connection::open(proxy.address);
+    for _ in 0..30 {
+        assert_eq!(client.get("/", &[]).status, 200);
+    }
+    assert_eq!(servers.map(|server| server.requests().len()), [10, 10, 10]);
+}
+
+#[test]
+fn a_busy_server_is_spared() {
+    let gate = Arc::new(Barrier::new(2));
+    let waits = gate.clone();
+    let busy = Upstream::answering(move |got| {
+        if got.earlier == 0 {
+            waits.wait();
+        }
+        ok("busy")
+    });
+    let free = Upstream::answering(|_| ok("free"));
+    let proxy = with_servers(&[busy.url(), free.url()], "balance = \"least-requests\"");
+    let mut stuck = Connection::open(proxy.address);
+    // Both are as good until one of them is kept busy.
+    let mut client = Connection::open(proxy.address);
+    while busy.requests().is_empty() {
+        stuck.send("GET /stuck HTTP/1.1\r\nhost: a\r\n\r\n");
+        crate::support::wait_until("a server has it", || {
+            let sum = busy.requests().len() + free.requests().len();
+            sum > 0 && (!busy.requests().is_empty() || free.last().path() == "/stuck")
+        });
+        if busy.requests().is_empty() {
+            assert_eq!(stuck.reply("GET").text(), "free");
+        }
+    }
+    for _ in 0..20 {
+        assert_eq!(client.get("/", &[]).text(), "free");
+    }
+    gate.wait();
+    assert_eq!(stuck.reply("GET").text(), "busy");
+}
+
+#[test]
+fn a_server_that_refuses_makes_way_for_the_next() {
+    let api = Upstream::echoing();
+    let proxy = with_servers(&[nobody(), api.url(), nobody()], "balance = \"round-robin\"");
+    let mut client = Connection::open(proxy.address);
+    for n in 0..9 {
+        let (method, body) = if n % 2 == 0 { ("GET", &b""[..]) } else { ("POST", &b"hi"[..]) };
+        assert_eq!(client.request(method, "/", &[], body).status, 200);
+    }
+    assert_eq!(api.requests().len(), 9);
+}
+
+#[test]
+fn a_server_that_does_not_take_the_connection_makes_way_too() {
+    let api = Upstream::echoing();
+    let deaf = nobody_accepts();
+    let urls = [format!("http://{}", deaf.address), api.url()];
+    let proxy = with_servers(&urls, "balance = \"round-robin\"\nconnect_timeout = \"100ms\"");
+    let mut client = Connection::open(proxy.address);
+    for _ in 0..4 {
+        assert_eq!(client.request("POST", "/", &[], b"hi").status, 200);
+    }
+}
+
+#[test]
+fn no_server_at_all_is_a_502_that_is_told() {
+    let url = nobody();
+    let mut proxy = Proxy::of_one_worker(&url).start();
+    let mut client = Connection::open(proxy.address);
+    let reply = client.get("/", &[]);
+    assert_eq!(reply.status, 502);
+    assert_eq!(reply.header("content-type").as_deref(), Some("application/problem+json"));
+    assert_eq!(reply.json()["status"], 502);
+    for inner in [&url, "127.0.0.1", "refused", "hyper", "os error"] {
+        assert!(!reply.text().contains(inner), "{inner} in {}", reply.text());
+    }
+    assert_eq!(client.get("/", &[]).status, 502, "the connection is kept");
+    let reply = client.request("HEAD", "/", &[], b"");
+    assert_eq!((reply.status, reply.body.len()), (502, 0));
+    let reply = client.request("POST", "/", &[], b"hi");
+    assert_eq!(reply.status, 502);
+    proxy.stop();
+    let said = proxy.log.text();
+    assert!(said.contains(&format!("cannot connect to {url}")), "{said}");
+    assert!(said.contains("refused"), "{said}");
+    assert!(said.contains("\"route\":\"/{*rest}\""), "{said}");
+}
+
+#[test]
+fn a_server_that_comes_back_is_used_again() {
+    let port = Port::hold();
+    let proxy = Proxy::of_one_worker(format!("http://{}", port.address)).start();
+    let mut client = Connection::open(proxy.address);
+    assert_eq!(client.get("/", &[]).status, 502);
+    let _server = Upstream::on(TcpListener::bind(port.address).unwrap(), |mut stream| {
+        let _ = read_request(&mut BufReader::new(&stream));
+        let _ = stream.write_all(&ok("back"));
+    });
+    crate::support::wait_until("it answers", || client.get("/", &[]).status == 200);
+}
+
+#[test]
+fn a_kept_connection_that_the_server_closed_is_not_used() {
+    let (tell, closed) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        let got = read_request(&mut BufReader::new(&stream));
+        let _ = stream.write_all(&ok(got.unwrap().path()));
+        drop(stream);
+        let _ = tell.send(());
+    });
+    let proxy = Proxy::of_one_worker(&api).upstream("retries = 0").start();
+    let mut client = Connection::open(proxy.address);
+    for n in 0..20 {
+        let method = if n % 2 == 0 { "GET" } else { "POST" };
+        let body: &[u8] = if n % 2 == 0 { b"" } else { b"hi" };
+        let reply = client.request(method, &format!("/{n}"), &[], body);
+        assert_eq!((reply.status, reply.text()), (200, format!("/{n}")), "{method}");
+        closed.recv_timeout(PATIENCE).unwrap();
+        // Whoever accepts another connection has been told of that end too.
+        assert_eq!(get(proxy.address, "/%2f", &[]).status, 400);
+    }
+}
+
+#[test]
+fn what_met_a_closing_connection_is_sent_again_if_safe() {
+    for (method, body, retries, status) in [
+        ("GET", &b""[..], 1, 200),
+        ("HEAD", b"", 1, 200),
+        ("DELETE", b"", 1, 200),
+        ("PUT", b"", 1, 200),
+        ("OPTIONS", b"", 1, 200),
+        ("PUT", b"hi", 1, 502),
+        ("GET", b"hi", 1, 502),
+        ("POST", b"", 1, 502),
+        ("PATCH", b"", 1, 502),
+        ("POST", b"hi", 1, 502),
+        ("GET", b"", 0, 502),
+    ] {
+        // Closes on the second request of a connection, when it has read it.
+        let api = Upstream::answering(|got| if got.earlier == 0 { ok("") } else { Vec::new() });
+        let proxy = Proxy::of_one_worker(&api).upstream(&format!("retries = {retries}")).start();
+        let mut client = Connection::open(proxy.address);
+        assert_eq!(client.get("/first", &[]).status, 200);
+        assert_eq!(client.request(method, "/", &[], body).status, status, "{method} {body:?}");
+        let tries = api.requests().iter().filter(|got| got.path() == "/").count();
+        assert_eq!(tries, if status == 200 { 2 } else { 1 }, "{method} {body:?}");
+    }
+}
+
+#[test]
+fn a_server_that_was_started_again_costs_no_request() {
+    let together = Arc::new(Barrier::new(3));
+    let api = Upstream::answering(move |got| match got.earlier {
+        0 => {
+            if got.path() == "/together" {
+                together.wait();
+            }
+            ok("")
+        }
+        _ => Vec::new(),
+    });
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut clients = [0, 1, 2].map(|_| Connection::open(proxy.address));
+    for client in &mut clients {
+        client.send("GET /together HTTP/1.1\r\nhost: a\r\n\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.reply("GET").status, 200);
+    }
+    // Three kept connections, all of them bad, and one retry.
+    for _ in 0..3 {
+        assert_eq!(clients[0].get("/", &[]).status, 200);
+    }
+}
+
+#[test]
+fn a_server_that_always_breaks_uses_up_its_retries() {
+    for (retries, method, tries) in [(0, "GET", 1), (1, "GET", 2), (3, "GET", 4), (3, "POST", 1)] {
+        let api = Upstream::answering(|_| Vec::new());
+        let proxy = Proxy::of_one_worker(&api).upstream(&format!("retries = {retries}")).start();
+        let mut client = Connection::open(proxy.address);
+        assert_eq!(client.request(method, "/", &[], b"").status, 502);
+        assert_eq!(api.requests().len(), tries, "{method} {retries}");
+    }
+}
+
+#[test]
+fn a_connection_with_half_a_request_on_it_is_not_used_again() {
+    let (tell, told) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while let Some(got) = read_head(&mut reader) {
+            tell.send(got.line).unwrap();
+            if stream.write_all(&ok("early")).is_err() {
+                return;
+            }
+        }
+    });
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = Connection::open(proxy.address);
+    client.send("POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nhalf");
+    // The answer comes whole although the client is still sending.
+    assert_eq!(client.reply("POST").text(), "early");
+    let _ = client.stream.write_all(&[b'x'; 500]);
+    assert!(client.is_closed());
+    let mut client = Connection::open(proxy.address);
+    assert_eq!(client.get("/next", &[]).text(), "early");
+    let lines: Vec<_> = [(); 2].map(|()| told.recv_timeout(PATIENCE).unwrap()).into();
+    assert_eq!(lines, ["POST /upload HTTP/1.1", "GET /next HTTP/1.1"]);
+}
