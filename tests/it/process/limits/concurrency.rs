@@ -351,3 +351,29 @@ fn a_slot_of_the_process_is_free_when_a_held_client_leaves() {
 fn a_slot_in_redis_is_free_when_a_held_client_leaves() {
     a_slot_is_free_when_a_held_client_leaves(&RedisServer::start().fields());
 }
+
+/// 200 slots took 175 calls a second: each was renewed when its own time had come.
+#[test]
+fn renewals_of_slots_are_gathered() {
+    let (server, (api, told)) = (RedisServer::start(), api());
+    // Renewed every two seconds, those that are due within half a second together.
+    let proxy = slots_with(&api, "limit = 40\nlease = \"6s\"").store(&server.fields()).start();
+    let ends = || {
+        let slots: Vec<(Vec<u8>, f64)> =
+            server.run(&["ZRANGE", "tidegate:slots:concurrency", "0", "-1", "WITHSCORES"]);
+        slots.into_iter().map(|(_, end)| end).collect::<Vec<_>>()
+    };
+    let calls = || {
+        let stats: String = server.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+        line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let clients: Vec<_> = (0..40).map(|_| holding(&proxy, &told, HALF)).collect();
+    let taken = ends();
+    assert_eq!(taken.len(), 40);
+    let (last, before) = (taken[39], calls());
+    wait_until("each slot was renewed", || ends()[0] > last);
+    let calls = calls() - before;
+    assert!(calls <= 20, "{calls} calls for 40 renewals, and perhaps a second round");
+    drop(clients);
+}
