@@ -10,7 +10,7 @@
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
-//! - [`file_stamp`]: whether a file may have changed.
+//! - [`file`]: reading a file, and whether it may have changed.
 //! - [`observe`]: log lines, throttle summaries, metrics; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
@@ -20,22 +20,26 @@
 //! route, the client's address, the time. Then `Throttle::admit` reads one key for each limit and asks the
 //! store once, and holds what passes only after a wait; what passes is sent by `Upstream::send`, and its
 //! answer flows back through `proxy::body`, whose end settles, counts and logs the request. Whatever stops
-//! it on the way is a `proxy::refusal`, which `proxy::answer` turns into a response.
+//! it on the way is a `proxy::refusal`, which `proxy::answer` turns into a response. Where Redis decides, the
+//! head of `store/shell.lua` has the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
 //! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a
 //! `limit::decision::Decision` with the wait in microseconds. The store puts the decision into the limit's
-//! `store::Claim`, and `store::verdict` makes one answer of all the claims: the longest wait counts.
+//! claim, and `verdict` in `store/claim.rs` makes one answer of all the claims: the longest wait counts.
 //! `throttle` either holds the request for that time or returns `Refused::Throttled` with it, and
-//! `observe` writes the log line. `proxy::rejection` composes the response: `proxy::headers` rounds the
-//! wait up to whole seconds for `retry-after`, and writes the `ratelimit` fields of each limit.
+//! `observe::throttled` writes the log line. `proxy::answer` rounds the wait up to whole seconds for
+//! `retry-after` (`whole_seconds` in `proxy/headers/quotas.rs`, which also writes the `ratelimit` fields).
+//! `proxy::rejection` composes the response, for gRPC too.
 //!
 //! # A new setting, from its declaration to its use
 //! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
-//! section in `config::section` declares it: name, kind, default, meaning, and that place. The reader, the
-//! JSON Schema, docs/reference.md and what a reload says of a change follow from the line
-//! (`config::setting`). The part that uses the setting reads it from the plan that is in force. Tests want
-//! it in `proxy.toml` too, with its default.
+//! section in `config::section` declares it: name, kind, default, meaning, and that place. The reading of the
+//! file, the JSON Schema, docs/reference.md and what a reload says of a change follow from the line
+//! (`config::setting`), unless the setting is one that only means something beside others: the section's code
+//! reads those. If only some algorithms have the setting, the table in `config/section/limit/algorithm.rs`
+//! says so. The part that uses the setting reads it from the plan that is in force. Tests want it in
+//! `proxy.toml` too, with its default.
 //!
 //! # A saved file, until the next request
 //! [`reload`] looks at the file five times a second and reads it when two looks found the same new
@@ -43,14 +47,14 @@
 //! the old plan stays. `server` publishes the new plan to all workers. Each [`worker`] makes its own
 //! upstreams for it, keeps the connections of servers that stay, and hands it to its `Proxy`. A request
 //! that has begun ends with the plan that it began with; the next one has the new plan. Buckets are known
-//! by their limit's name and key, so they stay.
+//! by their limit's name, its algorithm and its key, so they stay where these stay.
 
 pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod downstream;
-pub mod file_stamp;
+pub mod file;
 pub mod limit;
 pub mod observe;
 pub mod plan;

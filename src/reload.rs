@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{self, Loaded, Problems};
-use crate::file_stamp::FileStamp;
+use crate::file::{self, FileStamp};
 
 /// How often the file is looked at. A change is used when two looks have read the same content: a file that
 /// is still being written is not used.
@@ -42,7 +42,7 @@ type FileContent = Result<Vec<u8>, io::ErrorKind>;
 impl Reload {
     /// Watches `path` for changes from its present content.
     pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
-        let known = seen(&config::read_again(&path));
+        let known = seen(&file::read_ordinary(&path));
         Self { path, overrides, known, news: None, stamp: None, unread: 0 }
     }
 
@@ -52,7 +52,7 @@ impl Reload {
         if !self.is_to_be_read() {
             return None;
         }
-        let file = config::read_again(&self.path);
+        let file = file::read_ordinary(&self.path);
         if file.as_ref().is_err_and(is_passing) {
             return None;
         }
@@ -82,7 +82,7 @@ impl Reload {
 
     /// Reads the file now, changed or not.
     pub fn now(&mut self) -> Result<Loaded, Problems> {
-        self.load(config::read_again(&self.path))
+        self.load(file::read_ordinary(&self.path))
     }
 
     fn load(&mut self, file: io::Result<Vec<u8>>) -> Result<Loaded, Problems> {

@@ -15,7 +15,7 @@ mod setting;
 mod shape;
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use toml::de::DeTable;
@@ -25,10 +25,8 @@ pub use self::reader::Problem;
 pub use self::reader::Problems;
 pub use self::reader::{Colour, duration};
 pub(crate) use self::reader::{Severity, duration_text};
+use crate::file;
 use crate::plan::Plan;
-
-/// Larger files are refused. A file with 10,000 routes has about a tenth of this size.
-const MAX_FILE: u64 = 16 << 20;
 
 /// Replaces a missing file, if the command line names an upstream.
 const WITHOUT_FILE: &str = "\
@@ -70,7 +68,7 @@ pub fn load(
     env: &dyn Fn(&str) -> Option<String>,
     overrides: &Overrides,
 ) -> Result<Loaded, Problems> {
-    load_from(path, File::open(path).and_then(read), env, overrides)
+    load_from(path, File::open(path).and_then(file::read), env, overrides)
 }
 
 /// Loads the configuration again in a running process. `file` is the content of the file at `path`, or the
@@ -156,28 +154,6 @@ pub fn parse(
 /// A variable of the process's environment. A variable whose value is not UTF-8 counts as unset.
 pub(crate) fn process_environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-/// The content of a file that may have changed since the start.
-///
-/// # Errors
-/// If `path` is not an ordinary file: a running proxy must not wait for the other end of a pipe.
-/// If the file is larger than 16 MiB, or cannot be read.
-pub(crate) fn read_again(path: &Path) -> io::Result<Vec<u8>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
-    }
-    read(File::open(path)?)
-}
-
-fn read(file: File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE) {
-        let message = format!("it is larger than {} MiB", MAX_FILE >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(bytes)
 }
 
 fn parse_bytes(

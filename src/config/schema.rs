@@ -111,7 +111,7 @@ fn kind_schema(kind: &Kind) -> Json {
             json!({ "anyOf": [{ "enum": words() }, { "type": "string", "pattern": VARIABLE }] })
         }
         Kind::WordOrText(words) => json!({ "type": "string", "examples": words }),
-        Kind::Texts => {
+        Kind::TextTable => {
             json!({ "type": "object", "additionalProperties": { "type": "string" } })
         }
         Kind::Table(shape) => shape_schema(shape),

@@ -2,8 +2,15 @@
 //! list: the reading of the file, the JSON Schema, the rows of docs/reference.md, and the report of a
 //! reload.
 //!
-//! A [`Plain`] setting has a place of its own in the plan. A [`Field`] has none: the section's code reads
-//! the field together with other fields, and writes the result to the plan.
+//! A section's table is made with these five functions:
+//!
+//! | function | who reads the file | who writes the plan | a reload shows |
+//! | --- | --- | --- | --- |
+//! | [`plain`] | the value's type, by the kind | this file | old and new value |
+//! | [`word`] | the value's type, by its words | this file | old and new word |
+//! | [`parsed`] | a function of the setting | this file | that it changed |
+//! | [`compared`] | the section's code | the section's code | that it changed |
+//! | [`field`] | the section's code | the section's code | nothing: `changes` has code for it |
 
 use std::time::Duration;
 
@@ -13,7 +20,7 @@ use super::reader::{Item, Section, duration_text};
 use super::shape::{Fallback, Field, Kind, Zero, field};
 
 /// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` where
-/// no setting of the table is a [`Plain`] one.
+/// the table has [`Field`]s alone.
 pub(super) type Settings<S> = &'static [&'static dyn Setting<S>];
 
 /// The fields of a table, for its shape.
@@ -21,8 +28,8 @@ pub(super) fn fields<S>(settings: Settings<S>) -> Vec<&'static Field> {
     settings.iter().map(|setting| setting.field()).collect()
 }
 
-/// Reads the plain settings of a table into `spec`. A missing or wrong setting gets its default. Without a
-/// default, `spec` keeps its value.
+/// Reads the settings of a table into `spec`, but for those that the section's code reads. A missing or wrong
+/// setting gets its declared default. Without one, `spec` keeps its value.
 pub(super) fn read<S>(settings: Settings<S>, section: &mut Section<'_>, spec: &mut S) {
     for setting in settings {
         setting.read(section, spec);
@@ -63,7 +70,7 @@ impl<S> Setting<S> for Field {
 }
 
 /// A setting with a place of its own in `S`.
-pub(super) struct Plain<S, T> {
+pub(super) struct PlacedSetting<S, T> {
     field: Field,
     place: Place<S, T>,
     reader: Reader<T>,
@@ -105,16 +112,22 @@ enum Reader<T> {
 }
 
 /// A setting that its type and its kind read and show.
-pub(super) const fn plain<S, T: Value>(
+pub(super) const fn plain<S, T: PlainValue>(
     place: Place<S, T>,
     kind: Kind,
     default: Fallback,
     meaning: &'static str,
-) -> Plain<S, T> {
+) -> PlacedSetting<S, T> {
     // Checked when the program is compiled, since all settings are constants.
-    assert!(T::SORT.fits(&kind), "the type cannot hold values of this kind");
+    assert!(T::GROUP.fits(&kind), "the type cannot hold values of this kind");
     let field = field(place.name, kind, default, meaning);
-    Plain { field, place, reader: Reader::Kind(T::read), show: Some(T::show), restart: false }
+    PlacedSetting {
+        field,
+        place,
+        reader: Reader::Kind(T::read),
+        show: Some(T::show),
+        restart: false,
+    }
 }
 
 /// A setting whose value is one of a few words.
@@ -122,35 +135,35 @@ pub(super) const fn word<S, T: Spelled>(
     place: Place<S, T>,
     default: Fallback,
     meaning: &'static str,
-) -> Plain<S, T> {
+) -> PlacedSetting<S, T> {
     plain(place, Kind::Word(spellings::<T>), default, meaning)
 }
 
-/// A setting that `parse` reads. A reload does not show its value, unless [`Plain::shown`] says how.
+/// A setting that `parse` reads. A reload does not show its value, unless [`PlacedSetting::shown`] says how.
 pub(super) const fn parsed<S, T: PartialEq + 'static>(
     place: Place<S, T>,
     kind: Kind,
     default: Fallback,
     meaning: &'static str,
     parse: fn(&Item<'_>) -> Option<T>,
-) -> Plain<S, T> {
+) -> PlacedSetting<S, T> {
     let field = field(place.name, kind, default, meaning);
-    Plain { field, place, reader: Reader::Parse(parse), show: None, restart: false }
+    PlacedSetting { field, place, reader: Reader::Parse(parse), show: None, restart: false }
 }
 
 /// A setting that the section's code reads. A reload compares the values, but does not show them, unless
-/// [`Plain::shown`] says how.
+/// [`PlacedSetting::shown`] says how.
 pub(super) const fn compared<S, T: PartialEq + 'static>(
     place: Place<S, T>,
     kind: Kind,
     default: Fallback,
     meaning: &'static str,
-) -> Plain<S, T> {
+) -> PlacedSetting<S, T> {
     let field = field(place.name, kind, default, meaning);
-    Plain { field, place, reader: Reader::Section, show: None, restart: false }
+    PlacedSetting { field, place, reader: Reader::Section, show: None, restart: false }
 }
 
-impl<S, T> Plain<S, T> {
+impl<S, T> PlacedSetting<S, T> {
     /// The same setting, where a change applies only after a restart.
     pub(super) const fn restart(mut self) -> Self {
         self.restart = true;
@@ -164,7 +177,7 @@ impl<S, T> Plain<S, T> {
     }
 }
 
-impl<S, T: PartialEq> Setting<S> for Plain<S, T> {
+impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
     fn field(&self) -> &Field {
         &self.field
     }
@@ -197,24 +210,24 @@ impl<S, T: PartialEq> Setting<S> for Plain<S, T> {
 }
 
 /// A type of value that [`plain`] settings can have.
-pub(super) trait Value: PartialEq + Sized + 'static {
+pub(super) trait PlainValue: PartialEq + Sized + 'static {
     /// Which kinds the type can hold.
-    const SORT: Sort;
+    const GROUP: KindGroup;
     /// The value of `item`. Where `item` is not of this kind, notes the problem and returns `None`.
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self>;
     /// The value as the report of a reload shows it.
     fn show(&self, kind: &Kind) -> String;
 }
 
-/// The kinds that one type of value can hold.
-pub(super) enum Sort {
+/// Kinds that one type of value can hold.
+pub(super) enum KindGroup {
     Flag,
     Number,
     Time,
     Word,
 }
 
-impl Sort {
+impl KindGroup {
     const fn fits(&self, kind: &Kind) -> bool {
         matches!(
             (self, kind),
@@ -226,8 +239,8 @@ impl Sort {
     }
 }
 
-impl Value for bool {
-    const SORT: Sort = Sort::Flag;
+impl PlainValue for bool {
+    const GROUP: KindGroup = KindGroup::Flag;
 
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
         item.flag()
@@ -238,8 +251,8 @@ impl Value for bool {
     }
 }
 
-impl Value for Duration {
-    const SORT: Sort = Sort::Time;
+impl PlainValue for Duration {
+    const GROUP: KindGroup = KindGroup::Time;
 
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         item.duration(if let Kind::Duration(zero) = kind { *zero } else { Zero::Allowed })
@@ -252,8 +265,8 @@ impl Value for Duration {
 
 macro_rules! number {
     ($($type:ty),+) => {
-        $(impl Value for $type {
-            const SORT: Sort = Sort::Number;
+        $(impl PlainValue for $type {
+            const GROUP: KindGroup = KindGroup::Number;
 
             fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
                 let number = match *kind {
@@ -275,8 +288,8 @@ macro_rules! number {
 }
 number!(u8, u16, u32, u64, usize);
 
-impl Value for StatusCode {
-    const SORT: Sort = Sort::Number;
+impl PlainValue for StatusCode {
+    const GROUP: KindGroup = KindGroup::Number;
 
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         u16::read(item, kind).and_then(|number| Self::from_u16(number).ok())
@@ -287,8 +300,8 @@ impl Value for StatusCode {
     }
 }
 
-impl<T: Value> Value for Option<T> {
-    const SORT: Sort = T::SORT;
+impl<T: PlainValue> PlainValue for Option<T> {
+    const GROUP: KindGroup = T::GROUP;
 
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
         T::read(item, kind).map(Some)
@@ -317,8 +330,8 @@ pub(super) fn spellings<T: Spelled>() -> Vec<&'static str> {
     T::WORDS.iter().map(|(word, _)| *word).collect()
 }
 
-impl<T: Spelled> Value for T {
-    const SORT: Sort = Sort::Word;
+impl<T: Spelled> PlainValue for T {
+    const GROUP: KindGroup = KindGroup::Word;
 
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
         item.word(T::WORDS, T::LATER)

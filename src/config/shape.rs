@@ -27,11 +27,12 @@ pub(super) struct Field {
 /// The value of a field that the file does not have.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fallback {
-    /// There is no default: the file must have the field.
+    /// There is no default: the table must always have the field.
     Required,
     /// This value, written as TOML.
     Value(&'static str),
     /// A default that is not a fixed value, or no default at all. These words describe it in the reference.
+    /// The section's code has the default, or refuses a file without the field.
     Words(&'static str),
 }
 
@@ -57,7 +58,7 @@ pub(super) enum Kind {
     /// One of these words, or any other text.
     WordOrText(&'static [&'static str]),
     /// A table of any names, each with a text.
-    Texts,
+    TextTable,
     Table(&'static Shape),
     /// A table of any names, each with a table of this shape: `[limits.NAME]`.
     Named(&'static Shape),
@@ -75,12 +76,12 @@ pub(super) enum Zero {
 
 impl Kind {
     /// A duration of more than zero.
-    pub(super) const TIME: Self = Self::Duration(Zero::Refused);
+    pub(super) const TIME_ABOVE_ZERO: Self = Self::Duration(Zero::Refused);
     /// A list of texts.
-    pub(super) const TEXTS: Self = Self::List(&Self::Text);
+    pub(super) const TEXT_LIST: Self = Self::List(&Self::Text);
 
     /// Bytes, at least one.
-    pub(super) const BYTES: Self = Self::Size { min: 1, max: u64::MAX };
+    pub(super) const SIZE_ABOVE_ZERO: Self = Self::Size { min: 1, max: u64::MAX };
 
     /// A whole number from `min` to `max`, both included.
     pub(super) const fn whole(min: u64, max: u64) -> Self {
@@ -88,7 +89,7 @@ impl Kind {
     }
 }
 
-/// A field that the section's code reads.
+/// A field of a table. Used alone in a table, it is a field that the section's code reads.
 pub(super) const fn field(
     name: &'static str,
     kind: Kind,

@@ -57,7 +57,7 @@ pub struct LimitSpec {
 }
 
 impl LimitSpec {
-    /// A limit of this name that lets everything pass. All other fields have defaults.
+    /// A limit of this name that lets everything pass. `config` writes all other fields.
     pub fn new(name: Name) -> Self {
         Self {
             name,

@@ -1,36 +1,19 @@
 //! PEM files (RFC 7468): certificates and private keys.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::error::{Content, TlsError};
-
-/// Larger files are refused. A system's whole bundle of authorities has a quarter of a MiB.
-const MAX_FILE: u64 = 16 << 20;
+use crate::file::read_ordinary;
 
 /// The content of a file.
 ///
 /// # Errors
-/// If the file cannot be read, is too large, or is not an ordinary file: the process must not wait for the
-/// other end of a pipe.
+/// If the file cannot be read, is too large, or is not an ordinary file.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
-    let read = || {
-        if !std::fs::metadata(file)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file"));
-        }
-        let mut bytes = Vec::new();
-        File::open(file)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-        if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE) {
-            let message = format!("it is larger than {} MiB", MAX_FILE >> 20);
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-        }
-        Ok(bytes)
-    };
-    read().map_err(|source| TlsError::Unreadable { file: file.to_owned(), source })
+    read_ordinary(file).map_err(|source| TlsError::Unreadable { file: file.to_owned(), source })
 }
 
 /// The certificates of a file in their order, at least one. Keys in the same file are skipped: many tools

@@ -19,9 +19,9 @@ pub(in crate::config) static HEADERS: Shape = Shape {
 
 #[rustfmt::skip]
 static OF_HEADERS: Settings<()> = &[
-    &field("set", Kind::Texts, Words("none"), "in place of what is there"),
-    &field("add", Kind::Texts, Words("none"), "beside what is there"),
-    &field("remove", Kind::TEXTS, Value("[]"), "taken out"),
+    &field("set", Kind::TextTable, Words("none"), "in place of what is there"),
+    &field("add", Kind::TextTable, Words("none"), "beside what is there"),
+    &field("remove", Kind::TEXT_LIST, Value("[]"), "taken out"),
 ];
 
 /// Headers that belong to one connection or to a message's framing. Only the proxy sets them.

@@ -22,7 +22,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &plain(at!(access), Kind::Flag, Value("false"), "a line for each request"),
     &word(at!(throttle), Value("\"summary\""),
         "the first rejection of a limit and key at once, then a line each interval"),
-    &plain(at!(summary_interval), Kind::TIME, Value("\"10s\""), "between two summaries"),
+    &plain(at!(summary_interval), Kind::TIME_ABOVE_ZERO, Value("\"10s\""), "between two summaries"),
     &word(at!(keys), Value("\"hashed\""),
         "whether values of headers, cookies and query stand in logs and in Redis").restart(),
 ];

@@ -32,13 +32,13 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "where to listen by TLS, and with what"),
     &plain(at!(workers), Kind::whole(1, 1_024), Words("one for each core"),
         "threads that serve").restart(),
-    &plain(at!(header_timeout), Kind::TIME, Value("\"10s\""),
+    &plain(at!(header_timeout), Kind::TIME_ABOVE_ZERO, Value("\"10s\""),
         "to receive a request's head"),
-    &plain(at!(body_timeout), Kind::TIME, Value("\"30s\""),
+    &plain(at!(body_timeout), Kind::TIME_ABOVE_ZERO, Value("\"30s\""),
         "between two reads of a request's body or two writes of a response"),
-    &plain(at!(idle_timeout), Kind::TIME, Value("\"75s\""),
+    &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"75s\""),
         "a keep-alive connection without a request"),
-    &plain(at!(tunnel_timeout), Kind::TIME, Value("\"1h\""),
+    &plain(at!(tunnel_timeout), Kind::TIME_ABOVE_ZERO, Value("\"1h\""),
         "an upgraded connection on which nothing moves"),
     &plain(at!(shutdown_delay), Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "after SIGTERM, go on taking connections this long with `/readyz` already 503"),
@@ -46,7 +46,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "then stop accepting and finish what is under way"),
     &plain(at!(max_connections), Kind::whole(1, 10_000_000), Value("20000"),
         "more wait in the accept queue"),
-    &field("limits", Kind::TEXTS, Value("[]"),
+    &field("limits", Kind::TEXT_LIST, Value("[]"),
         "limits that every request meets beside those of its route, also one that no route takes"),
     &parsed(at!(request_id), Kind::Text, Words("none"),
         "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log",
@@ -54,7 +54,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     // The least size leaves room for usual heads.
     &plain(at!(max_header_size), Kind::Size { min: 8 << 10, max: 16 << 20 }, Value("\"32KiB\""),
         "a request's head; larger: 431"),
-    &plain(at!(max_body_size), Kind::BYTES, Words("none"),
+    &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("none"),
         "a request's body; larger: 413"),
     &parsed(at!("trusted_proxies", trust.networks), Kind::List(&Kind::Network), Value("[]"),
         "networks whose `client_ip_header` is believed",
@@ -84,6 +84,7 @@ pub(in crate::config) fn build(
         ..ServerSpec::default()
     };
     read(SETTINGS, &mut section, &mut spec);
+    // `assembly` has taken `limits` already: the limits are read later than this section.
     section.finish();
     (spec, tls.asks_clients)
 }

@@ -24,7 +24,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`",
         |item| location(&item.clone().secret())).restart(),
     &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", prefix).restart(),
-    &plain(at!(timeout), Kind::TIME, Value("\"100ms\""), "for one decision"),
+    &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"100ms\""), "for one decision"),
     &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
     &plain(at!(max_keys), Kind::whole(1, 1_000_000_000), Value("1000000"),

@@ -11,7 +11,7 @@ use crate::config::shape::{Kind, Shape};
 use crate::limit::name::Name;
 
 /// An address, or a list of addresses.
-pub(super) const LISTEN: Kind = Kind::Either(&[Kind::Text, Kind::TEXTS]);
+pub(super) const LISTEN: Kind = Kind::Either(&[Kind::Text, Kind::TEXT_LIST]);
 
 /// What an address looks like.
 pub(super) const ADDRESS: &str =

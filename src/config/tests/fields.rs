@@ -240,7 +240,7 @@ fn every_field_of_the_list_is_read() {
                 (_, _, Kind::Size { .. }) => "\"64KiB\"",
                 (_, _, Kind::Rate) => "\"7/s\"",
                 (_, _, Kind::List(_)) => "[\"10.0.0.0/8\"]",
-                (_, _, Kind::Texts) => "{ x-a = \"b\" }",
+                (_, _, Kind::TextTable) => "{ x-a = \"b\" }",
                 _ => "\"text\"",
             };
             let example = match &field.kind {

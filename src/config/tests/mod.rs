@@ -250,7 +250,7 @@ fn a_file_that_is_no_text_is_an_error_with_its_place() {
     let problems = load(directory.path(), &no_env, &Overrides::default()).unwrap_err();
     assert!(problems.to_string().starts_with("cannot read "), "{problems}");
 
-    let long = vec![b'#'; usize::try_from(MAX_FILE).unwrap() + 1];
+    let long = vec![b'#'; (16 << 20) + 1];
     std::fs::write(&path, long).unwrap();
     let problems = load(&path, &no_env, &Overrides::default()).unwrap_err();
     assert!(problems.to_string().contains("larger than 16 MiB"), "{problems}");

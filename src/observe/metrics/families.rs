@@ -1,5 +1,8 @@
 //! Every metric in one table: kind, name, help, and samples. [`Metrics::render`](super::Metrics::render)
-//! writes the metrics in the order of the table.
+//! writes the metrics in the order of the table, and `process` its own behind them.
+//!
+//! A new metric is a line here. Its numbers come from `Counts` and `Total` where the workers count them, and
+//! else from the [`Snapshot`], which `admin` fills.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! The `ratelimit` fields, in which the limits tell the client what is left. [`QuotaFields`] writes them
-//! for requests that pass, [`write_quotas`] for all others.
+//! for requests that pass, [`write_quotas`] for all others. [`whole_seconds`] rounds a wait for `retry-after`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,7 +22,7 @@ use self::names::ByName;
 use super::error::TlsError;
 use super::identity::{IdentityFiles, TlsIdentity, authorities};
 use super::{H2, HTTP_1_1, provider};
-use crate::file_stamp::FileStamp;
+use crate::file::FileStamp;
 
 /// How many sessions of TLS 1.2 clients without tickets are kept. A session has a few hundred bytes.
 const SESSIONS: usize = 10_000;

@@ -1,7 +1,7 @@
 //! `cost`: how much a request takes. The cost must fit every bucket that the request takes from.
 
 use super::super::values::header_name;
-use super::bursts::Bursts;
+use super::cost_bounds::CostBounds;
 use super::response_cost::{self, RESPONSE_COST};
 use crate::config::reader::Section;
 use crate::config::setting::{Settings, fields};
@@ -23,7 +23,7 @@ static OF_COST: Settings<()> = &[
 ];
 
 /// `cost`.
-pub(super) fn build(section: &mut Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
+pub(super) fn build(section: &mut Section<'_>, bursts: &CostBounds<'_>) -> Option<CostSpec> {
     let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
     if item.is_table() {
         let section = item.section(&COST, "cost")?;
@@ -41,7 +41,7 @@ pub(super) fn build(section: &mut Section<'_>, bursts: &Bursts<'_>) -> Option<Co
     Cost::new(cost).map(CostSpec::Fixed)
 }
 
-fn by_header(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
+fn by_header(mut section: Section<'_>, bursts: &CostBounds<'_>) -> Option<CostSpec> {
     let name = section.require("header", "\"x-cost\"").and_then(|item| header_name(&item));
     let largest = bursts.own.unwrap_or(MAX_TOKENS);
     let max_item = section.take("max");

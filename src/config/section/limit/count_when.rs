@@ -18,7 +18,7 @@ pub(in crate::config) static COUNT_WHEN: Shape = Shape {
 
 static OF_COUNT_WHEN: Settings<()> = &[&field(
     "status",
-    Kind::TEXTS,
+    Kind::TEXT_LIST,
     Required,
     "statuses as the client gets them: `\"401\"`, `\"5xx\"`",
 )];

@@ -2,9 +2,9 @@
 //! code has a file of its own.
 
 pub(in crate::config) mod algorithm;
-mod bursts;
 mod calendar;
 mod cost;
+mod cost_bounds;
 mod count_when;
 mod figures;
 mod key;
@@ -18,8 +18,8 @@ mod window;
 use std::sync::Arc;
 
 use self::algorithm::{Family, counting};
-use self::bursts::{Bursts, burst};
 pub(in crate::config) use self::cost::COST;
+use self::cost_bounds::{CostBounds, burst};
 pub(in crate::config) use self::count_when::COUNT_WHEN;
 pub(in crate::config) use self::overrides::OVERRIDE;
 pub(in crate::config) use self::response_cost::RESPONSE_COST;
@@ -59,7 +59,7 @@ pub(in crate::config) static LIMIT: Shape = Shape {
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[
-    &field("key", Kind::TEXTS, Value("[]"),
+    &field("key", Kind::TEXT_LIST, Value("[]"),
         "what it counts by: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     &word(at!("missing", key.missing), Value("\"shared\""),
         "a request without that header, cookie …: one bucket for all of them, no limit, or 400"),
@@ -89,7 +89,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "what this limit never looks at; any one entry suffices"),
     &word(at!(scope), Value("\"cluster\""),
         "one bucket for all processes that share the store, or for each its own"),
-    &compared(at!(mode), Kind::Word(spellings::<Written>), Value("\"enforce\""),
+    &compared(at!(mode), Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
         "shadow: checked, counted, logged, and never rejects").shown(|mode, _| mode_word(*mode).to_owned()),
     &compared(at!(candidate), Kind::Table(&CANDIDATE), Words("none"),
         "other figures, tried in shadow in place of the limit's own on the same traffic")
@@ -115,12 +115,12 @@ impl Spelled for Scope {
 
 /// The values of `mode` in the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum ModeWord {
     On(Mode),
     Off,
 }
 
-impl Spelled for Written {
+impl Spelled for ModeWord {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("enforce", Self::On(Mode::Enforce)),
         ("shadow", Self::On(Mode::Shadow)),
@@ -139,8 +139,8 @@ pub(in crate::config) static EXEMPT: Shape = Shape {
 #[rustfmt::skip]
 static OF_EXEMPT: Settings<()> = &[
     &field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
-    &field("path", Kind::TEXTS, Value("[]"), "path patterns as in routes"),
-    &field("header", Kind::Texts, Words("none"), "headers with exactly this value"),
+    &field("path", Kind::TEXT_LIST, Value("[]"), "path patterns as in routes"),
+    &field("header", Kind::TextTable, Words("none"), "headers with exactly this value"),
 ];
 
 /// Settings of other sections that limits use.
@@ -173,6 +173,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let sources = key::sources(&mut section);
     let counting = counting(&mut section);
     let is_redisson = counting.as_ref().is_some_and(|it| it.family == Family::Redisson);
+    // Asked before the figures take the field.
     let has_rate = section.has(|field| field == "rate");
     let (limiter, figures) = match is_redisson {
         true => redisson::build(&mut section, inherited.store),
@@ -198,12 +199,14 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         Some(Figures::Limited(Algorithm::SlidingLog(_))) => Some(MOST_COST),
         _ => None,
     };
-    let cost = cost::build(&mut section, &Bursts { own, of_one_request, overrides: &bursts });
+    let cost = cost::build(&mut section, &CostBounds { own, of_one_request, overrides: &bursts });
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
     }
-    let mode = section.value("mode", |item| item.word(Written::WORDS, &[]));
+    let mode = section.value("mode", |item| item.word(ModeWord::WORDS, &[]));
+    // The places of these two, for what a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
+    // Where something was wrong, another value stands in: the plan is not used then.
     let mut spec = LimitSpec {
         figures: figures.unwrap_or(Figures::Unlimited),
         cost: cost.unwrap_or(CostSpec::Fixed(Cost::ONE)),
@@ -214,8 +217,8 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
             .map(Box::new),
         exempt: exempt(&mut section),
         mode: match mode {
-            Some(Written::On(mode)) => mode,
-            Some(Written::Off) | None => Mode::Enforce,
+            Some(ModeWord::On(mode)) => mode,
+            Some(ModeWord::Off) | None => Mode::Enforce,
         },
         on_store_error: inherited.on_store_error,
         reject: section
@@ -231,6 +234,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
     }
 
+    // Only now, so that what else is wrong with the limit is reported too.
     let sources = sources?;
     spec.key = KeySpec {
         sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),
@@ -240,7 +244,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
     spec.overrides = Overrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect());
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
-    Some(LimitDraft { spec, on: mode != Some(Written::Off), sources, override_spans })
+    Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans })
 }
 
 fn exempt(section: &mut Section<'_>) -> Exempt {

@@ -24,7 +24,7 @@ pub(in crate::config) static OVERRIDE: Shape = Shape {
 
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[
-    &field("key", Kind::TEXTS, Required,
+    &field("key", Kind::TEXT_LIST, Required,
         "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network"),
     &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
     &field("burst", Kind::whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
-use super::bursts::Bursts;
+use super::cost_bounds::CostBounds;
 use crate::config::reader::{Item, Problem, Section};
 use crate::config::setting::{Settings, Spelled, fields, spellings};
 use crate::config::shape::Fallback::{Required, Value, Words};
@@ -49,7 +49,7 @@ pub(super) fn is_by_response(section: &Section<'_>) -> bool {
 }
 
 /// A `cost` that the response says.
-pub(super) fn by_response(mut section: Section<'_>, bursts: &Bursts<'_>) -> Option<CostSpec> {
+pub(super) fn by_response(mut section: Section<'_>, bursts: &CostBounds<'_>) -> Option<CostSpec> {
     let (json, bytes) = (section.take("response_json"), section.take("response_bytes"));
     let source = match json {
         None if bytes.is_some() => bytes.and_then(|item| bytes_of(&item, &mut section)),

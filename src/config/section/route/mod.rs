@@ -14,7 +14,7 @@ use super::limit::LimitDraft;
 use super::pattern::pattern;
 use super::values::{Named, one_of};
 use crate::config::reader::{Item, Problem, Section, Span, Text, nearest};
-use crate::config::setting::{Settings, Value as _, at, fields, plain, read};
+use crate::config::setting::{PlainValue as _, Settings, at, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::name::Name;
@@ -32,18 +32,18 @@ static SETTINGS: Settings<Spec> = &[
     &field("name", Kind::Text, Words("the path, with methods and host where that repeats"),
         "unique; stands in keys, logs and metrics"),
     &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
-    &field("methods", Kind::TEXTS, Words("any"), "one of these"),
+    &field("methods", Kind::TEXT_LIST, Words("any"), "one of these"),
     &field("host", Kind::Text, Words("any"), "`www.example.com`, or `*.example.com`"),
-    &field("headers", Kind::Texts, Words("any"), "each of these with this value"),
+    &field("headers", Kind::TextTable, Words("any"), "each of these with this value"),
     &field("upstream", Kind::Text, Words("required, or `respond`"), "where its requests go"),
     &field("respond", Kind::Table(&RESPOND), Words("none"),
         "an answer from this file, in place of an upstream"),
-    &field("limits", Kind::TEXTS, Value("[]"), "names of limits; all of them are decided together"),
+    &field("limits", Kind::TEXT_LIST, Value("[]"), "names of limits; all of them are decided together"),
     &field("rewrite", Kind::Text, Words("none"),
         "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`"),
-    &plain(at!(response_timeout), Kind::TIME, Words("the upstream's"),
+    &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Words("the upstream's"),
         "to the response's head, for this route; 504"),
-    &plain(at!(max_body_size), Kind::BYTES, Words("the server's"),
+    &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
         "bytes of a request's body, for this route; larger: 413"),
     &field("request_headers", Kind::Table(&HEADERS), Words("none"), "changes to what goes upstream"),
     &field("response_headers", Kind::Table(&HEADERS), Words("none"),

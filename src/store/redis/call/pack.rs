@@ -1,4 +1,5 @@
-//! Packs a call's numbers and texts as MessagePack, which Redis unpacks for the script.
+//! Packs a call's numbers and texts as MessagePack, which Redis unpacks for the script. The head of
+//! `store/shell.lua` says which number stands where.
 
 use super::{Holder, Verb};
 use crate::limit::Mode;

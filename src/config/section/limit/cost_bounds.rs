@@ -7,7 +7,7 @@ use crate::limit::rate::{MAX_TOKENS, Rate};
 use crate::plan::Figures;
 
 /// The bursts that bound `cost`. A burst of `None` means no bound.
-pub(super) struct Bursts<'b> {
+pub(super) struct CostBounds<'b> {
     /// The burst of the limit itself.
     pub(super) own: Option<u64>,
     /// The most that the algorithm takes for one request. Only a sliding log has this bound.
@@ -20,7 +20,7 @@ pub(super) struct Bursts<'b> {
 const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm = \"sliding-window\"` \
                        counts any cost";
 
-impl Bursts<'_> {
+impl CostBounds<'_> {
     /// `max` of a `cost`: the most that a header or a response may name. The outer `None` means a wrong
     /// `max`. Without a `max`, the lower one of `by_default` and the algorithm's own bound.
     pub(super) fn max(
