@@ -23,7 +23,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
 use tidegate::request::key::{Keyed, View};
 use tidegate::request::path::NormalPath;
-use tidegate::request::route::Params;
+use tidegate::request::route::PathParams;
 use tidegate::store::{self, Claim, Moment, Shared, Store};
 use tokio::time::Instant;
 
@@ -219,7 +219,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         route: "/api/v0/things0/{id}",
         client: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
         headers,
-        params: &Params::none(),
+        params: &PathParams::none(),
         cert: None,
         id: None,
     };

@@ -37,7 +37,7 @@ pub(super) fn read<S>(settings: Settings<S>, section: &mut Section<'_>, spec: &m
 }
 
 /// How a reload reports a setting that changed.
-pub(super) enum Change {
+pub(super) enum SettingChange {
     /// The new value applies only after a restart.
     Restart,
     /// The values are too long, or secret. The report says only that the setting changed.
@@ -54,7 +54,7 @@ pub(super) trait Setting<S>: Sync {
     fn read(&self, section: &mut Section<'_>, spec: &mut S);
     /// How a reload reports the setting. `None` where its shown value did not change, or where code in
     /// `changes` reports the setting.
-    fn change(&self, old: &S, new: &S) -> Option<Change>;
+    fn change(&self, old: &S, new: &S) -> Option<SettingChange>;
 }
 
 impl<S> Setting<S> for Field {
@@ -64,7 +64,7 @@ impl<S> Setting<S> for Field {
 
     fn read(&self, _section: &mut Section<'_>, _spec: &mut S) {}
 
-    fn change(&self, _old: &S, _new: &S) -> Option<Change> {
+    fn change(&self, _old: &S, _new: &S) -> Option<SettingChange> {
         None
     }
 }
@@ -73,7 +73,7 @@ impl<S> Setting<S> for Field {
 pub(super) struct PlacedSetting<S, T> {
     field: Field,
     place: Place<S, T>,
-    reader: Reader<T>,
+    reader: SettingReader<T>,
     show: Option<fn(&T, &Kind) -> String>,
     restart: bool,
 }
@@ -102,7 +102,7 @@ macro_rules! at {
 }
 pub(super) use at;
 
-enum Reader<T> {
+enum SettingReader<T> {
     /// The section's code reads the setting.
     Section,
     /// The value's type reads the setting, within the bounds of the kind.
@@ -124,7 +124,7 @@ pub(super) const fn plain<S, T: PlainValue>(
     PlacedSetting {
         field,
         place,
-        reader: Reader::Kind(T::read),
+        reader: SettingReader::Kind(T::read),
         show: Some(T::show),
         restart: false,
     }
@@ -148,7 +148,7 @@ pub(super) const fn parsed<S, T: PartialEq + 'static>(
     parse: fn(&Item<'_>) -> Option<T>,
 ) -> PlacedSetting<S, T> {
     let field = field(place.name, kind, default, meaning);
-    PlacedSetting { field, place, reader: Reader::Parse(parse), show: None, restart: false }
+    PlacedSetting { field, place, reader: SettingReader::Parse(parse), show: None, restart: false }
 }
 
 /// A setting that the section's code reads. A reload compares the values, but does not show them, unless
@@ -160,7 +160,7 @@ pub(super) const fn compared<S, T: PartialEq + 'static>(
     meaning: &'static str,
 ) -> PlacedSetting<S, T> {
     let field = field(place.name, kind, default, meaning);
-    PlacedSetting { field, place, reader: Reader::Section, show: None, restart: false }
+    PlacedSetting { field, place, reader: SettingReader::Section, show: None, restart: false }
 }
 
 impl<S, T> PlacedSetting<S, T> {
@@ -184,27 +184,27 @@ impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
 
     fn read(&self, section: &mut Section<'_>, spec: &mut S) {
         let value = match self.reader {
-            Reader::Section => return,
-            Reader::Kind(read) => {
+            SettingReader::Section => return,
+            SettingReader::Kind(read) => {
                 section.value(self.field.name, |item| read(item, &self.field.kind))
             }
-            Reader::Parse(parse) => section.value(self.field.name, parse),
+            SettingReader::Parse(parse) => section.value(self.field.name, parse),
         };
         if let Some(value) = value {
             *(self.place.get_mut)(spec) = value;
         }
     }
 
-    fn change(&self, old: &S, new: &S) -> Option<Change> {
+    fn change(&self, old: &S, new: &S) -> Option<SettingChange> {
         let (old, new) = ((self.place.get)(old), (self.place.get)(new));
         if old == new {
             return None;
         }
         let text = |value| self.show.map(|show| show(value, &self.field.kind));
         match (text(old), text(new)) {
-            _ if self.restart => Some(Change::Restart),
-            (Some(old), Some(new)) => (old != new).then_some(Change::Shown(old, new)),
-            _ => Some(Change::Hidden),
+            _ if self.restart => Some(SettingChange::Restart),
+            (Some(old), Some(new)) => (old != new).then_some(SettingChange::Shown(old, new)),
+            _ => Some(SettingChange::Hidden),
         }
     }
 }

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Lines on their way to an output.
 #[derive(Debug, Default)]
 pub(super) struct Sink {
-    state: Mutex<State>,
+    state: Mutex<SinkState>,
     /// Signals that a line came, or that the sink closes.
     changed: Condvar,
     /// Signals that no line waits any more.
@@ -34,7 +34,7 @@ pub(super) struct Sink {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SinkState {
     buffer: Vec<u8>,
     writing: bool,
     closing: bool,
@@ -67,7 +67,7 @@ impl Sink {
         let mut state = self.state.lock();
         state.closing = true;
         self.changed.notify_all();
-        let waits = |state: &mut State| state.writing || !state.buffer.is_empty();
+        let waits = |state: &mut SinkState| state.writing || !state.buffer.is_empty();
         // After `patience`, nothing can be done for the remaining lines.
         self.drained.wait_while_for(&mut state, waits, patience);
     }

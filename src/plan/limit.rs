@@ -16,7 +16,7 @@ use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::request::exempt::Exempt;
 use crate::request::key::{KeySpec, Missing};
-use crate::request::overrides::Overrides;
+use crate::request::overrides::KeyOverrides;
 
 /// `[limits.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct LimitSpec {
     /// The figures where no override applies.
     pub figures: Figures,
     /// Other figures for some keys.
-    pub overrides: Overrides<Figures>,
+    pub overrides: KeyOverrides<Figures>,
     /// The tokens that a request takes.
     pub cost: CostSpec,
     /// The longest time for which a request is held instead of refused. [`Patience::ENDLESS`] where the
@@ -67,7 +67,7 @@ impl LimitSpec {
                 ipv6_prefix: 128,
             },
             figures: Figures::Unlimited,
-            overrides: Overrides::default(),
+            overrides: KeyOverrides::default(),
             cost: CostSpec::Fixed(Cost::ONE),
             wait: Patience::NONE,
             max_waiting: 0,

@@ -125,7 +125,7 @@ pub struct UpstreamSpec {
     pub retries: u32,
     /// How `https` servers are verified; `None` where the upstream has no such server. It holds the content
     /// of the certificate files and not their names. A reload can thus see that certificates have changed.
-    pub tls: Option<Arc<client::Spec>>,
+    pub tls: Option<Arc<client::ClientTlsSpec>>,
 }
 
 impl UpstreamSpec {

@@ -42,7 +42,7 @@ pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
 /// The body of a response, and what is done when the body has ended.
 #[derive(Debug)]
 pub struct ResponseBody {
-    source: Source,
+    source: BodySource,
     uptake: Option<Arc<Uptake>>,
     /// Counts and logs the request. It is dropped together with the body: at the body's end, or when the
     /// client has left.
@@ -50,7 +50,7 @@ pub struct ResponseBody {
 }
 
 #[derive(Debug)]
-enum Source {
+enum BodySource {
     Whole(Option<Bytes>),
     UpstreamAnswer(UpstreamAnswer),
     /// The server broke off. The error is returned at the next poll, when the earlier data has been sent.
@@ -76,18 +76,18 @@ impl ResponseBody {
     /// A body that is there already.
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Box<Self> {
         let bytes = Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty());
-        Self::of(Source::Whole(bytes))
+        Self::of(BodySource::Whole(bytes))
     }
 
     /// The body is boxed: hyper moves a response many times.
-    fn of(source: Source) -> Box<Self> {
+    fn of(source: BodySource) -> Box<Self> {
         Box::new(Self { source, uptake: None, ended: None })
     }
 
     /// Removes the body. Returns its length, where that is known.
     pub(super) fn withhold(&mut self) -> Option<u64> {
         let length = self.size_hint().exact();
-        self.source = Source::Whole(None);
+        self.source = BodySource::Whole(None);
         length
     }
 
@@ -103,7 +103,7 @@ impl ResponseBody {
         }
         let (lease, patience) = (Some(lease), EventTimeout::new(patience));
         let streamed = UpstreamAnswer { incoming, lease, patience };
-        Self::of(Source::UpstreamAnswer(streamed))
+        Self::of(BodySource::UpstreamAnswer(streamed))
     }
 
     /// From now on, notes in `uptake` since when a piece waits for the client.
@@ -135,10 +135,10 @@ impl ResponseBody {
                 true => (grpc::Status::DeadlineExceeded, "nothing came for too long"),
                 false => (grpc::Status::Unavailable, "the API broke off"),
             };
-            self.source = Source::Whole(None);
+            self.source = BodySource::Whole(None);
             return Poll::Ready(Some(Ok(Frame::trailers(grpc::trailers(status, message)))));
         }
-        self.source = Source::Broken(Some(error));
+        self.source = BodySource::Broken(Some(error));
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -149,9 +149,11 @@ impl ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = self;
         let streamed = match &mut this.source {
-            Source::Whole(bytes) => return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Source::Broken(error) => return Poll::Ready(error.take().map(Err)),
-            Source::UpstreamAnswer(streamed) => streamed,
+            BodySource::Whole(bytes) => {
+                return Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b))));
+            }
+            BodySource::Broken(error) => return Poll::Ready(error.take().map(Err)),
+            BodySource::UpstreamAnswer(streamed) => streamed,
         };
         let Poll::Ready(frame) = Pin::new(&mut streamed.incoming).poll_frame(cx) else {
             ready!(streamed.patience.poll_over(cx));
@@ -251,19 +253,19 @@ impl Body for ResponseBody {
     }
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Whole(bytes) => bytes.is_none(),
-            Source::UpstreamAnswer(streamed) => streamed.incoming.is_end_stream(),
-            Source::Broken(_) => false,
+            BodySource::Whole(bytes) => bytes.is_none(),
+            BodySource::UpstreamAnswer(streamed) => streamed.incoming.is_end_stream(),
+            BodySource::Broken(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Whole(bytes) => {
+            BodySource::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Source::UpstreamAnswer(streamed) => streamed.incoming.size_hint(),
-            Source::Broken(_) => SizeHint::default(),
+            BodySource::UpstreamAnswer(streamed) => streamed.incoming.size_hint(),
+            BodySource::Broken(_) => SizeHint::default(),
         }
     }
 }

@@ -53,7 +53,7 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
-use crate::request::route::{NoRoute, Params};
+use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::BodyEnd;
 
@@ -285,7 +285,7 @@ impl Proxy {
         if found.is_ok() && is_too_large(&head.headers, (plan, route)) {
             return Err(Refusal::TooLarge);
         }
-        let none = Params::none();
+        let none = PathParams::none();
         let view = View {
             path: &path,
             query: uri.query(),

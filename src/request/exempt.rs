@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
     use crate::request::path::NormalPath;
-    use crate::request::route::Params;
+    use crate::request::route::PathParams;
 
     #[test]
     fn any_one_entry_suffices() {
@@ -83,7 +83,7 @@ mod tests {
                 route: "",
                 client: client.parse().expect(client),
                 headers: &headers,
-                params: &Params::none(),
+                params: &PathParams::none(),
                 cert: None,
                 id: None,
             };

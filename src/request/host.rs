@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 /// A host in its normal form: lower case, without a trailing dot, without the port; an IPv6
 /// address in brackets, in its shortest spelling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Host(Text);
+pub(crate) struct Host(HostText);
 
 /// ASCII bytes. Every request has a host, and most hosts fit here without heap memory.
-type Text = SmallVec<[u8; 56]>;
+type HostText = SmallVec<[u8; 56]>;
 
 /// Why a request has no valid host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +52,7 @@ impl Host {
         match (uri.authority(), header) {
             (Some(authority), _) => Self::parse(authority.as_str().as_bytes()),
             (None, Some(header)) => Ok(header),
-            (None, None) if version < Version::HTTP_11 => Ok(Self(Text::new())),
+            (None, None) if version < Version::HTTP_11 => Ok(Self(HostText::new())),
             (None, None) => Err(HostError::Missing),
         }
     }
@@ -107,12 +107,12 @@ fn is_port(digits: &[u8]) -> bool {
 }
 
 /// A name in lower case without its trailing dot; `None` where it is no name.
-fn normal_name(text: &[u8]) -> Option<Text> {
+fn normal_name(text: &[u8]) -> Option<HostText> {
     let text = text.strip_suffix(b".").unwrap_or(text);
     if text.len() > MAX_LENGTH {
         return None;
     }
-    let mut name = Text::from_slice(text);
+    let mut name = HostText::from_slice(text);
     let mut before = b'.';
     for byte in &mut *name {
         *byte = NORMAL[usize::from(*byte)];

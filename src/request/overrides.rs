@@ -1,4 +1,4 @@
-//! Overrides: other figures for some keys.
+//! KeyOverrides: other figures for some keys.
 //!
 //! A shape says for each part of a key whether it is exact, a network of some length, or anything. All
 //! entries of one shape are in one hash map. The map's key has the value of an exact part, the network of a
@@ -33,7 +33,7 @@ pub enum Part {
 /// Other figures for some keys. The most specific entry wins: an exact value before a network, a longer
 /// network before a shorter one, and `Any` last. Parts are compared from the left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overrides<T> {
+pub struct KeyOverrides<T> {
     /// The entries by shape, the most specific shape first.
     shapes: BTreeMap<Vec<PartShape>, HashMap<String, T>>,
 }
@@ -58,7 +58,7 @@ impl Part {
             return Ok(Self::Any);
         }
         match source {
-            // Overrides exist only for values of the first alternative.
+            // KeyOverrides exist only for values of the first alternative.
             KeySource::FirstOf(sources) if !sources.is_empty() => {
                 Self::parse(text, &sources[0], ipv6_prefix)
             }
@@ -97,7 +97,7 @@ fn address_part(text: &str, ipv6_prefix: u8) -> Result<Part, String> {
     }
 }
 
-impl<T> Overrides<T> {
+impl<T> KeyOverrides<T> {
     /// Takes the entries in any order. Of two entries with the same key the first counts.
     pub fn new(entries: Vec<(Vec<Part>, T)>) -> Self {
         let mut shapes: BTreeMap<_, HashMap<String, T>> = BTreeMap::new();
@@ -130,7 +130,7 @@ impl<T> Overrides<T> {
     }
 }
 
-impl<T> Default for Overrides<T> {
+impl<T> Default for KeyOverrides<T> {
     fn default() -> Self {
         Self { shapes: BTreeMap::new() }
     }
@@ -199,10 +199,10 @@ mod tests {
         }
     }
 
-    fn overrides(entries: &[&[&str]]) -> Overrides<usize> {
+    fn overrides(entries: &[&[&str]]) -> KeyOverrides<usize> {
         let entry =
             |(place, parts): (usize, &&[&str])| (parts.iter().map(|t| part(t)).collect(), place);
-        Overrides::new(entries.iter().enumerate().map(entry).collect())
+        KeyOverrides::new(entries.iter().enumerate().map(entry).collect())
     }
 
     fn key(values: &[&str]) -> Key {
@@ -286,7 +286,7 @@ mod tests {
             let v6 = IpAddr::from((u128::from(v6) << 64).to_be_bytes());
             for address in [v4, v6] {
                 let network = IpNet::new(address, length).expect("a network");
-                let overrides = Overrides::new(vec![(vec![Part::Network(network)], ())]);
+                let overrides = KeyOverrides::new(vec![(vec![Part::Network(network)], ())]);
                 let text = ip_text(address, 64);
                 let mapped = address.to_canonical() != address;
                 prop_assert!(mapped || overrides.find(&Key::of([Some(text.as_slice())])).is_some());

@@ -143,8 +143,10 @@ impl<'p> Claim<'p> {
     /// What the bucket noted when the request took, where the tokens may still go back.
     pub fn receipt(&self) -> Option<Receipt> {
         match &self.grant.as_ref()?.source {
-            Source::Process(Taken { receipt, .. }) | Source::Redis(receipt) => Some(*receipt),
-            Source::SlotLease(_) | Source::Limiter(_) | Source::Ended => None,
+            GrantSource::Process(Taken { receipt, .. }) | GrantSource::Redis(receipt) => {
+                Some(*receipt)
+            }
+            GrantSource::SlotLease(_) | GrantSource::Limiter(_) | GrantSource::Ended => None,
         }
     }
 
@@ -157,23 +159,23 @@ impl<'p> Claim<'p> {
     pub(super) fn hold(&mut self, store: &Arc<Store>, moment: Moment) {
         let Some(taken) = self.taken.take() else { return };
         let source = match self.party {
-            Party::Redis => Source::Redis(taken.receipt),
-            _ => Source::Process(taken),
+            Party::Redis => GrantSource::Redis(taken.receipt),
+            _ => GrantSource::Process(taken),
         };
         self.grant = Some(self.granted(store, moment, source));
     }
 
     /// Holds a slot before Redis is asked for it: Redis may give the slot although its answer is lost.
     pub(super) fn hold_lease(&mut self, store: &Arc<Store>, moment: Moment, lease: SlotLease) {
-        self.grant = Some(self.granted(store, moment, Source::SlotLease(lease)));
+        self.grant = Some(self.granted(store, moment, GrantSource::SlotLease(lease)));
     }
 
     /// Holds permits of a Redisson limiter.
     pub(super) fn hold_entry(&mut self, store: &Arc<Store>, moment: Moment, entry: LimiterEntry) {
-        self.grant = Some(self.granted(store, moment, Source::Limiter(entry)));
+        self.grant = Some(self.granted(store, moment, GrantSource::Limiter(entry)));
     }
 
-    fn granted(&self, store: &Arc<Store>, moment: Moment, source: Source) -> Box<Grant> {
+    fn granted(&self, store: &Arc<Store>, moment: Moment, source: GrantSource) -> Box<Grant> {
         // This request may have had no place to wait, but others may wait behind it. A settlement must
         // know.
         let ask = Ask { patience: self.spec.wait, ..self.ask };
@@ -190,14 +192,15 @@ impl<'p> Claim<'p> {
     /// The holder in whose name the claim asks Redis for a slot.
     pub(super) fn holder(&self) -> Option<Holder> {
         match &self.grant.as_ref()?.source {
-            Source::SlotLease(lease) => Some(lease.holder()),
+            GrantSource::SlotLease(lease) => Some(lease.holder()),
             _ => None,
         }
     }
 
     /// Redis has said whether it gave the slot.
     pub(super) fn lease_was(&mut self, taken: bool) {
-        let Some(Source::SlotLease(lease)) = self.grant.as_mut().map(|grant| &mut grant.source)
+        let Some(GrantSource::SlotLease(lease)) =
+            self.grant.as_mut().map(|grant| &mut grant.source)
         else {
             return;
         };
@@ -257,11 +260,11 @@ pub struct Grant {
     key: Key,
     ask: Ask,
     moment: Moment,
-    source: Source,
+    source: GrantSource,
 }
 
 /// Where a grant came from, and goes back to.
-enum Source {
+enum GrantSource {
     /// A bucket of this process.
     Process(Taken),
     /// A bucket in Redis.
@@ -295,7 +298,7 @@ impl Grant {
         if self.is_slot() {
             return;
         }
-        if let Source::Limiter(entry) = self.end() {
+        if let GrantSource::Limiter(entry) = self.end() {
             entry.keep();
         }
     }
@@ -308,7 +311,7 @@ impl Grant {
 
     /// Gives the grant back. Waits until a Redisson limiter has its permits again, at most `store.timeout`.
     pub(super) async fn give_back(mut self) {
-        if let Source::Limiter(entry) = &mut self.source
+        if let GrantSource::Limiter(entry) = &mut self.source
             && let Some(task) = entry.give_back()
         {
             // A join error means that the worker ends.
@@ -316,22 +319,22 @@ impl Grant {
         }
     }
 
-    fn end(&mut self) -> Source {
-        mem::replace(&mut self.source, Source::Ended)
+    fn end(&mut self) -> GrantSource {
+        mem::replace(&mut self.source, GrantSource::Ended)
     }
 
-    fn settle_with(&self, source: Source, used: Difference) {
+    fn settle_with(&self, source: GrantSource, used: Difference) {
         let ask = BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask };
         let now = self.moment.present();
         match source {
-            Source::Process(taken) => self.store.settle_here(&ask, used, taken, now),
-            Source::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
-            Source::Limiter(entry) => {
+            GrantSource::Process(taken) => self.store.settle_here(&ask, used, taken, now),
+            GrantSource::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
+            GrantSource::Limiter(entry) => {
                 entry.keep();
                 self.store.settle(&ask, used, Receipt::NONE, now);
             }
             // A dropped lease gives its slot back.
-            Source::SlotLease(_) | Source::Ended => {}
+            GrantSource::SlotLease(_) | GrantSource::Ended => {}
         }
     }
 }
@@ -339,11 +342,11 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         match self.end() {
-            source @ (Source::Process(_) | Source::Redis(_)) => {
+            source @ (GrantSource::Process(_) | GrantSource::Redis(_)) => {
                 self.settle_with(source, Difference::Less(self.ask.cost.get()));
             }
             // A dropped lease or entry goes back by itself.
-            Source::SlotLease(_) | Source::Limiter(_) | Source::Ended => {}
+            GrantSource::SlotLease(_) | GrantSource::Limiter(_) | GrantSource::Ended => {}
         }
     }
 }

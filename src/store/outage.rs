@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::claim::{Claim, Moment, Party, verdict};
 use super::memory::Noting;
-use super::redis::{Health, Redis, Verb, is_limiter};
+use super::redis::{Redis, RedisHealth, Verb, is_limiter};
 use super::{Shared, Store, StoreError, Unavailable, noting};
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::Verdict;
@@ -193,11 +193,11 @@ fn leave_redis(shared: &Shared, claims: &mut [&mut Claim<'_>]) -> Result<(), Una
         if !matches!(claim.party, Party::Process | Party::Nobody) {
             met = true;
             claim.party = without_redis(claim, place)
-                .inspect_err(|_| health.into_iter().for_each(Health::refused_without))?;
+                .inspect_err(|_| health.into_iter().for_each(RedisHealth::refused_without))?;
         }
     }
     if met {
-        health.into_iter().for_each(Health::decided_without);
+        health.into_iter().for_each(RedisHealth::decided_without);
     }
     Ok(())
 }

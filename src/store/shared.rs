@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::StoreError;
 use super::current_limits::CurrentLimits;
 use super::memory::Memory;
-use super::redis::{self, Health, Notices, Unsettled};
+use super::redis::{self, Notices, RedisHealth, Unsettled};
 use crate::clock::Wall;
 use crate::limit::time::Timestamp;
 use crate::plan::{LimitSpec, StoreLocation, StoreSpec};
@@ -20,7 +20,7 @@ use crate::plan::{LimitSpec, StoreLocation, StoreSpec};
 pub struct Shared {
     pub(super) memory: Memory,
     pub(super) wall: Wall,
-    pub(super) health: Option<Health>,
+    pub(super) health: Option<RedisHealth>,
     timeout: AtomicU64,
     /// The id of this process as a Redisson client, for limiters that count each client apart.
     pub(super) client_id: String,
@@ -60,7 +60,7 @@ impl Shared {
     pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
         let health = match &spec.location {
             StoreLocation::Memory => None,
-            StoreLocation::Redis(url) => Some(Health::new(redis::server_name(url))),
+            StoreLocation::Redis(url) => Some(RedisHealth::new(redis::server_name(url))),
         };
         let shared = Self {
             memory: Memory::new(spec.max_keys),
@@ -110,7 +110,7 @@ impl Shared {
     /// The present numbers.
     pub fn counters(&self) -> Counters {
         let (decided_without, refused_without) =
-            self.health.as_ref().map_or((0, 0), Health::without);
+            self.health.as_ref().map_or((0, 0), RedisHealth::without);
         Counters {
             decided_without,
             refused_without,
@@ -118,7 +118,7 @@ impl Shared {
             shared_uses: self.memory.shared_uses(),
             forgotten: self.memory.forgotten(),
             unsettled: self.unsettled.count(),
-            redis_up: self.health.as_ref().map(Health::is_up),
+            redis_up: self.health.as_ref().map(RedisHealth::is_up),
         }
     }
 
@@ -135,7 +135,7 @@ impl Shared {
     }
 
     pub(super) fn redis_is_up(&self) -> bool {
-        self.health.as_ref().is_some_and(Health::is_up)
+        self.health.as_ref().is_some_and(RedisHealth::is_up)
     }
 
     pub(super) fn timeout(&self) -> Duration {

@@ -12,7 +12,7 @@ use super::provider;
 /// How the servers of an upstream are verified, and which certificate they are shown. Equal values lead to
 /// configurations that behave the same.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct ClientTlsSpec {
     /// The authorities that sign the servers' certificates.
     pub roots: Arc<[CertificateDer<'static>]>,
     /// The name in the servers' certificates, if it differs from the host in the URL.
@@ -21,7 +21,7 @@ pub struct Spec {
     pub identity: Option<TlsIdentity>,
 }
 
-impl Spec {
+impl ClientTlsSpec {
     /// The name that the certificate of the server at `host` must have. `None` where no certificate can be
     /// for `host`.
     pub(crate) fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
@@ -34,7 +34,7 @@ impl Spec {
 ///
 /// # Errors
 /// If the TLS library refuses the configuration.
-pub fn config(spec: &Spec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
+pub fn config(spec: &ClientTlsSpec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
     // Certificates that cannot be parsed are skipped: the machine's bundle may have very old ones. An
     // authority that the operator named was checked when it was read.
@@ -73,10 +73,10 @@ mod tests {
     use crate::tls::testing::{Authority, shake};
     use crate::tls::{H2, HTTP_1_1, authorities};
 
-    fn spec(authority: &Authority) -> Spec {
+    fn spec(authority: &Authority) -> ClientTlsSpec {
         let folder = tempfile::tempdir().unwrap();
         let roots = authorities(&authority.write(folder.path(), "ca.pem")).unwrap().into();
-        Spec { roots, server_name: None, identity: None }
+        ClientTlsSpec { roots, server_name: None, identity: None }
     }
 
     fn server(authority: &Authority, names: &[&str], auth: Option<ClientAuth>) -> Certificates {
@@ -122,7 +122,10 @@ mod tests {
         let server = server(&authority, &["api.test"], Some(ClientAuth::Require)).config();
         let folder = tempfile::tempdir().unwrap();
         let files = authority.client("tidegate").write(folder.path(), "client");
-        let spec = Spec { identity: Some(TlsIdentity::read(&files).unwrap()), ..spec(&authority) };
+        let spec = ClientTlsSpec {
+            identity: Some(TlsIdentity::read(&files).unwrap()),
+            ..spec(&authority)
+        };
         let client = config(&spec, &[HTTP_1_1]).unwrap();
         let handshake = shake(&client, &server, "api.test").unwrap();
         let shown = handshake.server.peer_certificates().unwrap();

@@ -54,7 +54,7 @@ pub(super) struct Connector {
 struct Tls {
     any: TlsConnector,
     http1: TlsConnector,
-    spec: Arc<tls::client::Spec>,
+    spec: Arc<tls::client::ClientTlsSpec>,
 }
 
 impl Connector {

@@ -141,12 +141,12 @@ impl Upstream {
             false => Wanted::Any,
         };
         let mut retries = self.spec.retries;
-        let mut source = Source::Pool;
+        let mut source = ConnectionSource::Pool;
         loop {
             let place = self.chooser.choose(&self.servers, &[]);
             let pooled = match source {
-                Source::Pool => self.servers[place].take(wanted),
-                Source::New => None,
+                ConnectionSource::Pool => self.servers[place].take(wanted),
+                ConnectionSource::New => None,
             };
             let (server, mut connection) = match pooled {
                 Some(connection) => (&self.servers[place], connection),
@@ -188,7 +188,7 @@ impl Upstream {
             }
             // A server that was restarted has closed all its pooled connections. The next try needs a new
             // one.
-            source = Source::New;
+            source = ConnectionSource::New;
             server.state.retried();
             retries -= 1;
         }
@@ -199,7 +199,7 @@ impl Upstream {
     async fn open(
         &self,
         server: &Server,
-        (source, wanted): (Source, Wanted),
+        (source, wanted): (ConnectionSource, Wanted),
     ) -> io::Result<Connection> {
         let wanted = server.wanted(wanted);
         let shares = server.address.scheme == Scheme::H2c || server.pool.has_shared();
@@ -207,7 +207,7 @@ impl Upstream {
             true => Some(server.pool.connecting.lock().await),
             false => None,
         };
-        if source == Source::Pool
+        if source == ConnectionSource::Pool
             && let Some(connection) = server.take(wanted)
         {
             return Ok(connection);
@@ -233,7 +233,7 @@ impl Upstream {
     async fn connect(
         &self,
         mut place: usize,
-        (source, wanted): (Source, Wanted),
+        (source, wanted): (ConnectionSource, Wanted),
     ) -> Result<(&Arc<Server>, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
@@ -269,7 +269,7 @@ impl Upstream {
 
 /// Where a connection may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum ConnectionSource {
     /// The pool, or a new connection if the pool has none.
     Pool,
     /// A new connection in any case.

@@ -23,7 +23,7 @@ use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method;
 use crate::request::path::NormalPath;
-use crate::request::route::Params;
+use crate::request::route::PathParams;
 
 /// Say which route and limits a request meets, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
@@ -206,7 +206,7 @@ fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) {
         }
         Err(none) => describe_none(plan, method, none, &candidates, text),
     }
-    let none = Params::none();
+    let none = PathParams::none();
     let view = View {
         path: &path,
         query: uri.query(),

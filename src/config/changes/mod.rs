@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::reader::duration_text;
 use super::section::limit::mode_word;
 use super::section::{admin, limit, log, server, store, upstream};
-use super::setting::{Change, Settings, Spelled};
+use super::setting::{SettingChange, Settings, Spelled};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::time::Timestamp;
@@ -59,9 +59,9 @@ impl Changes {
             let name = format!("{title}{}", setting.field().name);
             match setting.change(old, new) {
                 None => {}
-                Some(Change::Restart) => self.restart.push(name),
-                Some(Change::Hidden) => self.changed.push(format!("{name} changed")),
-                Some(Change::Shown(old, new)) => self.value(&name, &old, &new),
+                Some(SettingChange::Restart) => self.restart.push(name),
+                Some(SettingChange::Hidden) => self.changed.push(format!("{name} changed")),
+                Some(SettingChange::Shown(old, new)) => self.value(&name, &old, &new),
             }
         }
     }
@@ -204,7 +204,7 @@ impl Changes {
     }
 
     /// Both sides of a pair. Where one side is missing, notes "added" or "removed".
-    fn both<'p, T>(&mut self, title: &str, pair: Pair<'p, T>) -> Option<(&'p T, &'p T)> {
+    fn both<'p, T>(&mut self, title: &str, pair: PlanPair<'p, T>) -> Option<(&'p T, &'p T)> {
         match pair {
             (Some(_), None) => self.changed.push(format!("{title} removed")),
             (None, Some(_)) => self.changed.push(format!("{title} added")),
@@ -228,10 +228,10 @@ impl Changes {
 }
 
 /// An item of the old plan, and the item of the same name in the new plan.
-type Pair<'p, T> = (Option<&'p T>, Option<&'p T>);
+type PlanPair<'p, T> = (Option<&'p T>, Option<&'p T>);
 
 /// Pairs items of the same name. First all old items in their order, then the items that only `new` has.
-fn pairs<'p, T, N>(old: &'p [T], new: &'p [T], name: N) -> Vec<(&'p str, Pair<'p, T>)>
+fn pairs<'p, T, N>(old: &'p [T], new: &'p [T], name: N) -> Vec<(&'p str, PlanPair<'p, T>)>
 where
     N: Fn(&'p T) -> &'p str,
 {

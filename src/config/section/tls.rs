@@ -147,7 +147,7 @@ pub(super) fn upstream(
     section: &mut Section<'_>,
     servers: &[(ServerAddress, Span)],
     system: &SystemRoots,
-) -> Option<Arc<client::Spec>> {
+) -> Option<Arc<client::ClientTlsSpec>> {
     let item = section.take("tls");
     let first = servers.iter().find(|(server, _)| server.scheme == Scheme::Https);
     if let (Some(item), None) = (&item, first)
@@ -168,7 +168,11 @@ pub(super) fn upstream(
         Some(ca) => ca.into(),
         None => system.get_or_init(|| machine(section, span)).clone()?,
     };
-    let spec = client::Spec { roots, server_name: fields.server_name?, identity: fields.identity? };
+    let spec = client::ClientTlsSpec {
+        roots,
+        server_name: fields.server_name?,
+        identity: fields.identity?,
+    };
     for (server, span) in servers.iter().filter(|(server, _)| server.scheme == Scheme::Https) {
         if let Endpoint::Tcp { host, .. } = &server.endpoint
             && spec.name_of(host).is_none()

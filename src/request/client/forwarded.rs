@@ -43,7 +43,7 @@ fn is_escaped(before: &[u8]) -> bool {
 }
 
 /// `name=value`, with the value without quotes, and the text after the semicolon.
-struct Pair<'e> {
+struct ForwardedPair<'e> {
     name: &'e [u8],
     value: Vec<u8>,
     after: Option<&'e [u8]>,
@@ -54,7 +54,7 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = Some(element);
     while let Some(text) = rest {
-        let Pair { name, value, after } = pair(text)?;
+        let ForwardedPair { name, value, after } = pair(text)?;
         if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
             return None;
         }
@@ -64,7 +64,7 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     address(&value).or_else(|| address(without_hidden_port(&value)?))
 }
 
-fn pair(text: &[u8]) -> Option<Pair<'_>> {
+fn pair(text: &[u8]) -> Option<ForwardedPair<'_>> {
     let equals = text.iter().position(|byte| *byte == b'=')?;
     let name = text.get(..equals)?.trim_ascii();
     let value = text.get(equals + 1..)?;
@@ -81,7 +81,7 @@ fn pair(text: &[u8]) -> Option<Pair<'_>> {
         Some((b';', after)) => Some(after),
         Some(_) => return None,
     };
-    Some(Pair { name, value, after })
+    Some(ForwardedPair { name, value, after })
 }
 
 /// The value of a quoted string without its first quote, and the text after its last quote.

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::path::NormalPath;
-use super::route::Params;
+use super::route::PathParams;
 use crate::limit::key::{Key, KeyBuilder};
 use read::Found;
 
@@ -64,7 +64,7 @@ pub struct View<'r> {
     /// The headers.
     pub headers: &'r HeaderMap,
     /// The path's parameters.
-    pub params: &'r Params<'r>,
+    pub params: &'r PathParams<'r>,
     /// The subject of the client's certificate; `None` where the client has shown no certificate.
     pub cert: Option<&'r str>,
     /// The request's id in the log. No limit counts by it.

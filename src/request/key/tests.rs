@@ -29,7 +29,8 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Keyed, KeyError> {
     }
     let pattern: Pattern = "/users/{id}".parse().expect("a pattern");
     let path = NormalPath::parse(request.path, true).expect(request.path);
-    let params = if pattern.matches(&path) { Params::of(&pattern, &path) } else { Params::none() };
+    let params =
+        if pattern.matches(&path) { PathParams::of(&pattern, &path) } else { PathParams::none() };
     spec.key(&View {
         path: &path,
         query: request.query,

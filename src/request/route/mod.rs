@@ -13,7 +13,7 @@ mod table;
 
 pub use conditions::Conditions;
 pub use conditions::HostPattern;
-pub use params::Params;
+pub use params::PathParams;
 pub use pattern::Pattern;
 pub use pattern::PatternError;
 pub use rewrite::Rewrite;

@@ -6,11 +6,11 @@ use crate::request::path::NormalPath;
 /// The parameters of a path that matched. A value is looked up only on demand, since most requests need no
 /// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Params<'p> {
+pub struct PathParams<'p> {
     matched: Option<(&'p Pattern, &'p str)>,
 }
 
-impl<'p> Params<'p> {
+impl<'p> PathParams<'p> {
     /// The parameters of a request without a route.
     pub fn none() -> Self {
         Self { matched: None }

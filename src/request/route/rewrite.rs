@@ -6,12 +6,12 @@ use crate::request::path::NormalPath;
 /// The path that goes upstream in place of the request's path: `/v2/{id}`, `/v2/{*rest}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    parts: Vec<Part>,
+    parts: Vec<RewritePart>,
 }
 
 /// A segment. For a parameter this is the place in the pattern from which its value comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum RewritePart {
     Literal(String),
     Param(usize),
     Rest(usize),
@@ -35,7 +35,7 @@ impl Rewrite {
                 }
                 Some(named) => part(&named, segment, pattern)?,
                 None if segment.is_empty() && !last => return Err("a slash is doubled".to_owned()),
-                None => Part::Literal(literal(segment)?),
+                None => RewritePart::Literal(literal(segment)?),
             });
         }
         Ok(Self { parts })
@@ -48,20 +48,20 @@ impl Rewrite {
         for part in &self.parts {
             rewritten.push('/');
             rewritten.push_str(match part {
-                Part::Literal(text) => text,
-                Part::Param(place) => path.upstream_segment(*place).unwrap_or_default(),
-                Part::Rest(place) => path.upstream_rest(*place).unwrap_or_default(),
+                RewritePart::Literal(text) => text,
+                RewritePart::Param(place) => path.upstream_segment(*place).unwrap_or_default(),
+                RewritePart::Rest(place) => path.upstream_rest(*place).unwrap_or_default(),
             });
         }
         rewritten
     }
 }
 
-fn part(named: &Segment, written: &str, pattern: &Pattern) -> Result<Part, String> {
+fn part(named: &Segment, written: &str, pattern: &Pattern) -> Result<RewritePart, String> {
     let found = pattern.segments().iter().enumerate().find(|(_, s)| s.name() == named.name());
     match (named, found) {
-        (Segment::Param(_), Some((place, Segment::Param(_)))) => Ok(Part::Param(place)),
-        (Segment::Rest(_), Some((place, Segment::Rest(_)))) => Ok(Part::Rest(place)),
+        (Segment::Param(_), Some((place, Segment::Param(_)))) => Ok(RewritePart::Param(place)),
+        (Segment::Rest(_), Some((place, Segment::Rest(_)))) => Ok(RewritePart::Rest(place)),
         (Segment::Param(name), Some(_)) => {
             Err(format!("`{name}` stands for several segments: write `{{*{name}}}`"))
         }

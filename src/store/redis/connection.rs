@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::call::Call;
-use super::health::{Health, jitter};
+use super::health::{RedisHealth, jitter};
 use super::run;
 use crate::store::{Shared, StoreError};
 
@@ -267,7 +267,7 @@ impl RedisServer {
     }
 
     /// Returns when the connection is no longer to be used.
-    async fn watch(&self, live: Live, health: &Health) {
+    async fn watch(&self, live: Live, health: &RedisHealth) {
         let idle = async {
             loop {
                 let answers = live.failures.answers.load(Relaxed);

@@ -43,7 +43,7 @@ use crate::plan::KeyDisplay;
 
 pub(super) use self::advice::words;
 pub(super) use self::call::{Holder, Verb};
-pub(super) use self::health::Health;
+pub(super) use self::health::RedisHealth;
 pub(super) use self::leases::SlotLease;
 pub(crate) use self::name::BucketName;
 pub(super) use self::notices::Notices;

@@ -5,13 +5,13 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Number {
     whole: u64,
-    part: Part,
+    part: NumberPart,
     /// Whether a digit behind the point is above zero.
     more: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum NumberPart {
     #[default]
     Begin,
     Whole,
@@ -24,23 +24,23 @@ impl Number {
     /// Reads the next character.
     pub(super) fn push(&mut self, byte: u8) {
         self.part = match (self.part, byte) {
-            (Part::Begin | Part::Whole, b'0'..=b'9') => {
+            (NumberPart::Begin | NumberPart::Whole, b'0'..=b'9') => {
                 // A number that is too large becomes the largest one.
                 self.whole = self.whole.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
-                Part::Whole
+                NumberPart::Whole
             }
-            (Part::Whole, b'.') => Part::Point,
-            (Part::Point | Part::Fraction, b'0'..=b'9') => {
+            (NumberPart::Whole, b'.') => NumberPart::Point,
+            (NumberPart::Point | NumberPart::Fraction, b'0'..=b'9') => {
                 self.more |= byte != b'0';
-                Part::Fraction
+                NumberPart::Fraction
             }
-            _ => Part::Unreadable,
+            _ => NumberPart::Unreadable,
         };
     }
 
     /// The number, if no character follows.
     pub(super) fn value(self) -> Option<u64> {
-        matches!(self.part, Part::Whole | Part::Fraction)
+        matches!(self.part, NumberPart::Whole | NumberPart::Fraction)
             .then(|| self.whole.saturating_add(u64::from(self.more)))
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustls::ClientConfig;
 
 use super::*;
-use crate::tls::client::{self, Spec};
+use crate::tls::client::{self, ClientTlsSpec};
 use crate::tls::subject::subject;
 use crate::tls::testing::{Authority, IssuedPair, shake};
 
@@ -39,7 +39,7 @@ impl Place {
     }
 
     fn client_as(&self, pair: Option<&IssuedPair>) -> Arc<ClientConfig> {
-        let spec = Spec {
+        let spec = ClientTlsSpec {
             roots: authorities(&self.path().join("ca.pem")).unwrap().into(),
             server_name: None,
             identity: pair.map(|pair| TlsIdentity::read(&pair.write(self.path(), "me")).unwrap()),

@@ -13,7 +13,7 @@ use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
 use tidegate::request::exempt::Exempt;
 use tidegate::request::key::{KeySource, KeySpec, Missing};
-use tidegate::request::overrides::Overrides;
+use tidegate::request::overrides::KeyOverrides;
 use tidegate::store::BucketAsk;
 
 /// A limit by client address that takes one token and decides locally where it must.
@@ -26,7 +26,7 @@ pub(crate) fn limit(name: &str) -> LimitSpec {
             ipv6_prefix: 64,
         },
         figures: Figures::Limited(bucket("1/h", 10)),
-        overrides: Overrides::default(),
+        overrides: KeyOverrides::default(),
         cost: CostSpec::Fixed(Cost::ONE),
         wait: Patience::NONE,
         max_waiting: 1_000,

@@ -103,7 +103,7 @@ impl Folder {
         alpn: &[&[u8]],
         shown: Option<&IdentityFiles>,
     ) -> Arc<ClientConfig> {
-        let spec = client::Spec {
+        let spec = client::ClientTlsSpec {
             roots: authorities(&self.ca()).unwrap().into(),
             server_name: None,
             identity: shown.map(|files| TlsIdentity::read(files).unwrap()),

@@ -45,7 +45,7 @@ use crate::limit::{Mode, Scope};
 use crate::plan::{AnswerSpec, CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
 use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
-use crate::request::overrides::{Overrides, Part};
+use crate::request::overrides::{KeyOverrides, Part};
 
 type Spec = LimitSpec;
 
@@ -242,7 +242,8 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         ipv6_prefix: inherited.ipv6_prefix,
     };
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
-    spec.overrides = Overrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect());
+    spec.overrides =
+        KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.figures)).collect());
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
     Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans })
 }

@@ -14,7 +14,7 @@ use crate::limit::patience::Patience;
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::{Figures, LimitSpec};
 use crate::request::exempt::Exempt;
-use crate::request::overrides::Overrides;
+use crate::request::overrides::KeyOverrides;
 
 /// A limit's `candidate`.
 pub(in crate::config) static CANDIDATE: Shape = Shape {
@@ -76,7 +76,7 @@ pub(super) fn trying(spec: &LimitSpec, figures: Figures) -> LimitSpec {
     LimitSpec {
         name: spec.name.of_candidate(),
         figures,
-        overrides: Overrides::default(),
+        overrides: KeyOverrides::default(),
         candidate: None,
         exempt: Exempt::default(),
         mode: Mode::Shadow,

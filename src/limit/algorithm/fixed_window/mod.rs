@@ -56,7 +56,7 @@ pub struct State {
 
 /// Decides on a request at `now`.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let Opened { state, moved } = open(params, state, now);
+    let OpenedWindow { state, moved } = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
     let kept = moved.then_some(AnyState::FixedWindow(state));
     let untouched = count.saturating_sub(state.used);
@@ -158,31 +158,31 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.used > params.count.get()
 }
 
-struct Opened {
+struct OpenedWindow {
     state: State,
     /// The clock had stepped back, and the state was moved to its time.
     moved: bool,
 }
 
 /// The state for the window of `now`. A window that is a little ahead of `now` stays.
-fn open(params: &Params, state: Option<State>, now: Timestamp) -> Opened {
+fn open(params: &Params, state: Option<State>, now: Timestamp) -> OpenedWindow {
     let opens = params.windows.start_of(now);
     let Some(State { start, used }) = state else {
-        return Opened { state: State { start: opens, used: 0 }, moved: false };
+        return OpenedWindow { state: State { start: opens, used: 0 }, moved: false };
     };
     // A start that is not the start of one of these windows comes from former figures.
     let start = params.windows.start_of(start);
     let ahead = start.micros_since(now);
     if ahead > STALE {
-        return Opened { state: State { start: opens, used }, moved: true };
+        return OpenedWindow { state: State { start: opens, used }, moved: true };
     }
     let passed = if ahead > 0 { 0 } else { params.windows.passed(start, now) };
     if passed == 0 {
-        return Opened { state: State { start, used }, moved: false };
+        return OpenedWindow { state: State { start, used }, moved: false };
     }
     let used = used.saturating_sub(passed.saturating_mul(params.count.get()));
     let start = if used == 0 { opens } else { params.windows.later(start, passed) };
-    Opened { state: State { start, used }, moved: false }
+    OpenedWindow { state: State { start, used }, moved: false }
 }
 
 #[cfg(test)]

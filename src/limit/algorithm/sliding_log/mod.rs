@@ -135,20 +135,20 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
 /// The entries of one bucket, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    runs: VecDeque<Run>,
+    runs: VecDeque<PermitRun>,
     permits: u64,
 }
 
 /// Permits of one moment, made at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct PermitRun {
     at: Timestamp,
     /// Microseconds by which `at` was in the future when the entry was made.
     lead: u32,
     permits: u32,
 }
 
-impl Run {
+impl PermitRun {
     fn arrived(&self) -> Timestamp {
         earlier(self.at, self.lead.into())
     }
@@ -180,7 +180,7 @@ impl Log {
     pub fn write(&mut self, params: &Params, state: State) {
         self.back_to(state.arrived);
         let lead = u32::try_from(state.newest.micros_since(state.arrived)).unwrap_or(u32::MAX);
-        self.add(Run { at: state.newest, lead, permits: state.added });
+        self.add(PermitRun { at: state.newest, lead, permits: state.added });
         self.forget(params, state.arrived);
     }
 
@@ -193,7 +193,7 @@ impl Log {
         settled: &Settlement,
         now: Timestamp,
     ) -> Option<State> {
-        let arrived = self.runs.back().map_or(now, Run::arrived);
+        let arrived = self.runs.back().map_or(now, PermitRun::arrived);
         if arrived.micros_since(now) > STALE {
             self.back_to(now);
         }
@@ -202,7 +202,7 @@ impl Log {
         match settled.used {
             Difference::More(permits) => {
                 let permits = u32::try_from(permits.min(MOST_COST)).unwrap_or(u32::MAX);
-                self.add(Run { at: base, lead: 0, permits });
+                self.add(PermitRun { at: base, lead: 0, permits });
             }
             // A list of full length may have forgotten entries that still count, so none is given back.
             Difference::Less(_) if self.permits >= params.most() => {}
@@ -241,16 +241,16 @@ impl Log {
 
     /// The time of each entry with the clock by which it was made, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = (Timestamp, Timestamp)> + '_ {
-        let each = |run: &Run| std::iter::repeat_n(run.order(), index(run.permits));
+        let each = |run: &PermitRun| std::iter::repeat_n(run.order(), index(run.permits));
         self.runs.iter().flat_map(each)
     }
 
     /// The bytes of the list on the heap.
     pub fn bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<Run>()
+        self.runs.capacity() * size_of::<PermitRun>()
     }
 
-    fn expired(&self, params: &Params, now: Timestamp) -> impl Iterator<Item = &Run> {
+    fn expired(&self, params: &Params, now: Timestamp) -> impl Iterator<Item = &PermitRun> {
         let interval = params.rate.interval();
         let since = now.as_micros().checked_sub(interval);
         self.runs.iter().take_while(move |run| since.is_some_and(|t| run.at.as_micros() <= t))
@@ -266,7 +266,7 @@ impl Log {
         run.map_or(Timestamp::MIN, |run| run.at)
     }
 
-    fn add(&mut self, run: Run) {
+    fn add(&mut self, run: PermitRun) {
         if run.permits == 0 {
             return;
         }

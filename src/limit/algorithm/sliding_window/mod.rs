@@ -77,7 +77,7 @@ impl State {
 
 /// Decides on a request at `now`.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let Opened { state, moved } = open(params, state, now);
+    let OpenedCounters { state, moved } = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
     let kept = moved.then_some(AnyState::SlidingWindow(state));
     let untouched = untouched(params, state, now);
@@ -198,34 +198,34 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.previous.max(state.current) > params.count.get() || state.next > 0
 }
 
-struct Opened {
+struct OpenedCounters {
     state: State,
     /// The clock had stepped back, and the state was moved to its time.
     moved: bool,
 }
 
 /// The state for the window of `now`. A window that is a little ahead of `now` stays.
-fn open(params: &Params, state: Option<State>, now: Timestamp) -> Opened {
+fn open(params: &Params, state: Option<State>, now: Timestamp) -> OpenedCounters {
     let interval = params.interval.as_micros();
     let opens = begin(interval, now);
     let Some(state) = state else {
         let new = State { start: opens, previous: 0, current: 0, next: 0 };
-        return Opened { state: new, moved: false };
+        return OpenedCounters { state: new, moved: false };
     };
     let state = rebased(params, state);
     let ahead = state.start.micros_since(now);
     if ahead > STALE {
         // In the new window a smaller share of `previous` could count. All of it counts as `current`.
-        return Opened { state: State { start: opens, ..together(state) }, moved: true };
+        return OpenedCounters { state: State { start: opens, ..together(state) }, moved: true };
     }
     let (previous, current, next) = match opens.micros_since(state.start) / interval {
-        0 => return Opened { state, moved: false },
+        0 => return OpenedCounters { state, moved: false },
         1 => (state.current, state.next, 0),
         2 => (state.next, 0, 0),
         _ => (0, 0, 0),
     };
     let previous = params.behind(previous);
-    Opened { state: State { start: opens, previous, current, next }, moved: false }
+    OpenedCounters { state: State { start: opens, previous, current, next }, moved: false }
 }
 
 /// The state under these figures. Where its window does not start with a window of these figures, previous

@@ -15,7 +15,7 @@ use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 
 use super::conditions::{Conditions, HostPattern};
-use super::params::Params;
+use super::params::PathParams;
 use super::pattern::{Pattern, Segment};
 use crate::request::path::NormalPath;
 
@@ -37,7 +37,7 @@ pub struct Match<'p> {
     /// The route's place in the list from which the table was built.
     pub route: usize,
     /// The path's parameters.
-    pub params: Params<'p>,
+    pub params: PathParams<'p>,
 }
 
 /// Why no route was found.
@@ -71,7 +71,7 @@ struct RouteEntry {
 #[repr(align(64))]
 struct Node {
     /// The text of a literal segment; empty for a parameter.
-    literal: Text,
+    literal: ConfigText,
     /// The literal segments that may follow. Most nodes have none.
     literals: Option<Box<HashTable<ListIndex>>>,
     param: Option<ListIndex>,
@@ -106,12 +106,12 @@ struct Leaf {
 
 #[derive(Debug, Default)]
 struct Hosts {
-    exact: HashMap<Text, Places>,
-    below: HashMap<Text, Places>,
+    exact: HashMap<ConfigText, Places>,
+    below: HashMap<ConfigText, Places>,
 }
 
 /// Text of the configuration. It comes from the operator, so its hash need not resist attackers.
-type Text = SmallVec<[u8; 24]>;
+type ConfigText = SmallVec<[u8; 24]>;
 
 /// Places in [`Table::routes`].
 type Places = SmallVec<[ListIndex; 4]>;
@@ -172,7 +172,7 @@ impl Table {
         });
         match found {
             ControlFlow::Break(route) => {
-                Ok(Match { route, params: Params::of(&self.routes[route].pattern, path) })
+                Ok(Match { route, params: PathParams::of(&self.routes[route].pattern, path) })
             }
             ControlFlow::Continue(()) => Err(self.why_none(target, headers)),
         }

@@ -138,7 +138,7 @@ fn parameters_are_found_by_name() {
             assert_eq!(found.params.value(name), *value, "{path:?} {name}");
         }
     }
-    assert_eq!(Params::none().value("a"), None);
+    assert_eq!(PathParams::none().value("a"), None);
 }
 
 #[test]

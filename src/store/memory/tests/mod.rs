@@ -16,7 +16,7 @@ use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
 use crate::request::exempt::Exempt;
 use crate::request::key::{KeySource, KeySpec, Missing};
-use crate::request::overrides::Overrides;
+use crate::request::overrides::KeyOverrides;
 
 const HOUR: u64 = 3_600_000_000;
 
@@ -29,7 +29,7 @@ fn limit(name: &str) -> LimitSpec {
             ipv6_prefix: 64,
         },
         figures: Figures::Unlimited,
-        overrides: Overrides::default(),
+        overrides: KeyOverrides::default(),
         cost: CostSpec::Fixed(Cost::ONE),
         wait: Patience::NONE,
         max_waiting: 0,

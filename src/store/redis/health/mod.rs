@@ -33,15 +33,15 @@ const MISSED_PAUSE: Duration = Duration::from_secs(10);
 /// Whether the server is up, with a number that grows at each change. An answer to a question from an
 /// earlier phase says nothing about the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Phase {
+pub(super) struct HealthPhase {
     up: bool,
     number: u64,
 }
 
 /// What all workers know about the server.
-pub(in crate::store) struct Health {
+pub(in crate::store) struct RedisHealth {
     server: String,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<HealthPhase>,
     /// Redis has decided something since the start.
     was_up: AtomicBool,
     /// What each limit does without Redis, as log lines show it.
@@ -72,12 +72,12 @@ struct Away {
     missed: Option<Instant>,
 }
 
-impl Health {
+impl RedisHealth {
     /// A server that counts as up until calls fail.
     pub(in crate::store) fn new(server: String) -> Self {
         Self {
             server,
-            phase: watch::Sender::new(Phase { up: true, number: 0 }),
+            phase: watch::Sender::new(HealthPhase { up: true, number: 0 }),
             was_up: AtomicBool::new(false),
             without_it: Mutex::default(),
             failures: AtomicU32::new(0),
@@ -107,7 +107,7 @@ impl Health {
     }
 
     /// The phase in which a call begins. `None` where Redis counts as away: then the call must not begin.
-    pub(super) fn begin(&self) -> Option<Phase> {
+    pub(super) fn begin(&self) -> Option<HealthPhase> {
         Some(*self.phase.borrow()).filter(|phase| phase.up)
     }
 
@@ -121,7 +121,7 @@ impl Health {
     }
 
     /// Redis decided on a call that began in this phase.
-    pub(super) fn succeeded(&self, phase: Phase) {
+    pub(super) fn succeeded(&self, phase: HealthPhase) {
         if !self.was_up.load(Ordering::Relaxed) {
             self.was_up.store(true, Ordering::Relaxed);
         }
@@ -131,7 +131,7 @@ impl Health {
     }
 
     /// Redis did not decide on a call that began in this phase.
-    pub(super) fn failed(&self, phase: Phase, error: &StoreError) {
+    pub(super) fn failed(&self, phase: HealthPhase, error: &StoreError) {
         if *self.phase.borrow() != phase || error.is_of_one_key() {
             return;
         }
@@ -204,7 +204,7 @@ impl Health {
         let _ = phase.wait_for(|phase| !phase.up).await;
     }
 
-    fn recovered(&self, phase: Phase) {
+    fn recovered(&self, phase: HealthPhase) {
         if !self.change(phase) {
             return;
         }
@@ -244,11 +244,11 @@ impl Health {
     }
 
     /// Ends a phase. `false` where another caller has already ended it.
-    fn change(&self, ended: Phase) -> bool {
+    fn change(&self, ended: HealthPhase) -> bool {
         self.phase.send_if_modified(|phase| {
             let current = *phase == ended;
             if current {
-                *phase = Phase { up: !ended.up, number: ended.number + 1 };
+                *phase = HealthPhase { up: !ended.up, number: ended.number + 1 };
                 self.failures.store(0, Ordering::Relaxed);
             }
             current
@@ -259,18 +259,18 @@ impl Health {
 /// The right to try Redis. While Redis is up, many callers have it. While Redis is away, only one has it,
 /// and the right passes to the next caller when this is dropped.
 pub(super) struct TryPermit<'h> {
-    health: &'h Health,
-    phase: Phase,
+    health: &'h RedisHealth,
+    phase: HealthPhase,
     probe: bool,
 }
 
 impl TryPermit<'_> {
     /// The phase in which the right was given.
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> HealthPhase {
         self.phase
     }
 
-    /// Whether Redis counts as away. Then [`Health::turn`] itself pauses before the next probe.
+    /// Whether Redis counts as away. Then [`RedisHealth::turn`] itself pauses before the next probe.
     pub(super) fn is_probe(&self) -> bool {
         self.probe
     }

@@ -1,6 +1,6 @@
 use super::*;
 
-fn fail(health: &Health, times: u32) {
+fn fail(health: &RedisHealth, times: u32) {
     for _ in 0..times {
         if let Some(phase) = health.begin() {
             health.failed(phase, &StoreError::TimedOut);
@@ -10,7 +10,7 @@ fn fail(health: &Health, times: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn only_failures_in_a_row_count() {
-    let health = Health::new("here".into());
+    let health = RedisHealth::new("here".into());
     for _ in 0..10 {
         fail(&health, FAILURES - 1);
         health.succeeded(health.begin().unwrap());
@@ -23,7 +23,7 @@ async fn only_failures_in_a_row_count() {
 
 #[tokio::test(start_paused = true)]
 async fn one_at_a_time_looks_whether_it_is_back() {
-    let health = Health::new("here".into());
+    let health = RedisHealth::new("here".into());
     fail(&health, FAILURES);
     let first = health.turn().await;
     let second = tokio::time::timeout(Duration::from_secs(60), health.turn()).await;
@@ -37,7 +37,7 @@ async fn one_at_a_time_looks_whether_it_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_is_given_up_makes_way() {
-    let health = Health::new("here".into());
+    let health = RedisHealth::new("here".into());
     fail(&health, FAILURES);
     drop(health.turn().await);
     assert!(tokio::time::timeout(Duration::from_secs(2), health.turn()).await.is_ok());
@@ -45,7 +45,7 @@ async fn a_probe_that_is_given_up_makes_way() {
 
 #[tokio::test(start_paused = true)]
 async fn what_began_before_an_outage_says_nothing_after_it() {
-    let health = Health::new("here".into());
+    let health = RedisHealth::new("here".into());
     let before = health.begin().unwrap();
     fail(&health, FAILURES);
     health.turn().await.succeeded();
@@ -57,7 +57,7 @@ async fn what_began_before_an_outage_says_nothing_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_redis_missed_are_told_of_once() {
-    let health = Health::new("here".into());
+    let health = RedisHealth::new("here".into());
     health.succeeded(health.begin().unwrap());
     let told = |tell: &dyn Fn()| -> Vec<_> {
         let line = |line: serde_json::Value| {
@@ -87,7 +87,7 @@ async fn requests_that_redis_missed_are_told_of_once() {
 
 #[tokio::test(start_paused = true)]
 async fn each_reason_of_an_outage_is_told_once() {
-    let health = Health::new("here".into());
+    let health = RedisHealth::new("here".into());
     let told = |error: &StoreError| {
         let lines = crate::observe::testing::lines(|| health.still_away(error));
         lines.into_iter().map(|line| line["error"].as_str().unwrap().to_owned()).next()
@@ -120,7 +120,7 @@ async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
         ("CROSSSLOT Keys in request don't hash to the same slot", true),
         ("ERR something else", true),
     ] {
-        let health = Health::new("here".into());
+        let health = RedisHealth::new("here".into());
         let error = refusal(line);
         let lines = crate::observe::testing::lines(|| {
             health.failed(health.begin().unwrap(), &error);
@@ -131,7 +131,7 @@ async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
         let named = lines.iter().any(|it| it["error"].as_str().is_some_and(|it| it.contains(line)));
         assert_eq!(named, !is_up, "{lines:?}");
     }
-    let health = Health::new("here".into());
+    let health = RedisHealth::new("here".into());
     for _ in 0..10 * FAILURES {
         health.failed(health.begin().unwrap(), &refusal("NOPERM No permissions to access a key"));
     }
@@ -140,7 +140,7 @@ async fn an_answer_that_refuses_everything_ends_the_phase_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_away_at_the_start_is_told_as_connected() {
-    let health = Health::new("here".into());
+    let health = RedisHealth::new("here".into());
     let told = |turn: TryPermit<'_>| -> Vec<_> {
         let lines = crate::observe::testing::lines(|| turn.succeeded());
         lines.into_iter().map(|line| line["message"].as_str().unwrap().to_owned()).collect()

@@ -19,12 +19,12 @@ pub(super) struct Scanner {
     aside: u64,
     /// Whether the present key is the path's.
     on_path: bool,
-    state: State,
+    state: ScanState,
     found: Option<u64>,
 }
 
 #[derive(Debug)]
-enum State {
+enum ScanState {
     /// A value is to begin.
     Value,
     /// A key is to begin, or the object ends.
@@ -57,7 +57,7 @@ enum Step {
 
 impl Scanner {
     pub(super) fn new(path: Arc<JsonPath>) -> Self {
-        Self { path, level: 0, aside: 0, on_path: false, state: State::Value, found: None }
+        Self { path, level: 0, aside: 0, on_path: false, state: ScanState::Value, found: None }
     }
 
     /// The last number at the path so far.
@@ -67,7 +67,7 @@ impl Scanner {
 
     /// Another document begins, even if the present one is incomplete or broken.
     pub(super) fn begin(&mut self) {
-        (self.level, self.aside, self.on_path, self.state) = (0, 0, false, State::Value);
+        (self.level, self.aside, self.on_path, self.state) = (0, 0, false, ScanState::Value);
     }
 
     /// Reads the next piece of the text.
@@ -78,13 +78,13 @@ impl Scanner {
             while self.step(*byte) == Step::Again {}
             // Bytes that cannot change the state are skipped at once.
             let dull = match self.state {
-                State::Text { escaped: false } => {
+                ScanState::Text { escaped: false } => {
                     rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))
                 }
-                State::Aside => {
+                ScanState::Aside => {
                     rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'[' | b'}' | b']'))
                 }
-                State::Lost => return,
+                ScanState::Lost => return,
                 _ => Some(0),
             };
             rest = rest.get(dull.unwrap_or(rest.len())..).unwrap_or_default();
@@ -93,7 +93,7 @@ impl Scanner {
 
     fn step(&mut self, byte: u8) -> Step {
         let (state, step) = match &mut self.state {
-            State::InKey(key) => {
+            ScanState::InKey(key) => {
                 // Keys are read only within objects on the path. There are at most as many of these as the
                 // path has keys.
                 let place = self.level.saturating_sub(1);
@@ -101,12 +101,12 @@ impl Scanner {
                 match key.push(byte, wanted.as_bytes()) {
                     Some(same) => {
                         self.on_path = same;
-                        (State::Colon, Step::Taken)
+                        (ScanState::Colon, Step::Taken)
                     }
                     None => return Step::Taken,
                 }
             }
-            State::Text { escaped } => match byte {
+            ScanState::Text { escaped } => match byte {
                 _ if std::mem::take(escaped) => return Step::Taken,
                 b'\\' => {
                     *escaped = true;
@@ -115,23 +115,25 @@ impl Scanner {
                 b'"' => (self.behind(), Step::Taken),
                 _ => return Step::Taken,
             },
-            State::Number(number) => match byte {
+            ScanState::Number(number) => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
                     self.found = number.value().or(self.found);
-                    (State::After, Step::Again)
+                    (ScanState::After, Step::Again)
                 }
                 _ => {
                     number.push(byte);
                     return Step::Taken;
                 }
             },
-            State::Word => match byte {
-                b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => (State::After, Step::Again),
-                b'"' | b'{' | b'[' | b':' => (State::Lost, Step::Taken),
+            ScanState::Word => match byte {
+                b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
+                    (ScanState::After, Step::Again)
+                }
+                b'"' | b'{' | b'[' | b':' => (ScanState::Lost, Step::Taken),
                 _ => return Step::Taken,
             },
-            State::Aside => match byte {
-                b'"' => (State::Text { escaped: false }, Step::Taken),
+            ScanState::Aside => match byte {
+                b'"' => (ScanState::Text { escaped: false }, Step::Taken),
                 b'{' | b'[' => {
                     self.aside = self.aside.saturating_add(1);
                     return Step::Taken;
@@ -142,8 +144,8 @@ impl Scanner {
                 }
                 _ => return Step::Taken,
             },
-            State::Lost => return Step::Taken,
-            State::Value | State::Key | State::Colon | State::After => match byte {
+            ScanState::Lost => return Step::Taken,
+            ScanState::Value | ScanState::Key | ScanState::Colon | ScanState::After => match byte {
                 b' ' | b'\t' | b'\n' | b'\r' => return Step::Taken,
                 _ => self.between(byte),
             },
@@ -153,33 +155,35 @@ impl Scanner {
     }
 
     /// The meaning of a character between keys and values.
-    fn between(&mut self, byte: u8) -> (State, Step) {
+    fn between(&mut self, byte: u8) -> (ScanState, Step) {
         let state = match (&self.state, byte) {
             // A byte order mark, which a text may begin with.
-            (State::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.level == 0 => State::Value,
-            (State::Value, b'{') if self.leads_on() => {
+            (ScanState::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.level == 0 => ScanState::Value,
+            (ScanState::Value, b'{') if self.leads_on() => {
                 self.level += 1;
-                State::Key
+                ScanState::Key
             }
-            (State::Value, b'{' | b'[') => {
+            (ScanState::Value, b'{' | b'[') => {
                 self.aside = 1;
-                State::Aside
+                ScanState::Aside
             }
-            (State::Value, b'"') => State::Text { escaped: false },
-            (State::Value, b'-' | b'0'..=b'9') if self.is_at_end() => {
-                return (State::Number(Number::default()), Step::Again);
+            (ScanState::Value, b'"') => ScanState::Text { escaped: false },
+            (ScanState::Value, b'-' | b'0'..=b'9') if self.is_at_end() => {
+                return (ScanState::Number(Number::default()), Step::Again);
             }
-            (State::Value, b'-' | b'0'..=b'9' | b'a'..=b'z') if self.level > 0 => State::Word,
-            (State::Key, b'"') => State::InKey(KeyMatch::default()),
-            (State::Key | State::After, b'}') if self.level > 0 => {
+            (ScanState::Value, b'-' | b'0'..=b'9' | b'a'..=b'z') if self.level > 0 => {
+                ScanState::Word
+            }
+            (ScanState::Key, b'"') => ScanState::InKey(KeyMatch::default()),
+            (ScanState::Key | ScanState::After, b'}') if self.level > 0 => {
                 self.level -= 1;
-                State::After
+                ScanState::After
             }
-            (State::Colon, b':') => State::Value,
-            (State::After, b',') if self.level > 0 => State::Key,
+            (ScanState::Colon, b':') => ScanState::Value,
+            (ScanState::After, b',') if self.level > 0 => ScanState::Key,
             // Documents may follow each other.
-            (State::After, _) if self.level == 0 => return (State::Value, Step::Again),
-            _ => State::Lost,
+            (ScanState::After, _) if self.level == 0 => return (ScanState::Value, Step::Again),
+            _ => ScanState::Lost,
         };
         (state, Step::Taken)
     }
@@ -195,8 +199,8 @@ impl Scanner {
     }
 
     /// The state behind a text, an object or a list.
-    fn behind(&self) -> State {
-        if self.aside > 0 { State::Aside } else { State::After }
+    fn behind(&self) -> ScanState {
+        if self.aside > 0 { ScanState::Aside } else { ScanState::After }
     }
 }
 
