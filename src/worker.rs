@@ -172,7 +172,7 @@ pub async fn run(
     for (listener, port) in listeners {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (connections, draining) = (connections.clone(), orders.draining.clone());
-        listening.spawn(accept::listen((listener, port), serving.clone(), connections, draining));
+        listening.spawn(accept::listen(listener, port, serving.clone(), connections, draining));
     }
     let mut prune = interval(PRUNE);
     prune.set_missed_tick_behavior(MissedTickBehavior::Delay);

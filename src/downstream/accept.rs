@@ -147,7 +147,8 @@ impl Connections {
 /// Accepts and serves the connections of one listener until `draining` is true. Then accepts those that
 /// already wait, and returns.
 pub async fn listen(
-    (listener, port): (TcpListener, Port),
+    listener: TcpListener,
+    port: Port,
     worker: Arc<Worker>,
     connections: Arc<Connections>,
     mut draining: watch::Receiver<bool>,

@@ -53,7 +53,7 @@ pub(super) async fn send(
         true => hop::limit_trailers(&mut exchange.head.headers, &plan.server.trust),
         false => Trailers::new(),
     };
-    let mut request = Request::new(body_of(exchange, (plan, route), trailers));
+    let mut request = Request::new(body_of(exchange, plan, route, trailers));
     exchange.body_end = request.body().end();
     *request.method_mut() = exchange.head.method.clone();
     *request.uri_mut() = target;
@@ -122,7 +122,8 @@ pub(super) async fn send(
 
 fn body_of(
     exchange: &mut Exchange,
-    (plan, route): (&Plan, &RouteSpec),
+    plan: &Plan,
+    route: &RouteSpec,
     trailers: Trailers,
 ) -> RequestBody {
     match exchange.body.take() {

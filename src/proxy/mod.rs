@@ -269,12 +269,7 @@ impl Proxy {
         if let Some(access) = &mut noted.access {
             access.client = address.address;
         }
-        headers::strip_unforwarded(
-            (&uri, head.version),
-            &mut head.headers,
-            seen,
-            (&address, trust),
-        );
+        headers::strip_unforwarded(&uri, head.version, &mut head.headers, seen, &address, trust);
         let host = host.as_str();
         if let Some(access) = &mut noted.access {
             host.clone_into(&mut access.host);
@@ -282,7 +277,7 @@ impl Proxy {
         let found = plan.table.find(&path, &head.method, host, &head.headers);
         noted.route = found.as_ref().ok().map(|found| found.route);
         let route = noted.route.map_or(&plan.no_route, |route| &plan.routes[route]);
-        if found.is_ok() && is_too_large(&head.headers, (plan, route)) {
+        if found.is_ok() && is_too_large(&head.headers, plan, route) {
             return Err(Refusal::TooLarge);
         }
         let none = PathParams::none();
@@ -355,10 +350,10 @@ pub(crate) fn is_never_served(method: &Method) -> bool {
 pub(crate) fn strip_unforwarded(head: &mut request::Parts, address: &Client, trust: &Trust) {
     let seen = Seen::of(&head.headers);
     let headers = &mut head.headers;
-    headers::strip_unforwarded((&head.uri, head.version), headers, seen, (address, trust));
+    headers::strip_unforwarded(&head.uri, head.version, headers, seen, address, trust);
 }
 
-fn is_too_large(headers: &HeaderMap, (plan, route): (&Plan, &RouteSpec)) -> bool {
+fn is_too_large(headers: &HeaderMap, plan: &Plan, route: &RouteSpec) -> bool {
     let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
     let most = route.max_body_size().or(plan.server.max_body_size);
     most.is_some_and(|most| length().is_some_and(|length| length > most))

@@ -95,8 +95,9 @@ impl RedisRequest<'_> {
         for claim in claims.iter_mut().filter(|claim| claim.party == Party::Limiter) {
             asked_limiter = true;
             let verb = if passes { Verb::Take } else { Verb::Look };
-            let held = (self.store, self.moment);
-            self.redis.ask_limiter_for(claim, verb, held, self.deadline).await?;
+            let asking =
+                self.redis.ask_limiter_for(claim, verb, self.store, self.moment, self.deadline);
+            asking.await?;
             passes &= !claim.refuses();
         }
         if claims.iter().any(|claim| claim.party == Party::WrongType) {
@@ -107,7 +108,7 @@ impl RedisRequest<'_> {
             return Ok(());
         }
         let verb = if passes { Verb::Take } else { Verb::Look };
-        let asking = self.redis.ask_for(&mut there, (verb, self.noting), (self.store, self.moment));
+        let asking = self.redis.ask_for(&mut there, verb, self.noting, self.store, self.moment);
         match turn {
             // The call has the same deadline by itself.
             Attempt::First if !asked_limiter => asking.await,

@@ -63,7 +63,7 @@ fn apply<'p>(
     }
     let cost = cost(&spec.cost, request.headers)?;
     let candidate = candidate.and_then(|candidate| {
-        let ask = candidate_ask(candidate, (spec.mode, algorithm), cost, wall)?;
+        let ask = candidate_ask(candidate, spec.mode, algorithm, cost, wall)?;
         Some(RequestLimit { claim: Claim::new(candidate, key.clone(), ask), place: None })
     });
     if let Some(algorithm) = algorithm {
@@ -77,7 +77,8 @@ fn apply<'p>(
 /// The ask of a limit's candidate for the same request. `None` where the candidate lets everything pass.
 fn candidate_ask(
     candidate: &LimitSpec,
-    (mode, algorithm): (Mode, Option<Algorithm>),
+    mode: Mode,
+    algorithm: Option<Algorithm>,
     cost: Cost,
     wall: Timestamp,
 ) -> Option<Ask> {

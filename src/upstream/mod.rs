@@ -152,7 +152,7 @@ impl Upstream {
                 Some(connection) => (&self.servers[place], connection),
                 // Boxed: most requests find a pooled connection. Their future must not have the room for
                 // opening one.
-                None => Box::pin(self.connect(place, (source, wanted))).await?,
+                None => Box::pin(self.connect(place, source, wanted)).await?,
             };
             let in_flight = InFlight::at(server);
             let body_end = request.body().end();
@@ -199,7 +199,8 @@ impl Upstream {
     async fn open(
         &self,
         server: &Server,
-        (source, wanted): (ConnectionSource, Wanted),
+        source: ConnectionSource,
+        wanted: Wanted,
     ) -> io::Result<Connection> {
         let wanted = server.wanted(wanted);
         let shares = server.address.scheme == Scheme::H2c || server.pool.has_shared();
@@ -233,13 +234,13 @@ impl Upstream {
     async fn connect(
         &self,
         mut place: usize,
-        (source, wanted): (ConnectionSource, Wanted),
+        source: ConnectionSource,
+        wanted: Wanted,
     ) -> Result<(&Arc<Server>, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
             let server = &self.servers[place];
-            let connecting =
-                timeout(self.spec.connect_timeout, self.open(server, (source, wanted)));
+            let connecting = timeout(self.spec.connect_timeout, self.open(server, source, wanted));
             let name = server.state.url().clone();
             let error = match connecting.await {
                 Ok(Ok(connection)) => {

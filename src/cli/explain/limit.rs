@@ -54,11 +54,11 @@ pub(super) fn describe_limit(
     let algorithm = match figures.at(now) {
         None => {
             text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
-            return describe_candidate(plan, spec, &key, (now, text));
+            return describe_candidate(plan, spec, &key, now, text);
         }
         Some(Algorithm::Closed) => {
             text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
-            return describe_candidate(plan, spec, &key, (now, text));
+            return describe_candidate(plan, spec, &key, now, text);
         }
         Some(algorithm) => algorithm,
     };
@@ -84,7 +84,7 @@ pub(super) fn describe_limit(
     }
     describe_key(plan, spec, &key, text);
     describe_bucket(plan, spec, &key, &algorithm, text);
-    describe_candidate(plan, spec, &key, (now, text));
+    describe_candidate(plan, spec, &key, now, text);
 }
 
 fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
@@ -108,7 +108,8 @@ fn describe_candidate(
     plan: &Plan,
     spec: &LimitSpec,
     key: &Key,
-    (now, text): (Timestamp, &mut Explanation),
+    now: Timestamp,
+    text: &mut Explanation,
 ) {
     let overridden = spec.overrides.find(key).is_some();
     let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };

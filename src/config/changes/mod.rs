@@ -119,14 +119,14 @@ impl Changes {
                 pair => {
                     if let Some((old, new)) = self.both(&title, pair) {
                         self.limit(&title, old, new);
-                        self.key(&title, (old, new), &new_store.location);
+                        self.key(&title, old, new, &new_store.location);
                     }
                 }
             }
         }
     }
 
-    fn key(&mut self, title: &str, (old, new): (&LimitSpec, &LimitSpec), store: &StoreLocation) {
+    fn key(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec, store: &StoreLocation) {
         let sources = |limit: &LimitSpec| {
             let sources: Vec<_> = limit.key.sources.iter().map(KeySource::to_string).collect();
             format!("[{}]", sources.join(", "))

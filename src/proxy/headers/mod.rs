@@ -82,10 +82,12 @@ impl Seen {
 /// read the request: they must not use a field that the API does not see. The host of an absolute target
 /// replaces `host`. Fields that HTTP/2 allows several times are united.
 pub(super) fn strip_unforwarded(
-    (uri, version): (&Uri, Version),
+    uri: &Uri,
+    version: Version,
     headers: &mut HeaderMap,
     seen: Seen,
-    (client, trust): (&Client, &Trust),
+    client: &Client,
+    trust: &Trust,
 ) {
     hop::remove_named(headers, seen);
     match client.peer_trusted {

@@ -174,10 +174,10 @@ impl Memory {
                 }
                 _ => {
                     let (shard, algorithm) = (shards.of(seat.id), &claim.ask.algorithm);
-                    self.keep(shard, (seat.id, seat.state), algorithm, (change.state(), now));
+                    self.keep(shard, seat.id, seat.state, algorithm, change.state(), now);
                 }
             }
-            decided_on(claim, decision, change, (noting, now));
+            decided_on(claim, decision, change, noting, now);
             if let Some(taken) = &mut claim.taken {
                 taken.from_shared = seat.place == BucketPlace::Shared;
             }
@@ -195,9 +195,9 @@ impl Memory {
             return None;
         }
         let (decision, change, verdict) = decide_one(&claim.ask, before, now);
-        self.keep(&mut shard, (id, before), &claim.ask.algorithm, (change.state(), now));
+        self.keep(&mut shard, id, before, &claim.ask.algorithm, change.state(), now);
         drop(shard);
-        decided_on(claim, decision, change, (noting, now));
+        decided_on(claim, decision, change, noting, now);
         Some(verdict)
     }
 
@@ -205,9 +205,11 @@ impl Memory {
     fn keep(
         &self,
         shard: &mut Shard,
-        (id, before): (Identity, Option<State>),
+        id: Identity,
+        before: Option<State>,
         algorithm: &Algorithm,
-        (write, now): (Option<State>, Now),
+        write: Option<State>,
+        now: Now,
     ) {
         match (write, before) {
             (Some(state), _) => {
@@ -280,12 +282,7 @@ impl Memory {
 }
 
 /// Writes a decision into its claim, with the receipt of what was taken.
-fn decided_on(
-    claim: &mut Claim<'_>,
-    decision: Decision,
-    change: Change,
-    (noting, now): (Noting, Now),
-) {
+fn decided_on(claim: &mut Claim<'_>, decision: Decision, change: Change, noting: Noting, now: Now) {
     claim.decision = Some(decision);
     claim.taken = match (noting, change) {
         (Noting::On, Change::Taken(state)) => Some(Taken {

@@ -26,7 +26,7 @@ impl Memory {
             Some(bucket) => (Some(bucket.state), bucket.log),
             None => (None, Log::default()),
         };
-        if let Some(state) = after(&algorithm, (before, &mut log), settled, now) {
+        if let Some(state) = after(&algorithm, before, &mut log, settled, now) {
             let due = Due::of(&algorithm, state);
             shared.insert(id, SharedBucket { state, due, log });
         }
@@ -43,7 +43,7 @@ impl Memory {
             Algorithm::SlidingLog(_) => shard.take_log(id),
             _ => Log::default(),
         };
-        match after(&algorithm, (state, &mut log), settled, now) {
+        match after(&algorithm, state, &mut log, settled, now) {
             Some(new) if state.is_some() || self.make_room(shard, &[id], now) => {
                 shard.put(id, new, Due::of(&algorithm, new), now);
                 if let State::SlidingLog(_) = new {
@@ -63,7 +63,8 @@ impl Memory {
 /// The bucket's state after the settlement. `None` is a new bucket.
 fn after(
     algorithm: &Algorithm,
-    (state, log): (Option<State>, &mut Log),
+    state: Option<State>,
+    log: &mut Log,
     settled: &Settlement,
     now: Now,
 ) -> Option<State> {

@@ -154,7 +154,7 @@ impl SlotTable {
         }
     }
 
-    fn tell(&self, request: u64, verb: Verb, (name, ask): (&[u8], &Ask), lost: Option<Lost>) {
+    fn tell(&self, request: u64, verb: Verb, name: &[u8], ask: &Ask, lost: Option<Lost>) {
         let holder = Holder { worker: self.worker, request };
         let deadline = Instant::now() + self.shared.timeout();
         self.teller.tell(deadline, lost, |call| {
@@ -169,7 +169,7 @@ impl SlotTable {
             StoreError::WrongType => {}
             _ => table.was_not_heard(request, slot),
         });
-        self.tell(request, Verb::Release, (&name, &ask), Some(lost));
+        self.tell(request, Verb::Release, &name, &ask, Some(lost));
     }
 
     fn was_not_heard(&self, request: u64, mut slot: Unheard) {
@@ -196,7 +196,7 @@ impl SlotTable {
         let is_due = |kept: &HeldSlot| kept.due <= now + pause(&kept.ask) / GATHERED;
         for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| is_due(kept)) {
             kept.due = now + pause(&kept.ask);
-            self.tell(*request, Verb::Hold, (&kept.name, &kept.ask), None);
+            self.tell(*request, Verb::Hold, &kept.name, &kept.ask, None);
         }
         let again: Vec<_> = slots.unheard.extract_if(|_, slot| slot.due <= now).collect();
         let held = slots.held.values().map(|kept| kept.due);

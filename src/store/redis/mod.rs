@@ -78,8 +78,10 @@ impl Redis {
     pub(super) async fn ask_for(
         &self,
         claims: &mut [&mut Claim<'_>],
-        (verb, noting): (Verb, Noting),
-        (store, moment): (&Arc<Store>, Moment),
+        verb: Verb,
+        noting: Noting,
+        store: &Arc<Store>,
+        moment: Moment,
     ) -> Result<(), StoreError> {
         let holds = |claim: &Claim<'_>| matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
         for claim in claims.iter_mut().filter(|claim| verb == Verb::Take && holds(claim)) {

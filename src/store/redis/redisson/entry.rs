@@ -53,7 +53,7 @@ impl LimiterEntry {
         let counted = self.teller.about_to();
         Some(runtime.spawn(async move {
             let TakenPermits { keys, permits, id } = &taken;
-            let call = command(keys, ("return", *permits), id, None, Patience::NONE);
+            let call = command(keys, "return", *permits, id, None, Patience::NONE);
             let understood = |value| matches!(value, Value::Array(_)).then_some(());
             // If the call fails, the permits come back when the interval is over.
             let _ = connection.call(&call, understood, Instant::now() + timeout).await;

@@ -63,7 +63,8 @@ impl Redis {
         &self,
         claim: &mut Claim<'_>,
         verb: Verb,
-        (store, moment): (&Arc<Store>, Moment),
+        store: &Arc<Store>,
+        moment: Moment,
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let reply = match self.ask_limiter(&claim.question(), verb, deadline).await {
@@ -95,8 +96,8 @@ impl Redis {
         deadline: Instant,
     ) -> Result<LimiterReply, StoreError> {
         let (id, keys) = (new_id(), self.limiter_keys(ask));
-        let wanted @ (_, permits) = wanted(ask, verb);
-        let call = command(&keys, wanted, &id, written(ask), ask.ask.patience);
+        let (wanted, permits) = wanted(ask, verb);
+        let call = command(&keys, wanted, permits, &id, written(ask), ask.ask.patience);
         // From here on the permits may have been taken, also where no answer comes.
         let entry = (verb == Verb::Take)
             .then(|| LimiterEntry::new(self, TakenPermits { keys, permits, id }));
@@ -142,9 +143,9 @@ impl Redis {
     pub(super) fn settle_limiter(&self, ask: &BucketAsk<'_>, verb: Verb, lost: Lost) {
         // Without a runtime the worker has ended, and with it its connection.
         let Ok(runtime) = Handle::try_current() else { return };
-        let wanted = wanted(ask, verb);
+        let (wanted, permits) = wanted(ask, verb);
         let keys = self.limiter_keys(ask);
-        let call = command(&keys, wanted, &new_id(), written(ask), Patience::NONE);
+        let call = command(&keys, wanted, permits, &new_id(), written(ask), Patience::NONE);
         let (connection, deadline) = (Arc::clone(&self.connection), self.deadline());
         let counted = self.queue.teller().about_to();
         runtime.spawn(async move {
@@ -240,7 +241,8 @@ fn type_number(sharing: Sharing) -> u8 {
 /// is how long the request may be held.
 fn command(
     keys: &LimiterKeys,
-    (verb, permits): (&str, i64),
+    verb: &str,
+    permits: i64,
     id: &[u8; 16],
     figures: Option<(u64, u64, Sharing)>,
     patience: Patience,
