@@ -38,7 +38,9 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let (store, on_store_error) = store::build(table(&mut root, "store", &STORE));
     let reject = answer::build(table(&mut root, "reject", &REJECT));
     let log = log::build(table(&mut root, "log", &LOG));
-    let admin = admin::build(table(&mut root, "admin", &ADMIN));
+    let admin = table(&mut root, "admin", &ADMIN);
+    let admin_listen = admin.item("listen").map(|item| item.span);
+    let admin = admin::build(admin);
     let upstreams = upstream::build(&mut root, overrides);
     let limits = limit::build(
         &mut root,
@@ -51,15 +53,15 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     );
     let routes = root.take("routes");
     root.finish();
-    let Some(routes) = routes else {
+    let routes = routes.map(|item| item.list());
+    if routes.as_ref().is_none_or(|list| list.as_ref().is_some_and(Vec::is_empty)) {
         let problem = Problem::error(0..0, "the file has no routes", "expected at least one");
         cx.note(problem.help(ROUTE_EXAMPLE));
         return None;
-    };
+    }
     let known = route::Known::new(&upstreams, &limits);
     let (everywhere, meant) = route::used_limits(everywhere.as_ref(), "[server]", &known);
-    let routes: Vec<_> = routes
-        .list()?
+    let routes: Vec<_> = routes??
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
         .map(|section| route::build(section, &known))
@@ -69,6 +71,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         cx,
         &doubts::Whole {
             server: &server,
+            admin: admin.listen.zip(admin_listen),
             asks_clients,
             upstreams: &upstreams,
             limits: &limits,

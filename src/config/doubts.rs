@@ -17,6 +17,8 @@ use crate::request::route::Table;
 /// All sections that were read.
 pub(super) struct Whole<'w> {
     pub(super) server: &'w ServerSpec,
+    /// Where the admin endpoint listens, and the place of that setting.
+    pub(super) admin: Option<(SocketAddr, Span)>,
     /// Whether clients are asked for a certificate.
     pub(super) asks_clients: bool,
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
@@ -33,6 +35,7 @@ pub(super) fn check(cx: &Context<'_>, whole: &Whole<'_>) {
     hidden_clients(cx, whole);
     strangers(cx, whole);
     loops(cx, whole);
+    admin_address(cx, whole);
     dead_routes(cx, whole.routes);
 }
 
@@ -148,6 +151,22 @@ fn hidden_clients(cx: &Context<'_>, whole: &Whole<'_>) {
 }
 
 /// The addresses that the server listens on, with TLS and without.
+/// An admin endpoint at an address where the server listens.
+fn admin_address(cx: &Context<'_>, whole: &Whole<'_>) {
+    let Some((address, span)) = &whole.admin else { return };
+    let clashes = |other: &&SocketAddr| {
+        let any = address.ip().is_unspecified() || other.ip().is_unspecified();
+        address.port() != 0 && address.port() == other.port() && (any || address.ip() == other.ip())
+    };
+    if let Some(other) = listened(whole.server).find(clashes) {
+        cx.note(Problem::error(
+            span.clone(),
+            format!("[server] listens on {other} already"),
+            "expected another port",
+        ));
+    }
+}
+
 fn listened(server: &ServerSpec) -> impl Iterator<Item = &SocketAddr> {
     server.listen.iter().chain(server.tls.iter().flat_map(|tls| &tls.listen))
 }

@@ -137,8 +137,13 @@ impl Changes {
         let sources = old.key.sources != new.key.sources;
         if sources && is_shared {
             self.changed.push(format!("{title} keeps the buckets of values that both keys have"));
-        } else if sources || old.key.ipv6_prefix != new.key.ipv6_prefix {
+        } else if sources {
             self.changed.push(format!("{title} begins anew: key changed"));
+        } else if old.key.ipv6_prefix != new.key.ipv6_prefix
+            && new.key.sources.iter().any(|source| source.alternatives().contains(&KeySource::Ip))
+        {
+            let name = "ipv6_prefix";
+            self.changed.push(format!("{title} begins anew for IPv6 clients: {name} changed"));
         }
     }
 

@@ -73,7 +73,7 @@ impl<'c> Item<'c> {
             ValueContext::List => "hold",
         };
         let title = format!("`{}` cannot {verb} {found}", self.field);
-        Problem::error(self.span.clone(), title, expected)
+        Problem::error(self.span.clone(), title, expected).secret(self.display == Display::Never)
     }
 
     /// Notes the problem of [`Item::refuse`].
@@ -83,7 +83,8 @@ impl<'c> Item<'c> {
 
     /// Notes another problem: the field can have such a value, but not here.
     pub(in crate::config) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) {
-        self.cx.note(Problem::error(self.span.clone(), title, expected));
+        let problem = Problem::error(self.span.clone(), title, expected);
+        self.cx.note(problem.secret(self.display == Display::Never));
     }
 
     fn found(&self) -> String {
@@ -236,7 +237,10 @@ impl<'c> Item<'c> {
     pub(in crate::config) fn list(&self) -> Option<Vec<Self>> {
         let DeValue::Array(items) = self.value else {
             self.reject(match self.value {
-                DeValue::Table(_) => format!("expected a list: `[[{}]]` for each one", self.field),
+                DeValue::Table(_) if self.field == "routes" => {
+                    "expected a list: `[[routes]]` for each one".to_owned()
+                }
+                DeValue::Table(_) => "expected a list of tables: `[{ … }]`".to_owned(),
                 DeValue::String(_) if self.found().starts_with('"') => {
                     format!("expected a list in brackets: `[{}]`", self.found())
                 }

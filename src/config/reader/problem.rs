@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 /// A range of bytes in the file.
 pub(in crate::config) type Span = Range<usize>;
@@ -31,6 +31,8 @@ pub struct Problem {
     related: Option<(Span, String)>,
     /// What to do.
     help: Option<String>,
+    /// Whether the line of the file may hold a secret, and is not shown.
+    secret: bool,
 }
 
 impl Problem {
@@ -47,6 +49,7 @@ impl Problem {
             expected: expected.into(),
             related: None,
             help: None,
+            secret: false,
         }
     }
 
@@ -74,6 +77,11 @@ impl Problem {
     pub(in crate::config) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+
+    /// The same problem, where the line of the file may hold a secret and must not be shown.
+    pub(in crate::config) fn secret(self, secret: bool) -> Self {
+        Self { secret, ..self }
     }
 
     /// The same problem as a warning.
@@ -166,7 +174,12 @@ impl Problems {
             Severity::Warning => Level::WARNING,
         };
         let mut group = Group::with_title(level.primary_title(&problem.title));
-        if let Some(span) = &problem.span {
+        if let Some(span) = problem.span.as_ref().filter(|_| problem.secret) {
+            let (row, start) = line_of(starts, self.boundary(span.start));
+            let before = self.text.get(start..self.boundary(span.start)).unwrap_or_default();
+            let origin = Origin::path(&self.file).line(row).char_column(before.chars().count() + 1);
+            group = group.element(origin).element(Level::NOTE.message(&problem.expected));
+        } else if let Some(span) = &problem.span {
             let span = self.visible(span);
             let related = problem.related.as_ref().map(|(span, label)| (self.visible(span), label));
             // The renderer reads all text that it gets. It gets only the lines from one place to the other.

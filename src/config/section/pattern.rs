@@ -7,7 +7,8 @@ use crate::request::route::Pattern;
 pub(in crate::config) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
     let text = item.text_as(EXPECTED)?;
-    let ours = in_our_way(&text.text);
+    // A suggestion repeats the text, which may be a secret.
+    let ours = text.shown().and_then(in_our_way);
     match (text.text.parse::<Pattern>(), &ours) {
         (Ok(pattern), ours) => {
             if let Some(ours) = ours {
@@ -37,7 +38,10 @@ fn in_our_way(path: &str) -> Option<String> {
     let mut segments: Vec<String> = plain.split('/').map(segment).collect();
     let rest = segments.iter().position(|segment| segment == REST);
     segments.truncate(rest.map_or(segments.len(), |place| place + 1));
-    let ours = segments.join("/");
+    let mut ours = segments.join("/");
+    if !ours.starts_with('/') {
+        ours.insert(0, '/');
+    }
     (ours != path).then_some(ours)
 }
 

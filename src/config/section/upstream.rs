@@ -117,7 +117,7 @@ fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {
     let Some(item) = section.require("servers", "[\"http://127.0.0.1:3000\"]") else {
         return Vec::new();
     };
-    let items = item.list().unwrap_or_default();
+    let Some(items) = item.list() else { return Vec::new() };
     if items.is_empty() {
         item.reject("expected at least one server: `[\"http://127.0.0.1:3000\"]`");
     }
@@ -129,7 +129,10 @@ fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {
             item.cx.note(
                 Problem::error(
                     item.span.clone(),
-                    format!("`servers` has {} twice", server.url),
+                    match item.text().is_some_and(|text| text.shown().is_some()) {
+                        true => format!("`servers` has {} twice", server.url),
+                        false => "`servers` has this server twice".to_owned(),
+                    },
                     "remove it",
                 )
                 .related(first.clone(), "first here"),

@@ -135,9 +135,8 @@ pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
             None
         }
         Err(NetworkError::HostBits(network)) => {
-            text.refuse_here(format!(
-                "expected the network's first address; did you mean \"{network}\"?"
-            ));
+            const FIRST: &str = "expected the network's first address";
+            text.refuse_because(&format!("{FIRST}; did you mean \"{network}\"?"), FIRST);
             None
         }
     }

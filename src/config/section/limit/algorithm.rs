@@ -50,7 +50,7 @@ const HERE: &[Family] =
 const FIELDS: &[(&str, &[Family], &str)] = &[
     ("rate",        BY_REQUEST,     "remove it: `limit` says how many requests may be under way"),
     ("burst",       &[TokenBucket], "remove it: only a token bucket has a burst of its own; a leaky bucket has `queue`"),
-    ("queue",       &[LeakyBucket], "expected `wait` to hold requests, or `algorithm = \"leaky-bucket\"`"),
+    ("queue",       &[LeakyBucket], "remove it, or set `algorithm = \"leaky-bucket\"`; most others hold requests with `wait`"),
     ("limit",       &[Concurrency], "remove it, or set `algorithm = \"concurrency\"`"),
     ("lease",       &[Concurrency], "remove it, or set `algorithm = \"concurrency\"`"),
     ("align",       &[FixedWindow], "remove it, or set `algorithm = \"fixed-window\"`"),

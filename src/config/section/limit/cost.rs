@@ -27,6 +27,13 @@ pub(super) fn build(section: &mut Section<'_>, bursts: &CostBounds<'_>) -> Optio
     let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
     if item.is_table() {
         let section = item.section(&COST, "cost")?;
+        if let Some(other) = response_cost::beside_header(&section) {
+            item.fault(
+                format!("`cost` has both `header` and `{other}`"),
+                "expected the request to say the cost, or the response: remove one of them",
+            );
+            return None;
+        }
         return match response_cost::is_by_response(&section) {
             true => response_cost::by_response(item.section(&RESPONSE_COST, "cost")?, bursts),
             false => by_header(section, bursts),

@@ -24,14 +24,13 @@ pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)
     for item in &items {
         let Some(source) = source(item) else { continue };
         if let Some((_, first)) = sources.iter().find(|(other, _)| *other == source) {
-            item.cx.note(
-                Problem::error(
-                    item.span.clone(),
-                    format!("the key has `{source}` twice"),
-                    "remove it",
-                )
-                .related(first.clone(), "first here"),
-            );
+            let shown = item.text().is_some_and(|text| text.shown().is_some());
+            let title = match shown {
+                true => format!("the key has `{source}` twice"),
+                false => "the key has this part twice".to_owned(),
+            };
+            let problem = Problem::error(item.span.clone(), title, "remove it");
+            item.cx.note(problem.related(first.clone(), "first here"));
             continue;
         }
         sources.push((source, item.span.clone()));
@@ -43,7 +42,7 @@ fn source(item: &Item<'_>) -> Option<KeySource> {
     let text = item.text_as(EXPECTED)?;
     let expected = match text.text.parse() {
         Ok(source) => return Some(source),
-        Err(KeySourceError::Unknown(_)) => meant(&text.text),
+        Err(KeySourceError::Unknown(_)) => text.shown().and_then(meant),
         Err(KeySourceError::Nameless(kind)) => {
             Some(format!("expected a name behind it: `{kind}:NAME`"))
         }
@@ -60,6 +59,9 @@ fn meant(text: &str) -> Option<String> {
     let (kind, name) = text.split_once(':').unwrap_or((text, "NAME"));
     let kinds = KeySource::SPELLINGS.map(|spelling| spelling.trim_end_matches(":NAME"));
     let near = nearest(kind, kinds)?;
+    if near == kind {
+        return None;
+    }
     let named = KeySource::SPELLINGS.contains(&format!("{near}:NAME").as_str());
     Some(match named {
         true => format!("did you mean `{near}:{name}`?"),

@@ -94,7 +94,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &compared(at!(candidate), Kind::Table(&CANDIDATE), Words("none"),
         "other figures, tried in shadow in place of the limit's own on the same traffic")
         .shown(|candidate, _| candidate.as_ref().map_or("none".to_owned(), |it| it.figures.to_string())),
-    &word(at!(on_store_error), Words("the store's `on_error`"), "while Redis is out of reach"),
+    &word(at!(on_store_error), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
     &compared(at!(overrides), Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
     &compared(at!(reject), Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     &field("name", Kind::Text, Words("required"),
@@ -224,7 +224,9 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         reject: section
             .take("reject")
             .and_then(|item| item.section(&REJECT, "reject"))
-            .map(|section| Arc::new(answer::of_limit(section, inherited.reject))),
+            .map(|section| answer::of_limit(section, inherited.reject))
+            .filter(|answer| answer != inherited.reject)
+            .map(Arc::new),
         limiter,
         ..LimitSpec::new(name)
     };

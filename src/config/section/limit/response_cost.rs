@@ -48,6 +48,13 @@ pub(super) fn is_by_response(section: &Section<'_>) -> bool {
     section.has(|field| field.starts_with("response")) || has("estimate") && !has("header")
 }
 
+/// A field of a `cost` by response that stands beside the request's `header`.
+pub(super) fn beside_header(section: &Section<'_>) -> Option<&'static str> {
+    let has = |name: &str| section.has(|field| field == name);
+    let own = ["response_header", "response_json", "response_bytes", "estimate", "unknown"];
+    own.into_iter().find(|own| has("header") && has(own))
+}
+
 /// A `cost` that the response says.
 pub(super) fn by_response(mut section: Section<'_>, bursts: &CostBounds<'_>) -> Option<CostSpec> {
     let (json, bytes) = (section.take("response_json"), section.take("response_bytes"));

@@ -38,6 +38,9 @@ impl Spelled for AlignWord {
 pub(super) fn align(section: &mut Section<'_>) -> Option<Align> {
     let align = section.exact("align", |item| item.word(AlignWord::WORDS, &[]));
     let zone = section.take("timezone");
+    if let (None, Some(item)) = (&align, &zone) {
+        find(item);
+    }
     match align? {
         AlignWord::FirstRequest => {
             if let Some(item) = zone {
