@@ -68,8 +68,13 @@ impl Notices {
     }
 
     /// Redis has this rate and type for the limiter, and they count.
-    pub(super) fn other_figures(&self, limit: &LimitSpec, rate: &str, kind: &str) {
+    pub(super) fn other_figures(
+        &self,
+        limit: &LimitSpec,
+        told: impl FnOnce() -> (String, &'static str),
+    ) {
         if self.is_news(limit, NoticeKind::OtherFigures) {
+            let (rate, kind) = told();
             tracing::warn!(
                 limit = %limit.name,
                 limiter = shown(limit),

@@ -35,7 +35,6 @@ use crate::config::setting::{
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
-use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
@@ -195,10 +194,9 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         .chain(candidate.as_ref().map(|(figures, span)| (burst(figures), span.clone())))
         .collect();
     let own = figures.as_ref().and_then(burst);
-    let of_one_request = match &figures {
-        Some(Figures::Limited(Algorithm::SlidingLog(_))) => Some(MOST_COST),
-        _ => None,
-    };
+    // The limit's own figures may be `unlimited`, and those of an override a log.
+    let is_log = counting.as_ref().is_some_and(|it| it.family == Family::SlidingLog);
+    let of_one_request = is_log.then_some(MOST_COST);
     let cost = cost::build(&mut section, &CostBounds { own, of_one_request, overrides: &bursts });
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);

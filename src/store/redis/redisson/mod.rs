@@ -185,15 +185,16 @@ impl Redis {
         if let Some((rate, interval_ms, sharing)) = written(ask)
             && (rate, interval_ms, sharing) != (figures.rate, figures.interval_ms, figures.sharing)
         {
-            let config = LimiterConfig {
-                rate: figures.rate,
-                interval_ms: figures.interval_ms,
-                sharing: figures.sharing,
-                keep_alive_ms: None,
-                expires_in_ms: None,
-            };
-            let (rate, kind) = (config.rate_text(), config.type_text());
-            self.shared.notices.other_figures(ask.spec, &rate, kind);
+            self.shared.notices.other_figures(ask.spec, || {
+                let config = LimiterConfig {
+                    rate: figures.rate,
+                    interval_ms: figures.interval_ms,
+                    sharing: figures.sharing,
+                    keep_alive_ms: None,
+                    expires_in_ms: None,
+                };
+                (config.rate_text(), config.type_text())
+            });
         }
     }
 }
