@@ -150,13 +150,17 @@ fn hidden_clients(cx: &Context<'_>, whole: &Whole<'_>) {
     }
 }
 
-/// The addresses that the server listens on, with TLS and without.
+/// Whether this is a wildcard that takes the other address too: `0.0.0.0` is for IPv4, `[::]` for both.
+fn covers(any: &SocketAddr, other: &SocketAddr) -> bool {
+    any.ip().is_unspecified() && (any.is_ipv6() || other.is_ipv4())
+}
+
 /// An admin endpoint at an address where the server listens.
 fn admin_address(cx: &Context<'_>, whole: &Whole<'_>) {
     let Some((address, span)) = &whole.admin else { return };
     let clashes = |other: &&SocketAddr| {
-        let any = address.ip().is_unspecified() || other.ip().is_unspecified();
-        address.port() != 0 && address.port() == other.port() && (any || address.ip() == other.ip())
+        let same = address.ip() == other.ip() || covers(address, other) || covers(other, address);
+        address.port() != 0 && address.port() == other.port() && same
     };
     if let Some(other) = listened(whole.server).find(clashes) {
         cx.note(Problem::error(
@@ -167,6 +171,7 @@ fn admin_address(cx: &Context<'_>, whole: &Whole<'_>) {
     }
 }
 
+/// The addresses that the server listens on, with TLS and without.
 fn listened(server: &ServerSpec) -> impl Iterator<Item = &SocketAddr> {
     server.listen.iter().chain(server.tls.iter().flat_map(|tls| &tls.listen))
 }

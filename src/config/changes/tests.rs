@@ -133,7 +133,6 @@ fn says_what_changed() {
             "server.ipv6_prefix 64 -> 56|\
              limits.per-client begins anew for IPv6 clients: ipv6_prefix changed",
         ),
-        ("100/s\"", "100/s\"\nreject = { status = 429 }", ""),
         ("3001", "3002", "upstreams.other servers changed"),
         ("\"/b\"", "\"/c\"", "route /b removed|route /c added"),
         ("\"/b\"", "\"/b\"\nrewrite = \"/c\"", "route /b changed"),

@@ -223,7 +223,6 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
             .take("reject")
             .and_then(|item| item.section(&REJECT, "reject"))
             .map(|section| answer::of_limit(section, inherited.reject))
-            .filter(|answer| answer != inherited.reject)
             .map(Arc::new),
         limiter,
         ..LimitSpec::new(name)

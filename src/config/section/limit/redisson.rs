@@ -67,7 +67,9 @@ pub(super) fn settle(
     }
     // Without a rate, the process cannot decide alone.
     if spec.on_store_error == OnStoreError::Local && !has_rate {
-        if let Some(item) = on_store_error {
+        // Another word is a problem that was noted.
+        let local = |item: &&Item<'_>| item.text().is_some_and(|text| text.text == "local");
+        if let Some(item) = on_store_error.filter(local) {
             item.reject(
                 "without `rate` there is nothing to decide by: expected `allow` or `reject`",
             );

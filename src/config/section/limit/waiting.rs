@@ -36,7 +36,7 @@ pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Pa
     let family = counting.map(|counting| counting.family);
     let leaks = family == Some(Family::LeakyBucket);
     let Some(item) = section.take("wait") else {
-        if !leaks {
+        if !leaks && family.is_some() {
             section.refuse_field(
                 "max_waiting",
                 "`max_waiting` says nothing without `wait`",
