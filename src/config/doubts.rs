@@ -163,7 +163,7 @@ fn admin_address(cx: &Context<'_>, whole: &Whole<'_>) {
         address.port() != 0 && address.port() == other.port() && same
     };
     if let Some(other) = listened(whole.server).find(clashes) {
-        cx.note(Problem::error(
+        cx.note(Problem::warning(
             span.clone(),
             format!("[server] listens on {other} already"),
             "expected another port",
