@@ -216,7 +216,7 @@ pub enum StoreLocation {
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSpec {
-    /// The format of a line; `None` is pretty on a terminal and JSON elsewhere.
+    /// The format of a log line. `None` means: pretty if the output is a terminal, else JSON.
     pub format: Option<LogFormat>,
     /// Which lines are written; `RUST_LOG` overrides it.
     pub level: LogFilter,

@@ -197,9 +197,10 @@ impl Store {
         }
     }
 
-    /// Tells the ask's bucket how much more or less a request used than it had taken. `receipt` is what the
-    /// limit noted when the request took. A bucket of this process is settled when this returns. For a
-    /// bucket in Redis the settlement joins the next call, before anything that this worker asks later.
+    /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. The
+    /// limit wrote `receipt` when the request took its tokens. A bucket in this process is corrected at once.
+    /// For a bucket in Redis, the correction is sent with the next call, before any later question of this
+    /// worker.
     /// [`Store::settled`] waits for the answer.
     pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
         match self.redis_of(ask) {

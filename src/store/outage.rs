@@ -118,7 +118,8 @@ impl RedisRequest<'_> {
         }
     }
 
-    /// Decides on the claims of this process. What they took is held until the other parties have decided.
+    /// Asks this process's own buckets. The claims keep the tokens that they took. The other parties decide
+    /// later, and may make the claims give the tokens back.
     fn ask_process(&self, claims: &mut [&mut Claim<'_>]) -> Verdict {
         let mut here = of(claims, Party::Process);
         // The request may have waited for Redis since `moment.time`. An older time would set buckets back.

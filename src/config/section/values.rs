@@ -1,4 +1,4 @@
-//! Reads values that several sections have: addresses, networks, names, statuses.
+//! Reads values that several sections have: addresses, networks, names.
 
 use std::net::SocketAddr;
 

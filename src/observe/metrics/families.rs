@@ -1,8 +1,8 @@
 //! Every metric in one table: kind, name, help, and samples. [`Metrics::render`](super::Metrics::render)
-//! writes the metrics in the order of the table, and `process` its own behind them.
+//! writes the metrics in the order of the table. Then `process` writes the metrics of the process.
 //!
-//! A new metric is a line here. Its numbers come from `Counts` and `Total` where the workers count them, and
-//! else from the [`Snapshot`], which `admin` fills.
+//! To add a metric, add a line to the table. If the workers count it, the number comes from `Counts` and
+//! `Total`. Otherwise it comes from the [`Snapshot`], which `admin` fills.
 
 use std::fmt;
 

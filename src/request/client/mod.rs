@@ -50,10 +50,11 @@ pub struct Client {
 const MAX_PROXIES: usize = 64;
 
 impl Trust {
-    /// The client of a request that came from `peer`. It is the right-most address of the header that is
-    /// no trusted proxy, or the left-most address where all are trusted proxies. Reading stops at an
-    /// unreadable element; the client is then the address to its right. The header of an untrusted peer is
-    /// not read.
+    /// The client of a request that came from `peer`. If `peer` is not a trusted proxy, the header is not
+    /// read, and `peer` is the client. Otherwise the header is read from right to left. The first address
+    /// that is not a trusted proxy is the client. If all addresses are trusted proxies, the left-most address
+    /// is the client. If an element is unreadable, reading stops. The client is then the last address
+    /// that was read, or `peer` if none was read.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
         let peer = peer.to_canonical();
         if !self.trusts(peer) {

@@ -8,8 +8,8 @@ use crate::limit::time::Now;
 use crate::store::BucketAsk;
 
 impl Memory {
-    /// Tells the ask's bucket how much more or less a request used than it had taken. `from_shared` says
-    /// that the request took from the limit's shared bucket.
+    /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first.
+    /// `from_shared` says that the request took its tokens from the limit's shared bucket.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,

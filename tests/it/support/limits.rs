@@ -8,36 +8,20 @@ use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Rate};
-use tidegate::limit::{Mode, Scope};
 use tidegate::plan::response::{UnknownUse, UsedSource};
-use tidegate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
-use tidegate::request::exempt::Exempt;
+use tidegate::plan::{CostSpec, Figures, LimitSpec};
 use tidegate::request::key::{KeySource, KeySpec, Missing};
-use tidegate::request::overrides::KeyOverrides;
 use tidegate::store::BucketAsk;
 
 /// A limit by client address that takes one token and decides locally where it must.
 pub(crate) fn limit(name: &str) -> LimitSpec {
+    let key =
+        KeySpec { sources: vec![KeySource::Ip].into(), missing: Missing::Shared, ipv6_prefix: 64 };
     LimitSpec {
-        name: Name::new(name).unwrap(),
-        key: KeySpec {
-            sources: vec![KeySource::Ip].into(),
-            missing: Missing::Shared,
-            ipv6_prefix: 64,
-        },
+        key,
         figures: Figures::Limited(bucket("1/h", 10)),
-        overrides: KeyOverrides::default(),
-        cost: CostSpec::Fixed(Cost::ONE),
-        wait: Patience::NONE,
         max_waiting: 1_000,
-        candidate: None,
-        count_when: None,
-        exempt: Exempt::default(),
-        mode: Mode::Enforce,
-        scope: Scope::Cluster,
-        on_store_error: OnStoreError::Local,
-        reject: None,
-        limiter: None,
+        ..LimitSpec::new(Name::new(name).unwrap())
     }
 }
 

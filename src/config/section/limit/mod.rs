@@ -261,10 +261,8 @@ fn exempt(section: &mut Section<'_>) -> Exempt {
 
 /// `mode` as a reload shows it.
 pub(in crate::config) fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow | Mode::Candidate => "shadow",
-    }
+    let written = if mode == Mode::Candidate { Mode::Shadow } else { mode };
+    ModeWord::On(written).spelling()
 }
 
 fn wait_text(wait: Patience) -> String {

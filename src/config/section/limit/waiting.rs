@@ -71,7 +71,7 @@ pub(super) fn candidate(
     Some((figures?, item.span))
 }
 
-/// A limit in shadow that tries `figures` in place of the figures of `spec`.
+/// The candidate of the limit `spec`: the same limit in shadow mode, with these other figures.
 pub(super) fn trying(spec: &LimitSpec, figures: Figures) -> LimitSpec {
     LimitSpec {
         name: spec.name.of_candidate(),

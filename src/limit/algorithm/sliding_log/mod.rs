@@ -1,9 +1,9 @@
 //! The sliding log: no interval of the rate's length has more permits than the rate's count, wherever the
 //! interval starts. (An interval includes its end and not its beginning.)
 //!
-//! Each permit has one entry: the time at which its request goes. A held request has entries in the
-//! future, and no request goes before the newest entry. An entry also has the clock by which it was made.
-//! With it a clock that stepped back can be told from a reserved place.
+//! The list has one entry for each permit: the time at which the permit's request goes. A held request has
+//! entries in the future. No request goes before the newest entry. An entry also has the time at which it was
+//! made. That time shows whether an entry in the future is a reserved place, or the clock stepped back.
 //!
 //! [`Log::seen`] reads a [`State`] from the list, [`decide`] says what to add, [`Log::write`] adds it. The
 //! twin in `sliding_log.lua` has a sorted set with one member for each permit. Here permits of one moment

@@ -216,7 +216,8 @@ proptest! {
         prop_assert!(most_in_an_interval(&permits, interval) <= usize::try_from(count).unwrap());
     }
 
-    /// The test counts by a clock of its own, which stands still while the other clock steps back.
+    /// The test has a second clock. It stands still when the first clock steps back. The test counts tokens by
+    /// the second clock.
     #[test]
     fn a_clock_that_steps_back_never_gives_tokens(
         (count, interval) in (1_u64..5, 1_u64..5_000_000),

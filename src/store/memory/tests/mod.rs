@@ -1,8 +1,10 @@
+mod lists;
 mod size;
 
 use std::sync::Arc;
 
 use super::*;
+use crate::limit::Mode;
 use crate::limit::algorithm::fixed_window::{self, windows::Windows};
 use crate::limit::algorithm::token_bucket::Params;
 use crate::limit::algorithm::{Difference, Settlement, concurrency, sliding_window};
@@ -12,36 +14,15 @@ use crate::limit::name::Name;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::Timestamp;
-use crate::limit::{Mode, Scope};
-use crate::plan::{CostSpec, Figures, LimitSpec, OnStoreError};
-use crate::request::exempt::Exempt;
+use crate::plan::LimitSpec;
 use crate::request::key::{KeySource, KeySpec, Missing};
-use crate::request::overrides::KeyOverrides;
 
 const HOUR: u64 = 3_600_000_000;
 
 fn limit(name: &str) -> LimitSpec {
-    LimitSpec {
-        name: Name::new(name).unwrap(),
-        key: KeySpec {
-            sources: vec![KeySource::Ip].into(),
-            missing: Missing::Shared,
-            ipv6_prefix: 64,
-        },
-        figures: Figures::Unlimited,
-        overrides: KeyOverrides::default(),
-        cost: CostSpec::Fixed(Cost::ONE),
-        wait: Patience::NONE,
-        max_waiting: 0,
-        candidate: None,
-        count_when: None,
-        exempt: Exempt::default(),
-        mode: Mode::Enforce,
-        scope: Scope::Cluster,
-        on_store_error: OnStoreError::Local,
-        reject: None,
-        limiter: None,
-    }
+    let key =
+        KeySpec { sources: vec![KeySource::Ip].into(), missing: Missing::Shared, ipv6_prefix: 64 };
+    LimitSpec { key, ..LimitSpec::new(Name::new(name).unwrap()) }
 }
 
 fn key(text: &str) -> Key {
@@ -307,47 +288,6 @@ fn two_threads_never_take_the_same_token() {
     assert_eq!(passed.load(Ordering::Relaxed), 200 * 3);
 }
 
-/// An ask of a sliding log of ten permits in an hour.
-fn log(cost: u64) -> Ask {
-    let params = sliding_log::Params::new(Rate::new(10, HOUR).unwrap()).unwrap();
-    Ask { algorithm: Algorithm::SlidingLog(params), ..ask(cost) }
-}
-
-#[test]
-fn lists_count_as_keys_and_give_memory_back() {
-    let table = Table::of(100);
-    let lists = |table: &Table| -> usize {
-        table.memory.shards.iter().map(|shard| shard.lock().lists()).sum()
-    };
-    for n in 0..300 {
-        assert!(table.take(&n.to_string(), log(3), HOUR));
-        assert!(table.memory.keys() <= 100);
-    }
-    assert_eq!(lists(&table), 100, "a list goes with its bucket");
-    assert!(!table.take("299", log(8), HOUR + 5), "the newest are there");
-    for _ in 0..SWEEP_STEPS {
-        table.memory.sweep(at(2 * HOUR));
-    }
-    assert_eq!((table.memory.keys(), lists(&table)), (0, 0));
-}
-
-#[test]
-fn a_list_that_others_share_is_a_list() {
-    let table = Table::of(1);
-    assert!(table.take("old", ask_of(20, 20), HOUR));
-    // The bucket owes ten tokens, so it is not evicted.
-    assert!(!table.take("old", ask(1), HOUR));
-    let passed = (0..30).filter(|n| table.take(&format!("new {n}"), log(1), HOUR)).count();
-    assert_eq!(passed, 10);
-    assert!(table.take("later", log(1), 2 * HOUR));
-}
-
-fn slot(limit: u64) -> Ask {
-    let lease = std::time::Duration::from_secs(60);
-    let params = concurrency::Params::new(Burst::new(limit).unwrap(), lease);
-    Ask { algorithm: Algorithm::Concurrency(params), ..ask(1) }
-}
-
 impl Table {
     /// What the ask took, if it took anything.
     fn taken(&self, name: &str, ask: Ask) -> Option<(Key, Ask, Taken)> {
@@ -363,28 +303,6 @@ impl Table {
         let ask = BucketAsk { spec: &self.spec, key, ask: *ask };
         self.memory.settle(&ask, &settled, taken.from_shared, at(HOUR));
     }
-}
-
-#[test]
-fn slots_that_are_held_are_never_forgotten_and_free_ones_at_once() {
-    let table = Table::of(2);
-    let hold = |name| table.taken(name, slot(2));
-    let held = ["a", "a", "b"].map(|name| hold(name).unwrap());
-    assert!(hold("a").is_none());
-    table.memory.sweep(at(Timestamp::MAX.as_micros() - 1));
-    assert_eq!(table.memory.keys(), 2);
-    // There is no room for other keys. They share two slots.
-    let shared = ["c", "d"].map(|name| hold(name).unwrap());
-    assert!(hold("e").is_none());
-    held.iter().for_each(|slot| table.give_back(slot));
-    assert_eq!(table.memory.keys(), 0);
-    // Now there is room. Slots from the shared bucket still go back to the shared bucket.
-    let own = hold("c").unwrap();
-    shared.iter().for_each(|slot| table.give_back(slot));
-    assert!(table.memory.shared.lock().is_empty());
-    assert_eq!(table.memory.keys(), 1);
-    table.give_back(&own);
-    assert_eq!(table.memory.keys(), 0);
 }
 
 /// These buckets gain nothing before their window ends. A bucket that is used up must stay. Later buckets
