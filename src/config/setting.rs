@@ -12,6 +12,7 @@
 //! | [`compared`] | the section's code | the section's code | that it changed |
 //! | [`field`] | the section's code | the section's code | nothing: `changes` has code for it |
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -310,6 +311,12 @@ impl<T: PlainValue> PlainValue for Option<T> {
     fn show(&self, kind: &Kind) -> String {
         self.as_ref().map_or("none".to_owned(), |value| value.show(kind))
     }
+}
+
+/// A list as a reload shows it: `[one, another]`.
+pub(super) fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    let texts: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
+    format!("[{}]", texts.join(", "))
 }
 
 /// A value that the file writes as one of a few words.

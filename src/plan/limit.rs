@@ -168,6 +168,28 @@ pub enum CostSpec {
     },
 }
 
+/// For example `5`, or `the request's header x-cost (1 without it, at most 100)`.
+impl fmt::Display for CostSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(cost) => write!(f, "{cost}"),
+            Self::Header { name, default, max } => {
+                write!(f, "the request's header {name} ({default} without it, at most {max})")
+            }
+            Self::Response { source, estimate, max, unknown } => {
+                write!(f, "{source} (estimate {estimate}")?;
+                if let Some(max) = max {
+                    write!(f, ", at most {max}")?;
+                }
+                match unknown {
+                    UnknownUse::Estimate => f.write_str(")"),
+                    UnknownUse::Max => f.write_str(", unknown counts as the most)"),
+                }
+            }
+        }
+    }
+}
+
 /// How a limit decides while Redis is out of reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreError {

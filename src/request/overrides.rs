@@ -38,9 +38,12 @@ pub struct KeyOverrides<T> {
     shapes: BTreeMap<Vec<PartShape>, HashMap<String, T>>,
 }
 
+/// The shape of an entry, and its key in the map of this shape.
+pub(crate) type OverrideKey<'o> = (&'o [PartShape], &'o str);
+
 /// The kind of a part, without its value. The most specific kind is first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum PartShape {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum PartShape {
     Exact,
     /// The prefix length, the longest first.
     Network(Reverse<u8>),
@@ -117,6 +120,15 @@ impl<T> KeyOverrides<T> {
             shapes.entry(shape).or_default().entry(common).or_insert(figures);
         }
         Self { shapes }
+    }
+
+    /// All entries, each with a text that no other entry has.
+    pub(crate) fn by_key(&self) -> HashMap<OverrideKey<'_>, &T> {
+        let mut all = HashMap::new();
+        for (shape, entries) in &self.shapes {
+            all.extend(entries.iter().map(|(key, figures)| ((shape.as_slice(), &**key), figures)));
+        }
+        all
     }
 
     /// The figures of the most specific entry that fits `key`. The key must not be hashed.

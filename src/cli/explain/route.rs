@@ -5,7 +5,7 @@ use http::Method;
 use super::Explanation;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
-use crate::request::route::{Conditions, HostPattern, Match, NoRoute};
+use crate::request::route::{Conditions, Match, NoRoute};
 
 /// Says that the request has no route. `others` are the routes whose path and host fit.
 pub(super) fn describe_none(
@@ -99,10 +99,8 @@ fn conditions(conditions: &Conditions) -> Vec<String> {
         let methods: Vec<_> = conditions.methods.iter().map(Method::as_str).collect();
         all.push(format!("methods {}", methods.join(", ")));
     }
-    match &conditions.host {
-        Some(HostPattern::Exact(host)) => all.push(format!("host {host}")),
-        Some(HostPattern::Below(end)) => all.push(format!("host *{end}")),
-        None => {}
+    if let Some(host) = &conditions.host {
+        all.push(format!("host {host}"));
     }
     if !conditions.headers.is_empty() {
         let names: Vec<_> = conditions.headers.iter().map(|(name, _)| name.as_str()).collect();

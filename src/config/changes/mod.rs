@@ -5,15 +5,17 @@ use std::fmt::Display;
 
 use super::reader::duration_text;
 use super::section::limit::mode_word;
-use super::section::{admin, limit, log, server, store, upstream};
-use super::setting::{SettingChange, Settings, Spelled};
+use super::section::{admin, limit, log, route, server, store, upstream};
+use super::setting::{SettingChange, Settings, Spelled, listed};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, Plan, RouteSpec, ServerTls, StoreLocation, UpstreamSpec,
+    Action, Figures, LimitSpec, Plan, RouteOptions, RouteSpec, ServerTls, StoreLocation,
+    UpstreamSpec,
 };
 use crate::request::key::KeySource;
+use crate::request::route::Rewrite;
 
 /// Further changes are only counted: ten thousand changed routes do not fit into a log line.
 const MOST: usize = 50;
@@ -100,7 +102,7 @@ impl Changes {
 
     fn limits(&mut self, old: &Plan, new: &Plan) {
         let is_off = |plan: &Plan, name: &str| plan.off.iter().any(|off| off.as_str() == name);
-        let new_store = &new.store;
+        let store = &new.store.location;
         let pairs = pairs(&old.limits, &new.limits, |limit| limit.name.as_str());
         for (name, pair) in pairs {
             let title = format!("limits.{name}");
@@ -118,52 +120,25 @@ impl Changes {
                 }
                 pair => {
                     if let Some((old, new)) = self.both(&title, pair) {
-                        self.limit(&title, old, new);
-                        self.key(&title, old, new, &new_store.location);
+                        self.limit(&title, old, new, store);
                     }
                 }
             }
         }
     }
 
-    fn key(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec, store: &StoreLocation) {
-        let sources = |limit: &LimitSpec| {
-            let sources: Vec<_> = limit.key.sources.iter().map(KeySource::to_string).collect();
-            format!("[{}]", sources.join(", "))
-        };
-        self.value(&format!("{title} key"), &sources(old), &sources(new));
-        // A key in Redis has the values of the key, and not the names of their sources.
-        let is_shared = *store != StoreLocation::Memory && new.scope == Scope::Cluster;
-        let sources = old.key.sources != new.key.sources;
-        if sources && is_shared {
-            self.changed.push(format!("{title} keeps the buckets of values that both keys have"));
-        } else if sources {
-            self.changed.push(format!("{title} begins anew: key changed"));
-        } else if old.key.ipv6_prefix != new.key.ipv6_prefix
-            && new.key.sources.iter().any(|source| source.alternatives().contains(&KeySource::Ip))
-        {
-            let name = "ipv6_prefix";
-            self.changed.push(format!("{title} begins anew for IPv6 clients: {name} changed"));
+    /// Reports a limit that both plans have. Where its buckets begin anew, the last line says so.
+    fn limit(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec, store: &StoreLocation) {
+        let field = |name: &str| format!("{title} {name}");
+        self.value(&field("key"), &key_text(old), &key_text(new));
+        let mut begins_anew = old.scope != new.scope;
+        if let (Some(old), Some(new)) = (algorithm(&old.figures), algorithm(&new.figures)) {
+            self.value(&field("algorithm"), &old, &new);
+            begins_anew |= old != new;
         }
-    }
-
-    fn limit(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec) {
-        let mut anew = Vec::new();
-        if old.scope != new.scope {
-            anew.push("scope");
-        }
-        if let (Some(old), Some(new)) = (algorithm(&old.figures), algorithm(&new.figures))
-            && old != new
-        {
-            anew.push("algorithm");
-        }
-        if let (Some(old), Some(new)) = (&old.limiter, &new.limiter)
-            && old != new
-        {
-            anew.push("name");
-        }
-        if !anew.is_empty() {
-            self.changed.push(format!("{title} begins anew: {} changed", anew.join(" and ")));
+        if let (Some(old), Some(new)) = (&old.limiter, &new.limiter) {
+            self.value(&field("name"), old, new);
+            begins_anew |= old != new;
         }
         if let (
             Figures::Limited(Algorithm::Concurrency(old)),
@@ -171,39 +146,89 @@ impl Changes {
         ) = (&old.figures, &new.figures)
         {
             let (old, new) = (duration_text(old.lease()), duration_text(new.lease()));
-            self.value(&format!("{title} lease"), &old, &new);
+            self.value(&field("lease"), &old, &new);
         }
         let (old_figures, new_figures) = (figures(&old.figures), figures(&new.figures));
         if let (Some(old), Some(new)) = (old_figures.0, new_figures.0) {
-            self.value(&format!("{title} rate"), &old, &new);
+            self.value(&field("rate"), &old, &new);
         }
         if let (Some((what, old)), Some((what_now, new))) = (old_figures.1, new_figures.1)
             && what == what_now
         {
-            self.value(&format!("{title} {what}"), &old, &new);
+            self.value(&field(what), &old, &new);
         }
+        self.overrides(title, old, new);
         self.settings(&format!("{title} "), limit::SETTINGS, old, new);
+        // A key in Redis has the values of the key, and not the names of their sources.
+        let is_shared = *store != StoreLocation::Memory && new.scope == Scope::Cluster;
+        let (old, new) = (&old.key, &new.key);
+        let counts_ip =
+            || new.sources.iter().any(|source| source.alternatives().contains(&KeySource::Ip));
+        self.changed.extend(match () {
+            () if begins_anew => Some(format!("{title} begins anew")),
+            () if old.sources != new.sources && is_shared => {
+                Some(format!("{title} keeps the buckets of values that both keys have"))
+            }
+            () if old.sources != new.sources => Some(format!("{title} begins anew")),
+            () if old.ipv6_prefix != new.ipv6_prefix && counts_ip() => {
+                Some(format!("{title} begins anew for IPv6 clients"))
+            }
+            () => None,
+        });
+    }
+
+    /// Counts the overrides that changed. Their keys may be secret, such as the value of a header.
+    fn overrides(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec) {
+        let (had, has) = (old.overrides.by_key(), new.overrides.by_key());
+        let added = has.keys().filter(|key| !had.contains_key(*key)).count();
+        let removed = had.keys().filter(|key| !has.contains_key(*key)).count();
+        let changed =
+            had.iter().filter(|(key, old)| has.get(*key).is_some_and(|new| new != *old)).count();
+        for (count, what) in [(added, "added"), (removed, "removed"), (changed, "changed")] {
+            if count > 0 {
+                self.changed.push(format!("{title} overrides: {count} {what}"));
+            }
+        }
     }
 
     fn routes(&mut self, old: &Plan, new: &Plan) {
-        let (had, has) = (limit_names(old, &old.no_route), limit_names(new, &new.no_route));
-        if had != has {
-            self.changed.push(format!("server.limits [{had}] -> [{has}]"));
-        }
+        let everywhere =
+            |plan: &Plan| listed(plan.limits_of(&plan.no_route).map(|limit| &limit.name));
+        self.value("server.limits", &everywhere(old), &everywhere(new));
         let (had, have) = (placed(&old.routes), placed(&new.routes));
         for (name, pair) in pairs(&had, &have, |(_, route)| &*route.name) {
             let title = format!("route {name}");
             let Some(((place, was), (new_place, is))) = self.both(&title, pair) else { continue };
-            let (had, has) = (own_limit_names(old, was), own_limit_names(new, is));
-            if had != has {
-                self.changed.push(format!("{title} limits [{had}] -> [{has}]"));
+            let field = |name: &str| format!("{title} {name}");
+            self.value(&field("limits"), &own_limits(old, was), &own_limits(new, is));
+            let (path, new_path) = (old.table.pattern(*place), new.table.pattern(*new_place));
+            self.value(&field("path"), &path.as_str(), &new_path.as_str());
+            let (had, has) = (old.table.conditions(*place), new.table.conditions(*new_place));
+            self.value(&field("methods"), &listed(&had.methods), &listed(&has.methods));
+            self.value(&field("host"), &optional(had.host.as_ref()), &optional(has.host.as_ref()));
+            self.some(&field("headers"), &had.headers, &has.headers);
+            self.action(&title, action(old, was), action(new, is));
+            let none = RouteOptions::default();
+            let had = was.options.as_deref().unwrap_or(&none);
+            let has = is.options.as_deref().unwrap_or(&none);
+            self.settings(&format!("{title} "), route::SETTINGS, had, has);
+        }
+    }
+
+    fn action(&mut self, title: &str, old: NamedAction<'_>, new: NamedAction<'_>) {
+        match (old, new) {
+            (NamedAction::Forward(old, rewrite), NamedAction::Forward(new, new_rewrite)) => {
+                self.value(&format!("{title} upstream"), &old, &new);
+                self.some(&format!("{title} rewrite"), &rewrite, &new_rewrite);
             }
-            let same = old.table.pattern(*place) == new.table.pattern(*new_place)
-                && old.table.conditions(*place) == new.table.conditions(*new_place)
-                && same_action(old, &was.action, new, &is.action)
-                && was.options == is.options;
-            if !same {
-                self.changed.push(format!("{title} changed"));
+            (NamedAction::Forward(name, _), NamedAction::Respond(_)) => {
+                self.changed.push(format!("{title} upstream {name} -> respond"));
+            }
+            (NamedAction::Respond(_), NamedAction::Forward(name, _)) => {
+                self.changed.push(format!("{title} respond -> upstream {name}"));
+            }
+            (NamedAction::Respond(old), NamedAction::Respond(new)) => {
+                self.some(&format!("{title} respond"), &old, &new);
             }
         }
     }
@@ -281,27 +306,37 @@ fn placed(routes: &[RouteSpec]) -> Vec<(usize, &RouteSpec)> {
     routes.iter().enumerate().collect()
 }
 
-/// The names of a route's own limits, without the limits of `[server]`.
-fn own_limit_names(plan: &Plan, route: &RouteSpec) -> String {
+/// A route's own limits, without the limits of `[server]`.
+fn own_limits(plan: &Plan, route: &RouteSpec) -> String {
     let everywhere = plan.no_route.limits.len();
-    let own = plan.limits_of(route).skip(everywhere).map(|limit| limit.name.as_str());
-    own.collect::<Vec<_>>().join(", ")
+    listed(plan.limits_of(route).skip(everywhere).map(|limit| &limit.name))
 }
 
-fn limit_names(plan: &Plan, route: &RouteSpec) -> String {
-    plan.limits_of(route).map(|limit| limit.name.as_str()).collect::<Vec<_>>().join(", ")
+/// An action with the name of its upstream. The index of an upstream is valid in its own plan only.
+#[derive(PartialEq)]
+enum NamedAction<'p> {
+    Forward(&'p str, Option<&'p Rewrite>),
+    Respond(&'p Action),
 }
 
-/// Compares upstreams by name: the index of an upstream is valid in its own plan only.
-fn same_action(old_plan: &Plan, old: &Action, new_plan: &Plan, new: &Action) -> bool {
-    let name = |plan: &Plan, place: u32| plan.upstream(place).map(|u| u.name.clone());
-    match (old, new) {
-        (
-            Action::Forward { upstream: old, rewrite: old_rewrite },
-            Action::Forward { upstream: new, rewrite: new_rewrite },
-        ) => name(old_plan, *old) == name(new_plan, *new) && old_rewrite == new_rewrite,
-        (old, new) => old == new,
+fn action<'p>(plan: &'p Plan, route: &'p RouteSpec) -> NamedAction<'p> {
+    match &route.action {
+        Action::Forward { upstream, rewrite } => {
+            let name = plan.upstream(*upstream).map_or("", |upstream| upstream.name.as_str());
+            NamedAction::Forward(name, rewrite.as_deref())
+        }
+        respond => NamedAction::Respond(respond),
     }
+}
+
+/// The key of a limit, as in `[ip, route]`.
+fn key_text(limit: &LimitSpec) -> String {
+    listed(limit.key.sources.iter())
+}
+
+/// A value that may be missing.
+fn optional<T: Display>(value: Option<T>) -> String {
+    value.map_or("none".to_owned(), |value| value.to_string())
 }
 
 #[cfg(test)]

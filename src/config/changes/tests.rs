@@ -64,8 +64,8 @@ fn says_what_changed() {
         (
             "100/s\"",
             "100/m\"\nalgorithm = \"fixed-window\"",
-            "limits.per-client begins anew: algorithm changed|limits.per-client rate 100/s -> \
-             100/m from a key's first request",
+            "limits.per-client algorithm token-bucket -> fixed-window|limits.per-client rate 100/s -> \
+             100/m from a key's first request|limits.per-client begins anew",
         ),
         (
             "[\"ip\"]",
@@ -76,24 +76,24 @@ fn says_what_changed() {
         (
             "1000/s\"",
             "1000/s\"\nscope = \"node\"",
-            "limits.total begins anew: scope changed|limits.total scope cluster -> node",
+            "limits.total scope cluster -> node|limits.total begins anew",
         ),
         (
             "1000/s\"",
             "1000/s\"\nalgorithm = \"redisson\"\nname = \"orders\"",
-            "limits.total begins anew: algorithm changed|limits.total rate 1000/s -> a Redisson \
-             limiter, 1000/s where Redis has no figures",
+            "limits.total algorithm token-bucket -> redisson|limits.total rate 1000/s -> a Redisson \
+             limiter, 1000/s where Redis has no figures|limits.total begins anew",
         ),
         ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
         (
             "1000/s\"",
             "1000/s\"\ncost = { response_header = \"x-used\", estimate = 5 }",
-            "limits.total cost changed",
+            "limits.total cost 1 -> the response's header x-used (estimate 5)",
         ),
         (
             "1000/s\"",
             "1000/s\"\ncount_when = { status = [\"401\"] }",
-            "limits.total count_when changed",
+            "limits.total count_when every response -> 401",
         ),
         (
             "1000/s\"",
@@ -103,18 +103,18 @@ fn says_what_changed() {
         (
             "1000/s\"",
             "1000/s\"\nalgorithm = \"sliding-log\"",
-            "limits.total begins anew: algorithm changed",
+            "limits.total algorithm token-bucket -> sliding-log|limits.total begins anew",
         ),
         (
             "rate = \"1000/s\"",
             "algorithm = \"concurrency\"\nlimit = 5",
-            "limits.total begins anew: algorithm changed",
+            "limits.total algorithm token-bucket -> concurrency|limits.total begins anew",
         ),
         (
             "rate = \"100/s\"",
             "rate = \"100/s\"\nalgorithm = \"leaky-bucket\"\nqueue = 5",
-            "limits.per-client begins anew: algorithm changed|\
-             limits.per-client wait 0s -> as the queue needs",
+            "limits.per-client algorithm token-bucket -> leaky-bucket|\
+             limits.per-client wait 0s -> as the queue needs|limits.per-client begins anew",
         ),
         (
             "100/s\"",
@@ -131,12 +131,30 @@ fn says_what_changed() {
             "75s\"",
             "75s\"\nipv6_prefix = 56",
             "server.ipv6_prefix 64 -> 56|\
-             limits.per-client begins anew for IPv6 clients: ipv6_prefix changed",
+             limits.per-client begins anew for IPv6 clients",
         ),
-        ("3001", "3002", "upstreams.other servers changed"),
+        (
+            "3001",
+            "3002",
+            "upstreams.other servers [http://127.0.0.1:3001] -> [http://127.0.0.1:3002]",
+        ),
         ("\"/b\"", "\"/c\"", "route /b removed|route /c added"),
-        ("\"/b\"", "\"/b\"\nrewrite = \"/c\"", "route /b changed"),
-        ("= \"other\"", "= \"api\"", "route /b changed"),
+        ("\"/b\"", "\"/b\"\nrewrite = \"/c\"", "route /b rewrite changed"),
+        ("\"/b\"", "\"/b\"\nmethods = [\"GET\"]", "route /b methods [] -> [GET]"),
+        ("\"/b\"", "\"/b\"\nhost = \"*.a.org\"", "route /b host none -> *.a.org"),
+        ("\"/b\"", "\"/b\"\nheaders = { x-a = \"secret\" }", "route /b headers changed"),
+        ("\"/b\"", "\"/b\"\nresponse_timeout = \"2s\"", "route /b response_timeout none -> 2s"),
+        (
+            "\"/b\"",
+            "\"/b\"\nrequest_headers = { set = { x-a = \"secret\" } }",
+            "route /b request_headers changed",
+        ),
+        ("= \"other\"", "= \"api\"", "route /b upstream other -> api"),
+        (
+            "upstream = \"other\"",
+            "respond = { status = 204 }",
+            "route /b upstream other -> respond",
+        ),
         ("100ms", "1s", "store.timeout 100ms -> 1s"),
         ("\"info\"", "\"debug\"", "log.level info -> debug"),
         ("token = \"hunter2\"", "token = \"hunter3\"", "admin.token changed"),
@@ -145,6 +163,27 @@ fn says_what_changed() {
         assert_eq!(changes.changed.join("|"), expected, "{from} -> {to}");
         assert!(changes.restart.is_empty(), "{from} -> {to}");
     }
+}
+
+#[test]
+fn counts_the_overrides_that_changed_and_shows_no_key() {
+    let overrides = |entries: &[(&str, &str)]| {
+        let each =
+            entries.iter().map(|(key, rate)| format!("{{ key = [\"{key}\"], rate = \"{rate}\" }}"));
+        let list = each.collect::<Vec<_>>().join(", ");
+        plan(&FILE.replace("100/s\"", &format!("100/s\"\noverrides = [{list}]")))
+    };
+    let before = overrides(&[("10.0.0.1", "5/s"), ("10.0.0.2", "5/s"), ("10.0.0.0/8", "5/s")]);
+    let after = overrides(&[("10.0.0.2", "5/s"), ("10.0.0.3", "5/s"), ("10.0.0.0/8", "6/s")]);
+    assert_eq!(
+        diff(&before, &after).changed,
+        [
+            "limits.per-client overrides: 1 added",
+            "limits.per-client overrides: 1 removed",
+            "limits.per-client overrides: 1 changed",
+        ]
+    );
+    assert!(diff(&after, &after).is_empty());
 }
 
 #[test]

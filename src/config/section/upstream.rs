@@ -7,7 +7,7 @@ use super::tls::{self, UPSTREAM_TLS};
 use super::values::{Named, named};
 use crate::config::Overrides;
 use crate::config::reader::{Item, Problem, Section, Span};
-use crate::config::setting::{Settings, Spelled, at, compared, fields, plain, read, word};
+use crate::config::setting::{Settings, Spelled, at, compared, fields, listed, plain, read, word};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::name::Name;
@@ -26,7 +26,8 @@ pub(in crate::config) static UPSTREAM: Shape = Shape {
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &compared(at!(servers), Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(&UPSTREAM_SERVER)])), Required,
-        "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`"),
+        "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`")
+        .shown(|servers, _| listed(servers.iter().map(|server| &server.url))),
     &word(at!(balance), Value("\"least-requests\""), "how a request's server is chosen"),
     &plain(at!(connect_timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""),
         "to connect to one server; 504 past it, after trying the others"),

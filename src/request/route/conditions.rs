@@ -1,6 +1,7 @@
 //! The conditions of a route besides its path, and the order in which routes of one path are tried.
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -64,6 +65,15 @@ impl HostPattern {
             (_, Self::Exact(host)) => self.matches(host),
             (Self::Below(end), Self::Below(other)) => other.ends_with(end.as_str()),
             (Self::Exact(_), Self::Below(_)) => false,
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(host) => f.write_str(host),
+            Self::Below(end) => write!(f, "*{end}"),
         }
     }
 }

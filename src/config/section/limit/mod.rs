@@ -76,9 +76,11 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
         "in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`"),
     &compared(at!(cost), Kind::Either(&[Kind::whole(1, MAX_TOKENS), Kind::Table(&COST), Kind::Table(&RESPONSE_COST)]), Value("1"),
-        "what a request takes: a number, or what a header or the response says"),
+        "what a request takes: a number, or what a header or the response says")
+        .shown(|cost, _| cost.to_string()),
     &compared(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
-        "only responses with these statuses count; what others had taken is given back"),
+        "only responses with these statuses count; what others had taken is given back")
+        .shown(|statuses, _| statuses.as_ref().map_or("every response".to_owned(), |it| it.to_string())),
     &compared(at!(wait), Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "a request that would be allowed within this time is held until then; a leaky bucket holds as long as its queue needs, or at most so long")
         .shown(|wait, _| wait_text(*wait)),
@@ -94,7 +96,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "other figures, tried in shadow in place of the limit's own on the same traffic")
         .shown(|candidate, _| candidate.as_ref().map_or("none".to_owned(), |it| it.figures.to_string())),
     &word(at!(on_store_error), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
-    &compared(at!(overrides), Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
+    &field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
     &compared(at!(reject), Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
     &field("name", Kind::Text, Words("required"),
         "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),

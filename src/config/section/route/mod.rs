@@ -14,7 +14,7 @@ use super::limit::LimitDraft;
 use super::pattern::pattern;
 use super::values::{Named, one_of};
 use crate::config::reader::{Item, Problem, Section, Span, Text, nearest};
-use crate::config::setting::{PlainValue as _, Settings, at, fields, plain, read};
+use crate::config::setting::{PlainValue as _, Settings, at, compared, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::name::Name;
@@ -28,7 +28,7 @@ pub(in crate::config) static ROUTE: Shape =
     Shape { title: "[[routes]]", heading: "`[[routes]]`", fields: || fields(SETTINGS), later: &[] };
 
 #[rustfmt::skip]
-static SETTINGS: Settings<Spec> = &[
+pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &field("name", Kind::Text, Words("the path, with methods and host where that repeats"),
         "unique; stands in keys, logs and metrics"),
     &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
@@ -45,8 +45,9 @@ static SETTINGS: Settings<Spec> = &[
         "to the response's head, for this route; 504"),
     &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
         "bytes of a request's body, for this route; larger: 413"),
-    &field("request_headers", Kind::Table(&HEADERS), Words("none"), "changes to what goes upstream"),
-    &field("response_headers", Kind::Table(&HEADERS), Words("none"),
+    &compared(at!("request_headers", request), Kind::Table(&HEADERS), Words("none"),
+        "changes to what goes upstream"),
+    &compared(at!("response_headers", response), Kind::Table(&HEADERS), Words("none"),
         "changes to what goes to the client"),
 ];
 
