@@ -28,7 +28,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
     &plain(at!(max_keys), Kind::whole(1, 1_000_000_000), Value("1000000"),
-        "buckets in this process's memory; the table is laid out for the number at the start: restart after raising it tenfold"),
+        "buckets in this process's memory"),
     &field("lease", Kind::Word(|| vec!["off"]), Value("\"off\""),
         "whether tokens are fetched in batches"),
 ];

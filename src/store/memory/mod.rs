@@ -36,6 +36,12 @@ use crate::limit::time::Now;
 const SHARD_SIZE: usize = 800;
 const MOST_SHARDS: usize = 16_384;
 
+/// The number of shards of a small table, where each has at least [`SMALLEST_SHARD`] buckets. The number of
+/// shards stays when a reload raises `max_keys`. With one shard, one lock would then hold the whole table.
+const FEWEST_SHARDS: usize = 64;
+/// Fewer buckets in a shard would make eviction a poor choice: it compares the buckets of one shard.
+const SMALLEST_SHARD: usize = 32;
+
 /// This many calls of [`Memory::sweep`] visit the whole table.
 pub(super) const SWEEP_STEPS: usize = 16;
 
@@ -91,7 +97,8 @@ pub(super) enum Noting {
 
 impl Memory {
     pub(super) fn new(max_keys: usize) -> Self {
-        let shards = max_keys.div_ceil(SHARD_SIZE).clamp(1, MOST_SHARDS);
+        let at_least = (max_keys / SMALLEST_SHARD).clamp(1, FEWEST_SHARDS);
+        let shards = max_keys.div_ceil(SHARD_SIZE).clamp(at_least, MOST_SHARDS);
         // Each `RandomState` takes its seed from the system.
         let secret = (RandomState::new().hash_one(0), RandomState::new().hash_one(1));
         Self {

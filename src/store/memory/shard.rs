@@ -223,6 +223,11 @@ impl Shard {
     }
 
     #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[cfg(test)]
     pub(super) fn lists(&self) -> usize {
         self.logs.len()
     }

@@ -225,6 +225,17 @@ fn a_lowered_bound_holds_after_a_while() {
 /// A regression: two of five new clients were rejected at once, because their shards had no bucket to
 /// evict.
 #[test]
+fn no_lock_holds_the_whole_table_after_the_bound_was_raised() {
+    let table = Table::of(1_000);
+    table.memory.set_max_keys(100_000);
+    for n in 0..100_000 {
+        table.take(&n.to_string(), ask(1), HOUR);
+    }
+    let largest = table.memory.shards.iter().map(|shard| shard.lock().len()).max();
+    assert!(largest < Some(5_000), "{largest:?} of 100000");
+}
+
+#[test]
 fn new_keys_have_buckets_of_their_own_after_the_bound_was_lowered() {
     let table = Table::of(1_000_000);
     for n in 0..1_000 {
