@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::reader::{Item, Section, duration_text};
+use super::reader::{Item, Section, duration_text, size_text};
 use super::shape::{Fallback, Field, Kind, Zero, field};
 
 /// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` where
@@ -281,8 +281,10 @@ macro_rules! number {
             }
 
             fn show(&self, kind: &Kind) -> String {
-                let unit = if matches!(kind, Kind::Size { .. }) { "B" } else { "" };
-                format!("{self}{unit}")
+                match (kind, u64::try_from(*self)) {
+                    (Kind::Size { .. }, Ok(bytes)) => size_text(bytes),
+                    _ => self.to_string(),
+                }
             }
         })+
     };

@@ -127,6 +127,7 @@ fn says_what_changed() {
             "limits.per-client candidate none -> 50/s, burst 60",
         ),
         ("75s", "1m", "server.idle_timeout 75s -> 1m"),
+        ("75s\"", "75s\"\nmax_header_size = \"16KiB\"", "server.max_header_size 32KiB -> 16KiB"),
         (
             "75s\"",
             "75s\"\nipv6_prefix = 56",

@@ -22,4 +22,4 @@ pub(super) use self::section::{FieldEntry, Section};
 pub(super) use self::syntax::first as first_syntax_error;
 pub use self::value::duration;
 pub(crate) use self::value::duration_text;
-pub(super) use self::value::{NETWORK, NetworkError, network};
+pub(super) use self::value::{NETWORK, NetworkError, network, size_text};

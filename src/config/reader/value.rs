@@ -45,7 +45,7 @@ pub(in crate::config) fn size(text: &str) -> Option<u64> {
 }
 
 /// The size in the largest unit that gives a whole number.
-pub(super) fn size_text(size: u64) -> String {
+pub(in crate::config) fn size_text(size: u64) -> String {
     let fits = SIZE_UNITS.iter().filter(|(_, bytes)| size >= *bytes && size.is_multiple_of(*bytes));
     match fits.max_by_key(|(_, bytes)| bytes) {
         Some((unit, bytes)) => format!("{}{unit}", size / bytes),
