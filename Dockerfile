@@ -5,7 +5,7 @@ WORKDIR /src
 COPY .cargo ./.cargo
 COPY Cargo.toml Cargo.lock ./
 # The dependencies by themselves, so that a change of the sources does not build them again. The tests and
-# benchmarks that the manifest names are not built, and need not be there.
+# benchmarks are not here. That is no error, since the manifest gives the path of each.
 RUN mkdir src && touch src/lib.rs && echo 'fn main() {}' > src/main.rs \
     && cargo build --release --locked && rm -r src
 COPY src ./src
@@ -20,7 +20,7 @@ RUN sed -i -e 's/^#listen = "127.0.0.1:8080"/listen = "0.0.0.0:8080"/' \
 FROM debian:bookworm-slim
 # Whom to trust where an API is reached by https.
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin tidegate
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin tidegate
 COPY --from=build /src/target/release/tidegate /usr/local/bin/tidegate
 COPY --from=build /src/proxy.toml /etc/tidegate/proxy.toml
 WORKDIR /etc/tidegate

@@ -6,6 +6,7 @@ mod cli;
 mod drain;
 mod everywhere;
 mod http;
+mod image;
 mod limits;
 mod logs;
 mod readme;
