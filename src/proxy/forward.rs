@@ -1,6 +1,8 @@
 //! Sends a request upstream, and makes the client's answer from the upstream's response. `Proxy::pass`
 //! calls [`send`]. The connections are in `upstream`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
@@ -21,7 +23,7 @@ use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Permit;
 use crate::upstream::body::{RequestBody, Trailers};
-use crate::upstream::{Answered, Upstream, UpstreamError};
+use crate::upstream::{Answered, Failure, Upstream, UpstreamError};
 
 /// Where a request goes, and what is known about the request.
 pub(super) struct Way<'r> {
@@ -93,7 +95,7 @@ pub(super) async fn send(
                 exchange.switched = Some(Box::new(switched));
                 Ok(answer)
             }
-            None => Err(Refusal::Upstream(UpstreamError::Switched { server: server() })),
+            None => Err(failed(server(), Failure::Switched)),
         };
     }
     let Answered { response, mut lease } = answered;
@@ -106,8 +108,7 @@ pub(super) async fn send(
         Ok(Framing::Clear) => {}
         Ok(Framing::Doubtful) => lease.end_soon(),
         Err(UnknownCoding) => {
-            let server = lease.server().clone();
-            return Err(Refusal::Upstream(UpstreamError::Coding { server }));
+            return Err(failed(lease.server().clone(), Failure::Coding));
         }
     }
     let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
@@ -118,6 +119,10 @@ pub(super) async fn send(
         answer.extensions_mut().insert(reason);
     }
     Ok(answer)
+}
+
+fn failed(server: Arc<str>, failure: Failure) -> Refusal<'static> {
+    Refusal::Upstream(UpstreamError { server, failure })
 }
 
 fn body_of(

@@ -6,11 +6,6 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::refusal::Refusal;
-use crate::throttle::Refused;
-use crate::upstream::UpstreamError;
-use crate::upstream::body::BodyFault;
-
 pub(super) const TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -27,47 +22,10 @@ pub(super) enum Status {
     Unavailable = 14,
 }
 
-impl Status {
-    pub(super) fn value(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
-            Self::InvalidArgument => "3",
-            Self::DeadlineExceeded => "4",
-            Self::ResourceExhausted => "8",
-            Self::Unimplemented => "12",
-            Self::Internal => "13",
-            Self::Unavailable => "14",
-        })
-    }
-
-    /// The status for a refusal. Clients take [`Self::Unavailable`] as leave to try again. A call that ran
-    /// out of time has another status, since the API may still act on it.
-    pub(super) fn of(refusal: &Refusal<'_>) -> Self {
-        match refusal {
-            Refusal::NotFound | Refusal::Method(_) => Self::Unimplemented,
-            Refusal::Limits(Refused::Key(_) | Refused::Cost { .. }) => Self::InvalidArgument,
-            Refusal::Limits(Refused::Throttled { .. })
-            | Refusal::TooLarge
-            | Refusal::Body(BodyFault::TooLarge) => Self::ResourceExhausted,
-            Refusal::Deadline
-            | Refusal::Body(BodyFault::Stalled)
-            | Refusal::Upstream(UpstreamError::ResponseTimeout { .. }) => Self::DeadlineExceeded,
-            Refusal::Limits(Refused::StoreUnavailable) | Refusal::Upstream(_) => Self::Unavailable,
-            Refusal::Host(_)
-            | Refusal::Path(_)
-            | Refusal::TransferCoding
-            | Refusal::Length
-            | Refusal::MethodCase
-            | Refusal::TargetTooLong
-            | Refusal::Body(BodyFault::Broken)
-            | Refusal::ClientLeft => Self::Internal,
-        }
-    }
-}
-
 /// The trailers behind the messages of a call.
 pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();
-    trailers.insert(STATUS, status.value());
+    trailers.insert(STATUS, HeaderValue::from(status as u16));
     if let Ok(message) = HeaderValue::from_str(&encoded(message)) {
         trailers.insert(MESSAGE, message);
     }

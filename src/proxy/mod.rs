@@ -43,7 +43,7 @@ use self::forward::Way;
 pub use self::headers::forwarded::Peer;
 use self::headers::{Seen, hop};
 use self::protocol::{Protocol, protocol};
-use self::refusal::{Refusal, TargetForm, client_gone};
+use self::refusal::{Refusal, client_gone, is_authority_form};
 use self::request_end::{Access, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::observe::metrics::WorkerMetrics;
@@ -142,7 +142,7 @@ impl Proxy {
                 Protocol::Grpc if seen.has(Seen::GRPC_TIMEOUT) => grpc::patience(&head.headers),
                 Protocol::Grpc | Protocol::Http => None,
             };
-            let target = TargetForm::of(head);
+            let is_authority_form = is_authority_form(head);
             let mut quotas = Quotas::new();
             let way = (&*ended.active, &**client, seen);
             let passed = {
@@ -161,7 +161,7 @@ impl Proxy {
                 Err(refusal) => {
                     match &refusal {
                         Refusal::Upstream(error) => {
-                            ended.failed(error.server(), error.failure(), error);
+                            ended.failed(&error.server, error.failure.kind(), error);
                         }
                         Refusal::Limits(Refused::Throttled { limit, .. }) => {
                             if let Some(access) = &mut ended.noted.access {
@@ -172,7 +172,8 @@ impl Proxy {
                     }
                     let by = (&*ended.active, protocol);
                     let answer = refused(&refusal, &quotas, by, &mut ended.noted.permit);
-                    (answer, refusal.closes(target) || !exchange.body_end.is_reached())
+                    let closes = refusal.closes() || is_authority_form;
+                    (answer, closes || !exchange.body_end.is_reached())
                 }
             };
             drop(quotas);

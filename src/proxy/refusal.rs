@@ -1,12 +1,17 @@
 //! Every reason for which tidegate answers a request with an error of its own. `answer` makes the response.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+
 use http::{Method, StatusCode, request};
 
+use super::grpc::Status;
 use crate::request::host::HostError;
+use crate::request::method::MethodCase;
 use crate::request::path::AmbiguousPath;
 use crate::throttle::Refused;
-use crate::upstream::UpstreamError;
 use crate::upstream::body::BodyFault;
+use crate::upstream::{Failure, UpstreamError};
 
 /// Why a request does not go upstream, or got no answer from there.
 #[derive(Debug)]
@@ -41,45 +46,88 @@ pub(crate) enum Refusal<'p> {
     ClientLeft,
 }
 
+/// What the answer to a refused request says.
+pub(super) struct Meaning {
+    pub(super) status: StatusCode,
+    /// For a gRPC call. Clients take [`Status::Unavailable`] as leave to try again. A call that ran out of
+    /// time has another status, since the API may still act on it.
+    pub(super) grpc: Status,
+    /// Says nothing about a failed upstream: that is for the log only.
+    pub(super) detail: Cow<'static, str>,
+}
+
 impl Refusal<'_> {
-    /// Whether an HTTP/1.1 connection must close, since the next bytes may not be a new request. They may
-    /// be the rest of this one. After a target that only CONNECT uses, they may be another protocol: the
-    /// client need not wait for its answer (draft-ietf-httpbis-optimistic-upgrade).
-    pub(super) fn closes(&self, target: TargetForm) -> bool {
-        match self {
-            Self::Host(_)
-            | Self::TransferCoding
-            | Self::Length
-            | Self::Body(_)
-            | Self::ClientLeft => true,
-            Self::Path(_) | Self::Method(_) | Self::MethodCase => target == TargetForm::Authority,
-            Self::NotFound
-            | Self::TargetTooLong
-            | Self::TooLarge
-            | Self::Limits(_)
-            | Self::Deadline
-            | Self::Upstream(_) => false,
-        }
+    pub(super) fn meaning(&self) -> Meaning {
+        let bad = |why: &dyn Display| (400, Status::Internal, why.to_string().into());
+        let (status, grpc, detail) = match self {
+            Self::Host(error) => bad(error),
+            Self::Path(error) => bad(error),
+            Self::TransferCoding => bad(&"the only transfer coding taken here is chunked"),
+            Self::Length => bad(&"content-length must be a whole number"),
+            Self::MethodCase => bad(&MethodCase),
+            Self::Body(fault @ BodyFault::Broken) => bad(fault),
+            Self::NotFound => (404, Status::Unimplemented, "no route for this request".into()),
+            Self::Method(_) => (405, Status::Unimplemented, "no route for this method".into()),
+            Self::Body(BodyFault::Stalled) => {
+                (408, Status::DeadlineExceeded, "the body did not come in time".into())
+            }
+            Self::TooLarge | Self::Body(BodyFault::TooLarge) => {
+                (413, Status::ResourceExhausted, "the body is larger than allowed".into())
+            }
+            Self::TargetTooLong => {
+                (414, Status::Internal, "the path is too long once it is rewritten".into())
+            }
+            Self::Limits(Refused::Key(error)) => {
+                (400, Status::InvalidArgument, error.to_string().into())
+            }
+            Self::Limits(Refused::Cost { header, max }) => {
+                let detail =
+                    format!("header `{header}` must hold one whole number from 1 to {max}");
+                (400, Status::InvalidArgument, detail.into())
+            }
+            // `rejection` composes this answer by the file's settings.
+            Self::Limits(Refused::Throttled { .. }) => {
+                (429, Status::ResourceExhausted, "rate limit exceeded".into())
+            }
+            Self::Limits(Refused::StoreUnavailable) => {
+                let detail = "the limits of this request cannot be checked at the moment";
+                (503, Status::Unavailable, detail.into())
+            }
+            Self::ClientLeft => {
+                (client_gone().as_u16(), Status::Internal, "the client has left".into())
+            }
+            Self::Deadline => {
+                (504, Status::DeadlineExceeded, "no answer before the call's deadline".into())
+            }
+            Self::Upstream(error) => match error.failure {
+                Failure::ResponseTimeout => {
+                    (504, Status::DeadlineExceeded, "the API did not answer in time".into())
+                }
+                Failure::ConnectTimeout => {
+                    (504, Status::Unavailable, "the API did not answer in time".into())
+                }
+                _ => (502, Status::Unavailable, "the API could not be reached or broke off".into()),
+            },
+        };
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Meaning { status, grpc, detail }
+    }
+
+    /// Whether an HTTP/1.1 connection must close, since the next bytes may be the rest of this request.
+    pub(super) fn closes(&self) -> bool {
+        matches!(
+            self,
+            Self::Host(_) | Self::TransferCoding | Self::Length | Self::Body(_) | Self::ClientLeft
+        )
     }
 }
 
-/// The form of a request's target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TargetForm {
-    /// A host and a port, which only CONNECT uses (RFC 9112, 3.2.3).
-    Authority,
-    /// Anything else.
-    Resource,
-}
-
-impl TargetForm {
-    pub(super) fn of(head: &request::Parts) -> Self {
-        let named = head.uri.authority().is_some() && head.uri.scheme().is_none();
-        match named || head.method == Method::CONNECT {
-            true => Self::Authority,
-            false => Self::Resource,
-        }
-    }
+/// Whether the request's target is a host and a port, which only CONNECT uses (RFC 9112, 3.2.3). After such
+/// a request a refusal must close an HTTP/1.1 connection. The next bytes may be another protocol: the client
+/// need not wait for its answer (draft-ietf-httpbis-optimistic-upgrade).
+pub(super) fn is_authority_form(head: &request::Parts) -> bool {
+    let named = head.uri.authority().is_some() && head.uri.scheme().is_none();
+    named || head.method == Method::CONNECT
 }
 
 impl<'p> From<Refused<'p>> for Refusal<'p> {

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::balance::InFlight;
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
+use super::error::Failure;
 use super::stream::{ServerTransport, SocketState};
 use crate::plan::{Scheme, ServerAddress};
 
@@ -74,11 +75,10 @@ pub(super) struct Driver {
 }
 
 /// Why no response head has come.
-pub(super) enum NoHead {
-    /// The exchange failed. `unsent` is the request, if no byte of the request was sent.
-    Failed { error: hyper::Error, unsent: Option<Box<Request<RequestBody>>> },
-    /// The time for the head is over.
-    TooLate,
+pub(super) struct NoHead {
+    pub(super) failure: Failure,
+    /// The request, if no byte of the request was sent.
+    pub(super) unsent: Option<Box<Request<RequestBody>>>,
 }
 
 impl Driver {
@@ -178,7 +178,7 @@ impl Connection {
     }
 
     /// Whether the server has sent anything since the last request.
-    pub(super) fn has_heard(&self) -> bool {
+    fn has_heard(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.watched.has_heard(),
             Self::Http2(_) => true,
@@ -220,16 +220,21 @@ impl Connection {
                 }
                 Self::Http2(_) => in_time(exchange, &mut Deadline::default(), limit, &end).await,
             };
-            sent.ok_or(NoHead::TooLate)?.map_err(|mut failure| {
+            let too_late = NoHead { failure: Failure::ResponseTimeout, unsent: None };
+            sent.ok_or(too_late)?.map_err(|mut failure| {
                 let unsent = failure.take_message().map(|mut request| {
                     into_http1(&mut request);
                     request
                 });
-                let error = match self {
+                let source = match self {
                     Self::Http1(connection) => connection.driver.explain(failure.into_error()),
                     Self::Http2(connection) => connection.driver.explain(failure.into_error()),
                 };
-                NoHead::Failed { error, unsent: unsent.map(Box::new) }
+                let heard = self.has_heard();
+                NoHead {
+                    failure: Failure::Exchange { source, heard },
+                    unsent: unsent.map(Box::new),
+                }
             })
         }
     }

@@ -7,73 +7,72 @@ use std::sync::Arc;
 
 use crate::observe::metrics::UpstreamFailure;
 
-/// Why there is no response.
-#[derive(Debug, thiserror::Error)]
-pub enum UpstreamError {
-    /// No server could be connected to. This is the error of the last server.
-    #[error("cannot connect to {server}: {source}")]
-    Connect {
-        /// The server.
-        server: Arc<str>,
-        /// The error.
-        source: io::Error,
-    },
-    /// The last server that was tried did not take the connection in time.
-    #[error("no connection to {server} in time")]
-    ConnectTimeout {
-        /// The server.
-        server: Arc<str>,
-    },
-    /// No head within the response timeout.
-    #[error("no answer from {server} in time")]
-    ResponseTimeout {
-        /// The server.
-        server: Arc<str>,
-    },
+/// Why there is no response, and from which server.
+#[derive(Debug)]
+pub struct UpstreamError {
+    /// The server's URL. After several tries it is the last server.
+    pub server: Arc<str>,
+    /// What went wrong.
+    pub failure: Failure,
+}
+
+/// What went wrong with a server.
+#[derive(Debug)]
+pub enum Failure {
+    /// The server cannot be connected to.
+    Connect(io::Error),
+    /// The server did not take the connection in time.
+    ConnectTimeout,
+    /// No head came within the response timeout.
+    ResponseTimeout,
     /// The exchange broke before there was a head, or the head was not valid HTTP.
-    #[error("the exchange with {server} failed: {}", broken(source, *heard))]
     Exchange {
-        /// The server.
-        server: Arc<str>,
         /// The error.
         source: hyper::Error,
         /// Whether the server had sent anything.
         heard: bool,
     },
     /// The transfer coding is other than chunked. This proxy would pass the body on wrongly.
-    #[error("{server} answered with a transfer coding other than chunked")]
-    Coding {
-        /// The server.
-        server: Arc<str>,
-    },
+    Coding,
     /// The server changed to another protocol that was not offered, or before it had the whole request.
-    #[error("{server} changed to another protocol without being asked")]
-    Switched {
-        /// The server.
-        server: Arc<str>,
-    },
+    Switched,
 }
 
-impl UpstreamError {
-    /// The server's URL.
-    pub fn server(&self) -> &Arc<str> {
-        match self {
-            Self::Connect { server, .. }
-            | Self::ConnectTimeout { server }
-            | Self::ResponseTimeout { server }
-            | Self::Exchange { server, .. }
-            | Self::Coding { server }
-            | Self::Switched { server } => server,
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, failure } = self;
+        match failure {
+            Failure::Connect(source) => write!(f, "cannot connect to {server}: {source}"),
+            Failure::ConnectTimeout => write!(f, "no connection to {server} in time"),
+            Failure::ResponseTimeout => write!(f, "no answer from {server} in time"),
+            Failure::Exchange { source, heard } => {
+                write!(f, "the exchange with {server} failed: ")?;
+                match (source.is_incomplete_message(), heard) {
+                    (true, true) => {
+                        f.write_str("it closed the connection within its answer's head")
+                    }
+                    (true, false) => f.write_str("it closed the connection without an answer"),
+                    (false, _) => Cause(source).fmt(f),
+                }
+            }
+            Failure::Coding => {
+                write!(f, "{server} answered with a transfer coding other than chunked")
+            }
+            Failure::Switched => {
+                write!(f, "{server} changed to another protocol without being asked")
+            }
         }
     }
+}
 
-    /// What kind of failure it is, for metrics.
-    pub fn failure(&self) -> UpstreamFailure {
+impl Failure {
+    /// The kind of failure in the metrics.
+    pub(crate) fn kind(&self) -> UpstreamFailure {
         match self {
-            Self::Connect { .. } => UpstreamFailure::Connect,
-            Self::ConnectTimeout { .. } | Self::ResponseTimeout { .. } => UpstreamFailure::Timeout,
+            Self::Connect(_) => UpstreamFailure::Connect,
+            Self::ConnectTimeout | Self::ResponseTimeout => UpstreamFailure::Timeout,
             Self::Exchange { .. } => UpstreamFailure::Broken,
-            Self::Coding { .. } | Self::Switched { .. } => UpstreamFailure::Refused,
+            Self::Coding | Self::Switched => UpstreamFailure::Refused,
         }
     }
 
@@ -93,15 +92,6 @@ impl UpstreamError {
         let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
         let behind = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
         error.is_remote() && (refused || behind)
-    }
-}
-
-/// What broke in an exchange before there was an answer. `heard`: whether the server had sent anything.
-fn broken(source: &hyper::Error, heard: bool) -> String {
-    match (source.is_incomplete_message(), heard) {
-        (true, true) => "it closed the connection within its answer's head".to_owned(),
-        (true, false) => "it closed the connection without an answer".to_owned(),
-        (false, _) => Cause(source).to_string(),
     }
 }
 

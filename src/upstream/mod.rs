@@ -39,7 +39,7 @@ use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
 
 pub use self::connection::ConnectionLease;
 pub(crate) use self::error::Cause;
-pub use self::error::UpstreamError;
+pub use self::error::{Failure, UpstreamError};
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
@@ -80,6 +80,10 @@ impl Server {
             Scheme::H2c => Wanted::Any,
             Scheme::Http | Scheme::Https => wanted,
         }
+    }
+
+    fn failed(&self, failure: Failure) -> UpstreamError {
+        UpstreamError { server: self.state.url().clone(), failure }
     }
 
     fn take(&self, wanted: Wanted) -> Option<Connection> {
@@ -166,24 +170,19 @@ impl Upstream {
                 }
                 Err(failure) => failure,
             };
-            let url = || server.state.url().clone();
-            let (error, is_unsent) = match failure {
-                NoHead::TooLate => return Err(UpstreamError::ResponseTimeout { server: url() }),
-                NoHead::Failed { error: source, unsent } => {
-                    let heard = connection.has_heard();
-                    let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
-                    (UpstreamError::Exchange { server: url(), source, heard }, is_unsent)
-                }
-            };
+            let NoHead { failure, unsent } = failure;
+            let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
             if is_unsent && connection.is_pooled() {
                 continue;
             }
-            if retries == 0 || !error.may_pass() {
-                return Err(error);
+            if retries == 0 || !failure.may_pass() {
+                return Err(server.failed(failure));
             }
             if !is_unsent {
-                let kept = kept.filter(|_| repeatable || error.is_unprocessed());
-                let Some(again) = kept.and_then(KeptHead::into_request) else { return Err(error) };
+                let kept = kept.filter(|_| repeatable || failure.is_unprocessed());
+                let Some(again) = kept.and_then(KeptHead::into_request) else {
+                    return Err(server.failed(failure));
+                };
                 *request = again;
             }
             // A server that was restarted has closed all its pooled connections. The next try needs a new
@@ -241,17 +240,16 @@ impl Upstream {
         loop {
             let server = &self.servers[place];
             let connecting = timeout(self.spec.connect_timeout, self.open(server, source, wanted));
-            let name = server.state.url().clone();
-            let error = match connecting.await {
+            let error = server.failed(match connecting.await {
                 Ok(Ok(connection)) => {
                     self.reached(server);
                     return Ok((server, connection));
                 }
-                Ok(Err(source)) if source.kind() != io::ErrorKind::TimedOut => {
-                    UpstreamError::Connect { server: name, source }
+                Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
+                    Failure::Connect(error)
                 }
-                Ok(Err(_)) | Err(_) => UpstreamError::ConnectTimeout { server: name },
-            };
+                Ok(Err(_)) | Err(_) => Failure::ConnectTimeout,
+            });
             if server.state.failed() {
                 let upstream = self.spec.name.as_str();
                 events::server_down(upstream, server.state.url(), &error);
