@@ -169,7 +169,7 @@ impl Streams {
     /// Resets the streams whose client has read nothing for too long.
     fn end_stalled(&mut self, now: Instant, tolerance: Duration) {
         for stream in &self.running {
-            let since = stream.uptake.as_ref().and_then(|uptake| uptake.waits_since());
+            let since = stream.uptake.as_ref().and_then(|uptake| *uptake.lock());
             if since.is_some_and(|since| since + tolerance <= now) {
                 stream.handle.abort();
             }

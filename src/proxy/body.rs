@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use http::header::CONTENT_LENGTH;
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::grpc;
@@ -200,36 +200,9 @@ impl ResponseBody {
     }
 }
 
-/// Since when a piece of a response waits for its client to read. An HTTP/2 stream does not poll its body
-/// while it waits for the client's window, so the body cannot time this itself.
-#[derive(Debug)]
-pub(crate) struct Uptake {
-    began: Instant,
-    /// Microseconds after `began`; 0 where nothing waits.
-    since: AtomicU64,
-}
-
-impl Default for Uptake {
-    fn default() -> Self {
-        Self { began: Instant::now(), since: AtomicU64::new(0) }
-    }
-}
-
-impl Uptake {
-    /// Since when a piece waits; `None` if no piece waits.
-    pub(crate) fn waits_since(&self) -> Option<Instant> {
-        let since = self.since.load(Ordering::Relaxed);
-        (since > 0).then(|| self.began + Duration::from_micros(since))
-    }
-
-    fn note(&self, waits: bool) {
-        let since = match waits {
-            true => u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX).max(1),
-            false => 0,
-        };
-        self.since.store(since, Ordering::Relaxed);
-    }
-}
+/// Since when a piece of a response waits for its client to read; `None` where no piece waits. An HTTP/2
+/// stream does not poll its body while it waits for the client's window, so the body cannot time this itself.
+pub(crate) type Uptake = Mutex<Option<Instant>>;
 
 impl Body for ResponseBody {
     type Data = Bytes;
@@ -247,10 +220,11 @@ impl Body for ResponseBody {
             ended.noted.permit.read(piece);
         }
         if let Some(uptake) = &self.uptake {
-            uptake.note(frame.is_ready());
+            *uptake.lock() = frame.is_ready().then(Instant::now);
         }
         frame
     }
+
     fn is_end_stream(&self) -> bool {
         match &self.source {
             BodySource::Whole(bytes) => bytes.is_none(),

@@ -3,7 +3,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use bytes::Bytes;
 use http::HeaderName;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::time::{Instant, Sleep};
 
@@ -46,105 +46,78 @@ pub enum BodyFault {
     Broken,
 }
 
-/// How far a request's body has come. This handle stays readable while the exchange consumes the body.
-#[derive(Clone, Debug)]
-pub struct BodyEnd(Option<Arc<Progress>>);
+/// How far a request's body has come; `None` for an empty body. This handle stays readable while the
+/// exchange consumes the body.
+#[derive(Clone, Debug, Default)]
+pub struct BodyEnd(Option<Arc<Mutex<Progress>>>);
 
-#[derive(Debug)]
-struct Progress {
-    state: AtomicU8,
-    began: Instant,
-    /// Microseconds after `began` at which a piece of the body was last handed on.
-    moved: AtomicU64,
-}
-
-/// The server has to take more.
-const OFFERED: u8 = 0;
-/// The client has to send more.
-const AWAITED: u8 = 1;
-const REACHED: u8 = 2;
-const STALLED: u8 = 3;
-const TOO_LARGE: u8 = 4;
-const BROKEN: u8 = 5;
-
-/// Whose turn it is while a request is on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AwaitedSide {
-    /// The client's, to send more of the body.
-    Client,
-    /// The server's, since this time. `None` means since the request was handed over.
-    Server(Option<Instant>),
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    /// The server has to take the piece that was handed on at this time.
+    Offered(Instant),
+    /// The client has to send more.
+    Awaited,
+    /// All of the body was handed on, the last piece at this time.
+    Reached(Instant),
+    Failed(BodyFault),
 }
 
 impl BodyEnd {
+    fn progress(&self) -> Option<Progress> {
+        self.0.as_ref().map(|progress| *progress.lock())
+    }
+
+    fn set(&self, now: Progress) {
+        if let Some(progress) = &self.0 {
+            *progress.lock() = now;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Whether all of the body was handed on.
     pub(crate) fn is_reached(&self) -> bool {
-        self.0.as_ref().is_none_or(|progress| progress.state.load(Ordering::Relaxed) == REACHED)
+        matches!(self.progress(), None | Some(Progress::Reached(_)))
     }
 
     /// Why the body did not reach its end.
     pub fn fault(&self) -> Option<BodyFault> {
-        match self.0.as_ref()?.state.load(Ordering::Relaxed) {
-            STALLED => Some(BodyFault::Stalled),
-            TOO_LARGE => Some(BodyFault::TooLarge),
-            BROKEN => Some(BodyFault::Broken),
+        match self.progress()? {
+            Progress::Failed(fault) => Some(fault),
             _ => None,
         }
     }
 
-    /// Whether the client or the server has to act next.
-    pub(super) fn turn(&self) -> AwaitedSide {
-        let Some(progress) = &self.0 else { return AwaitedSide::Server(None) };
-        if progress.state.load(Ordering::Relaxed) == AWAITED {
-            return AwaitedSide::Client;
+    /// Since when the server has to act, for a request that was handed over at `sent`. `None` while the
+    /// client has to send more.
+    pub(super) fn awaits_server_since(&self, sent: Instant) -> Option<Instant> {
+        match self.progress() {
+            None => Some(sent),
+            Some(Progress::Offered(since) | Progress::Reached(since)) => Some(since),
+            Some(Progress::Awaited | Progress::Failed(_)) => None,
         }
-        let moved = Duration::from_micros(progress.moved.load(Ordering::Relaxed));
-        AwaitedSide::Server(Some(progress.began + moved))
     }
 
     /// For a body of which nothing was handed on yet.
     pub(super) fn begin() -> Self {
-        Self(Some(Arc::new(Progress {
-            state: AtomicU8::new(OFFERED),
-            began: Instant::now(),
-            moved: AtomicU64::new(0),
-        })))
+        Self(Some(Arc::new(Mutex::new(Progress::Offered(Instant::now())))))
     }
 
     /// The client has to send more.
     pub(super) fn await_client(&self) {
-        if let Some(progress) = &self.0 {
-            progress.state.store(AWAITED, Ordering::Relaxed);
-        }
+        self.set(Progress::Awaited);
     }
 
     /// All of the body was handed on.
     pub(super) fn reach(&self) {
-        self.moved(REACHED);
+        self.set(Progress::Reached(Instant::now()));
     }
 
     fn fail(&self, fault: BodyFault) -> BodyFault {
-        self.moved(match fault {
-            BodyFault::Stalled => STALLED,
-            BodyFault::TooLarge => TOO_LARGE,
-            BodyFault::Broken => BROKEN,
-        });
+        self.set(Progress::Failed(fault));
         fault
-    }
-
-    fn moved(&self, state: u8) {
-        if let Some(progress) = &self.0 {
-            progress.state.store(state, Ordering::Relaxed);
-            let moved = u64::try_from(progress.began.elapsed().as_micros());
-            progress.moved.store(moved.unwrap_or(u64::MAX), Ordering::Relaxed);
-        }
-    }
-}
-
-impl Default for BodyEnd {
-    /// For an empty body.
-    fn default() -> Self {
-        Self(None)
     }
 }
 
@@ -232,7 +205,10 @@ impl Body for RequestBody {
                         body.allowance = rest;
                         // hyper does not poll again after the trailers or the last piece.
                         let ended = frame.is_trailers() || body.incoming.is_end_stream();
-                        body.end.moved(if ended { REACHED } else { OFFERED });
+                        match ended {
+                            true => body.end.reach(),
+                            false => body.end.set(Progress::Offered(Instant::now())),
+                        }
                         Some(Ok(body.limit_trailers(frame)))
                     }
                 }

@@ -287,7 +287,7 @@ async fn in_time<F: Future>(
     let sent = Instant::now();
     poll_fn(|cx| match exchange.as_mut().poll(cx) {
         std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
-        std::task::Poll::Pending => deadline.poll(cx, sent, limit, || end.turn()).map(|()| None),
+        std::task::Poll::Pending => deadline.poll(cx, sent, limit, end).map(|()| None),
     })
     .await
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::body::AwaitedSide;
+use super::body::BodyEnd;
 use crate::clock::FAR;
 
 /// The time that a server has for the head of an answer. It runs from the last piece of the request that
@@ -25,21 +25,18 @@ impl Deadline {
         cx: &mut Context<'_>,
         sent: Instant,
         limit: Duration,
-        turn: impl Fn() -> AwaitedSide,
+        body: &BodyEnd,
     ) -> Poll<()> {
         // `FAR` stands in for a limit that the clock cannot express. When the timer fires, it is set again.
         let end = |since: Instant| since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
         let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end(sent))));
         // The request before may have had a longer limit.
-        if timer.deadline() > end(sent) && turn() == AwaitedSide::Server(None) {
+        if timer.deadline() > end(sent) && body.is_empty() {
             timer.as_mut().reset(end(sent));
         }
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            let due = end(match turn() {
-                AwaitedSide::Client => now,
-                AwaitedSide::Server(since) => since.unwrap_or(sent),
-            });
+            let due = end(body.awaits_server_since(sent).unwrap_or(now));
             if due <= now {
                 return Poll::Ready(());
             }
@@ -54,13 +51,12 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
-    use crate::upstream::body::BodyEnd;
 
     const LIMIT: Duration = Duration::from_secs(30);
 
     async fn over(deadline: &mut Deadline, end: &BodyEnd) {
         let sent = Instant::now();
-        poll_fn(|cx| deadline.poll(cx, sent, LIMIT, || end.turn())).await;
+        poll_fn(|cx| deadline.poll(cx, sent, LIMIT, end)).await;
     }
 
     #[tokio::test(start_paused = true)]
