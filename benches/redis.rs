@@ -25,7 +25,7 @@ use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, RedisUrl, StoreLocation, StoreSpec};
 use tidegate::store::{Claim, Moment, Shared, Store};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
@@ -154,7 +154,7 @@ impl Bench {
         let mut load = redis::cmd("SCRIPT");
         let hash = load.arg("LOAD").arg(PLAIN).query_async(&mut connection).await.unwrap();
         let spec = StoreSpec {
-            location: StoreLocation::Redis(url),
+            location: StoreLocation::Redis(Box::new(url.parse::<RedisUrl>().unwrap().location)),
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(5),
             max_keys: 1_000,

@@ -1,6 +1,7 @@
 //! `tidegate redisson`: reads and writes the limiters that Java services use.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -10,8 +11,9 @@ use super::{CommandResult, Failure, print};
 use crate::config;
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{Burst, Rate};
-use crate::plan::StoreLocation;
+use crate::plan::{RedisLocation, RedisUrl, StoreLocation};
 use crate::store::{LimiterConfig, LimiterError, Limiters};
+use crate::tls::{self, client::ClientTlsSpec};
 
 /// Read and write a Redisson limiter (`RRateLimiter`), which Java services and the proxy share.
 #[derive(Args, Clone, Debug)]
@@ -120,24 +122,20 @@ pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
 
 impl Limiter {
     fn connect(&self) -> Result<Limiters, Failure> {
-        let url = match &self.url {
-            Some(url) => url.clone(),
+        let location = match &self.url {
+            Some(url) => named(url)?,
             None => self.configured()?,
         };
-        Limiters::connect(&url).map_err(|error| match error {
-            LimiterError::Redis(error) if error.kind() == redis::ErrorKind::InvalidClientConfig => {
-                Failure::usage("the URL is none as in redis://cache.internal:6379/0")
-            }
-            error => Failure::run(format!("{} does not answer: {error}", server(&url))),
-        })
+        Limiters::connect(&location)
+            .map_err(|error| Failure::run(format!("{location} does not answer: {error}")))
     }
 
-    fn configured(&self) -> Result<String, Failure> {
+    fn configured(&self) -> Result<Box<RedisLocation>, Failure> {
         let none = config::Overrides::default();
         let loaded = config::load(&self.config, &config::process_environment, &none)
             .map_err(Failure::Config)?;
         match loaded.plan.store.location {
-            StoreLocation::Redis(url) => Ok(url),
+            StoreLocation::Redis(location) => Ok(location),
             StoreLocation::Memory => {
                 let file = self.config.display();
                 Err(Failure::usage(format!(
@@ -201,10 +199,15 @@ impl Set {
     }
 }
 
-/// The server of a URL, without the secrets of the URL.
-fn server(url: &str) -> String {
-    redis::IntoConnectionInfo::into_connection_info(url)
-        .map_or_else(|_| "the server".to_owned(), |info| info.addr().to_string())
+/// The location that a URL names. By TLS, the machine's authorities are trusted.
+fn named(url: &str) -> Result<Box<RedisLocation>, Failure> {
+    let none = |_| Failure::usage("the URL is none as in redis://cache.internal:6379/0");
+    let RedisUrl { mut location, secure } = url.parse().map_err(none)?;
+    if secure {
+        let roots = tls::client::system_roots().map_err(Failure::run)?;
+        location.tls = Some(Arc::new(ClientTlsSpec { roots, server_name: None, identity: None }));
+    }
+    Ok(Box::new(location))
 }
 
 fn milliseconds(text: &str) -> Result<u64, Failure> {

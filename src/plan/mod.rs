@@ -5,6 +5,7 @@
 
 pub mod filter;
 mod limit;
+mod redis;
 pub mod response;
 mod route;
 mod tls;
@@ -19,6 +20,8 @@ use http::{HeaderName, StatusCode};
 use self::filter::LogFilter;
 pub use self::limit::CalendarQuota;
 pub use self::limit::{CostSpec, Figures, LimitSpec, OnStoreError};
+pub use self::redis::NoRedisUrl;
+pub use self::redis::{RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::RouteSpec;
 pub use self::route::{Action, HeaderChanges, RouteOptions};
@@ -209,8 +212,8 @@ pub enum StoreLocation {
     /// In this process.
     #[default]
     Memory,
-    /// In one Redis server. The URL (`redis://` or `redis+unix:`) is one that the Redis client accepts.
-    Redis(String),
+    /// In Redis.
+    Redis(Box<RedisLocation>),
 }
 
 /// `[log]`.

@@ -1,5 +1,6 @@
 //! The configuration of TLS towards clients, and the addresses of an upstream's servers.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,6 +41,17 @@ pub enum Endpoint {
     },
     /// On a Unix socket with this path, which is absolute.
     Unix(PathBuf),
+}
+
+/// As in a URL: an IPv6 address stands in brackets.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
 }
 
 /// The protocol that a server speaks.

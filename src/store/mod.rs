@@ -34,7 +34,7 @@ use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
-use crate::plan::{KeyDisplay, StoreLocation, StoreSpec};
+use crate::plan::{Endpoint, KeyDisplay, StoreLocation, StoreSpec};
 
 /// This many calls of [`Shared::sweep`] visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
@@ -62,7 +62,13 @@ pub enum StoreError {
     TimedOut,
     /// The server or the connection to it reported an error.
     #[error("{}", redis::words(.0))]
-    Redis(#[source] RedisError),
+    Redis(#[from] RedisError),
+    /// No sentinel knows a master of this name.
+    #[error("the sentinels know no master \"{0}\"")]
+    UnknownMaster(String),
+    /// The server that the sentinels named is a replica.
+    #[error("{0} is no master yet, or no longer")]
+    NotMaster(Endpoint),
     /// The server's version lacks what the scripts need.
     #[error("Redis {0} is too old: 6.2 or later is needed")]
     TooOld(String),
@@ -114,6 +120,7 @@ impl StoreError {
                 Some(_) => "server",
                 None => "connection",
             },
+            Self::UnknownMaster(_) | Self::NotMaster(_) => "sentinel",
             Self::TooOld(_) => "version",
             Self::Nonsense => "nonsense",
             Self::WrongType => "type",
@@ -136,8 +143,8 @@ impl Store {
     pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
         let redis = match &spec.location {
             StoreLocation::Memory => None,
-            StoreLocation::Redis(url) => {
-                Some(Redis::new(url, &spec.prefix, display, Arc::clone(&shared)))
+            StoreLocation::Redis(location) => {
+                Some(Redis::new(location, &spec.prefix, display, Arc::clone(&shared)))
             }
         };
         Arc::new(Self { shared, redis })
@@ -250,7 +257,7 @@ impl Store {
 pub fn location(spec: &StoreSpec) -> String {
     match &spec.location {
         StoreLocation::Memory => "memory:".to_owned(),
-        StoreLocation::Redis(url) => redis::server_name(url),
+        StoreLocation::Redis(location) => location.to_string(),
     }
 }
 

@@ -60,7 +60,7 @@ impl Shared {
     pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
         let health = match &spec.location {
             StoreLocation::Memory => None,
-            StoreLocation::Redis(url) => Some(RedisHealth::new(redis::server_name(url))),
+            StoreLocation::Redis(location) => Some(RedisHealth::new(location.to_string())),
         };
         let shared = Self {
             memory: Memory::new(spec.max_keys),

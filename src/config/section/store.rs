@@ -1,12 +1,10 @@
 //! `[store]`.
 
-use redis::IntoConnectionInfo;
-
 use crate::config::reader::{Item, Section};
 use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape, field};
-use crate::plan::{OnStoreError, StoreLocation, StoreSpec};
+use crate::plan::{OnStoreError, RedisUrl, StoreLocation, StoreSpec};
 
 type Spec = StoreSpec;
 
@@ -65,11 +63,11 @@ fn location(item: &Item<'_>) -> Option<StoreLocation> {
         return Some(StoreLocation::Memory);
     }
     let scheme = url.split(':').next().unwrap_or_default();
+    if let Ok(RedisUrl { location, secure: false }) = url.parse() {
+        return Some(StoreLocation::Redis(Box::new(location)));
+    }
     match scheme {
-        "redis" | "redis+unix" | "valkey" | "valkey+unix" if url.into_connection_info().is_ok() => {
-            Some(StoreLocation::Redis(url.to_owned()))
-        }
-        "rediss" | "valkeys" | "redis-sentinel" | "redis-cluster" => {
+        "rediss" | "valkeys" | "redis-cluster" => {
             item.fault(format!("a store at `{scheme}:` is not supported yet"), URL);
             None
         }

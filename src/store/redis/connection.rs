@@ -11,14 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, RedisError, Value};
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::call::Call;
+use super::connect::Connector;
 use super::health::{RedisHealth, jitter};
 use super::run;
+use crate::plan::Endpoint;
 use crate::store::{Shared, StoreError};
 
 /// The time to connect and to log in. It may be long: few requests wait for it.
@@ -34,12 +36,12 @@ const IDLE: Duration = Duration::from_secs(1);
 /// After this many failures in a row a connection is made anew, even where other connections work.
 const FAILURES: u32 = 3;
 
-/// The most calls that may lie ready to be sent. Further calls wait as long as their deadline allows.
-const QUEUE: usize = 4_096;
+/// How often the sentinels are asked whether the master is still the same server.
+const MASTER_CHECK: Duration = Duration::from_secs(1);
 
 /// The server to connect to.
 pub(super) struct RedisServer {
-    pub(super) url: String,
+    pub(super) connector: Connector,
     /// A call that tells whether the server can decide.
     pub(super) probe: Option<Call>,
     pub(super) shared: Arc<Shared>,
@@ -164,7 +166,8 @@ impl Live {
                     // All calls under way fail with the connection. Together they count as one failure.
                     return Err(StoreError::NotConnected);
                 }
-                if self.failures.closed.load(Relaxed) {
+                // A server that refuses writes was demoted: its name or its sentinels may lead elsewhere now.
+                if self.failures.closed.load(Relaxed) || error.code() == Some("READONLY") {
                     self.failures.broken.notify_one();
                 }
                 Err(StoreError::Redis(error))
@@ -215,11 +218,11 @@ impl RedisServer {
                 pause = FIRST_PAUSE;
             }
             match self.connect().await {
-                Ok(live) => {
+                Ok((live, server)) => {
                     let began = Instant::now();
                     turn.succeeded();
                     link.send_replace(Link::Ready(live.clone()));
-                    self.watch(live, health).await;
+                    self.watch(live, &server, health).await;
                     if began.elapsed() > LAST_PAUSE {
                         link.send_replace(Link::Connecting);
                         pause = FIRST_PAUSE;
@@ -242,14 +245,12 @@ impl RedisServer {
     }
 
     /// Makes a connection and tries it with a probe.
-    async fn connect(&self) -> Result<Live, StoreError> {
-        let connection = timeout(CONNECT_TIMEOUT, connect(&self.url))
-            .await
-            .map_err(|_| StoreError::TimedOut)?
-            .map_err(StoreError::Redis)?;
+    async fn connect(&self) -> Result<(Live, Endpoint), StoreError> {
+        let connecting = timeout(CONNECT_TIMEOUT, self.connector.connect()).await;
+        let (connection, server) = connecting.map_err(|_| StoreError::TimedOut)??;
         let live = Live { connection, failures: Arc::default() };
         match self.probe(&live).await {
-            Ok(()) => Ok(live),
+            Ok(()) => Ok((live, server)),
             Err(error @ StoreError::Redis(_)) => {
                 let version = timeout(CONNECT_TIMEOUT, too_old(live.connection)).await;
                 Err(version.ok().flatten().map_or(error, StoreError::TooOld))
@@ -267,7 +268,7 @@ impl RedisServer {
     }
 
     /// Returns when the connection is no longer to be used.
-    async fn watch(&self, live: Live, health: &RedisHealth) {
+    async fn watch(&self, live: Live, server: &Endpoint, health: &RedisHealth) {
         let idle = async {
             loop {
                 let answers = live.failures.answers.load(Relaxed);
@@ -281,10 +282,22 @@ impl RedisServer {
                 }
             }
         };
+        let demoted = async {
+            loop {
+                sleep(MASTER_CHECK).await;
+                match self.connector.present_master().await {
+                    Some(Ok(master)) if master != *server => return,
+                    // Without sentinels that answer, the present master is as good as any.
+                    Some(_) => {}
+                    None => std::future::pending().await,
+                }
+            }
+        };
         tokio::select! {
             () = live.failures.broken.notified() => {}
             () = health.gone() => {}
             () = idle => {}
+            () = demoted => {}
         }
     }
 }
@@ -295,20 +308,4 @@ async fn too_old(mut connection: MultiplexedConnection) -> Option<String> {
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?;
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
     ((numbers.next()?, numbers.next()?) < (6, 2)).then(|| version.to_owned())
-}
-
-async fn connect(url: &str) -> Result<MultiplexedConnection, RedisError> {
-    let info = url.into_connection_info()?;
-    // Each call is a small packet. Held back until the last packet is acknowledged, it would be late by a
-    // round trip.
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
-    // Older servers do not know CLIENT SETINFO, and nothing here needs it.
-    let settings = info.redis_settings().clone().set_skip_set_lib_name();
-    let client = Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings))?;
-    // The caller keeps both times.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(QUEUE);
-    client.get_multiplexed_async_connection_with_config(&config).await
 }

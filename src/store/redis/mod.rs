@@ -9,6 +9,7 @@
 
 mod advice;
 mod call;
+mod connect;
 mod connection;
 mod health;
 mod leases;
@@ -22,10 +23,11 @@ mod unsettled;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 
 use self::call::{Call, Request, SCRIPT};
+use self::connect::Connector;
 use self::connection::{RedisConnection, RedisServer};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
@@ -39,7 +41,7 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
-use crate::plan::KeyDisplay;
+use crate::plan::{KeyDisplay, RedisLocation};
 
 pub(super) use self::advice::words;
 pub(super) use self::call::{Holder, Verb};
@@ -64,9 +66,14 @@ pub(super) struct Redis {
 
 impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
-    pub(super) fn new(url: &str, prefix: &str, display: KeyDisplay, shared: Arc<Shared>) -> Self {
-        let server =
-            RedisServer { url: url.to_owned(), probe: probe(prefix), shared: Arc::clone(&shared) };
+    pub(super) fn new(
+        location: &RedisLocation,
+        prefix: &str,
+        display: KeyDisplay,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let connector = Connector::new(location);
+        let server = RedisServer { connector, probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Arc::new(RedisConnection::keep(server));
         let queue = Queue::to(Arc::clone(&connection));
         let leases = Leases::keep(queue.teller(), connection.connects(), Arc::clone(&shared));
@@ -197,11 +204,6 @@ pub(super) fn is_limiter(ask: &Ask) -> bool {
     matches!(ask.algorithm, Algorithm::Redisson(_))
 }
 
-/// Host and port, or the socket's path, without user and password.
-pub(in crate::store) fn server_name(url: &str) -> String {
-    url.into_connection_info().map_or_else(|_| "redis".to_owned(), |info| info.addr().to_string())
-}
-
 /// A call that only a server which can decide answers with a decision: it reads the clock, runs the script,
 /// and writes a bucket of its own that expires within a few milliseconds.
 fn probe(prefix: &str) -> Option<Call> {
@@ -235,20 +237,4 @@ async fn run(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value
 
 async fn send(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value, RedisError> {
     connection.send_packed_command(call).await?.extract_error()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_named_without_its_password() {
-        for (url, name) in [
-            ("redis://:secret@cache.internal:6380/2", "cache.internal:6380"),
-            ("redis://user:secret@127.0.0.1", "127.0.0.1:6379"),
-            ("redis+unix:///run/redis.sock?pass=secret", "/run/redis.sock"),
-        ] {
-            assert_eq!(server_name(url), name);
-        }
-    }
 }

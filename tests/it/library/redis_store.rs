@@ -8,13 +8,13 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::plan::{KeyDisplay, OnStoreError, StoreSpec};
 use tidegate::request::key::KeySource;
 use tidegate::store::{BucketAsk, Shared, Store, StoreError, Unavailable};
 
 use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, bucket, key, limit};
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, location};
 
 struct Bench {
     server: RedisServer,
@@ -34,7 +34,7 @@ impl Bench {
     fn with(display: KeyDisplay) -> Self {
         let server = RedisServer::start();
         let spec = StoreSpec {
-            location: StoreLocation::Redis(server.url()),
+            location: location(&server.url()),
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(20),
             max_keys: 1_000,

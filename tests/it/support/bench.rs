@@ -10,7 +10,7 @@ use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, Claim, Moment, Party, Shared, Store, Unavailable};
 use tokio::time::Instant;
 
-use super::redis::RedisServer;
+use super::redis::{RedisServer, location};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -91,12 +91,12 @@ impl Bench {
 
     /// In a server that outlives it.
     pub(crate) fn of(server: &RedisServer) -> Self {
-        Self::at(StoreLocation::Redis(server.url()), None)
+        Self::at(location(&server.url()), None)
     }
 
     pub(crate) fn redis() -> Self {
         let server = RedisServer::start();
-        Self::at(StoreLocation::Redis(server.url()), Some(server))
+        Self::at(location(&server.url()), Some(server))
     }
 
     fn at(location: StoreLocation, server: Option<RedisServer>) -> Self {

@@ -4,10 +4,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tidegate::plan::{RedisUrl, StoreLocation};
 use tokio::time::Instant;
 
 use super::PATIENCE;
 use super::port::Port;
+
+/// Buckets in the Redis at this URL.
+pub(crate) fn location(url: &str) -> StoreLocation {
+    StoreLocation::Redis(Box::new(url.parse::<RedisUrl>().unwrap().location))
+}
 
 /// A server on a port of its own that keeps nothing. It is killed when it is dropped.
 pub(crate) struct RedisServer {

@@ -3,11 +3,17 @@
 
 use std::time::Duration;
 
-use redis::{Client, Connection, FromRedisValue, IntoConnectionInfo, RedisError, Script};
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, RedisError, Script};
+use tokio::runtime::{self, Runtime};
+use tokio::time::timeout;
 
 use super::{LimiterKeys, client_id, type_number};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
+use crate::plan::RedisLocation;
+use crate::store::StoreError;
+use crate::store::redis::connect::Connector;
 
 /// The most time for each step. It is short, because a person waits at a terminal.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -51,7 +57,7 @@ impl LimiterConfig {
 pub(crate) enum LimiterError {
     /// The server or the connection reported an error.
     #[error("redis: {0}")]
-    Redis(RedisError),
+    Redis(StoreError),
     /// The limiter has no figures.
     #[error("it is not configured")]
     Unset,
@@ -65,14 +71,15 @@ impl From<RedisError> for LimiterError {
         // Pipelines and the scripts of older servers wrap the error in a code of their own.
         match error.to_string().contains("WRONGTYPE") {
             true => Self::Foreign,
-            false => Self::Redis(error),
+            false => Self::Redis(error.into()),
         }
     }
 }
 
 /// A connection for an operator's commands.
 pub(crate) struct Limiters {
-    connection: Connection,
+    runtime: Runtime,
+    connection: MultiplexedConnection,
     client: String,
 }
 
@@ -115,15 +122,23 @@ impl Limiters {
     /// Connects to a server.
     ///
     /// # Errors
-    /// Where the URL cannot be read, or the server does not answer within a few seconds.
-    pub(crate) fn connect(url: &str) -> Result<Self, LimiterError> {
-        let info = url.into_connection_info()?;
-        let settings = info.redis_settings().clone().set_skip_set_lib_name();
-        let client = Client::open(info.set_redis_settings(settings))?;
-        let connection = client.get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        connection.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { connection, client: client_id() })
+    /// Where the server does not answer within a few seconds.
+    pub(crate) fn connect(location: &RedisLocation) -> Result<Self, StoreError> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(RedisError::from)?;
+        let connector = Connector::new(location);
+        let connecting = runtime.block_on(async { timeout(PATIENCE, connector.connect()).await });
+        let (connection, _) = connecting.map_err(|_| StoreError::TimedOut)??;
+        Ok(Self { runtime, connection, client: client_id() })
+    }
+
+    /// Waits for an answer, at most a few seconds.
+    fn answer<T>(
+        runtime: &Runtime,
+        asking: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, LimiterError> {
+        let answer = runtime.block_on(async { timeout(PATIENCE, asking).await });
+        Ok(answer.map_err(|_| LimiterError::Redis(StoreError::TimedOut))??)
     }
 
     /// The figures of a limiter.
@@ -134,7 +149,8 @@ impl Limiters {
         let fields = ["rate", "interval", "type", "keepAliveTime"];
         let mut pipe = redis::pipe();
         pipe.cmd("HMGET").arg(name).arg(&fields[..]).cmd("PTTL").arg(name);
-        let (fields, expires): (Vec<Option<String>>, i64) = pipe.query(&mut self.connection)?;
+        let (fields, expires): (Vec<Option<String>>, i64) =
+            Self::answer(&self.runtime, pipe.query_async(&mut self.connection))?;
         let number = |place: usize| fields.get(place)?.as_ref()?.parse::<u64>().ok();
         let (Some(rate), Some(interval_ms), Some(kind)) = (number(0), number(1), number(2)) else {
             return Err(LimiterError::Unset);
@@ -195,7 +211,7 @@ impl Limiters {
         for argument in arguments {
             call.arg(*argument);
         }
-        Ok(call.invoke(&mut self.connection)?)
+        Self::answer(&self.runtime, call.invoke_async(&mut self.connection))
     }
 }
 

@@ -3,6 +3,7 @@
 mod connections;
 mod limits;
 mod old;
+mod sentinels;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
+use tidegate::plan::{KeyDisplay, StoreSpec};
 use tidegate::store::{BucketAsk, Shared, Store, Unavailable};
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
@@ -19,7 +20,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, key, limit};
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, location};
 
 /// What a decision may wait for a Redis that says nothing.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -52,7 +53,7 @@ impl Bench {
     fn with_timeout(url: &str, timeout: Duration) -> Self {
         let log = Log::capture();
         let spec = StoreSpec {
-            location: StoreLocation::Redis(url.to_owned()),
+            location: location(url),
             prefix: "tidegate".into(),
             timeout,
             max_keys: 10_000,

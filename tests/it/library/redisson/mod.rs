@@ -17,13 +17,13 @@ use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
 use tidegate::store::{BucketAsk, LimiterFigures, Shared, Store, Unavailable};
 
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
 use crate::support::limits::limit;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, location};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -76,7 +76,7 @@ impl Bench {
 
 fn store(server: &RedisServer) -> Arc<Store> {
     let spec = StoreSpec {
-        location: StoreLocation::Redis(server.url()),
+        location: location(&server.url()),
         prefix: "tidegate".into(),
         timeout: Duration::from_secs(20),
         max_keys: 1_000,

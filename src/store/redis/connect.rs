@@ -1,0 +1,160 @@
+//! Makes a connection to Redis: finds the server that decides, encrypts, and logs in. `connection` calls
+//! this file for each connection, and `command` for an operator's.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, cmd};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::plan::{Endpoint, RedisLocation, RedisTopology};
+use crate::store::StoreError;
+use crate::tls::client::{self, ClientTlsSpec};
+
+/// The most calls that may lie ready to be sent. Further calls wait as long as their deadline allows.
+const QUEUE: usize = 4_096;
+
+/// The time that one sentinel has to connect and to answer. The next sentinel is asked after it.
+const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Makes connections to one Redis.
+pub(super) struct Connector {
+    location: RedisLocation,
+    tls: Option<(TlsConnector, Arc<ClientTlsSpec>)>,
+    /// The sentinel that answered last.
+    sentinel: AtomicUsize,
+}
+
+impl Connector {
+    pub(super) fn new(location: &RedisLocation) -> Self {
+        // The same certificates were tried when proxy.toml was read, so this does not fail.
+        let tls = location.tls.as_ref().and_then(|spec| {
+            let config = client::config(spec, &[]).ok()?;
+            Some((TlsConnector::from(config), Arc::clone(spec)))
+        });
+        Self { location: location.clone(), tls, sentinel: AtomicUsize::new(0) }
+    }
+
+    /// Connects to the server that decides now, and logs in. The caller bounds the time. Returns the
+    /// server's place as well.
+    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Endpoint), StoreError> {
+        let server = match &self.location.topology {
+            RedisTopology::Server(endpoint) => endpoint.clone(),
+            RedisTopology::Sentinel { sentinels, master } => self.master(sentinels, master).await?,
+        };
+        let mut login =
+            RedisConnectionInfo::default().set_db(self.location.database).set_skip_set_lib_name();
+        if let Some(user) = &self.location.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &self.location.password {
+            login = login.set_password(password);
+        }
+        let mut connection = self.open(&server, &login).await?;
+        if matches!(self.location.topology, RedisTopology::Sentinel { .. }) {
+            let role: Vec<redis::Value> = cmd("ROLE").query_async(&mut connection).await?;
+            // For some seconds after a failover a sentinel may name a server that is a replica now.
+            if !matches!(role.first(), Some(redis::Value::BulkString(role)) if role == b"master") {
+                return Err(StoreError::NotMaster(server));
+            }
+        }
+        // For `CLIENT LIST` alone. A user who may not do this is no problem.
+        let mut naming = cmd("CLIENT");
+        naming.arg("SETNAME").arg("tidegate");
+        let _ = naming.exec_async(&mut connection).await;
+        Ok((connection, server))
+    }
+
+    /// Where the sentinels see the master; `None` where the store is a single server.
+    pub(super) async fn present_master(&self) -> Option<Result<Endpoint, StoreError>> {
+        match &self.location.topology {
+            RedisTopology::Server(_) => None,
+            RedisTopology::Sentinel { sentinels, master } => {
+                Some(self.master(sentinels, master).await)
+            }
+        }
+    }
+
+    /// Asks one sentinel after the other, beginning with the one that answered last.
+    async fn master(&self, sentinels: &[Endpoint], name: &str) -> Result<Endpoint, StoreError> {
+        let first = self.sentinel.load(Ordering::Relaxed);
+        let mut failure = StoreError::NotConnected;
+        for place in (0..sentinels.len()).map(|n| (first + n) % sentinels.len()) {
+            match timeout(SENTINEL_PATIENCE, self.ask(&sentinels[place], name)).await {
+                Ok(Ok(Some(server))) => {
+                    self.sentinel.store(place, Ordering::Relaxed);
+                    return Ok(server);
+                }
+                // Another sentinel may know the name.
+                Ok(Ok(None)) => failure = StoreError::UnknownMaster(name.to_owned()),
+                Ok(Err(error)) => failure = StoreError::Redis(error),
+                Err(_) => failure = StoreError::TimedOut,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Asks a sentinel for the address of the master. Sentinels mostly have no password. One that wants a
+    /// password gets the same as the servers.
+    async fn ask(&self, sentinel: &Endpoint, master: &str) -> Result<Option<Endpoint>, RedisError> {
+        let plain = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let mut question = cmd("SENTINEL");
+        question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+        let mut connection = self.open(sentinel, &plain).await?;
+        let mut answer = question.query_async(&mut connection).await;
+        if let (Err(error), Some(password)) = (&answer, &self.location.password)
+            && error.code() == Some("NOAUTH")
+        {
+            let mut login = cmd("AUTH");
+            login.arg(&self.location.user).arg(password);
+            login.exec_async(&mut connection).await?;
+            answer = question.query_async(&mut connection).await;
+        }
+        let found: Option<(String, u16)> = answer?;
+        Ok(found.map(|(host, port)| Endpoint::Tcp { host, port }))
+    }
+
+    async fn open(
+        &self,
+        server: &Endpoint,
+        login: &RedisConnectionInfo,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        let (host, port) = match server {
+            Endpoint::Unix(path) => return speak(UnixStream::connect(path).await?, login).await,
+            Endpoint::Tcp { host, port } => (host.as_str(), *port),
+        };
+        let stream = TcpStream::connect((host, port)).await?;
+        // Each call is a small packet. Held back until the last packet is acknowledged, it would be late by
+        // a round trip.
+        stream.set_nodelay(true)?;
+        let Some((connector, spec)) = &self.tls else { return speak(stream, login).await };
+        let no_name = || io::Error::other(format!("no certificate can be for {host}"));
+        let name = spec.name_of(host).ok_or_else(no_name)?;
+        speak(connector.connect(name, stream).await?, login).await
+    }
+}
+
+/// Logs in, and drives the connection in a task of the worker's runtime until it is dropped.
+async fn speak<S>(
+    stream: S,
+    login: &RedisConnectionInfo,
+) -> Result<MultiplexedConnection, RedisError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    // The caller keeps the time.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE);
+    let logging_in = MultiplexedConnection::new_with_config(login, stream, config);
+    let (connection, driver) = logging_in.await?;
+    tokio::spawn(driver);
+    Ok(connection)
+}

@@ -1,0 +1,82 @@
+//! A Redis behind sentinels: the master is found, a failover is followed, and a demoted master is left.
+
+use tidegate::limit::decision::Verdict;
+
+use super::{Bench, ask, key, limit};
+use crate::support::sentinels::Sentinels;
+
+/// Takes until one decision was made by a master. Returns the place of that master.
+async fn decided_by(bench: &Bench, sentinels: &Sentinels) -> usize {
+    bench.until_redis_decides().await;
+    let place = sentinels.master().expect("the sentinels agree");
+    let spec = limit("after");
+    assert_eq!(bench.decide(&[ask(&spec, &key("x"), 10)]).await.unwrap().verdict, Verdict::PASS);
+    let keys: Vec<String> = sentinels.servers[place].run(&["KEYS", "*after*"]);
+    assert_eq!(keys.len(), 1, "{place}: {keys:?}");
+    place
+}
+
+#[tokio::test]
+async fn a_master_that_dies_is_followed() {
+    let mut sentinels = Sentinels::start();
+    let bench = Bench::on(&sentinels.url());
+    assert_eq!(decided_by(&bench, &sentinels).await, 0);
+    sentinels.servers[0].kill();
+    bench.until_redis_is(false).await;
+    sentinels.until("another master", || sentinels.master().is_some_and(|place| place != 0));
+    bench.until_redis_is(true).await;
+    assert_ne!(decided_by(&bench, &sentinels).await, 0);
+    bench.assert_recovers("failover").await;
+}
+
+#[tokio::test]
+async fn a_master_that_falls_silent_is_followed() {
+    let sentinels = Sentinels::start();
+    let bench = Bench::impatient(&sentinels.url());
+    bench.until_redis_decides().await;
+    sentinels.servers[0].pause();
+    let spec = limit("alone");
+    while bench.shared.counters().redis_up == Some(true) {
+        let _ = bench.decide(&[ask(&spec, &key("x"), 10)]).await;
+    }
+    sentinels.until("another master", || sentinels.master().is_some_and(|place| place != 0));
+    bench.assert_recovers("failover").await;
+    sentinels.servers[0].resume();
+}
+
+#[tokio::test]
+async fn a_demoted_master_is_left() {
+    let sentinels = Sentinels::start();
+    let bench = Bench::on(&sentinels.url());
+    assert_eq!(decided_by(&bench, &sentinels).await, 0);
+    sentinels.fail_over();
+    sentinels.until("another master", || sentinels.master().is_some_and(|place| place != 0));
+    let spec = limit("later");
+    let has_it = || {
+        let keys =
+            |place: usize| -> Vec<String> { sentinels.servers[place].run(&["KEYS", "*later*"]) };
+        sentinels.master().is_some_and(|place| !keys(place).is_empty())
+    };
+    let patience = tokio::time::Instant::now() + super::PATIENCE;
+    while !has_it() {
+        assert!(tokio::time::Instant::now() < patience, "{}", bench.log.text());
+        let _ = bench.decide(&[ask(&spec, &key("x"), 1)]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_gone_is_no_problem() {
+    let mut sentinels = Sentinels::start();
+    sentinels.kill_sentinel(0);
+    let bench = Bench::on(&sentinels.url());
+    bench.until_redis_decides().await;
+}
+
+#[tokio::test]
+async fn a_name_that_no_sentinel_knows_is_told() {
+    let sentinels = Sentinels::start();
+    let bench = Bench::on(&sentinels.url().replace("/limits", "/others"));
+    bench.until_redis_is(false).await;
+    let log = bench.log.text();
+    assert!(log.contains("the sentinels know no master \"others\""), "{log}");
+}
