@@ -11,6 +11,7 @@
 
 mod claim;
 mod current_limits;
+mod known;
 mod memory;
 mod outage;
 mod redis;
@@ -23,6 +24,7 @@ use ::redis::RedisError;
 pub use self::claim::Grant;
 use self::claim::Taken;
 pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
+use self::known::KnownRefusals;
 use self::memory::Noting;
 use self::redis::Redis;
 pub(crate) use self::redis::{
@@ -133,6 +135,7 @@ impl StoreError {
 pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
+    known: KnownRefusals,
 }
 
 impl Store {
@@ -147,7 +150,7 @@ impl Store {
                 Some(Redis::new(location, &spec.prefix, display, Arc::clone(&shared)))
             }
         };
-        Arc::new(Self { shared, redis })
+        Arc::new(Self { shared, redis, known: KnownRefusals::default() })
     }
 
     /// The time of day at `now`. In this process, windows that begin with the clock follow it.
@@ -241,6 +244,7 @@ impl Store {
     /// Where Redis does not answer.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         self.shared.memory.forget(ask);
+        self.known.forget(&self.shared.memory.identity(ask));
         match self.redis_of(ask) {
             None => Ok(()),
             Some(redis) => redis.forget(ask).await,

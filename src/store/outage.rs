@@ -8,6 +8,7 @@
 //! between outages.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::{Instant, timeout_at};
 
@@ -40,6 +41,11 @@ pub(super) async fn take(
         store.take_locally(claims, moment);
         return Ok(());
     }
+    let connection = redis.connections_made();
+    if store.known.refuse(&store.shared.memory, claims, moment.time, connection) {
+        store.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    }
     // Only an answer tells that a key has another type. Then Redis is asked again without that key.
     // Redisson limiters are asked before the buckets, so there may be two such turns.
     for turn in [Attempt::First, Attempt::Again, Attempt::Again] {
@@ -53,6 +59,7 @@ pub(super) async fn take(
             }
             Ok(()) => {
                 request.end(claims);
+                store.known.note(&store.shared.memory, claims, moment.time, connection);
                 return Ok(());
             }
             // Redis may have carried out the call, and then its tokens are lost. To ask Redis about them

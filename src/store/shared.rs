@@ -27,6 +27,8 @@ pub struct Shared {
     pub(super) notices: Notices,
     pub(super) unsettled: Unsettled,
     pub(super) current_limits: CurrentLimits,
+    /// Requests that were refused without Redis, because the refusal was known.
+    pub(super) known_refusals: AtomicU64,
     /// Failed calls of Redis, by the error's kind.
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -40,6 +42,8 @@ pub struct Counters {
     pub shared_uses: u64,
     /// Buckets that were forgotten to make room, although they were not full again.
     pub forgotten: u64,
+    /// Requests that were refused without Redis, because the refusal was known.
+    pub known_refusals: u64,
     /// Settlements that may not have reached Redis.
     pub unsettled: u64,
     /// Requests on which `on_store_error` decided in place of Redis, without those in `refused_without`.
@@ -71,6 +75,7 @@ impl Shared {
             notices: Notices::default(),
             unsettled: Unsettled::default(),
             current_limits: CurrentLimits::default(),
+            known_refusals: AtomicU64::new(0),
             errors: Mutex::default(),
         };
         shared.adjust(spec);
@@ -117,6 +122,7 @@ impl Shared {
             keys: self.memory.keys(),
             shared_uses: self.memory.shared_uses(),
             forgotten: self.memory.forgotten(),
+            known_refusals: self.known_refusals.load(Ordering::Relaxed),
             unsettled: self.unsettled.count(),
             redis_up: self.health.as_ref().map(RedisHealth::is_up),
         }

@@ -23,7 +23,8 @@ use siphasher::sip128::SipHasher13;
 
 use self::full::Full;
 use self::locked::shard_number;
-use self::shard::{Due, Identity, Shard};
+pub(super) use self::shard::Identity;
+use self::shard::{Due, Shard};
 use super::claim::{BucketAsk, Claim, Taken};
 use crate::limit::algorithm::sliding_log::{self, Log};
 use crate::limit::algorithm::{Algorithm, State, Want};
@@ -269,7 +270,7 @@ impl Memory {
 
     /// Identifies a bucket. A limit whose algorithm or key sources change begins with new buckets. A limit
     /// whose figures change keeps its buckets.
-    fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
+    pub(super) fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
         self.hash(ask, ask.key.as_bytes())
     }
 

@@ -16,7 +16,7 @@ use crate::limit::time::Now;
 
 /// Identifies a bucket by 128 bits of a keyed hash, so that no client can make two buckets collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Identity {
+pub(in crate::store) struct Identity {
     /// Chooses the shard.
     pub(super) shard: u64,
     /// Chooses the place within it.

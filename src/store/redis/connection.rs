@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -50,6 +50,8 @@ pub(super) struct RedisServer {
 /// The present connection, or the attempt to make one.
 pub(super) struct RedisConnection {
     link: watch::Receiver<Link>,
+    /// Connections that were made so far.
+    made: Arc<AtomicU64>,
     shared: Arc<Shared>,
     keeper: JoinHandle<()>,
 }
@@ -83,9 +85,15 @@ impl RedisConnection {
     /// Begins to connect. Makes the connection again where it breaks, until this is dropped.
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
-        let shared = Arc::clone(&server.shared);
-        let keeper = tokio::spawn(async move { server.keep(&sender).await });
-        Self { link, shared, keeper }
+        let (shared, made) = (Arc::clone(&server.shared), Arc::new(AtomicU64::new(0)));
+        let count = Arc::clone(&made);
+        let keeper = tokio::spawn(async move { server.keep(&sender, &count).await });
+        Self { link, made, shared, keeper }
+    }
+
+    /// The number of connections that were made so far.
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Relaxed)
     }
 
     /// Tells of each connection that is made from now on.
@@ -207,7 +215,7 @@ impl ConnectionFailures {
 }
 
 impl RedisServer {
-    async fn keep(self, link: &watch::Sender<Link>) {
+    async fn keep(self, link: &watch::Sender<Link>, made: &AtomicU64) {
         let Some(health) = &self.shared.health else { return };
         let mut pause = FIRST_PAUSE;
         let mut phase = None;
@@ -221,6 +229,7 @@ impl RedisServer {
                 Ok((live, server)) => {
                     let began = Instant::now();
                     turn.succeeded();
+                    made.fetch_add(1, Relaxed);
                     link.send_replace(Link::Ready(live.clone()));
                     self.watch(live, &server, health).await;
                     if began.elapsed() > LAST_PAUSE {

@@ -80,6 +80,11 @@ impl Redis {
         Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }
     }
 
+    /// The number of connections that were made so far.
+    pub(super) fn connections_made(&self) -> u64 {
+        self.connection.made()
+    }
+
     /// Decides over these claims together by Redis's clock, and takes where `verb` says so. If the future
     /// is dropped early, what was taken goes back.
     pub(super) async fn ask_for(

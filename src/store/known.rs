@@ -1,0 +1,130 @@
+//! Refusals that need no question: a bucket in Redis that refused one token goes on refusing until a moment
+//! that Redis has named. Until then this worker refuses by itself. `outage` asks here before it asks Redis.
+//!
+//! The answer is Redis's own. It is known only for a request that takes one token from each of its limits:
+//! then no token is left up to the moment. The moment counts from before the question was sent, so it comes
+//! no later than in Redis, and no clocks are compared. From the moment on Redis is asked again.
+//!
+//! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
+//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::claim::{Claim, Party};
+use super::memory::{Identity, Memory};
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::decide::PerAsk;
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::patience::Patience;
+use crate::limit::rate::Cost;
+use crate::limit::time::Timestamp;
+
+/// The longest time for which a refusal is known. Of the requests of a flood that is refused, one in this
+/// time reaches Redis.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// The most refusals that a worker knows. One takes about a hundred bytes.
+const MOST: usize = 16_384;
+
+/// The refusals that a worker knows.
+#[derive(Default)]
+pub(super) struct KnownRefusals(Mutex<HashMap<Identity, KnownRefusal>>);
+
+struct KnownRefusal {
+    /// With other figures the bucket may not refuse.
+    algorithm: Algorithm,
+    /// When the bucket has a token again, by the process's steady clock.
+    ends: Timestamp,
+    /// Until when the refusal is believed.
+    until: Timestamp,
+    /// The number of the connection on which Redis refused.
+    connection: u64,
+}
+
+impl KnownRefusals {
+    /// Writes the decisions of a request that all of its limits refuse, if that is known of each of them.
+    /// Returns whether it is. Otherwise the claims stay as they are.
+    pub(super) fn refuse(
+        &self,
+        memory: &Memory,
+        claims: &mut [&mut Claim<'_>],
+        now: Timestamp,
+        connection: u64,
+    ) -> bool {
+        let known = self.0.lock();
+        if known.is_empty() {
+            return false;
+        }
+        let ends: Option<PerAsk<Timestamp>> = claims
+            .iter()
+            .map(|claim| {
+                let refusal = known.get(&memory.identity(&claim.question()))?;
+                let holds = refusal.algorithm == claim.ask.algorithm
+                    && refusal.connection == connection
+                    && now < refusal.until;
+                (holds && is_lasting(claim)).then_some(refusal.ends)
+            })
+            .collect();
+        let Some(ends) = ends else { return false };
+        for (claim, ends) in claims.iter_mut().zip(ends) {
+            let retry_after = Some(Duration::from_micros(ends.micros_since(now)));
+            let outcome = Outcome::Reject { retry_after };
+            claim.decision = Some(Decision { outcome, remaining: 0 });
+        }
+        true
+    }
+
+    /// The bucket is made new: it may not refuse.
+    pub(super) fn forget(&self, bucket: &Identity) {
+        self.0.lock().remove(bucket);
+    }
+
+    /// Notes the refusals of Redis among these claims. `asked` is before the question was sent.
+    pub(super) fn note(
+        &self,
+        memory: &Memory,
+        claims: &[&mut Claim<'_>],
+        asked: Timestamp,
+        connection: u64,
+    ) {
+        for claim in claims {
+            let Some(Decision {
+                outcome: Outcome::Reject { retry_after: Some(after) },
+                remaining: 0,
+            }) = claim.decision
+            else {
+                continue;
+            };
+            if !is_lasting(claim) {
+                continue;
+            }
+            let mut known = self.0.lock();
+            if known.len() >= MOST {
+                known.retain(|_, refusal| asked < refusal.until);
+                if known.len() >= MOST {
+                    return;
+                }
+            }
+            let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
+            let algorithm = claim.ask.algorithm;
+            let refusal = KnownRefusal { algorithm, ends, until, connection };
+            known.insert(memory.identity(&claim.question()), refusal);
+        }
+    }
+}
+
+/// Whether a refusal of this claim lasts until the moment that Redis names. A limit that holds requests or
+/// settles them later may give tokens back before. A slot may come back at any time. A limit in shadow is
+/// asked each time, since its decisions are counted.
+fn is_lasting(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Redis
+        && claim.ask.mode == Mode::Enforce
+        && claim.ask.cost == Cost::ONE
+        && claim.ask.patience == Patience::NONE
+        && !claim.spec.is_settled()
+        && !matches!(claim.ask.algorithm, Algorithm::Concurrency(_))
+}

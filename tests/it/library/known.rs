@@ -1,0 +1,177 @@
+//! Refusals that are known need no question to Redis, and are what Redis would have said.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::limit::Mode;
+use tidegate::limit::decision::Verdict;
+use tidegate::limit::patience::Patience;
+use tidegate::limit::rate::Cost;
+use tidegate::limit::time::Timestamp;
+use tidegate::plan::{KeyDisplay, LimitSpec, StoreSpec};
+use tidegate::store::{BucketAsk, Shared, Store};
+
+use crate::support::algorithms::{log, rolling, sliding};
+use crate::support::bench::{Answer, decide};
+use crate::support::limits::{ask, bucket, key, limit, settled};
+use crate::support::redis::{RedisServer, location};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Bench {
+    server: RedisServer,
+    store: Arc<Store>,
+    shared: Arc<Shared>,
+}
+
+impl Bench {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let spec = StoreSpec {
+            location: location(&server.url()),
+            prefix: "tidegate".into(),
+            timeout: Duration::from_secs(20),
+            max_keys: 1_000,
+        };
+        let shared = Shared::new(&spec);
+        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        Self { server, store, shared }
+    }
+
+    async fn decide(&self, asks: &[BucketAsk<'_>], after: Duration) -> Answer {
+        let began = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        decide(&self.store, asks, began.plus(after)).await.unwrap()
+    }
+
+    /// How many questions Redis was asked in the meantime.
+    async fn asked(&self, asks: &[BucketAsk<'_>], after: Duration) -> u64 {
+        let before = self.calls();
+        let answer = self.decide(asks, after).await;
+        assert!(!answer.verdict.passes(), "{answer:?}");
+        self.calls() - before
+    }
+
+    fn calls(&self) -> u64 {
+        let stats: String = self.server.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+    }
+}
+
+fn drained<'r>(spec: &'r LimitSpec, key: &'r tidegate::limit::key::Key) -> BucketAsk<'r> {
+    let mut one = ask(spec, key, 1);
+    one.ask.algorithm = bucket("1/h", 1);
+    one
+}
+
+#[tokio::test]
+async fn a_flood_hardly_reaches_redis_and_is_told_what_redis_says() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    for algorithm in [bucket("1/h", 1), rolling("1/h"), sliding("1/h"), log("1/h")] {
+        let mut one = ask(&spec, &key, 1);
+        one.ask.algorithm = algorithm;
+        assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes(), "{algorithm}");
+        let said = bench.decide(&[one], Duration::ZERO).await;
+        let Verdict::Refuse { retry_after: Some(first), .. } = said.verdict else { panic!() };
+        let before = bench.calls();
+        for n in 1..1_000 {
+            let after = Duration::from_millis(n);
+            let known = bench.decide(&[one], after).await;
+            let Verdict::Refuse { retry_after: Some(now), by: 0 } = known.verdict else { panic!() };
+            assert_eq!(now, first - after, "{algorithm}");
+            assert_eq!(known.remaining(0), said.remaining(0), "{algorithm}");
+        }
+        assert_eq!(bench.calls(), before, "{algorithm}");
+    }
+    assert_eq!(bench.shared.counters().known_refusals, 4 * 999);
+}
+
+#[tokio::test]
+async fn a_refusal_is_known_for_two_seconds() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let one = drained(&spec, &key);
+    bench.decide(&[one], Duration::ZERO).await;
+    assert_eq!(bench.asked(&[one], Duration::ZERO).await, 1);
+    assert_eq!(bench.asked(&[one], SECOND).await, 0);
+    assert_eq!(bench.asked(&[one], 2 * SECOND).await, 1);
+    assert_eq!(bench.asked(&[one], 3 * SECOND).await, 0);
+}
+
+#[tokio::test]
+async fn a_refusal_ends_when_the_bucket_has_a_token_again() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let mut one = ask(&spec, &key, 1);
+    one.ask.algorithm = bucket("1/s", 1);
+    bench.decide(&[one], Duration::ZERO).await;
+    let answer = bench.decide(&[one], Duration::ZERO).await;
+    let Verdict::Refuse { retry_after: Some(after), .. } = answer.verdict else { panic!() };
+    let before = bench.calls();
+    bench.decide(&[one], after - Duration::from_micros(1)).await;
+    assert_eq!(bench.calls(), before);
+    bench.decide(&[one], after).await;
+    assert_eq!(bench.calls(), before + 1);
+}
+
+#[tokio::test]
+async fn only_what_is_sure_is_known() {
+    let bench = Bench::start();
+    let (spec, other, late) = (limit("per-client"), limit("other"), settled("settled"));
+    let (mine, yours) = (key("192.0.2.1"), key("192.0.2.2"));
+    let one = drained(&spec, &mine);
+    bench.decide(&[one], Duration::ZERO).await;
+    assert_eq!(bench.asked(&[one], Duration::ZERO).await, 1);
+    assert_eq!(bench.asked(&[one], Duration::ZERO).await, 0);
+
+    assert!(bench.decide(&[drained(&spec, &yours)], Duration::ZERO).await.verdict.passes());
+    let mut figures = one;
+    figures.ask.algorithm = bucket("2/h", 2);
+    let before = bench.calls();
+    bench.decide(&[figures], Duration::ZERO).await;
+    assert_eq!(bench.calls(), before + 1, "other figures");
+
+    // Each of these is asked each time.
+    let change = |change: &dyn Fn(&mut BucketAsk<'_>)| {
+        let mut ask = drained(&other, &mine);
+        change(&mut ask);
+        ask
+    };
+    let waits = change(&|ask| ask.ask.patience = Patience::of(SECOND));
+    let dear = change(&|ask| ask.ask.cost = Cost::new(2).unwrap());
+    let shadow = change(&|ask| ask.ask.mode = Mode::Shadow);
+    bench.decide(&[drained(&other, &mine)], Duration::ZERO).await;
+    bench.decide(&[drained(&late, &mine)], Duration::ZERO).await;
+    for (asks, what) in [
+        (&[waits][..], "a limit that holds requests"),
+        (&[dear], "a request that takes two"),
+        (&[drained(&late, &mine)], "tokens that may come back"),
+        (&[one, shadow], "a limit in shadow"),
+        (&[one, drained(&limit("fresh"), &mine)], "a limit that allows"),
+    ] {
+        for _ in 0..3 {
+            assert_eq!(bench.asked(asks, Duration::ZERO).await, 1, "{what}");
+        }
+    }
+    // Two limits that refuse.
+    let both = [one, drained(&other, &mine)];
+    bench.asked(&both, Duration::ZERO).await;
+    assert_eq!(bench.asked(&both, Duration::ZERO).await, 0);
+}
+
+#[tokio::test]
+async fn a_new_connection_knows_nothing() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let one = drained(&spec, &key);
+    bench.decide(&[one], Duration::ZERO).await;
+    bench.asked(&[one], Duration::ZERO).await;
+    let (): () = bench.server.run(&["FLUSHALL"]);
+    let _: u64 = bench.server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let patience = tokio::time::Instant::now() + crate::support::PATIENCE;
+    while !bench.decide(&[one], Duration::ZERO).await.verdict.passes() {
+        assert!(tokio::time::Instant::now() < patience, "still refused");
+        tokio::task::yield_now().await;
+    }
+}
