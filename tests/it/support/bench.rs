@@ -99,6 +99,13 @@ impl Bench {
         Self::at(location(&server.url()), Some(server))
     }
 
+    /// In a server, as a user who has only the rights that the manual names.
+    pub(crate) fn user() -> Self {
+        let server = RedisServer::start();
+        let location = server.as_user();
+        Self::at(location, Some(server))
+    }
+
     fn at(location: StoreLocation, server: Option<RedisServer>) -> Self {
         // Long enough for any machine: what waits is not the matter here.
         let timeout = Duration::from_secs(20);

@@ -1,5 +1,7 @@
 //! A Redis server of a test's own.
 
+use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -47,6 +49,19 @@ impl RedisServer {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.port.address)
+    }
+
+    /// Buckets in this Redis, for a user who has only the rights that the manual names.
+    pub(crate) fn as_user(&self) -> StoreLocation {
+        let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
+        let manual = fs::read_to_string(manual).unwrap();
+        let rules: Vec<_> = manual.lines().filter(|line| line.starts_with("ACL SETUSER")).collect();
+        assert_eq!(rules.len(), 3);
+        for rule in rules {
+            let rule = rule.replace("PASSWORD", "secret");
+            let (): () = self.run(&rule.split(' ').collect::<Vec<_>>());
+        }
+        location(&format!("redis://tidegate:secret@{}", self.port.address))
     }
 
     /// What stands in `[store]` of proxies that use it, with time for any machine.

@@ -17,7 +17,7 @@ use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
+use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
 use tidegate::store::{BucketAsk, LimiterFigures, Shared, Store, Unavailable};
 
 use crate::support::bench::{Answer, decide};
@@ -75,8 +75,12 @@ impl Bench {
 }
 
 fn store(server: &RedisServer) -> Arc<Store> {
+    store_at(location(&server.url()))
+}
+
+fn store_at(location: StoreLocation) -> Arc<Store> {
     let spec = StoreSpec {
-        location: location(&server.url()),
+        location,
         prefix: "tidegate".into(),
         timeout: Duration::from_secs(20),
         max_keys: 1_000,

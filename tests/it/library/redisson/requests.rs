@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use tidegate::limit::Mode;
+use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
+use tidegate::limit::rate::Rate;
 use tidegate::plan::OnStoreError;
 use tidegate::store::{Party, Unavailable};
 
-use super::{Bench, HOUR_MS, ask, limiter, now, permits};
+use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits, store_at};
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, limit};
+use crate::support::redis::RedisServer;
 
 fn parties(answer: &Answer) -> Vec<Party> {
     answer.claims.iter().map(|claim| claim.party).collect()
@@ -221,4 +224,23 @@ async fn one_limiter_alone_is_one_call() {
     }
     let calls = calls() - before;
     assert!((50..55).contains(&calls), "{calls} calls for 50 requests");
+}
+
+#[tokio::test]
+async fn a_user_with_the_rights_of_the_manual_can_share_a_limiter() {
+    let server = RedisServer::start();
+    let store = store_at(server.as_user());
+    let (spec, key) = (limiter("orders"), Key::empty());
+    let rate = Rate::new(2, HOUR_MS * 1_000);
+    let params = Params::new(rate.ok(), Sharing::Overall).unwrap();
+    let mut one = ask_with(&spec, &key, 1, params);
+    for passes in [true, true, false] {
+        let answer = decide(&store, &[one], now()).await.unwrap();
+        assert_eq!(answer.verdict.passes(), passes, "{answer:?}");
+        answer.keep();
+    }
+    one.ask.patience = Patience::of(Duration::from_secs(7_200));
+    let waits = decide(&store, &[one], now()).await.unwrap();
+    assert!(waits.verdict.passes(), "{waits:?}");
+    waits.give_back(&store).await;
 }
