@@ -1,8 +1,7 @@
 //! Writes each event as one line, in JSON or in the pretty format. Control characters are escaped in both
 //! formats: text from a client cannot begin a new line.
 
-use std::error::Error;
-use std::fmt::{self, Debug, Write};
+use std::fmt::{self, Debug, Display, Write};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -39,158 +38,131 @@ where
 }
 
 impl<T: FormatTime> Lines<T> {
-    fn json(&self, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn json(&self, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
-        writer.write_str("{\"timestamp\":\"")?;
-        self.timer.format_time(&mut writer)?;
-        write!(writer, "\",\"level\":\"{}\",\"target\":", metadata.level())?;
-        quoted(&mut writer, &metadata.target())?;
-        let mut fields = JsonFields { writer, result: Ok(()) };
-        event.record(&mut fields);
-        fields.result?;
-        fields.writer.write_str("}\n")
+        out.write_str("{\"timestamp\":\"")?;
+        self.timer.format_time(&mut out)?;
+        write!(out, "\",\"level\":\"{}\",\"target\":", metadata.level())?;
+        quoted(&mut out, &metadata.target())?;
+        for_each_field(event, |name, value| {
+            write!(out, ",\"{name}\":")?;
+            match value {
+                FieldValue::Text(text) => quoted(&mut out, text),
+                FieldValue::List(lines) => list(&mut out, lines),
+                FieldValue::Float(number) if number.is_finite() => write!(out, "{number}"),
+                FieldValue::Float(_) => out.write_str("null"),
+                FieldValue::Plain(value) => write!(out, "{value}"),
+            }
+        })?;
+        out.write_str("}\n")
     }
 
-    fn pretty(&self, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn pretty(&self, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
-        let paint = if writer.has_ansi_escapes() { &COLOURS } else { &PLAIN };
-        writer.write_str(paint.dim)?;
-        self.timer.format_time(&mut writer)?;
-        let level = paint.level(*metadata.level());
-        write!(writer, "{} {level}{:>5}{}", paint.reset, metadata.level(), paint.reset)?;
+        let level = match *metadata.level() {
+            Level::ERROR => "\x1b[31m",
+            Level::WARN => "\x1b[33m",
+            Level::INFO => "\x1b[32m",
+            _ => "\x1b[34m",
+        };
+        let [dim, bold, level, reset] = match out.has_ansi_escapes() {
+            true => ["\x1b[2m", "\x1b[1m", level, "\x1b[0m"],
+            false => [""; 4],
+        };
+        out.write_str(dim)?;
+        self.timer.format_time(&mut out)?;
+        write!(out, "{reset} {level}{:>5}{reset}", metadata.level())?;
         // tidegate's own events are known by their message. They need no target.
         if !metadata.target().starts_with(env!("CARGO_PKG_NAME")) {
-            write!(writer, " {}{}{}", paint.dim, metadata.target(), paint.reset)?;
+            write!(out, " {dim}{}{reset}", metadata.target())?;
         }
-        let mut fields = PrettyFields { writer, paint, result: Ok(()) };
-        event.record(&mut fields);
-        fields.result?;
-        fields.writer.write_char('\n')
+        for_each_field(event, |name, value| {
+            let text = match value {
+                FieldValue::Text(value) | FieldValue::Plain(value) => value.to_string(),
+                FieldValue::List(lines) => lines.replace('\n', "; "),
+                FieldValue::Float(number) => format!("{number:?}"),
+            };
+            if name == "message" {
+                write!(out, " {bold}")?;
+                Escaped(&mut out).write_str(&text)?;
+                return out.write_str(reset);
+            }
+            write!(out, " {dim}{name}={reset}")?;
+            match text.is_empty() || text.contains([' ', '"', '\\', '=']) {
+                true => quoted(&mut out, &text),
+                false => Escaped(&mut out).write_str(&text),
+            }
+        })?;
+        out.write_char('\n')
     }
 }
-
-const MESSAGE: &str = "message";
 
 /// Fields that are lists. In the event, a list is a text with an item on each line.
 const LISTS: [&str; 3] = ["changed", "errors", "fields"];
 
-fn is_list(field: &Field) -> bool {
-    LISTS.contains(&field.name())
+/// The value of an event's field.
+enum FieldValue<'v> {
+    Text(&'v dyn Display),
+    /// The lines are the items.
+    List(&'v str),
+    Float(f64),
+    /// A whole number or a truth value.
+    Plain(&'v dyn Display),
 }
 
-struct JsonFields<'w> {
-    writer: Writer<'w>,
+/// Calls `write` for each field of the event, up to the first error.
+fn for_each_field(
+    event: &Event<'_>,
+    write: impl FnMut(&str, FieldValue<'_>) -> fmt::Result,
+) -> fmt::Result {
+    let mut fields = Fields { write, result: Ok(()) };
+    event.record(&mut fields);
+    fields.result
+}
+
+/// Visits the fields of an event.
+struct Fields<F> {
+    write: F,
     result: fmt::Result,
 }
 
-impl JsonFields<'_> {
-    fn field(&mut self, field: &Field, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) {
-        let name = field.name().trim_start_matches("r#");
-        self.result = self.result.and_then(|()| {
-            self.writer.write_char(',')?;
-            quoted(&mut self.writer, &name)?;
-            self.writer.write_char(':')?;
-            value(&mut self.writer)
-        });
+impl<F: FnMut(&str, FieldValue<'_>) -> fmt::Result> Fields<F> {
+    fn field(&mut self, field: &Field, value: FieldValue<'_>) {
+        self.result = self.result.and_then(|()| (self.write)(field.name(), value));
     }
 }
 
-impl Visit for JsonFields<'_> {
+impl<F: FnMut(&str, FieldValue<'_>) -> fmt::Result> Visit for Fields<F> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.field(field, |writer| quoted(writer, &format_args!("{value:?}")));
+        self.field(field, FieldValue::Text(&format_args!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.field(field, |writer| match is_list(field) {
-            true => list(writer, value),
-            false => quoted(writer, &value),
-        });
-    }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.field(field, |writer| quoted(writer, &Chain(value)));
+        match LISTS.contains(&field.name()) {
+            true => self.field(field, FieldValue::List(value)),
+            false => self.field(field, FieldValue::Text(&value)),
+        }
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.field(field, |writer| write!(writer, "{value}"));
+        self.field(field, FieldValue::Plain(&value));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.field(field, |writer| write!(writer, "{value}"));
+        self.field(field, FieldValue::Plain(&value));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.field(field, |writer| write!(writer, "{value}"));
+        self.field(field, FieldValue::Plain(&value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.field(field, |writer| match value.is_finite() {
-            true => write!(writer, "{value}"),
-            false => writer.write_str("null"),
-        });
-    }
-}
-
-struct PrettyFields<'w> {
-    writer: Writer<'w>,
-    paint: &'static Paint,
-    result: fmt::Result,
-}
-
-impl PrettyFields<'_> {
-    fn field(&mut self, field: &Field, value: &dyn fmt::Display) {
-        let (name, paint) = (field.name().trim_start_matches("r#"), self.paint);
-        let writer = &mut self.writer;
-        self.result = self.result.and_then(|()| {
-            if name == MESSAGE {
-                write!(writer, " {}", paint.bold)?;
-                write!(Escaped(writer), "{value}")?;
-                return writer.write_str(paint.reset);
-            }
-            write!(writer, " {}{name}={}", paint.dim, paint.reset)?;
-            let text = value.to_string();
-            match text.is_empty() || text.contains(|c| " \"\\=".contains(c)) {
-                true => quoted(writer, &text),
-                false => Escaped(writer).write_str(&text),
-            }
-        });
-    }
-}
-
-impl Visit for PrettyFields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.field(field, &format_args!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        match is_list(field) {
-            true => self.field(field, &value.replace('\n', "; ")),
-            false => self.field(field, &value),
-        }
-    }
-
-    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        self.field(field, &Chain(value));
-    }
-}
-
-/// An error and what caused it.
-struct Chain<'e>(&'e (dyn Error + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        self.field(field, FieldValue::Float(value));
     }
 }
 
 /// A value as a JSON string.
-fn quoted(writer: &mut Writer<'_>, value: &dyn fmt::Display) -> fmt::Result {
+fn quoted(writer: &mut Writer<'_>, value: &dyn Display) -> fmt::Result {
     writer.write_char('"')?;
     write!(Escaped(writer), "{value}")?;
     writer.write_char('"')
@@ -230,41 +202,6 @@ impl Write for Escaped<'_, '_> {
             rest = characters.as_str();
         }
         self.0.write_str(rest)
-    }
-}
-
-/// The escape sequences of a terminal, or none.
-struct Paint {
-    dim: &'static str,
-    bold: &'static str,
-    red: &'static str,
-    yellow: &'static str,
-    green: &'static str,
-    blue: &'static str,
-    reset: &'static str,
-}
-
-const PLAIN: Paint =
-    Paint { dim: "", bold: "", red: "", yellow: "", green: "", blue: "", reset: "" };
-
-const COLOURS: Paint = Paint {
-    dim: "\x1b[2m",
-    bold: "\x1b[1m",
-    red: "\x1b[31m",
-    yellow: "\x1b[33m",
-    green: "\x1b[32m",
-    blue: "\x1b[34m",
-    reset: "\x1b[0m",
-};
-
-impl Paint {
-    fn level(&self, level: Level) -> &'static str {
-        match level {
-            Level::ERROR => self.red,
-            Level::WARN => self.yellow,
-            Level::INFO => self.green,
-            _ => self.blue,
-        }
     }
 }
 
@@ -309,7 +246,6 @@ mod tests {
     }
 
     fn everything() {
-        let cause = io::Error::other("reset");
         tracing::warn!(
             target: "tidegate::throttle",
             key = "a \"b\"\n{\"x\":1}",
@@ -322,7 +258,7 @@ mod tests {
             duration_ms = 1.25_f64,
             endless = f64::INFINITY,
             up = true,
-            error = &cause as &(dyn Error + 'static),
+            error = %io::Error::other("reset"),
             escape = "\u{1b}[2J\u{9b}\u{7f}",
             "throttled"
         );
