@@ -20,7 +20,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 use self::families::Scrape;
-use self::histogram::{Histogram, REQUEST_BOUNDS, STORE_BOUNDS};
+use self::histogram::Histogram;
 pub use self::routes::RouteCounter;
 pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};
@@ -107,7 +107,7 @@ impl Metrics {
 
     /// All metrics in Prometheus's text format, version 0.0.4.
     pub fn render(&self, snapshot: &Snapshot<'_>) -> String {
-        let mut total = Total::new();
+        let mut total = Total::default();
         for worker in &self.workers {
             total.add(worker);
         }
@@ -219,16 +219,10 @@ struct Counts {
 }
 
 /// What is counted of an upstream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct UpstreamCounts {
     seconds: Histogram,
     failures: BTreeMap<UpstreamFailure, u64>,
-}
-
-impl Default for UpstreamCounts {
-    fn default() -> Self {
-        Self { seconds: Histogram::new(&REQUEST_BOUNDS), failures: BTreeMap::new() }
-    }
 }
 
 impl UpstreamCounts {
@@ -254,7 +248,7 @@ impl Default for Counts {
             routes: HashMap::from_iter([(NO_ROUTE.into(), RouteCounter::NO_ROUTE)]),
             decisions: HashMap::default(),
             upstreams: HashMap::default(),
-            store_seconds: Histogram::new(&STORE_BOUNDS),
+            store_seconds: Histogram::default(),
         }
     }
 }
@@ -263,6 +257,7 @@ impl Default for Counts {
 const DECISIONS: [&str; 5] = ["allowed", "delayed", "error", "rejected", "shadow"];
 
 /// All workers' counts, in the order in which they are shown.
+#[derive(Default)]
 struct Total {
     requests: BTreeMap<(Arc<str>, u16), u64>,
     request_seconds: BTreeMap<Arc<str>, Histogram>,
@@ -275,26 +270,12 @@ struct Total {
 }
 
 impl Total {
-    fn new() -> Self {
-        Self {
-            requests: BTreeMap::new(),
-            request_seconds: BTreeMap::new(),
-            decisions: BTreeMap::new(),
-            upstreams: BTreeMap::new(),
-            store_seconds: Histogram::new(&STORE_BOUNDS),
-            received: 0,
-            sent: 0,
-            http2: 0,
-        }
-    }
-
     fn add(&mut self, worker: &WorkerMetrics) {
         let counts = &*worker.counts.lock();
         for (route, number) in &counts.routes {
             let place = usize::try_from(number.0).ok();
             let Some(requests) = place.and_then(|at| counts.requests.get(at)) else { continue };
-            let seconds = self.request_seconds.entry(route.clone());
-            seconds.or_insert_with(|| Histogram::new(&REQUEST_BOUNDS)).add(&requests.seconds);
+            self.request_seconds.entry(route.clone()).or_default().add(&requests.seconds);
             for answered in &requests.statuses {
                 let total = self.requests.entry((route.clone(), answered.status())).or_default();
                 *total += answered.count();

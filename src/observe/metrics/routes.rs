@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use smallvec::SmallVec;
 
 use super::WorkerMetrics;
-use super::histogram::{Histogram, REQUEST_BOUNDS};
+use super::histogram::Histogram;
 
 /// Identifies the counters of a route within a worker. Stays valid after a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,16 +48,10 @@ impl RouteCounters {
 }
 
 /// What is counted of a route.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Requests {
     pub(super) statuses: StatusCounts,
     pub(super) seconds: Histogram,
-}
-
-impl Default for Requests {
-    fn default() -> Self {
-        Self { statuses: StatusCounts::new(), seconds: Histogram::new(&REQUEST_BOUNDS) }
-    }
 }
 
 /// How often each status was answered. A route answers with few statuses: a list is searched faster than a
