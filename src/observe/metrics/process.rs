@@ -3,14 +3,13 @@
 
 use std::fs;
 
-use super::text::{FamilyKind, Page};
+use super::text::Page;
 
 /// Clock ticks a second in `/proc`: the same on every Linux (`man 5 proc`, USER_HZ).
 const TICKS: f64 = 100.0;
 
 /// Writes the metrics that can be read.
 pub(super) fn write(page: &mut Page) {
-    use FamilyKind::{Counter, Gauge};
     let mut one = |kind, name, help: &str, value: Option<f64>| {
         if let Some(value) = value {
             page.family(kind, name, help);
@@ -20,16 +19,16 @@ pub(super) fn write(page: &mut Page) {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let cpu = field(&stat, 14).zip(field(&stat, 15)).map(|(user, system)| (user + system) / TICKS);
-    one(Counter, "process_cpu_seconds_total", "CPU time of the process.", cpu);
+    one("counter", "process_cpu_seconds_total", "CPU time of the process.", cpu);
     let started = field(&stat, 22).zip(boot_time()).map(|(ticks, boot)| boot + ticks / TICKS);
-    one(Gauge, "process_start_time_seconds", "When the process started.", started);
+    one("gauge", "process_start_time_seconds", "When the process started.", started);
     let resident = kibibytes(&status, "VmRSS:");
-    one(Gauge, "process_resident_memory_bytes", "Memory that is in use.", resident);
+    one("gauge", "process_resident_memory_bytes", "Memory that is in use.", resident);
     let virtual_size = kibibytes(&status, "VmSize:");
-    one(Gauge, "process_virtual_memory_bytes", "Memory that is reserved.", virtual_size);
+    one("gauge", "process_virtual_memory_bytes", "Memory that is reserved.", virtual_size);
     let open = fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64);
-    one(Gauge, "process_open_fds", "Open files.", open);
-    one(Gauge, "process_max_fds", "Open files that are allowed.", max_files());
+    one("gauge", "process_open_fds", "Open files.", open);
+    one("gauge", "process_max_fds", "Open files that are allowed.", max_files());
 }
 
 /// A number of `/proc/self/stat`, by its place from 1. The second field is the program's name, which may

@@ -11,25 +11,10 @@ pub(super) struct Page {
     family: &'static str,
 }
 
-/// The kind of a family, as Prometheus defines it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum FamilyKind {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Spread over buckets.
-    Histogram,
-}
-
 impl Page {
-    /// Begins a family: the samples that follow are its own.
-    pub(super) fn family(&mut self, kind: FamilyKind, name: &'static str, help: &str) {
-        let kind = match kind {
-            FamilyKind::Counter => "counter",
-            FamilyKind::Gauge => "gauge",
-            FamilyKind::Histogram => "histogram",
-        };
+    /// Begins a family: the samples that follow are its own. `kind` is a type of Prometheus: `counter`,
+    /// `gauge` or `histogram`.
+    pub(super) fn family(&mut self, kind: &str, name: &'static str, help: &str) {
         self.family = name;
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
@@ -98,7 +83,7 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let mut page = Page::default();
-        page.family(FamilyKind::Gauge, "a", "An a.");
+        page.family("gauge", "a", "An a.");
         page.sample(&[("b", "x\\y\"z\n{ü}"), ("c", "")], &1.5);
         let expected = "# HELP a An a.\n# TYPE a gauge\na{b=\"x\\\\y\\\"z\\n{ü}\",c=\"\"} 1.5\n";
         assert_eq!(page.finish(), expected);
