@@ -11,7 +11,7 @@ const BOUNDS: [u64; 20] = [
 
 /// Durations, counted by how long they are.
 #[derive(Debug, Default)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     /// One count for each bound, and one for longer durations.
     counts: [u64; BOUNDS.len() + 1],
     sum: Duration,
@@ -38,19 +38,19 @@ impl Histogram {
 
     /// Each bound in seconds, with the number of durations that do not exceed the bound. The number without
     /// a bound is [`Histogram::count`].
-    pub(super) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         BOUNDS.iter().zip(&self.counts).scan(0, |below, (bound, count)| {
             *below += count;
             Some((Duration::from_micros(*bound).as_secs_f64(), *below))
         })
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// In seconds.
-    pub(super) fn sum(&self) -> f64 {
+    pub(crate) fn sum(&self) -> f64 {
         self.sum.as_secs_f64()
     }
 }

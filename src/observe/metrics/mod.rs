@@ -1,14 +1,10 @@
-//! Metrics for Prometheus. `admin` renders them; `families` lists them.
+//! What the workers count for the metrics. `admin` lists the metrics and renders them.
 //!
 //! Each worker has counters of its own, so workers never wait for each other. A scrape adds the counters
 //! up. Labels come from the configuration and never from a client: their number does not grow with traffic.
 
-mod families;
 mod histogram;
-mod process;
 mod routes;
-mod snapshot;
-mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +15,13 @@ use hashbrown::HashMap;
 use http::StatusCode;
 use parking_lot::Mutex;
 
-use self::families::Scrape;
-use self::histogram::Histogram;
+pub(crate) use self::histogram::Histogram;
 pub use self::routes::RouteCounter;
 pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};
-pub use self::snapshot::Snapshot;
-pub use self::snapshot::{LimitFigures, ServerGauge};
 use super::hashed::AsItIs;
 use crate::limit::name::Name;
 use crate::plan::NO_ROUTE;
-
-/// The media type of what [`Metrics::render`] writes.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The process's counters. They live as long as the process: a reload keeps them, by name.
 #[derive(Debug)]
@@ -66,7 +56,7 @@ pub enum UpstreamFailure {
 
 impl UpstreamFailure {
     /// The label's value.
-    fn reason(self) -> &'static str {
+    pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Connect => "connect",
             Self::Timeout => "timeout",
@@ -105,13 +95,13 @@ impl Metrics {
         own.map(Arc::clone).unwrap_or_default()
     }
 
-    /// All metrics in Prometheus's text format, version 0.0.4.
-    pub fn render(&self, snapshot: &Snapshot<'_>) -> String {
+    /// The sum of what the workers have counted.
+    pub(crate) fn total(&self) -> Total {
         let mut total = Total::default();
         for worker in &self.workers {
             total.add(worker);
         }
-        families::page(&Scrape { total, now: snapshot })
+        total
     }
 }
 
@@ -220,9 +210,9 @@ struct Counts {
 
 /// What is counted of an upstream.
 #[derive(Debug, Default)]
-struct UpstreamCounts {
-    seconds: Histogram,
-    failures: BTreeMap<UpstreamFailure, u64>,
+pub(crate) struct UpstreamCounts {
+    pub(crate) seconds: Histogram,
+    pub(crate) failures: BTreeMap<UpstreamFailure, u64>,
 }
 
 impl UpstreamCounts {
@@ -254,19 +244,21 @@ impl Default for Counts {
 }
 
 /// The labels of [`DecisionKind`], in the order of its variants.
-const DECISIONS: [&str; 5] = ["allowed", "delayed", "error", "rejected", "shadow"];
+pub(crate) const DECISIONS: [&str; 5] = ["allowed", "delayed", "error", "rejected", "shadow"];
 
 /// All workers' counts, in the order in which they are shown.
 #[derive(Default)]
-struct Total {
-    requests: BTreeMap<(Arc<str>, u16), u64>,
-    request_seconds: BTreeMap<Arc<str>, Histogram>,
-    decisions: BTreeMap<Name, [u64; 5]>,
-    upstreams: BTreeMap<Name, UpstreamCounts>,
-    store_seconds: Histogram,
-    received: u64,
-    sent: u64,
-    http2: u64,
+pub(crate) struct Total {
+    /// By route and status.
+    pub(crate) requests: BTreeMap<(Arc<str>, u16), u64>,
+    /// By route.
+    pub(crate) request_seconds: BTreeMap<Arc<str>, Histogram>,
+    pub(crate) decisions: BTreeMap<Name, [u64; 5]>,
+    pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
+    pub(crate) store_seconds: Histogram,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) http2: u64,
 }
 
 impl Total {

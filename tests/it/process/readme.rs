@@ -8,6 +8,8 @@ use tidegate::config::{self, Colour, Overrides, schema};
 use tidegate::plan::Plan;
 
 use crate::support::limits::names;
+use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
 use crate::support::tidegate::program;
 use crate::support::tls::Folder;
 
@@ -259,27 +261,8 @@ fn the_test_command_is_there_and_ci_runs_it() {
 #[test]
 fn every_metric_in_the_readme_exists() {
     let text = manual();
-    let metrics = tidegate::observe::metrics::Metrics::new(1);
-    let page = metrics.render(&tidegate::observe::metrics::Snapshot {
-        version: "0",
-        store_up: true,
-        waiting: 0,
-        connections: 0,
-        malformed: 0,
-        memory_keys: 0,
-        shared_decisions: 0,
-        forgotten: 0,
-        decided_without: 0,
-        refused_without: 0,
-        unsettled: 0,
-        log_dropped: 0,
-        limits: Vec::new(),
-        retries: Vec::new(),
-        store_errors: Vec::new(),
-        reload_successful: true,
-        reload_success_time: 0.0,
-        servers: Vec::new(),
-    });
+    let proxy = Proxy::answering().admin().start();
+    let Metrics(page) = Metrics::of(proxy.admin());
     let named: Vec<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("| `tidegate_"))

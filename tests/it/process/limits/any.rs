@@ -290,6 +290,11 @@ fn each_limit_has_its_own_way_without_redis() {
         let metrics = Metrics::of(proxy.admin());
         let errors = metrics.value("tidegate_decisions_total{limit=\"client\",decision=\"error\"}");
         assert_eq!(errors, if on_error == "local" { 0.0 } else { 2.0 }, "{on_error}");
+        let answered =
+            |answer| metrics.value(&format!("tidegate_without_redis_total{{answer=\"{answer}\"}}"));
+        let refused = if on_error == "reject" { 2.0 } else { 0.0 };
+        assert_eq!((answered("decided"), answered("refused")), (2.0 - refused, refused));
+        assert!(metrics.value("tidegate_store_errors_total{kind=\"connection\"}") >= 1.0);
         assert!(proxy.stop().success());
         let lines = proxy.log.with("store unavailable");
         assert_eq!(lines.len(), 1, "{lines:?}");

@@ -13,6 +13,7 @@ use std::sync::{Arc, Barrier};
 
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
+use crate::support::metrics::Metrics;
 use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
@@ -206,10 +207,13 @@ fn a_server_that_was_started_again_costs_no_request() {
 fn a_server_that_always_breaks_uses_up_its_retries() {
     for (retries, method, tries) in [(0, "GET", 1), (1, "GET", 2), (3, "GET", 4), (3, "POST", 1)] {
         let api = Upstream::answering(|_| Vec::new());
-        let proxy = Proxy::of_one_worker(&api).upstream(&format!("retries = {retries}")).start();
+        let proxy = Proxy::of_one_worker(&api).upstream(&format!("retries = {retries}"));
+        let proxy = proxy.admin().start();
         let mut client = Connection::open(proxy.address);
         assert_eq!(client.request(method, "/", &[], b"").status, 502);
         assert_eq!(api.requests().len(), tries, "{method} {retries}");
+        let retried = "tidegate_upstream_retries_total{upstream=\"api\"}";
+        assert_eq!(Metrics::of(proxy.admin()).value(retried), (tries - 1) as f64);
     }
 }
 

@@ -1,5 +1,9 @@
 //! The admin endpoint with `/healthz`, `/readyz` and `/metrics`. `server` starts it.
 
+mod families;
+mod process;
+mod text;
+
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,13 +22,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::limit::algorithm::Algorithm;
-use crate::limit::algorithm::fixed_window::windows::Windows;
-use crate::limit::rate::Rate;
-use crate::limit::time::Timestamp;
+use self::families::Scrape;
 use crate::observe::log::DroppedLines;
-use crate::observe::metrics::{self, LimitFigures, ServerGauge, Snapshot};
-use crate::plan::LimitSpec;
 use crate::worker::{Process, Published};
 
 /// The timeout for a request's head. Not a setting, because only operators and their tools use the
@@ -101,82 +100,18 @@ impl Admin {
     }
 
     fn metrics(&self) -> Response<Full<Bytes>> {
-        let published = self.plan.borrow().clone();
-        let servers: Vec<_> = published
-            .plan
-            .upstreams
-            .iter()
-            .zip(&published.servers)
-            .flat_map(|(upstream, servers)| {
-                servers.iter().map(|server| ServerGauge {
-                    upstream: upstream.name.as_str(),
-                    server: server.url(),
-                    up: server.is_up(),
-                })
-            })
-            .collect();
-        let process = &self.process;
-        let throttled = |name| process.throttled.throttled_keys(name);
-        let limits = published.plan.limits.iter();
-        let limits = limits.map(|limit| limit_figures(limit, throttled(&limit.name))).collect();
-        let upstreams = published.plan.upstreams.iter().zip(&published.servers);
-        let retries = upstreams
-            .map(|(upstream, servers)| {
-                (upstream.name.as_str(), servers.iter().map(|server| server.retries()).sum())
-            })
-            .collect();
-        let store = process.store.counters();
-        let rendered = process.metrics.render(&Snapshot {
-            version: env!("CARGO_PKG_VERSION"),
-            store_up: store.redis_up.unwrap_or(true),
-            waiting: process.waiting.held() as u64,
-            connections: process.slots.open() as u64,
-            malformed: process.malformed.total(),
-            memory_keys: store.keys as u64,
-            shared_decisions: store.shared_uses,
-            forgotten: store.forgotten,
-            decided_without: store.decided_without,
-            refused_without: store.refused_without,
-            unsettled: store.unsettled,
+        let page = families::page(&Scrape {
+            total: self.process.metrics.total(),
+            store: self.process.store.counters(),
             log_dropped: self.dropped.count(),
-            reload_successful: process.config.is_valid(),
-            reload_success_time: process.config.last_adopted().as_micros() as f64 / 1e6,
-            limits,
-            retries,
-            store_errors: process.store.errors(),
-            servers,
+            process: &self.process,
+            published: &self.plan.borrow().clone(),
         });
-        let mut response = text(StatusCode::OK, rendered);
-        let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+        let mut response = text(StatusCode::OK, page);
+        let kind = HeaderValue::from_static(text::CONTENT_TYPE);
         response.headers_mut().insert(CONTENT_TYPE, kind);
         response
     }
-}
-
-/// The figures of a limit for the metrics.
-fn limit_figures(limit: &LimitSpec, throttled_keys: u64) -> LimitFigures<'_> {
-    let algorithm = limit.figures.at(Timestamp::MIN);
-    let per_second = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
-    let rate = match &algorithm {
-        None => Some(f64::INFINITY),
-        Some(Algorithm::TokenBucket(params)) => Some(per_second(params.rate)),
-        Some(Algorithm::LeakyBucket(params)) => Some(per_second(params.rate)),
-        Some(Algorithm::Redisson(params)) => params.rate().map(per_second),
-        Some(Algorithm::SlidingLog(params)) => Some(per_second(params.rate())),
-        Some(Algorithm::SlidingWindow(params)) => {
-            Some(params.count.get() as f64 * 1e6 / params.interval.as_micros() as f64)
-        }
-        Some(Algorithm::FixedWindow(params)) => Some(match &params.windows {
-            Windows::Rolling(interval) | Windows::Clock(interval) => {
-                params.count.get() as f64 * 1e6 / interval.as_micros() as f64
-            }
-            Windows::Calendar(_) => params.count.get() as f64 / params.windows.seconds() as f64,
-        }),
-        Some(Algorithm::Closed) => Some(0.0),
-        Some(Algorithm::Concurrency(_)) => None,
-    };
-    let burst = algorithm.map(|algorithm| algorithm.capacity());
-    LimitFigures { limit: limit.name.as_str(), rate, burst, throttled_keys }
 }
 
 /// Whether the request's host is an address or localhost. This prevents DNS rebinding: a page in a browser
@@ -220,32 +155,6 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Overrides, parse};
-
-    #[test]
-    fn a_limits_rate_is_the_files_also_below_a_second() {
-        for (lines, rate, burst) in [
-            ("rate = \"5/500ms\"\nburst = 7", Some(10.0), Some(7)),
-            ("rate = \"5/500ms\"\nalgorithm = \"leaky-bucket\"", Some(10.0), None),
-            ("rate = \"5/500ms\"\nalgorithm = \"fixed-window\"", Some(10.0), Some(5)),
-            ("rate = \"5/500ms\"\nalgorithm = \"sliding-window\"", Some(10.0), Some(5)),
-            ("rate = \"5/500ms\"\nalgorithm = \"sliding-log\"", Some(10.0), Some(5)),
-            ("limit = 3\nalgorithm = \"concurrency\"", None, Some(3)),
-            ("rate = \"unlimited\"", Some(f64::INFINITY), None),
-            ("rate = \"0/s\"", Some(0.0), Some(0)),
-        ] {
-            let text = format!(
-                "[limits.a]\n{lines}\n[[routes]]\npath = \"/\"\n\
-                 respond = {{ status = 200 }}\nlimits = [\"a\"]\n"
-            );
-            let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
-            let figures = limit_figures(&plan.limits[0], 2);
-            assert_eq!((figures.rate, figures.throttled_keys), (rate, 2), "{lines}");
-            if burst.is_some() {
-                assert_eq!(figures.burst, burst, "{lines}");
-            }
-        }
-    }
 
     fn local(host: &str) -> bool {
         let mut headers = HeaderMap::new();

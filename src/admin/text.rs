@@ -2,7 +2,10 @@
 
 use std::fmt::{Display, Write};
 
-use super::histogram::Histogram;
+use crate::observe::metrics::Histogram;
+
+/// The media type of the format.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A page of families, each with its samples.
 #[derive(Default)]

@@ -1,0 +1,349 @@
+//! Every metric in one table: kind, name, help, and samples. [`page`] writes the metrics in the order of the
+//! table. Then `process` writes the metrics of the process.
+//!
+//! To add a metric, add a line to the table. If the workers count it, the number comes from `Total`.
+//! Otherwise it comes from the part of the process that knows it.
+
+use std::sync::Arc;
+
+use super::process;
+use super::text::Page;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::fixed_window::windows::Windows;
+use crate::limit::rate::Rate;
+use crate::limit::time::Timestamp;
+use crate::observe::metrics::{DECISIONS, Total};
+use crate::plan::LimitSpec;
+use crate::store::Counters;
+use crate::upstream::balance::ServerState;
+use crate::worker::{Process, Published};
+
+/// What a scrape of the metrics shows.
+pub(super) struct Scrape<'s> {
+    /// The sum of what the workers counted.
+    pub(super) total: Total,
+    /// The numbers of the store.
+    pub(super) store: Counters,
+    /// Log lines that were dropped since the start.
+    pub(super) log_dropped: u64,
+    pub(super) process: &'s Process,
+    /// The plan in force, and the state of its servers.
+    pub(super) published: &'s Published,
+}
+
+impl Scrape<'_> {
+    /// Each upstream's name and servers.
+    fn upstreams(&self) -> impl Iterator<Item = (&str, &[Arc<ServerState>])> {
+        let Published { plan, servers } = self.published;
+        let names = plan.upstreams.iter().map(|upstream| upstream.name.as_str());
+        names.zip(servers.iter().map(Vec::as_slice))
+    }
+}
+
+type Samples = fn(&Scrape<'_>, &mut Page);
+
+#[rustfmt::skip]
+const FAMILIES: &[(&str, &str, &str, Samples)] = &[
+    ("counter", "tidegate_requests_total", "Requests by route and status.", |scrape, page| {
+        for ((route, status), count) in &scrape.total.requests {
+            page.sample(&[("route", route), ("status", &status.to_string())], count);
+        }
+    }),
+    ("counter", "tidegate_decisions_total", "What limits said to requests.", |scrape, page| {
+        for (limit, counts) in &scrape.total.decisions {
+            for (decision, count) in DECISIONS.iter().zip(counts) {
+                page.sample(&[("limit", limit.as_str()), ("decision", decision)], count);
+            }
+        }
+    }),
+    ("histogram", "tidegate_request_duration_seconds", "Time from a request's head to the end of its response.", |scrape, page| {
+        for (route, seconds) in &scrape.total.request_seconds {
+            page.histogram(&[("route", route)], seconds);
+        }
+    }),
+    ("histogram", "tidegate_upstream_duration_seconds", "Time from a request's way upstream to the head of the answer.", |scrape, page| {
+        for (upstream, counts) in &scrape.total.upstreams {
+            page.histogram(&[("upstream", upstream.as_str())], &counts.seconds);
+        }
+    }),
+    ("counter", "tidegate_upstream_errors_total", "Exchanges that failed.", |scrape, page| {
+        for (upstream, counts) in &scrape.total.upstreams {
+            for (failure, count) in &counts.failures {
+                page.sample(&[("upstream", upstream.as_str()), ("reason", failure.reason())], count);
+            }
+        }
+    }),
+    ("histogram", "tidegate_store_duration_seconds", "Time of a question to the store.", |scrape, page| {
+        page.histogram(&[], &scrape.total.store_seconds);
+    }),
+    ("gauge", "tidegate_connections", "Client connections.", |scrape, page| {
+        let http2 = scrape.total.http2;
+        page.sample(&[("protocol", "http1")], &(scrape.process.slots.open() as u64).saturating_sub(http2));
+        page.sample(&[("protocol", "http2")], &http2);
+    }),
+    ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.total.received)),
+    ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.total.sent)),
+    ("gauge", "tidegate_limit_rate", "Tokens a second, as the file has it.", |scrape, page| {
+        for limit in &scrape.published.plan.limits {
+            if let Some(rate) = rate(limit) {
+                page.sample(&[("limit", limit.name.as_str())], &number(rate));
+            }
+        }
+    }),
+    ("gauge", "tidegate_limit_burst", "The most that passes at once.", |scrape, page| {
+        for limit in &scrape.published.plan.limits {
+            page.sample(&[("limit", limit.name.as_str())], &number(burst(limit)));
+        }
+    }),
+    ("gauge", "tidegate_throttled_keys", "Keys that were rejected in the last summary interval.", |scrape, page| {
+        for limit in &scrape.published.plan.limits {
+            page.sample(&[("limit", limit.name.as_str())], &scrape.process.throttled.throttled_keys(&limit.name));
+        }
+    }),
+    ("counter", "tidegate_upstream_retries_total", "Further tries of requests.", |scrape, page| {
+        for (upstream, servers) in scrape.upstreams() {
+            let retries: u64 = servers.iter().map(|server| server.retries()).sum();
+            page.sample(&[("upstream", upstream)], &retries);
+        }
+    }),
+    ("counter", "tidegate_store_errors_total", "Errors of Redis by their kind.", |scrape, page| {
+        for (kind, count) in &scrape.process.store.errors() {
+            page.sample(&[("kind", kind)], count);
+        }
+    }),
+    ("gauge", "tidegate_store_up", "Whether the store answers.", |scrape, page| page.number(&u8::from(scrape.store.redis_up.unwrap_or(true)))),
+    ("gauge", "tidegate_waiting", "Requests that are held by a limit.", |scrape, page| page.number(&scrape.process.waiting.held())),
+    ("gauge", "tidegate_upstream_up", "Whether requests are sent to a server.", |scrape, page| {
+        for (upstream, servers) in scrape.upstreams() {
+            for server in servers {
+                page.sample(&[("upstream", upstream), ("server", server.url())], &u8::from(server.is_up()));
+            }
+        }
+    }),
+    ("counter", "tidegate_malformed_requests_total", "Connections that said what is no request.", |scrape, page| page.number(&scrape.process.malformed.total())),
+    ("gauge", "tidegate_memory_keys", "Buckets in this process's memory.", |scrape, page| page.number(&scrape.store.keys)),
+    ("counter", "tidegate_shared_decisions_total", "Decisions by a bucket that new keys share, the memory being full.", |scrape, page| page.number(&scrape.store.shared_uses)),
+    ("counter", "tidegate_forgotten_total", "Buckets that were forgotten before they were full, the memory being full.", |scrape, page| page.number(&scrape.store.forgotten)),
+    ("counter", "tidegate_without_redis_total", "Requests that Redis did not decide on.", |scrape, page| {
+        page.sample(&[("answer", "decided")], &scrape.store.decided_without);
+        page.sample(&[("answer", "refused")], &scrape.store.refused_without);
+    }),
+    ("counter", "tidegate_unsettled_total", "Settlements of costs that did not reach Redis.", |scrape, page| page.number(&scrape.store.unsettled)),
+    ("counter", "tidegate_log_dropped_total", "Log lines that were dropped.", |scrape, page| page.number(&scrape.log_dropped)),
+    ("gauge", "tidegate_config_last_reload_successful", "Whether the configuration file was right when it was last read.", |scrape, page| page.number(&u8::from(scrape.process.config.is_valid()))),
+    ("gauge", "tidegate_config_last_reload_success_timestamp_seconds", "When a configuration last came in force, in seconds since 1970.", |scrape, page| {
+        page.number(&(scrape.process.config.last_adopted().as_micros() as f64 / 1e6));
+    }),
+    ("gauge", "tidegate_build_info", "The version that runs.", |_, page| page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1)),
+];
+
+/// The page of a scrape.
+pub(super) fn page(scrape: &Scrape<'_>) -> String {
+    let mut page = Page::default();
+    for (kind, name, help, samples) in FAMILIES {
+        page.family(kind, name, help);
+        samples(scrape, &mut page);
+    }
+    process::write(&mut page);
+    page.finish()
+}
+
+/// A number as Prometheus writes it.
+fn number(number: f64) -> String {
+    match number.is_infinite() {
+        true => "+Inf".to_owned(),
+        false => number.to_string(),
+    }
+}
+
+/// The rate of a limit in the file, in tokens a second. `None` where the file has no rate.
+fn rate(limit: &LimitSpec) -> Option<f64> {
+    let per_second = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
+    match &limit.figures.at(Timestamp::MIN) {
+        None => Some(f64::INFINITY),
+        Some(Algorithm::TokenBucket(params)) => Some(per_second(params.rate)),
+        Some(Algorithm::LeakyBucket(params)) => Some(per_second(params.rate)),
+        Some(Algorithm::Redisson(params)) => params.rate().map(per_second),
+        Some(Algorithm::SlidingLog(params)) => Some(per_second(params.rate())),
+        Some(Algorithm::SlidingWindow(params)) => {
+            Some(params.count.get() as f64 * 1e6 / params.interval.as_micros() as f64)
+        }
+        Some(Algorithm::FixedWindow(params)) => Some(match &params.windows {
+            Windows::Rolling(interval) | Windows::Clock(interval) => {
+                params.count.get() as f64 * 1e6 / interval.as_micros() as f64
+            }
+            Windows::Calendar(_) => params.count.get() as f64 / params.windows.seconds() as f64,
+        }),
+        Some(Algorithm::Closed) => Some(0.0),
+        Some(Algorithm::Concurrency(_)) => None,
+    }
+}
+
+/// The most that a limit lets pass at once. Infinite where everything passes.
+fn burst(limit: &LimitSpec) -> f64 {
+    let algorithm = limit.figures.at(Timestamp::MIN);
+    algorithm.map_or(f64::INFINITY, |algorithm| algorithm.capacity() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use http::StatusCode;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::config::{Overrides, parse};
+    use crate::downstream::accept::ConnectionSlots;
+    use crate::limit::name::Name;
+    use crate::observe::metrics::{
+        DecisionKind, Metrics, RouteCounter, UpstreamFailure, WorkerMetrics,
+    };
+    use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
+    use crate::plan::Plan;
+    use crate::store;
+    use crate::worker::ConfigState;
+
+    fn plan(text: &str) -> Plan {
+        parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan
+    }
+
+    const FILE: &str = r#"
+[upstreams.api]
+servers = ["http://10.0.0.1:3000", "http://10.0.0.2:3000"]
+[limits.per-client]
+key = ["ip"]
+rate = "5/2s"
+burst = 9
+[limits.off]
+rate = "unlimited"
+[limits.slots]
+algorithm = "concurrency"
+limit = 4
+[[routes]]
+path = "/users/{id}"
+upstream = "api"
+limits = ["per-client", "off", "slots"]
+"#;
+
+    /// The page of a process with two workers, while what `count` returns is alive.
+    fn page_of<T>(count: impl FnOnce(&Process) -> T) -> String {
+        let plan = Arc::new(plan(FILE));
+        let process = Process {
+            clock: Clock::new(),
+            metrics: Metrics::new(2),
+            throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
+            failed: Arc::default(),
+            malformed: Arc::default(),
+            config: ConfigState::new(Timestamp::from_micros(1_800_000_000_500_000).unwrap()),
+            draining: AtomicBool::new(false),
+            store: store::Shared::new(&plan.store),
+            waiting: Arc::default(),
+            slots: Arc::new(ConnectionSlots::new(10)),
+            keys: plan.log.keys,
+        };
+        let _kept = count(&process);
+        let servers = plan.upstreams[0].servers.iter();
+        let servers = servers.map(|server| Arc::new(ServerState::new(&server.url))).collect();
+        page(&Scrape {
+            total: process.metrics.total(),
+            store: Counters {
+                keys: 3,
+                shared_uses: 6,
+                forgotten: 10,
+                unsettled: 7,
+                decided_without: 8,
+                refused_without: 9,
+                redis_up: None,
+            },
+            log_dropped: 4,
+            process: &process,
+            published: &Published { plan, servers: vec![servers] },
+        })
+    }
+
+    #[test]
+    fn the_whole_page() {
+        let page = page_of(|process| {
+            let (one, two) = (process.metrics.worker(0), process.metrics.worker(1));
+            let users = |worker: &WorkerMetrics| worker.route(&"/users/{id}".into());
+            let (ok, limited) = (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS);
+            let [api, per_client, everyone] =
+                ["api", "per-client", "everyone"].map(|name| Name::new(name).unwrap());
+            one.request(users(&one), ok, Duration::from_millis(3), None);
+            let upstream = Some((&api, Duration::from_millis(30)));
+            two.request(users(&two), ok, Duration::from_millis(40), upstream);
+            two.upstream_failed(&api, UpstreamFailure::Timeout);
+            one.upstream_failed(&api, UpstreamFailure::Timeout);
+            one.received(100);
+            two.received(10);
+            two.sent(7);
+            drop(one.http2_connection());
+            two.request(users(&two), limited, Duration::from_micros(400), None);
+            let none = RouteCounter::NO_ROUTE;
+            one.request(none, StatusCode::NOT_FOUND, Duration::from_secs(70), None);
+            one.decision(&per_client, DecisionKind::Allowed);
+            two.decision(&per_client, DecisionKind::Allowed);
+            two.decision(&per_client, DecisionKind::Rejected);
+            two.decision(&everyone, DecisionKind::Shadow);
+            two.decision(&everyone, DecisionKind::Error);
+            one.decided(Some(Duration::from_micros(600)), std::iter::empty());
+            process.malformed.count("no head".into(), [203, 0, 113, 7].into(), Instant::now());
+            process.config.rejected();
+            let event = ThrottleEvent {
+                limit: &per_client,
+                key: b"203.0.113.7",
+                shown: &"203.0.113.7",
+                route: "/users/{id}",
+                client: [203, 0, 113, 7].into(),
+                method: "GET",
+                path: "/users/42",
+                request_id: None,
+                decision: Shown::Rejected { retry_after: None },
+            };
+            process.throttled.record(&event, Timestamp::MIN);
+            process.throttled.tick(Timestamp::MIN.plus_micros(60_000_000));
+            two.http2_connection()
+        });
+        let (ours, system) = page.split_once("# HELP process_").unwrap();
+        let ours = ours.replace(env!("CARGO_PKG_VERSION"), "1.2.3");
+        if std::env::var_os("TIDEGATE_BLESS").is_some() {
+            std::fs::write("src/admin/expected.txt", &ours).unwrap();
+        }
+        assert_eq!(ours, include_str!("expected.txt"));
+        assert!(system.contains("process_open_fds"));
+    }
+
+    #[test]
+    fn a_scrape_before_the_first_request_has_every_family() {
+        let page = page_of(|_| {});
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 27);
+        assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
+    }
+
+    #[test]
+    fn a_limits_rate_is_the_files_also_below_a_second() {
+        for (lines, rate, burst) in [
+            ("rate = \"5/500ms\"\nburst = 7", Some(10.0), Some(7.0)),
+            ("rate = \"5/500ms\"\nalgorithm = \"leaky-bucket\"", Some(10.0), None),
+            ("rate = \"5/500ms\"\nalgorithm = \"fixed-window\"", Some(10.0), Some(5.0)),
+            ("rate = \"5/500ms\"\nalgorithm = \"sliding-window\"", Some(10.0), Some(5.0)),
+            ("rate = \"5/500ms\"\nalgorithm = \"sliding-log\"", Some(10.0), Some(5.0)),
+            ("limit = 3\nalgorithm = \"concurrency\"", None, Some(3.0)),
+            ("rate = \"unlimited\"", Some(f64::INFINITY), Some(f64::INFINITY)),
+            ("rate = \"0/s\"", Some(0.0), Some(0.0)),
+        ] {
+            let text = format!(
+                "[limits.a]\n{lines}\n[[routes]]\npath = \"/\"\n\
+                 respond = {{ status = 200 }}\nlimits = [\"a\"]\n"
+            );
+            let limit = &plan(&text).limits[0];
+            assert_eq!(super::rate(limit), rate, "{lines}");
+            if let Some(burst) = burst {
+                assert_eq!(super::burst(limit), burst, "{lines}");
+            }
+        }
+    }
+}
