@@ -4,7 +4,6 @@
 
 pub mod events;
 mod format;
-mod hashed;
 pub mod log;
 pub mod metrics;
 pub mod repeated;

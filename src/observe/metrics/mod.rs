@@ -19,7 +19,6 @@ pub(crate) use self::histogram::Histogram;
 pub use self::routes::RouteCounter;
 pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};
-use super::hashed::AsItIs;
 use crate::limit::name::Name;
 use crate::plan::NO_ROUTE;
 
@@ -202,9 +201,9 @@ struct Counts {
     requests: Vec<Requests>,
     routes: HashMap<Arc<str>, RouteCounter>,
     /// By the fingerprint of the limit's name.
-    decisions: HashMap<u64, (Name, [u64; 5]), AsItIs>,
+    decisions: HashMap<u64, (Name, [u64; 5])>,
     /// By the fingerprint of the upstream's name.
-    upstreams: HashMap<u64, (Name, UpstreamCounts), AsItIs>,
+    upstreams: HashMap<u64, (Name, UpstreamCounts)>,
     store_seconds: Histogram,
 }
 

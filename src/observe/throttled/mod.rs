@@ -323,7 +323,6 @@ fn millis(duration: Duration) -> u64 {
 }
 
 fn place(id: u128) -> usize {
-    // The table inside the shard uses the other end of the hash.
     usize::from(id.to_be_bytes()[0]) % SHARDS
 }
 

@@ -1,13 +1,13 @@
 //! The state between two summaries: the table of events, and the running interval.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use super::{LINES, Shown, ThrottleEvent};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::observe::hashed::AsItIs;
 use crate::plan::ThrottleLog;
 
 /// The most bytes of a path, key or method that an entry keeps. Clients choose these texts, but an entry
@@ -18,7 +18,7 @@ const TEXT: usize = 512;
 #[derive(Debug)]
 pub(super) struct EventShard {
     pub(super) mode: ThrottleLog,
-    pub(super) entries: HashMap<u128, EventEntry, AsItIs>,
+    pub(super) entries: HashMap<u128, EventEntry>,
 }
 
 impl EventShard {
