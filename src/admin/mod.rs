@@ -7,7 +7,7 @@ mod text;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
@@ -23,7 +23,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::families::Scrape;
-use crate::observe::log::DroppedLines;
 use crate::worker::{Process, Published};
 
 /// The timeout for a request's head. Not a setting, because only operators and their tools use the
@@ -38,7 +37,7 @@ pub struct Admin {
     /// The plan in force.
     pub plan: watch::Receiver<Arc<Published>>,
     /// The count of log lines that were dropped, because the output was too slow.
-    pub dropped: DroppedLines,
+    pub dropped: Arc<AtomicU64>,
 }
 
 /// Serves the endpoint on a listener for as long as the process runs.
@@ -103,7 +102,7 @@ impl Admin {
         let page = families::page(&Scrape {
             total: self.process.metrics.total(),
             store: self.process.store.counters(),
-            log_dropped: self.dropped.count(),
+            log_dropped: self.dropped.load(Ordering::Relaxed),
             process: &self.process,
             published: &self.plan.borrow().clone(),
         });

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tracing::Subscriber;
@@ -44,9 +45,9 @@ pub fn init(
     rust_log: Option<String>,
 ) -> Result<LogGuard, LogError> {
     let rust_log = rust_log.filter(|filter| !filter.trim().is_empty());
-    let (filter, source) = match rust_log {
-        Some(filter) => (filter.parse().map_err(LogError::RustLog)?, LevelSource::Environment),
-        None => (spec.level.clone(), LevelSource::File),
+    let filter = match &rust_log {
+        Some(filter) => filter.parse().map_err(LogError::RustLog)?,
+        None => spec.level.clone(),
     };
     let default = match stdout {
         Terminal::None => LogFormat::Json,
@@ -57,28 +58,19 @@ pub fn init(
     let colours = stdout == Terminal::Colour && spec.format != Some(LogFormat::Json);
     let (subscriber, level) = assemble(lines, colours, &filter, Arc::clone(&sink));
     tracing::subscriber::set_global_default(subscriber).map_err(LogError::Global)?;
-    Ok(LogGuard { sink, level, source })
+    Ok(LogGuard { sink, level: rust_log.is_none().then_some(level) })
 }
 
-/// A subscriber that formats as the process's log does, without colours, and writes to `writer`,
-/// one write for each line.
-pub fn subscriber<W>(
-    format: LogFormat,
-    filter: &LogFilter,
-    writer: W,
-) -> (impl Subscriber + Send + Sync, LevelHandle)
-where
-    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
-{
-    assemble(Lines { format, timer: SystemTime }, false, filter, writer)
-}
+/// Changes a subscriber's filter.
+type FilterHandle = reload::Handle<EnvFilter, Registry>;
 
-fn assemble<W>(
+/// A subscriber that writes to `writer`, one write for each line.
+pub(super) fn assemble<W>(
     lines: Lines<SystemTime>,
     colours: bool,
     filter: &LogFilter,
     writer: W,
-) -> (impl Subscriber + Send + Sync + use<W>, LevelHandle)
+) -> (impl Subscriber + Send + Sync + use<W>, FilterHandle)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -89,7 +81,7 @@ where
         .with_writer(writer)
         // The layer would print to standard error, and panic where standard error is closed.
         .log_internal_errors(false);
-    (Registry::default().with(filter).with(output), LevelHandle(handle))
+    (Registry::default().with(filter).with(output), handle)
 }
 
 /// Keeps the log running. To be dropped at the end of the process: the drop writes the lines that still
@@ -97,31 +89,21 @@ where
 #[derive(Debug)]
 pub struct LogGuard {
     sink: Arc<Sink>,
-    level: LevelHandle,
-    source: LevelSource,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LevelSource {
-    Environment,
-    File,
+    /// `None` if the filter came from `RUST_LOG`, which stays in force.
+    level: Option<FilterHandle>,
 }
 
 impl LogGuard {
-    /// Lines that were dropped since the start.
-    pub fn dropped(&self) -> u64 {
-        self.sink.dropped()
-    }
-
-    /// The same count, for the metrics.
-    pub(crate) fn dropped_lines(&self) -> DroppedLines {
-        DroppedLines(Arc::clone(&self.sink))
+    /// The counter of the lines that were dropped since the start.
+    pub(crate) fn dropped_lines(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.sink.dropped)
     }
 
     /// Changes the filter from now on, unless the filter came from `RUST_LOG`.
     pub(crate) fn set_level(&self, filter: &LogFilter) {
-        if self.source == LevelSource::File {
-            self.level.set(filter);
+        if let Some(level) = &self.level {
+            // `reload` fails only if the subscriber is gone. Then there is nothing to filter.
+            let _ = level.reload(filter.to_env_filter());
         }
     }
 }
@@ -129,29 +111,6 @@ impl LogGuard {
 impl Drop for LogGuard {
     fn drop(&mut self) {
         self.sink.close(FLUSH);
-    }
-}
-
-/// Counts the log lines that were dropped.
-#[derive(Clone, Debug)]
-pub struct DroppedLines(Arc<Sink>);
-
-impl DroppedLines {
-    /// The number of dropped lines since the start.
-    pub fn count(&self) -> u64 {
-        self.0.dropped()
-    }
-}
-
-/// Changes a subscriber's filter.
-#[derive(Debug)]
-pub struct LevelHandle(reload::Handle<EnvFilter, Registry>);
-
-impl LevelHandle {
-    /// Uses this filter from now on.
-    pub fn set(&self, filter: &LogFilter) {
-        // `reload` fails only if the subscriber is gone. Then there is nothing to filter.
-        let _ = self.0.reload(filter.to_env_filter());
     }
 }
 
@@ -177,11 +136,14 @@ mod tests {
 
     #[test]
     fn the_level_changes_while_it_runs() {
-        let out: Arc<Sink> = Arc::default();
-        let (subscriber, level) = subscriber(LogFormat::Json, &"warn".parse().unwrap(), out);
+        let sink: Arc<Sink> = Arc::default();
+        let lines = Lines { format: LogFormat::Json, timer: SystemTime };
+        let (subscriber, level) =
+            assemble(lines, false, &"warn".parse().unwrap(), Arc::clone(&sink));
+        let log = LogGuard { sink, level: Some(level) };
         tracing::subscriber::with_default(subscriber, || {
             assert!(!tracing::enabled!(tracing::Level::INFO));
-            level.set(&"info".parse().unwrap());
+            log.set_level(&"info".parse().unwrap());
             assert!(tracing::enabled!(tracing::Level::INFO));
         });
     }

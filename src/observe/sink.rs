@@ -29,7 +29,8 @@ pub(super) struct Sink {
     changed: Condvar,
     /// Signals that no line waits any more.
     drained: Condvar,
-    dropped: AtomicU64,
+    /// Lines that were dropped, because the buffer was full or the output refused them.
+    pub(super) dropped: Arc<AtomicU64>,
     writer: OnceLock<ThreadId>,
 }
 
@@ -55,11 +56,6 @@ impl Sink {
         let writer = Arc::clone(&sink);
         thread::Builder::new().name("log".into()).spawn(move || writer.run(out, report))?;
         Ok(sink)
-    }
-
-    /// Lines that were dropped, because the buffer was full or the output refused them.
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Waits until all lines are written, for at most `patience`, and ends the thread.
@@ -199,6 +195,10 @@ mod tests {
         Rig { sink, lines, open, reports }
     }
 
+    fn dropped(sink: &Sink) -> u64 {
+        sink.dropped.load(Ordering::Relaxed)
+    }
+
     fn log(sink: &Sink, line: &[u8]) {
         let mut writer = sink;
         writer.write_all(line).unwrap();
@@ -215,7 +215,7 @@ mod tests {
         for _ in 0..3 {
             log(&sink, b"too much\n");
         }
-        assert_eq!(sink.dropped(), 3);
+        assert_eq!(dropped(&sink), 3);
         open.send(Ok(())).unwrap();
         let rest = lines.recv().unwrap();
         assert_eq!(rest.len(), CAPACITY + b"report\n".len());
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(reports.recv().unwrap(), 3);
         drop(open);
         sink.close(LONG);
-        assert_eq!(sink.dropped(), 3);
+        assert_eq!(dropped(&sink), 3);
         assert!(reports.try_recv().is_err());
     }
 
@@ -238,7 +238,7 @@ mod tests {
         log(&sink, b"three\n");
         lines.recv().unwrap();
         sink.close(LONG);
-        assert_eq!(sink.dropped(), 3);
+        assert_eq!(dropped(&sink), 3);
         assert!(reports.try_recv().is_err(), "a report would have been lost too");
     }
 
@@ -271,6 +271,6 @@ mod tests {
         assert_eq!(lines.recv().unwrap(), b"one\n");
         assert_eq!(lines.recv().unwrap(), b"one\n");
         sink.close(LONG);
-        assert_eq!(sink.dropped(), 0);
+        assert_eq!(dropped(&sink), 0);
     }
 }

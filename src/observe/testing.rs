@@ -4,7 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use tracing_subscriber::fmt::time::SystemTime;
 
+use super::format::Lines;
 use super::log;
 use crate::plan::LogFormat;
 use crate::plan::filter::LogFilter;
@@ -26,7 +28,9 @@ impl io::Write for &Captured {
 /// The text that `run` logs in this format, at the level `info`, without colours.
 pub(crate) fn text(format: LogFormat, run: impl FnOnce()) -> String {
     let captured = Arc::new(Captured::default());
-    let (subscriber, _) = log::subscriber(format, &LogFilter::default(), Arc::clone(&captured));
+    let lines = Lines { format, timer: SystemTime };
+    let filter = LogFilter::default();
+    let (subscriber, _) = log::assemble(lines, false, &filter, Arc::clone(&captured));
     tracing::subscriber::with_default(subscriber, run);
     let bytes = captured.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
