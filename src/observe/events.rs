@@ -1,9 +1,8 @@
-//! The events of the log. Each event has one fixed message. The throttle lines are in `throttled`, and the
-//! notices about Redis are in `store`.
+//! The events of the log. Each event has one fixed message. The throttle lines are in `throttled`, the
+//! notices about Redis are in `store`, and the access line is in `proxy`.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use tracing::{error, info, warn};
 
@@ -160,60 +159,6 @@ pub(crate) fn lines_dropped(count: u64) {
     warn!(target: TARGET, count, "log lines dropped");
 }
 
-/// The fields of an access line.
-#[derive(Clone, Copy, Debug)]
-pub struct AccessLine<'r> {
-    /// The method.
-    pub method: &'r str,
-    /// The host that was asked for.
-    pub host: &'r str,
-    /// The path, without its query.
-    pub path: &'r str,
-    /// The client's version of HTTP: `HTTP/1.1`.
-    pub protocol: &'r str,
-    /// The answer's status.
-    pub status: u16,
-    /// Bytes of the answer's body that were sent.
-    pub bytes: u64,
-    /// From the request's head to the response's end.
-    pub duration: Duration,
-    /// The route's name.
-    pub route: &'r str,
-    /// The client's address.
-    pub client: IpAddr,
-    /// The client's `user-agent`; `None` where it sent none.
-    pub user_agent: Option<&'r str>,
-    /// The limit that rejected the request. `None` where no limit did.
-    pub limit: Option<&'r str>,
-    /// The server that was asked. `None` where no server was asked.
-    pub upstream: Option<&'r str>,
-    /// The request's id, if `server.request_id` names a header for the id.
-    pub request_id: Option<&'r str>,
-}
-
-/// The access log's line for a request.
-pub fn access(line: &AccessLine<'_>) {
-    let AccessLine { method, host, path, protocol, status, bytes, duration, .. } = *line;
-    let AccessLine { route, client, user_agent, limit, upstream, request_id, .. } = *line;
-    info!(
-        target: "tidegate::access",
-        method,
-        host,
-        path,
-        protocol,
-        status,
-        bytes,
-        duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
-        route,
-        %client,
-        user_agent,
-        limit,
-        upstream,
-        request_id,
-        "request"
-    );
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -227,34 +172,6 @@ mod tests {
         let mut line = lines.remove(0);
         line.as_object_mut().unwrap().remove("timestamp");
         line
-    }
-
-    #[test]
-    fn an_access_line_has_these_fields() {
-        let line = AccessLine {
-            method: "GET",
-            host: "api.example",
-            path: "/users/42",
-            protocol: "HTTP/1.1",
-            status: 200,
-            bytes: 7,
-            duration: Duration::from_nanos(1_234_567),
-            route: "/users/{id}",
-            client: [203, 0, 113, 7].into(),
-            user_agent: Some("curl"),
-            limit: None,
-            upstream: Some("http://127.0.0.1:3000"),
-            request_id: None,
-        };
-        let expected = json!({
-            "level": "INFO", "target": "tidegate::access", "message": "request",
-            "method": "GET", "host": "api.example", "path": "/users/42", "protocol": "HTTP/1.1",
-            "status": 200, "bytes": 7, "duration_ms": 1.235, "route": "/users/{id}",
-            "client": "203.0.113.7", "user_agent": "curl", "upstream": "http://127.0.0.1:3000",
-        });
-        assert_eq!(logged(|| access(&line)), expected);
-        let own = logged(|| access(&AccessLine { upstream: None, ..line }));
-        assert_eq!(own.get("upstream"), None);
     }
 
     #[test]

@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode, Version};
 use tokio::time::Instant;
+use tracing::info;
 
 use super::active::Active;
 use super::client::ClientConnection;
 use super::protocol::Protocol;
 use crate::limit::name::Name;
-use crate::observe::events::{self, AccessLine, FailedExchange};
+use crate::observe::events::FailedExchange;
 use crate::observe::metrics::{RouteCounter, UpstreamFailure};
 use crate::plan::{Action, NO_ROUTE};
 use crate::throttle::Permit;
 use crate::upstream::body::BodyEnd;
+
+/// The target of access lines, for filters.
+const ACCESS: &str = "tidegate::access";
 
 /// The record of a request. It is dropped with the response's body, and then counts and logs the request.
 #[derive(Debug)]
@@ -68,6 +72,29 @@ impl RequestEnd {
         self.active.failed.count(failed, (), Instant::now());
     }
 
+    /// Writes the access line.
+    fn log(&self, access: &Access, duration: Duration) {
+        let user_agent =
+            access.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
+        info!(
+            target: ACCESS,
+            method = access.method.as_str(),
+            host = access.host,
+            path = access.path,
+            protocol = protocol(self.version),
+            status = self.status.as_u16(),
+            bytes = self.sent,
+            duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
+            route = self.route(),
+            client = %access.client,
+            user_agent = user_agent.as_deref(),
+            limit = access.limit.as_ref().map(Name::as_str),
+            upstream = access.upstream.as_deref(),
+            request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),
+            "request"
+        );
+    }
+
     /// The response ends before its body is complete. An HTTP/1.0 client is told by a reset, since it would
     /// take a normal end of the connection for the end of the body.
     pub(super) fn broke_off(&self) {
@@ -79,24 +106,21 @@ impl RequestEnd {
 
 /// Counts and logs a malformed request, which hyper has answered with `status` by itself.
 pub(super) fn malformed(active: &Active, client: &ClientConnection, status: StatusCode) {
-    let duration = Duration::ZERO;
-    active.metrics.request(RouteCounter::NO_ROUTE, status, duration, None);
+    active.metrics.request(RouteCounter::NO_ROUTE, status, Duration::ZERO, None);
     if active.plan.log.access {
-        events::access(&AccessLine {
-            method: "-",
-            host: "-",
-            path: "-",
-            protocol: "-",
-            status: status.as_u16(),
-            bytes: 0,
-            duration,
-            route: NO_ROUTE,
-            client: client.peer.address,
-            user_agent: None,
-            limit: None,
-            upstream: None,
-            request_id: None,
-        });
+        info!(
+            target: ACCESS,
+            method = "-",
+            host = "-",
+            path = "-",
+            protocol = "-",
+            status = status.as_u16(),
+            bytes = 0,
+            duration_ms = 0.0,
+            route = NO_ROUTE,
+            client = %client.peer.address,
+            "request"
+        );
     }
 }
 
@@ -140,23 +164,7 @@ impl Drop for RequestEnd {
         let upstream = self.upstream().zip(self.noted.answered_after);
         self.active.metrics.request(counter, self.status, duration, upstream);
         if let Some(access) = &self.noted.access {
-            let user_agent =
-                access.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
-            events::access(&AccessLine {
-                method: access.method.as_str(),
-                host: &access.host,
-                path: &access.path,
-                protocol: protocol(self.version),
-                status: self.status.as_u16(),
-                bytes: self.sent,
-                duration,
-                route: self.route(),
-                client: access.client,
-                user_agent: user_agent.as_deref(),
-                limit: access.limit.as_ref().map(Name::as_str),
-                upstream: access.upstream.as_deref(),
-                request_id: self.request_id.as_ref().and_then(|id| id.to_str().ok()),
-            });
+            self.log(access, duration);
         }
     }
 }

@@ -127,10 +127,11 @@ fn access_lines_name_the_server_and_strangers_no_route() {
     let api = Upstream::echoing();
     let mut proxy = Proxy::to(&api)
         .section("[log]\naccess = true")
-        .route("name = \"a\"\npath = \"/a\"")
+        .limit("one", "rate = \"1/h\"")
+        .route("name = \"a\"\npath = \"/a\"\nlimits = [\"one\"]")
         .start();
-    for (path, status) in [("/a", 200), ("/b", 404), ("/%00", 400)] {
-        assert_eq!(get(proxy.address, path, &[]).status, status);
+    for (path, status) in [("/a", 200), ("/b", 404), ("/%00", 400), ("/a", 429)] {
+        assert_eq!(get(proxy.address, path, &[("user-agent", "curl")]).status, status);
     }
     assert!(proxy.stop().success());
     let lines = proxy.log.with("request");
@@ -138,9 +139,10 @@ fn access_lines_name_the_server_and_strangers_no_route() {
         .iter()
         .map(|line| (line["status"].as_u64().unwrap(), line["route"].as_str().unwrap()))
         .collect();
-    assert_eq!(seen, [(200, "a"), (404, "none"), (400, "none")]);
-    assert_eq!(lines[0]["upstream"], api.url());
-    assert_eq!(lines[1].get("upstream"), None);
+    assert_eq!(seen, [(200, "a"), (404, "none"), (400, "none"), (429, "a")]);
+    assert_eq!((&lines[0]["upstream"], lines[0].get("limit")), (&json!(api.url()), None));
+    assert_eq!((lines[3].get("upstream"), &lines[3]["limit"]), (None, &json!("one")));
+    assert_eq!([&lines[0]["user_agent"], &lines[0]["protocol"]], ["curl", "HTTP/1.1"]);
 }
 
 #[test]
