@@ -6,23 +6,19 @@ use std::fmt::{self, Debug, Display, Write};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::plan::LogFormat;
 
 /// Formats events as lines.
-pub(super) struct Lines<T> {
-    pub(super) format: LogFormat,
-    pub(super) timer: T,
-}
+pub(super) struct Lines(pub(super) LogFormat);
 
-impl<S, N, T> FormatEvent<S, N> for Lines<T>
+impl<S, N> FormatEvent<S, N> for Lines
 where
     S: Subscriber + for<'l> LookupSpan<'l>,
     N: for<'w> FormatFields<'w> + 'static,
-    T: FormatTime,
 {
     fn format_event(
         &self,
@@ -30,71 +26,69 @@ where
         writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        match self.format {
-            LogFormat::Json => self.json(writer, event),
-            LogFormat::Pretty => self.pretty(writer, event),
+        match self.0 {
+            LogFormat::Json => json(writer, event),
+            LogFormat::Pretty => pretty(writer, event),
         }
     }
 }
 
-impl<T: FormatTime> Lines<T> {
-    fn json(&self, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let metadata = event.metadata();
-        out.write_str("{\"timestamp\":\"")?;
-        self.timer.format_time(&mut out)?;
-        write!(out, "\",\"level\":\"{}\",\"target\":", metadata.level())?;
-        quoted(&mut out, &metadata.target())?;
-        for_each_field(event, |name, value| {
-            write!(out, ",\"{name}\":")?;
-            match value {
-                FieldValue::Text(text) => quoted(&mut out, text),
-                FieldValue::List(lines) => list(&mut out, lines),
-                FieldValue::Float(number) if number.is_finite() => write!(out, "{number}"),
-                FieldValue::Float(_) => out.write_str("null"),
-                FieldValue::Plain(value) => write!(out, "{value}"),
-            }
-        })?;
-        out.write_str("}\n")
-    }
-
-    fn pretty(&self, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let metadata = event.metadata();
-        let level = match *metadata.level() {
-            Level::ERROR => "\x1b[31m",
-            Level::WARN => "\x1b[33m",
-            Level::INFO => "\x1b[32m",
-            _ => "\x1b[34m",
-        };
-        let [dim, bold, level, reset] = match out.has_ansi_escapes() {
-            true => ["\x1b[2m", "\x1b[1m", level, "\x1b[0m"],
-            false => [""; 4],
-        };
-        out.write_str(dim)?;
-        self.timer.format_time(&mut out)?;
-        write!(out, "{reset} {level}{:>5}{reset}", metadata.level())?;
-        // tidegate's own events are known by their message. They need no target.
-        if !metadata.target().starts_with(env!("CARGO_PKG_NAME")) {
-            write!(out, " {dim}{}{reset}", metadata.target())?;
+fn json(mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    let metadata = event.metadata();
+    out.write_str("{\"timestamp\":\"")?;
+    SystemTime.format_time(&mut out)?;
+    write!(out, "\",\"level\":\"{}\",\"target\":", metadata.level())?;
+    quoted(&mut out, &metadata.target())?;
+    for_each_field(event, |name, value| {
+        write!(out, ",\"{name}\":")?;
+        match value {
+            FieldValue::Text(text) => quoted(&mut out, text),
+            FieldValue::List(lines) => list(&mut out, lines),
+            FieldValue::Float(number) if number.is_finite() => write!(out, "{number}"),
+            FieldValue::Float(_) => out.write_str("null"),
+            FieldValue::Plain(value) => write!(out, "{value}"),
         }
-        for_each_field(event, |name, value| {
-            let text = match value {
-                FieldValue::Text(value) | FieldValue::Plain(value) => value.to_string(),
-                FieldValue::List(lines) => lines.replace('\n', "; "),
-                FieldValue::Float(number) => format!("{number:?}"),
-            };
-            if name == "message" {
-                write!(out, " {bold}")?;
-                Escaped(&mut out).write_str(&text)?;
-                return out.write_str(reset);
-            }
-            write!(out, " {dim}{name}={reset}")?;
-            match text.is_empty() || text.contains([' ', '"', '\\', '=']) {
-                true => quoted(&mut out, &text),
-                false => Escaped(&mut out).write_str(&text),
-            }
-        })?;
-        out.write_char('\n')
+    })?;
+    out.write_str("}\n")
+}
+
+fn pretty(mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    let metadata = event.metadata();
+    let level = match *metadata.level() {
+        Level::ERROR => "\x1b[31m",
+        Level::WARN => "\x1b[33m",
+        Level::INFO => "\x1b[32m",
+        _ => "\x1b[34m",
+    };
+    let [dim, bold, level, reset] = match out.has_ansi_escapes() {
+        true => ["\x1b[2m", "\x1b[1m", level, "\x1b[0m"],
+        false => [""; 4],
+    };
+    out.write_str(dim)?;
+    SystemTime.format_time(&mut out)?;
+    write!(out, "{reset} {level}{:>5}{reset}", metadata.level())?;
+    // tidegate's own events are known by their message. They need no target.
+    if !metadata.target().starts_with(env!("CARGO_PKG_NAME")) {
+        write!(out, " {dim}{}{reset}", metadata.target())?;
     }
+    for_each_field(event, |name, value| {
+        let text = match value {
+            FieldValue::Text(value) | FieldValue::Plain(value) => value.to_string(),
+            FieldValue::List(lines) => lines.replace('\n', "; "),
+            FieldValue::Float(number) => format!("{number:?}"),
+        };
+        if name == "message" {
+            write!(out, " {bold}")?;
+            Escaped(&mut out).write_str(&text)?;
+            return out.write_str(reset);
+        }
+        write!(out, " {dim}{name}={reset}")?;
+        match text.is_empty() || text.contains([' ', '"', '\\', '=']) {
+            true => quoted(&mut out, &text),
+            false => Escaped(&mut out).write_str(&text),
+        }
+    })?;
+    out.write_char('\n')
 }
 
 /// Fields that are lists. In the event, a list is a text with an item on each line.
@@ -208,41 +202,16 @@ impl Write for Escaped<'_, '_> {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::{Arc, Mutex};
 
-    use tracing_subscriber::layer::SubscriberExt;
-
+    use super::super::testing;
     use super::*;
 
-    struct Noon;
-
-    impl FormatTime for Noon {
-        fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
-            writer.write_str("2026-01-02T12:00:00.000000Z")
-        }
-    }
-
+    /// The line that `run` logs, at noon.
     fn logged(format: LogFormat, colours: bool, run: impl FnOnce()) -> String {
-        let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
-        let out = Arc::clone(&bytes);
-        struct Out(Arc<Mutex<Vec<u8>>>);
-        impl io::Write for Out {
-            fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-                self.0.lock().unwrap().extend_from_slice(line);
-                Ok(line.len())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let layer = tracing_subscriber::fmt::layer()
-            .event_format(Lines { format, timer: Noon })
-            .with_ansi(colours)
-            .with_writer(move || Out(Arc::clone(&out)));
-        let subscriber = tracing_subscriber::registry().with(layer);
-        tracing::subscriber::with_default(subscriber, run);
-        let line = bytes.lock().unwrap().clone();
-        String::from_utf8(line).unwrap()
+        let line = testing::text(format, colours, run);
+        let begin = line.find("20").unwrap();
+        let end = begin + line[begin..].find('Z').unwrap() + 1;
+        format!("{}2026-01-02T12:00:00.000000Z{}", &line[..begin], &line[end..])
     }
 
     fn everything() {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tracing::Subscriber;
 use tracing::subscriber::SetGlobalDefaultError;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::time::SystemTime;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
@@ -54,9 +53,9 @@ pub fn init(
         Terminal::Plain | Terminal::Colour => LogFormat::Pretty,
     };
     let sink = Sink::start(io::stdout(), events::lines_dropped).map_err(LogError::Thread)?;
-    let lines = Lines { format: spec.format.unwrap_or(default), timer: SystemTime };
-    let colours = stdout == Terminal::Colour && spec.format != Some(LogFormat::Json);
-    let (subscriber, level) = assemble(lines, colours, &filter, Arc::clone(&sink));
+    let format = spec.format.unwrap_or(default);
+    let colours = stdout == Terminal::Colour && format == LogFormat::Pretty;
+    let (subscriber, level) = assemble(format, colours, &filter, Arc::clone(&sink));
     tracing::subscriber::set_global_default(subscriber).map_err(LogError::Global)?;
     Ok(LogGuard { sink, level: rust_log.is_none().then_some(level) })
 }
@@ -66,7 +65,7 @@ type FilterHandle = reload::Handle<EnvFilter, Registry>;
 
 /// A subscriber that writes to `writer`, one write for each line.
 pub(super) fn assemble<W>(
-    lines: Lines<SystemTime>,
+    format: LogFormat,
     colours: bool,
     filter: &LogFilter,
     writer: W,
@@ -76,7 +75,7 @@ where
 {
     let (filter, handle) = reload::Layer::new(filter.to_env_filter());
     let output = tracing_subscriber::fmt::layer()
-        .event_format(lines)
+        .event_format(Lines(format))
         .with_ansi(colours)
         .with_writer(writer)
         // The layer would print to standard error, and panic where standard error is closed.
@@ -137,9 +136,8 @@ mod tests {
     #[test]
     fn the_level_changes_while_it_runs() {
         let sink: Arc<Sink> = Arc::default();
-        let lines = Lines { format: LogFormat::Json, timer: SystemTime };
-        let (subscriber, level) =
-            assemble(lines, false, &"warn".parse().unwrap(), Arc::clone(&sink));
+        let filter = "warn".parse().unwrap();
+        let (subscriber, level) = assemble(LogFormat::Json, false, &filter, Arc::clone(&sink));
         let log = LogGuard { sink, level: Some(level) };
         tracing::subscriber::with_default(subscriber, || {
             assert!(!tracing::enabled!(tracing::Level::INFO));

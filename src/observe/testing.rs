@@ -4,9 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use tracing_subscriber::fmt::time::SystemTime;
 
-use super::format::Lines;
 use super::log;
 use crate::plan::LogFormat;
 use crate::plan::filter::LogFilter;
@@ -25,12 +23,11 @@ impl io::Write for &Captured {
     }
 }
 
-/// The text that `run` logs in this format, at the level `info`, without colours.
-pub(crate) fn text(format: LogFormat, run: impl FnOnce()) -> String {
+/// The text that `run` logs in this format, at the level `info`.
+pub(crate) fn text(format: LogFormat, colours: bool, run: impl FnOnce()) -> String {
     let captured = Arc::new(Captured::default());
-    let lines = Lines { format, timer: SystemTime };
     let filter = LogFilter::default();
-    let (subscriber, _) = log::assemble(lines, false, &filter, Arc::clone(&captured));
+    let (subscriber, _) = log::assemble(format, colours, &filter, Arc::clone(&captured));
     tracing::subscriber::with_default(subscriber, run);
     let bytes = captured.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
@@ -38,5 +35,8 @@ pub(crate) fn text(format: LogFormat, run: impl FnOnce()) -> String {
 
 /// The lines that `run` logs as JSON.
 pub(crate) fn lines(run: impl FnOnce()) -> Vec<Value> {
-    text(LogFormat::Json, run).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text(LogFormat::Json, false, run)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
