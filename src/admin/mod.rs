@@ -5,12 +5,13 @@ mod process;
 mod text;
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use http::uri::Authority;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -116,20 +117,11 @@ impl Admin {
 /// Whether the request's host is an address or localhost. This prevents DNS rebinding: a page in a browser
 /// could reach the endpoint only by the page's own host name, if that name resolves to loopback.
 fn is_local(headers: &HeaderMap, uri: &Uri) -> bool {
-    let host = uri.authority().map(|authority| authority.as_str().to_owned()).or_else(|| {
-        let host = headers.get(HOST)?.to_str().ok()?;
-        Some(host.to_owned())
-    });
-    let Some(host) = host else { return false };
-    let name = match host.parse::<SocketAddr>() {
-        Ok(_) => return true,
-        Err(_) => host.rsplit_once(':').map_or(&*host, |(name, _)| name),
-    };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let host = || Authority::try_from(headers.get(HOST)?.as_bytes()).ok();
+    let Some(authority) = uri.authority().cloned().or_else(host) else { return false };
+    let name = authority.host();
     name.eq_ignore_ascii_case("localhost")
-        || host.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok()
-        || bare.parse::<IpAddr>().is_ok()
+        || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
 /// Whether the request has the token. Digests are compared: the time of the comparison reveals nothing
