@@ -100,10 +100,10 @@ impl PastEvent {
 
     /// Copies the parts that may differ between two events of an entry.
     fn update(&mut self, event: &ThrottleEvent<'_>) {
-        replace(&mut self.route, event.route);
+        event.route.clone_into(&mut self.route);
         self.client = event.client;
-        replace(&mut self.method, start(event.method));
-        replace(&mut self.path, start(event.path));
+        start(event.method).clone_into(&mut self.method);
+        start(event.path).clone_into(&mut self.path);
         self.decision = event.decision;
     }
 
@@ -119,13 +119,6 @@ impl PastEvent {
             request_id: None,
             decision: self.decision,
         }
-    }
-}
-
-fn replace(old: &mut String, new: &str) {
-    if old != new {
-        old.clear();
-        old.push_str(new);
     }
 }
 
