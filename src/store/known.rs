@@ -27,6 +27,9 @@ use crate::limit::time::Timestamp;
 /// time reaches Redis.
 const LONGEST: Duration = Duration::from_secs(2);
 
+/// The time in which one request asks Redis again, while others are still refused here.
+const ASKING: Duration = Duration::from_millis(100);
+
 /// The most refusals that a worker knows. One takes about a hundred bytes.
 const MOST: usize = 16_384;
 
@@ -55,17 +58,22 @@ impl KnownRefusals {
         now: Timestamp,
         connection: u64,
     ) -> bool {
-        let known = self.0.lock();
+        let mut known = self.0.lock();
         if known.is_empty() {
             return false;
         }
         let ends: Option<PerAsk<Timestamp>> = claims
             .iter()
             .map(|claim| {
-                let refusal = known.get(&memory.identity(&claim.question()))?;
+                let refusal = known.get_mut(&memory.identity(&claim.question()))?;
                 let holds = refusal.algorithm == claim.ask.algorithm
                     && refusal.connection == connection
-                    && now < refusal.until;
+                    && now < refusal.ends;
+                if holds && now >= refusal.until {
+                    // This request asks Redis again, and those that come meanwhile need not.
+                    refusal.until = now.plus(ASKING);
+                    return None;
+                }
                 (holds && is_lasting(claim)).then_some(refusal.ends)
             })
             .collect();
@@ -83,7 +91,7 @@ impl KnownRefusals {
         self.0.lock().remove(bucket);
     }
 
-    /// Notes the refusals of Redis among these claims. `asked` is before the question was sent.
+    /// Notes what Redis said about these claims. `asked` is before the question was sent.
     pub(super) fn note(
         &self,
         memory: &Memory,
@@ -91,18 +99,22 @@ impl KnownRefusals {
         asked: Timestamp,
         connection: u64,
     ) {
-        for claim in claims {
-            let Some(Decision {
-                outcome: Outcome::Reject { retry_after: Some(after) },
-                remaining: 0,
-            }) = claim.decision
-            else {
+        for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
+            let Some(Decision { outcome, remaining }) = claim.decision else { continue };
+            let after = match outcome {
+                Outcome::Reject { retry_after } if remaining == 0 && is_lasting(claim) => {
+                    retry_after
+                }
+                _ => None,
+            };
+            let mut known = self.0.lock();
+            let Some(after) = after else {
+                // Somebody may have made the bucket new.
+                if !known.is_empty() && outcome.passes() {
+                    known.remove(&memory.identity(&claim.question()));
+                }
                 continue;
             };
-            if !is_lasting(claim) {
-                continue;
-            }
-            let mut known = self.0.lock();
             if known.len() >= MOST {
                 known.retain(|_, refusal| asked < refusal.until);
                 if known.len() >= MOST {

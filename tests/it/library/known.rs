@@ -95,7 +95,12 @@ async fn a_refusal_is_known_for_two_seconds() {
     bench.decide(&[one], Duration::ZERO).await;
     assert_eq!(bench.asked(&[one], Duration::ZERO).await, 1);
     assert_eq!(bench.asked(&[one], SECOND).await, 0);
-    assert_eq!(bench.asked(&[one], 2 * SECOND).await, 1);
+    // Of a crowd that comes then, one asks.
+    let before = bench.calls();
+    let crowd = (0..32).map(|_| bench.decide(std::slice::from_ref(&one), 2 * SECOND));
+    let answers = futures_util::future::join_all(crowd).await;
+    assert!(answers.iter().all(|answer| !answer.verdict.passes()));
+    assert_eq!(bench.calls(), before + 1);
     assert_eq!(bench.asked(&[one], 3 * SECOND).await, 0);
 }
 
@@ -158,6 +163,20 @@ async fn only_what_is_sure_is_known() {
     let both = [one, drained(&other, &mine)];
     bench.asked(&both, Duration::ZERO).await;
     assert_eq!(bench.asked(&both, Duration::ZERO).await, 0);
+}
+
+#[tokio::test]
+async fn a_key_that_was_deleted_is_new_when_redis_is_asked_again() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let mut one = ask(&spec, &key, 3);
+    one.ask.algorithm = bucket("3/h", 3);
+    while bench.decide(&[one], Duration::ZERO).await.verdict.passes() {}
+    let (): () = bench.server.run(&["FLUSHALL"]);
+    assert_eq!(bench.asked(&[one], SECOND).await, 0);
+    for _ in 0..3 {
+        assert!(bench.decide(&[one], 2 * SECOND).await.verdict.passes());
+    }
 }
 
 #[tokio::test]
