@@ -8,6 +8,7 @@ pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod redisson;
 mod settlement;
+mod share;
 pub mod sliding_log;
 pub mod sliding_window;
 #[cfg(test)]
