@@ -41,7 +41,7 @@ const MOST_SHARDS: usize = 16_384;
 /// shards stays when a reload raises `max_keys`. With one shard, one lock would then hold the whole table.
 const FEWEST_SHARDS: usize = 64;
 /// Fewer buckets in a shard would make eviction a poor choice: it compares the buckets of one shard.
-const SMALLEST_SHARD: usize = 32;
+const SMALLEST_SHARD: usize = 128;
 
 /// This many calls of [`Memory::sweep`] visit the whole table.
 pub(super) const SWEEP_STEPS: usize = 16;
