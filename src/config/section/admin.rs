@@ -10,8 +10,7 @@ use crate::plan::AdminSpec;
 type Spec = AdminSpec;
 
 /// `[admin]`.
-pub(in crate::config) static ADMIN: Shape =
-    Shape { title: "[admin]", heading: "`[admin]`", fields: || fields(SETTINGS), later: &[] };
+pub(in crate::config) static ADMIN: Shape = Shape::new("[admin]", "`[admin]`", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[

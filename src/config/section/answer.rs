@@ -11,12 +11,8 @@ use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
 type Spec = AnswerSpec;
 
 /// `[reject]`, and `reject` of a limit.
-pub(in crate::config) static REJECT: Shape = Shape {
-    title: "[reject]",
-    heading: "`[reject]`",
-    fields: || fields(SETTINGS),
-    later: &["jitter"],
-};
+pub(in crate::config) static REJECT: Shape =
+    Shape::new("[reject]", "`[reject]`", || fields(SETTINGS)).later(&["jitter"]);
 
 #[rustfmt::skip]
 static SETTINGS: Settings<Spec> = &[

@@ -8,8 +8,7 @@ use crate::plan::filter::{LEVELS, LogFilter};
 use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
 /// `[log]`.
-pub(in crate::config) static LOG: Shape =
-    Shape { title: "[log]", heading: "`[log]`", fields: || fields(SETTINGS), later: &[] };
+pub(in crate::config) static LOG: Shape = Shape::new("[log]", "`[log]`", || fields(SETTINGS));
 
 type Spec = LogSpec;
 

@@ -29,12 +29,8 @@ use super::shape::Fallback::Words;
 use super::shape::{Kind, Shape, field};
 
 /// The whole file.
-pub(super) static ROOT: Shape = Shape {
-    title: "the file",
-    heading: "The file",
-    fields: || fields(OF_ROOT),
-    later: &["trace", "tests"],
-};
+pub(super) static ROOT: Shape =
+    Shape::new("the file", "The file", || fields(OF_ROOT)).later(&["trace", "tests"]);
 
 #[rustfmt::skip]
 static OF_ROOT: Settings<()> = &[

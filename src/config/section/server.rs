@@ -17,12 +17,9 @@ use crate::request::client::ClientHeader;
 type Spec = ServerSpec;
 
 /// `[server]`.
-pub(in crate::config) static SERVER: Shape = Shape {
-    title: "[server]",
-    heading: "`[server]`",
-    fields: || fields(SETTINGS),
-    later: &["max_connections_per_client", "proxy_protocol"],
-};
+pub(in crate::config) static SERVER: Shape =
+    Shape::new("[server]", "`[server]`", || fields(SETTINGS))
+        .later(&["max_connections_per_client", "proxy_protocol"]);
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[

@@ -11,12 +11,8 @@ use crate::plan::{OnStoreError, StoreLocation, StoreSpec};
 type Spec = StoreSpec;
 
 /// `[store]`.
-pub(in crate::config) static STORE: Shape = Shape {
-    title: "[store]",
-    heading: "`[store]`",
-    fields: || fields(SETTINGS),
-    later: &["tls", "prefetch"],
-};
+pub(in crate::config) static STORE: Shape =
+    Shape::new("[store]", "`[store]`", || fields(SETTINGS)).later(&["tls", "prefetch"]);
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[

@@ -19,12 +19,8 @@ use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 const FILE: &str = "expected the name of a PEM file";
 
 /// `tls` of `[server]`.
-pub(in crate::config) static SERVER_TLS: Shape = Shape {
-    title: "server.tls",
-    heading: "`tls` of `[server]`",
-    fields: || fields(OF_SERVER),
-    later: &[],
-};
+pub(in crate::config) static SERVER_TLS: Shape =
+    Shape::new("server.tls", "`tls` of `[server]`", || fields(OF_SERVER));
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
@@ -43,12 +39,8 @@ impl Spelled for ClientAuth {
 }
 
 /// One of `certificates`.
-pub(in crate::config) static CERTIFICATE: Shape = Shape {
-    title: "a certificate",
-    heading: "One of `certificates`",
-    fields: || fields(OF_CERTIFICATE),
-    later: &[],
-};
+pub(in crate::config) static CERTIFICATE: Shape =
+    Shape::new("a certificate", "One of `certificates`", || fields(OF_CERTIFICATE));
 
 #[rustfmt::skip]
 static OF_CERTIFICATE: Settings<()> = &[
@@ -57,12 +49,8 @@ static OF_CERTIFICATE: Settings<()> = &[
 ];
 
 /// `tls` of `[upstreams.NAME]`.
-pub(in crate::config) static UPSTREAM_TLS: Shape = Shape {
-    title: "tls of an upstream",
-    heading: "`tls` of `[upstreams.NAME]`",
-    fields: || fields(OF_UPSTREAM),
-    later: &[],
-};
+pub(in crate::config) static UPSTREAM_TLS: Shape =
+    Shape::new("tls of an upstream", "`tls` of `[upstreams.NAME]`", || fields(OF_UPSTREAM));
 
 #[rustfmt::skip]
 static OF_UPSTREAM: Settings<()> = &[

@@ -12,7 +12,7 @@ use crate::plan::CostSpec;
 
 /// A limit's `cost`, written as a table.
 pub(in crate::config) static COST: Shape =
-    Shape { title: "cost", heading: "`cost` of a limit", fields: || fields(OF_COST), later: &[] };
+    Shape::new("cost", "`cost` of a limit", || fields(OF_COST));
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[

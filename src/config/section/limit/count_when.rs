@@ -9,12 +9,8 @@ use crate::plan::response::{StatusPattern, Statuses};
 const STATUS: &str = "expected a status as in \"401\", or a class as in \"5xx\"";
 
 /// A limit's `count_when`.
-pub(in crate::config) static COUNT_WHEN: Shape = Shape {
-    title: "count_when",
-    heading: "`count_when` of a limit",
-    fields: || fields(OF_COUNT_WHEN),
-    later: &[],
-};
+pub(in crate::config) static COUNT_WHEN: Shape =
+    Shape::new("count_when", "`count_when` of a limit", || fields(OF_COUNT_WHEN));
 
 static OF_COUNT_WHEN: Settings<()> = &[&field(
     "status",

@@ -49,12 +49,8 @@ use crate::request::overrides::{KeyOverrides, Part};
 type Spec = LimitSpec;
 
 /// `[limits.NAME]`.
-pub(in crate::config) static LIMIT: Shape = Shape {
-    title: "[limits.NAME]",
-    heading: "`[limits.NAME]`",
-    fields: || fields(SETTINGS),
-    later: &["ramp"],
-};
+pub(in crate::config) static LIMIT: Shape =
+    Shape::new("[limits.NAME]", "`[limits.NAME]`", || fields(SETTINGS)).later(&["ramp"]);
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[
@@ -130,12 +126,8 @@ impl Spelled for ModeWord {
 }
 
 /// A limit's `exempt`.
-pub(in crate::config) static EXEMPT: Shape = Shape {
-    title: "exempt",
-    heading: "`exempt` of a limit",
-    fields: || fields(OF_EXEMPT),
-    later: &[],
-};
+pub(in crate::config) static EXEMPT: Shape =
+    Shape::new("exempt", "`exempt` of a limit", || fields(OF_EXEMPT));
 
 #[rustfmt::skip]
 static OF_EXEMPT: Settings<()> = &[

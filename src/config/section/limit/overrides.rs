@@ -15,12 +15,8 @@ use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 
 /// One of a limit's `overrides`.
-pub(in crate::config) static OVERRIDE: Shape = Shape {
-    title: "overrides",
-    heading: "`overrides` of a limit",
-    fields: || fields(OF_OVERRIDE),
-    later: &[],
-};
+pub(in crate::config) static OVERRIDE: Shape =
+    Shape::new("overrides", "`overrides` of a limit", || fields(OF_OVERRIDE));
 
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[

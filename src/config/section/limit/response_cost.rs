@@ -15,12 +15,8 @@ use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table, where the response says how much was used.
-pub(in crate::config) static RESPONSE_COST: Shape = Shape {
-    title: "cost by response",
-    heading: "`cost` of a limit, told by the response",
-    fields: || fields(OF_COST),
-    later: &[],
-};
+pub(in crate::config) static RESPONSE_COST: Shape =
+    Shape::new("cost by response", "`cost` of a limit, told by the response", || fields(OF_COST));
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[

@@ -25,7 +25,7 @@ type Spec = RouteOptions;
 
 /// `[[routes]]`.
 pub(in crate::config) static ROUTE: Shape =
-    Shape { title: "[[routes]]", heading: "`[[routes]]`", fields: || fields(SETTINGS), later: &[] };
+    Shape::new("[[routes]]", "`[[routes]]`", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[
@@ -52,12 +52,8 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
 ];
 
 /// A route's `respond`.
-pub(in crate::config) static RESPOND: Shape = Shape {
-    title: "respond",
-    heading: "`respond` of a route",
-    fields: || fields(OF_RESPOND),
-    later: &[],
-};
+pub(in crate::config) static RESPOND: Shape =
+    Shape::new("respond", "`respond` of a route", || fields(OF_RESPOND));
 
 const STATUS: Kind = Kind::whole(200, 599);
 
