@@ -6,7 +6,9 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use toml::de::DeTable;
 
-use super::reader::{Context, Problem, Section};
+use super::Overrides;
+use super::doubts::Whole;
+use super::reader::{Context, Section};
 use super::section::admin::ADMIN;
 use super::section::limit::response_cost;
 use super::section::log::LOG;
@@ -16,7 +18,6 @@ use super::section::server::SERVER;
 use super::section::store::STORE;
 use super::section::{REJECT, ROOT, admin, answer, limit, log, route, server, store, upstream};
 use super::shape::Shape;
-use super::{Overrides, doubts};
 use crate::plan::{Action, NO_ROUTE, Plan, RouteSpec};
 use crate::request::route::Table;
 
@@ -30,7 +31,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
     let mut server = table(&mut root, "server", &SERVER);
     let everywhere = server.take("limits");
-    let (server, asks_clients) = server::build(server, overrides);
+    let server = server::build(server, overrides);
     let (store, on_store_error) = store::build(table(&mut root, "store", &STORE));
     let reject = answer::build(table(&mut root, "reject", &REJECT));
     let log = log::build(table(&mut root, "log", &LOG));
@@ -52,32 +53,29 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     // Where `routes` is not a list, `list` has noted the problem.
     let routes = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
     if routes.is_empty() {
-        let problem = Problem::error(0..0, "the file has no routes", "expected at least one");
-        cx.note(problem.help(ROUTE_EXAMPLE));
+        cx.error(&(0..0), "the file has no routes", "expected at least one").help(ROUTE_EXAMPLE);
         return None;
     }
     let known = route::Known::new(&upstreams, &limits);
-    let (everywhere, meant) = route::used_limits(everywhere.as_ref(), "[server]", &known);
+    let everywhere = route::used_limits(everywhere.as_ref(), "[server]", &known);
     let routes: Vec<_> = routes
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
         .map(|section| route::build(section, &known))
         .collect();
 
-    doubts::check(
-        cx,
-        &doubts::Whole {
-            server: &server,
-            admin: admin.listen.zip(admin_listen),
-            asks_clients,
-            upstreams: &upstreams,
-            limits: &limits,
-            everywhere: (&everywhere, &meant),
-            routes: &routes,
-        },
-    );
     let names = names(cx, &routes);
-    doubts::override_routes(cx, &limits, &names);
+    let whole = Whole {
+        cx,
+        server: &server,
+        admin: admin.listen.zip(admin_listen),
+        upstreams: &upstreams,
+        limits: &limits,
+        everywhere: &everywhere,
+        routes: &routes,
+        names: &names,
+    };
+    whole.check();
 
     let upstreams = upstreams.into_iter().map(|upstream| upstream.value).collect::<Option<_>>()?;
     let (mut on, mut off) = (Vec::new(), Vec::new());

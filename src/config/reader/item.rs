@@ -6,9 +6,9 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::context::Context;
+use super::context::{Context, Noted};
 use super::environment::{self, EnvironmentError};
-use super::problem::{Problem, Span, enumerate, nearest};
+use super::problem::{Span, enumerate, nearest};
 use super::value;
 use crate::config::shape::Zero;
 
@@ -62,8 +62,8 @@ impl<'c> Item<'c> {
         Self { display: Display::Never, ..self }
     }
 
-    /// A problem: the field cannot have this value. `expected` says which values the field can have.
-    pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Problem {
+    /// Notes that the field cannot have this value. `expected` says which values the field can have.
+    pub(in crate::config) fn reject(&self, expected: impl Into<String>) -> Noted<'c> {
         let found = match (self.display, self.value) {
             (Display::Never, DeValue::String(text)) if !text.is_empty() => "this text".to_owned(),
             _ => self.found(),
@@ -72,19 +72,16 @@ impl<'c> Item<'c> {
             ValueContext::Field => "be",
             ValueContext::List => "hold",
         };
-        let title = format!("`{}` cannot {verb} {found}", self.field);
-        Problem::error(self.span.clone(), title, expected).secret(self.display == Display::Never)
-    }
-
-    /// Notes the problem of [`Item::refuse`].
-    pub(in crate::config) fn reject(&self, expected: impl Into<String>) {
-        self.cx.note(self.refuse(expected));
+        self.fault(format!("`{}` cannot {verb} {found}", self.field), expected)
     }
 
     /// Notes another problem: the field can have such a value, but not here.
-    pub(in crate::config) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) {
-        let problem = Problem::error(self.span.clone(), title, expected);
-        self.cx.note(problem.secret(self.display == Display::Never));
+    pub(in crate::config) fn fault(
+        &self,
+        title: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Noted<'c> {
+        self.cx.error(&self.span, title, expected).secret(self.display == Display::Never)
     }
 
     fn found(&self) -> String {
@@ -115,13 +112,13 @@ impl<'c> Item<'c> {
                 Some(Text { text: replaced.text, foreign: replaced.foreign, item: self.clone() })
             }
             Err(error) => {
-                self.cx.note(self.environment_problem(&error));
+                self.note_environment(&error);
                 None
             }
         }
     }
 
-    fn environment_problem(&self, error: &EnvironmentError) -> Problem {
+    fn note_environment(&self, error: &EnvironmentError) {
         let (part, title, expected) = match error {
             EnvironmentError::Unset { name } => (
                 format!("${{{name}}}"),
@@ -145,7 +142,7 @@ impl<'c> Item<'c> {
             Some(start) => self.span.start + start..self.span.start + start + part.len(),
             None => self.span.clone(),
         };
-        Problem::error(span, title, expected)
+        self.cx.error(&span, title, expected);
     }
 
     pub(in crate::config) fn flag(&self) -> Option<bool> {
@@ -188,7 +185,7 @@ impl<'c> Item<'c> {
         let text = self.text_as(&expected)?;
         let duration = text.parsed(value::duration(&text.text), expected)?;
         if zero == Zero::Refused && duration.is_zero() {
-            text.refuse_here("expected more than zero");
+            text.refuse("expected more than zero");
             return None;
         }
         Some(duration)
@@ -229,7 +226,7 @@ impl<'c> Item<'c> {
             Some(near) if words.len() > 1 => format!("{expected}; did you mean `{near}`?"),
             _ => expected,
         };
-        text.refuse_here(expected);
+        text.refuse(expected);
         None
     }
 
@@ -277,29 +274,24 @@ impl<'c> Text<'c> {
         expected: impl Into<String>,
     ) -> Option<T> {
         if value.is_none() {
-            self.refuse_here(expected);
+            self.refuse(expected);
         }
         value
     }
 
-    /// Notes the problem of [`Text::refuse`].
-    pub(in crate::config) fn refuse_here(&self, expected: impl Into<String>) {
-        self.item.cx.note(self.refuse(expected));
+    /// Notes that the field cannot have this text. `expected` says which texts the field can have.
+    pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Noted<'c> {
+        let noted = self.item.reject(expected);
+        if self.foreign {
+            return noted.help("look at the value of the environment variable");
+        }
+        noted
     }
 
     /// Notes that the field cannot have this text, because of `error`. `error` may repeat the text. Where
     /// the text may be a secret, the note says `expected` in place of `error`.
     pub(in crate::config) fn refuse_because(&self, error: &str, expected: &str) {
-        self.refuse_here(if self.shown().is_some() { error } else { expected });
-    }
-
-    /// A problem: the field cannot have this text. `expected` says which texts the field can have.
-    pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Problem {
-        let problem = self.item.refuse(expected);
-        if self.foreign {
-            return problem.help("look at the value of the environment variable");
-        }
-        problem
+        self.refuse(if self.shown().is_some() { error } else { expected });
     }
 
     /// The text for a message. `None` where the text may be a secret: the text came from the environment,

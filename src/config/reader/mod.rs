@@ -11,7 +11,7 @@ mod section;
 mod syntax;
 mod value;
 
-pub(super) use self::context::Context;
+pub(super) use self::context::{Context, Noted};
 pub(super) use self::item::{Item, Text};
 pub use self::problem::Colour;
 pub use self::problem::Problem;

@@ -28,11 +28,11 @@ pub struct Problem {
     /// What was expected there.
     expected: String,
     /// Another place that explains the problem, with a label.
-    related: Option<(Span, String)>,
+    pub(super) related: Option<(Span, String)>,
     /// What to do.
-    help: Option<String>,
+    pub(super) help: Option<String>,
     /// Whether the line of the file may hold a secret, and is not shown.
-    secret: bool,
+    pub(super) secret: bool,
 }
 
 impl Problem {
@@ -53,35 +53,15 @@ impl Problem {
         }
     }
 
-    /// A warning at a place.
-    pub(in crate::config) fn warning(
-        span: Span,
-        title: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(span, title, expected) }
-    }
-
     /// An error without a place in the file.
     pub(in crate::config) fn general(title: impl Into<String>) -> Self {
         Self { span: None, ..Self::error(0..0, title, "") }
-    }
-
-    /// Adds another place that explains the problem.
-    pub(in crate::config) fn related(mut self, span: Span, label: impl Into<String>) -> Self {
-        self.related = Some((span, label.into()));
-        self
     }
 
     /// Adds advice what to do.
     pub(in crate::config) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
-    }
-
-    /// The same problem, where the line of the file may hold a secret and must not be shown.
-    pub(in crate::config) fn secret(self, secret: bool) -> Self {
-        Self { secret, ..self }
     }
 
     /// The same problem as a warning.

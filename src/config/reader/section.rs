@@ -6,9 +6,9 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::context::Context;
+use super::context::{Context, Noted};
 use super::item::Item;
-use super::problem::{Problem, Span, enumerate, nearest};
+use super::problem::{Span, enumerate, nearest};
 use crate::config::shape::{Fallback, Field, Shape};
 
 /// A table of the file, field by field.
@@ -76,13 +76,21 @@ impl<'c> Section<'c> {
         // A misspelt name is reported once, as an unknown field.
         let misspelt = self.entries.iter().any(|entry| self.nearest(entry.name) == Some(name));
         if item.is_none() && !misspelt {
-            self.cx.note(Problem::error(
-                self.span.clone(),
+            self.fault(
                 format!("{} has no `{name}`", self.title),
                 format!("expected `{name} = {example}` here"),
-            ));
+            );
         }
         item
+    }
+
+    /// Notes an error about the table as a whole.
+    pub(in crate::config) fn fault(
+        &self,
+        title: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Noted<'c> {
+        self.cx.error(&self.span, title, expected)
     }
 
     /// Whether the table has a field, not taken yet, whose name `fits`.
@@ -94,7 +102,7 @@ impl<'c> Section<'c> {
     /// why, `expected` says what to do.
     pub(in crate::config) fn refuse_field(&mut self, name: &str, title: &str, expected: &str) {
         if let Some(entry) = self.take_entry(name) {
-            self.cx.note(Problem::error(entry.name_span, title, expected));
+            self.cx.error(&entry.name_span, title, expected);
         }
     }
 
@@ -158,31 +166,27 @@ impl<'c> Section<'c> {
     /// Notes an error for every field that was not taken.
     pub(in crate::config) fn finish(self) {
         for entry in &self.entries {
-            self.cx.note(self.leftover(entry));
+            self.leftover(entry);
         }
     }
 
-    fn leftover(&self, entry: &FieldEntry<'_>) -> Problem {
-        let (name, span) = (entry.name, entry.name_span.clone());
+    fn leftover(&self, entry: &FieldEntry<'_>) {
+        let (name, span) = (entry.name, &entry.name_span);
         if self.later.contains(&name) {
-            return Problem::error(
-                span,
-                format!("`{name}` in {} is not supported yet", self.title),
-                "remove it",
-            );
+            let title = format!("`{name}` in {} is not supported yet", self.title);
+            self.cx.error(span, title, "remove it");
+            return;
         }
         let title = format!("unknown field `{name}` in {}", self.title);
         match self.nearest(name) {
-            Some(near) => Problem::error(span, title, format!("did you mean `{near}`?")),
+            Some(near) => self.cx.error(span, title, format!("did you mean `{near}`?")),
             None => {
-                let names = self.fields.iter().map(|field| field.name);
-                Problem::error(span, title, "no such field").help(format!(
-                    "{} has {}",
-                    self.title,
-                    enumerate(names, "and")
-                ))
+                let names = enumerate(self.fields.iter().map(|field| field.name), "and");
+                self.cx
+                    .error(span, title, "no such field")
+                    .help(format!("{} has {names}", self.title))
             }
-        }
+        };
     }
 
     fn nearest(&self, found: &str) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! `[admin]`.
 
 use super::values::address;
-use crate::config::reader::{Item, Problem, Section};
+use crate::config::reader::{Item, Section};
 use crate::config::setting::{Settings, at, fields, parsed, read};
 use crate::config::shape::Fallback::Words;
 use crate::config::shape::{Kind, Shape};
@@ -30,14 +30,11 @@ pub(in crate::config) fn build(mut section: Section<'_>) -> AdminSpec {
         && !address.ip().to_canonical().is_loopback()
         && !wants_token
     {
-        item.cx.note(
-            Problem::error(
-                item.span.clone(),
-                format!("`[admin]` listens on {address} without a `token`"),
-                "expected a token where the address is not loopback",
-            )
-            .help("add `token = \"${ADMIN_TOKEN}\"` below, or listen on \"127.0.0.1:9090\""),
-        );
+        item.fault(
+            format!("`[admin]` listens on {address} without a `token`"),
+            "expected a token where the address is not loopback",
+        )
+        .help("add `token = \"${ADMIN_TOKEN}\"` below, or listen on \"127.0.0.1:9090\"");
     }
     section.finish();
     spec

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::config::reader::{Item, Problem, Section, nearest};
+use crate::config::reader::{Item, Section, nearest};
 use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape};
@@ -78,11 +78,11 @@ fn body(item: &Item<'_>) -> Option<AnswerBody> {
         "empty" => AnswerBody::Empty,
         own => {
             if let Some(near) = nearest(own, ["problem", "text", "empty"]) {
-                item.cx.note(Problem::warning(
-                    item.span.clone(),
+                item.cx.warning(
+                    &item.span,
                     "`body` is sent as it stands here",
                     format!("did you mean `{near}`?"),
-                ));
+                );
             }
             AnswerBody::Custom(Bytes::from(text.text))
         }

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 
 use super::values::header_name;
-use crate::config::reader::{FieldEntry, Item, Problem, Section, Span};
+use crate::config::reader::{Context, FieldEntry, Item, Section, Span};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -52,14 +52,10 @@ fn values_if(
     for entry in &entries {
         let Some(name) = name(section, entry).filter(|name| may(&(name, entry))) else { continue };
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
-            section.cx.note(
-                Problem::error(
-                    entry.name_span.clone(),
-                    format!("`{field}` has `{name}` twice"),
-                    "remove one",
-                )
-                .related(first.clone(), "first here"),
-            );
+            section
+                .cx
+                .error(&entry.name_span, format!("`{field}` has `{name}` twice"), "remove one")
+                .related(&first, "first here");
         }
         seen.push((name.clone(), entry.name_span.clone()));
         if let Some(value) = value(&entry.item) {
@@ -74,7 +70,7 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
     let inner = section.take(field).and_then(|item| item.section(&HEADERS, field));
     let mut inner = inner?;
     let changeable = |(name, entry): &(&HeaderName, &FieldEntry<'_>)| {
-        !is_own(name, &entry.item, entry.name_span.clone())
+        !is_own(section.cx, name, &entry.name_span)
     };
     let mut changes = HeaderChanges {
         set: values_if(&mut inner, "set", changeable),
@@ -83,18 +79,17 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
     };
     for item in inner.list("remove") {
         let Some(name) = header_name(&item) else { continue };
-        if !is_own(&name, &item, item.span.clone()) {
+        if !is_own(item.cx, &name, &item.span) {
             changes.remove.push(name);
         }
     }
     let host = |name: &HeaderName| *name == http::header::HOST;
     let touched = changes.add.iter().map(|(name, _)| name).chain(&changes.remove);
     if field == "request_headers" && touched.clone().any(host) {
-        inner.cx.note(Problem::error(
-            inner.span.clone(),
+        inner.fault(
             "`host` can neither be added nor removed",
             "expected it in `set`: a request has exactly one host",
-        ));
+        );
     }
     inner.finish();
     Some(changes)
@@ -102,24 +97,24 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
 
 fn name(section: &Section<'_>, entry: &FieldEntry<'_>) -> Option<HeaderName> {
     let Ok(name) = HeaderName::from_bytes(entry.name.as_bytes()) else {
-        section.cx.note(Problem::error(
-            entry.name_span.clone(),
+        section.cx.error(
+            &entry.name_span,
             format!("\"{}\" is no header's name", entry.name.escape_debug()),
             "expected letters, digits and `-`",
-        ));
+        );
         return None;
     };
     Some(name)
 }
 
-fn is_own(name: &HeaderName, item: &Item<'_>, span: Span) -> bool {
+fn is_own(cx: &Context<'_>, name: &HeaderName, span: &Span) -> bool {
     let own = OWN.contains(&name.as_str());
     if own {
-        item.cx.note(Problem::error(
+        cx.error(
             span,
             format!("`{name}` cannot be changed"),
             "the proxy sets it for each connection and message: remove it here",
-        ));
+        );
     }
     own
 }

@@ -56,7 +56,7 @@ fn level(item: &Item<'_>) -> Option<LogFilter> {
         Ok(filter) => Some(filter),
         Err(error) => {
             let near = text.shown().and_then(|_| nearest(error.part(), LEVELS));
-            text.refuse_here(match near {
+            text.refuse(match near {
                 Some(near) => format!("{EXPECTED}; did you mean `{near}`?"),
                 None => EXPECTED.to_owned(),
             });

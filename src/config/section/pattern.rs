@@ -1,6 +1,6 @@
 //! Path patterns, and the advice for a pattern in another proxy's syntax.
 
-use crate::config::reader::{Item, Problem};
+use crate::config::reader::Item;
 use crate::request::route::Pattern;
 
 /// A path pattern.
@@ -12,16 +12,16 @@ pub(in crate::config) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     match (text.text.parse::<Pattern>(), &ours) {
         (Ok(pattern), ours) => {
             if let Some(ours) = ours {
-                item.cx.note(Problem::warning(
-                    item.span.clone(),
+                item.cx.warning(
+                    &item.span,
                     format!("the path \"{}\" is matched letter by letter", pattern.as_str()),
                     format!("did you mean \"{ours}\"?"),
-                ));
+                );
             }
             Some(pattern)
         }
         (Err(error), Some(ours)) => {
-            text.refuse_here(format!("{error}; did you mean \"{ours}\"?"));
+            text.refuse(format!("{error}; did you mean \"{ours}\"?"));
             None
         }
         (Err(error), None) => {

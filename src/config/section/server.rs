@@ -65,11 +65,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix"),
 ];
 
-/// The server's settings, and whether clients are asked for a certificate.
-pub(in crate::config) fn build(
-    mut section: Section<'_>,
-    overrides: &Overrides,
-) -> (ServerSpec, bool) {
+pub(in crate::config) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSpec {
     let mut listen = listen(&mut section);
     if let Some(text) = &overrides.listen {
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
@@ -77,13 +73,13 @@ pub(in crate::config) fn build(
     let tls = tls::server(&mut section, &listen);
     let mut spec = ServerSpec {
         listen: listen.into_iter().map(|(address, _)| address).collect(),
-        tls: tls.spec,
+        tls,
         ..ServerSpec::default()
     };
     read(SETTINGS, &mut section, &mut spec);
     // `assembly` has taken `limits` already: the limits are read later than this section.
     section.finish();
-    (spec, tls.asks_clients)
+    spec
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.

@@ -71,15 +71,15 @@ fn location(item: &Item<'_>) -> Option<StoreLocation> {
         }
         // The usual reason: a generated password has characters with a meaning in a URL.
         "redis" | "valkey" if url.contains('@') => {
-            item.cx.note(text.refuse(URL).help(ENCODE));
+            text.refuse(URL).help(ENCODE);
             None
         }
         "memory" => {
-            text.refuse_here(format!("{URL}; did you mean \"memory:\"?"));
+            text.refuse(format!("{URL}; did you mean \"memory:\"?"));
             None
         }
         _ => {
-            text.refuse_here(URL);
+            text.refuse(URL);
             None
         }
     }

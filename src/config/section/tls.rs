@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::values::{LISTEN, addresses};
-use crate::config::reader::{Item, Problem, Section, Span};
+use crate::config::reader::{Item, Section, Span};
 use crate::config::setting::{Settings, Spelled, fields, spellings};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -61,26 +61,19 @@ static OF_UPSTREAM: Settings<()> = &[
     &field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
 ];
 
-/// The result of reading `tls` of `[server]`.
-pub(super) struct Built {
-    /// `None` where the file has no `tls`, or a wrong one.
-    pub(super) spec: Option<ServerTls>,
-    /// Whether `tls` names a `client_ca`, valid or not.
-    pub(super) asks_clients: bool,
-}
-
 /// `tls` of `[server]`. `clear` are the addresses without TLS, which `tls` must not use again.
-pub(super) fn server(section: &mut Section<'_>, clear: &[(std::net::SocketAddr, Span)]) -> Built {
-    let inner = section.take("tls").and_then(|item| item.section(&SERVER_TLS, "`tls`"));
-    let Some(mut inner) = inner else { return Built { spec: None, asks_clients: false } };
+pub(super) fn server(
+    section: &mut Section<'_>,
+    clear: &[(std::net::SocketAddr, Span)],
+) -> Option<ServerTls> {
+    let mut inner = section.take("tls")?.section(&SERVER_TLS, "`tls`")?;
     let listen = match inner.require("listen", "\"0.0.0.0:8443\"") {
         Some(item) => addresses(&item, clear),
         None => Vec::new(),
     };
     let certificates = certificates(&mut inner);
     let ca = inner.take("client_ca");
-    let asks_clients = ca.is_some();
-    if !asks_clients {
+    if ca.is_none() {
         inner.refuse_field(
             "client_auth",
             "`client_auth` says nothing without `client_ca`",
@@ -95,15 +88,12 @@ pub(super) fn server(section: &mut Section<'_>, clear: &[(std::net::SocketAddr, 
         Some(((file.path, auth?), (found, auth?)))
     });
     let (client_ca, clients) = clients.unzip();
-    let spec = || {
-        let (files, identities) = certificates?.into_iter().unzip();
-        Some(ServerTls {
-            listen: listen.into_iter().map(|(address, _)| address).collect(),
-            files: Files { certificates: files, client_ca },
-            material: Arc::new(Material { identities, clients }),
-        })
-    };
-    Built { spec: spec(), asks_clients }
+    let (files, identities) = certificates?.into_iter().unzip();
+    Some(ServerTls {
+        listen: listen.into_iter().map(|(address, _)| address).collect(),
+        files: Files { certificates: files, client_ca },
+        material: Arc::new(Material { identities, clients }),
+    })
 }
 
 /// `certificates`. `None` where one of the certificates is wrong.
@@ -141,11 +131,11 @@ pub(super) fn upstream(
     if let (Some(item), None) = (&item, first)
         && !servers.is_empty()
     {
-        item.cx.note(Problem::warning(
-            item.span.clone(),
+        item.cx.warning(
+            &item.span,
             format!("the `tls` of {} changes nothing", section.title),
             "none of its servers is reached by `https://`",
-        ));
+        );
     }
     let fields = match item {
         Some(item) => Fields::read(item.section(&UPSTREAM_TLS, "`tls`")?),
@@ -165,11 +155,11 @@ pub(super) fn upstream(
         if let Endpoint::Tcp { host, .. } = &server.endpoint
             && spec.name_of(host).is_none()
         {
-            section.cx.note(Problem::error(
-                span.clone(),
+            section.cx.error(
+                &span,
                 format!("no certificate can be for \"{host}\""),
                 "expected another host, or `tls = { server_name = \"…\" }` with the name in it",
-            ));
+            );
         }
     }
     Some(Arc::new(spec))
@@ -229,7 +219,7 @@ fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'sta
         Ok(roots) => Some(roots),
         Err(error) => {
             let title = format!("nobody can say whether this server is the right one: {error}");
-            section.cx.note(Problem::error(span, title, error.advice()));
+            section.cx.error(&span, title, error.advice());
             None
         }
     }
@@ -246,7 +236,7 @@ struct NamedFile<'c, 'i> {
 fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
     let text = item.text_as(FILE)?;
     if text.text.is_empty() {
-        text.refuse_here(FILE);
+        text.refuse(FILE);
         return None;
     }
     let path = item.cx.folder.join(&text.text);

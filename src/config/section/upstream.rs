@@ -77,8 +77,7 @@ pub(in crate::config) fn build(
         Some(_) if upstreams.len() != 1 => {
             let count = if upstreams.is_empty() { "no upstream" } else { "several upstreams" };
             let title = format!("`--upstream` cannot replace anything: the file has {count}");
-            let problem = Problem::general(title);
-            cx.note(problem.help("it is for files with exactly one upstream"));
+            cx.note(Problem::general(title)).help("it is for files with exactly one upstream");
         }
         None | Some(Ok(_)) => {}
         Some(Err(error)) => {
@@ -125,17 +124,14 @@ fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {
         let Some(server) = server(item) else { continue };
         let same = |(other, _): &&(ServerAddress, Span)| other.endpoint == server.endpoint;
         if let Some((_, first)) = servers.iter().find(same) {
-            item.cx.note(
-                Problem::error(
-                    item.span.clone(),
-                    match item.text().is_some_and(|text| text.shown().is_some()) {
-                        true => format!("`servers` has {} twice", server.url),
-                        false => "`servers` has this server twice".to_owned(),
-                    },
-                    "remove it",
-                )
-                .related(first.clone(), "first here"),
-            );
+            item.fault(
+                match item.text().is_some_and(|text| text.shown().is_some()) {
+                    true => format!("`servers` has {} twice", server.url),
+                    false => "`servers` has this server twice".to_owned(),
+                },
+                "remove it",
+            )
+            .related(&first, "first here");
         }
         servers.push((server, item.span.clone()));
     }
@@ -158,10 +154,10 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
     match server_address(&text.text) {
         Ok(address) => Some(address),
         Err(UrlError { expected, near }) => {
-            item.cx.note(match near.filter(|_| text.shown().is_some()) {
+            match near.filter(|_| text.shown().is_some()) {
                 Some(near) => text.refuse(format!("{expected}; did you mean \"{near}\"?")),
                 None => text.refuse(expected),
-            });
+            };
             None
         }
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::HeaderName;
 
 use crate::config::reader::{
-    Context, Item, NETWORK, NetworkError, Problem, Section, Span, Text, enumerate, nearest, network,
+    Context, Item, NETWORK, NetworkError, Section, Span, Text, enumerate, nearest, network,
 };
 use crate::config::shape::{Kind, Shape};
 use crate::limit::name::Name;
@@ -47,11 +47,11 @@ pub(super) fn named<'c, T>(
 /// is still read, to report its problems as well.
 fn name(cx: &Context<'_>, text: &str, span: &Span) -> Option<Name> {
     Name::new(text).or_else(|| {
-        cx.note(Problem::error(
-            span.clone(),
+        cx.error(
+            &span,
             format!("\"{}\" is no name", text.escape_debug()),
             "expected 1 to 64 letters, digits, `_`, `.` or `-`",
-        ));
+        );
         Name::new("unnamed")
     })
 }
@@ -87,12 +87,11 @@ pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(S
             item.fault(format!("`listen` has {address} twice"), "remove it");
         } else if let Some((_, first)) = taken.iter().find(same) {
             let title = format!("{address} is listened on without TLS already");
-            let mut problem = Problem::error(item.span.clone(), title, "expected another port");
+            let noted = item.fault(title, "expected another port");
             // The default address, and the command line's address, have no place in the file.
             if !first.is_empty() {
-                problem = problem.related(first.clone(), "here");
+                noted.related(first, "here");
             }
-            item.cx.note(problem);
         }
         addresses.push((address, item.span.clone()));
     }
@@ -104,10 +103,10 @@ pub(super) fn address(item: &Item<'_>) -> Option<SocketAddr> {
     let text = item.text_as(ADDRESS)?;
     let address = text.text.parse().ok();
     if address.is_none() {
-        item.cx.note(match suggestion(&text) {
+        match suggestion(&text) {
             Some(near) => text.refuse(format!("{ADDRESS}; did you mean \"{near}\"?")),
             None => text.refuse(ADDRESS),
-        });
+        };
     }
     address
 }
@@ -131,7 +130,7 @@ pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
     match network(&text.text) {
         Ok(network) => Some(network),
         Err(NetworkError::Syntax) => {
-            text.refuse_here(expected);
+            text.refuse(expected);
             None
         }
         Err(NetworkError::HostBits(network)) => {

@@ -58,7 +58,7 @@ fn by_header(mut section: Section<'_>, bursts: &CostBounds<'_>) -> Option<CostSp
     let default = section.value("default", |item| {
         let default = item.whole(1..=MAX_TOKENS)?;
         match max.filter(|max| default > *max && max_item.is_some()) {
-            Some(max) => item.reject(format!("expected at most `max`, {max}")),
+            Some(max) => drop(item.reject(format!("expected at most `max`, {max}"))),
             None => bursts.check(item, default),
         }
         Some(default)

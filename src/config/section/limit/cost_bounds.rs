@@ -51,10 +51,8 @@ impl CostBounds<'_> {
         }
         for (burst, span) in self.overrides {
             if let Some(burst) = burst.filter(|burst| cost > *burst) {
-                let problem = item
-                    .refuse(format!("expected at most the burst of all figures, here {burst}"))
-                    .related(span.clone(), "more can never be paid here");
-                item.cx.note(problem);
+                item.reject(format!("expected at most the burst of all figures, here {burst}"))
+                    .related(span, "more can never be paid here");
                 return;
             }
         }

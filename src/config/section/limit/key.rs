@@ -1,6 +1,6 @@
 //! A limit's `key`: what the limit counts by.
 
-use crate::config::reader::{Item, Problem, Section, Span, nearest};
+use crate::config::reader::{Item, Section, Span, nearest};
 use crate::request::key::{KeySource, KeySourceError};
 
 const EXPECTED: &str = "expected `ip`, `path`, `method`, `host`, `route`, `header:NAME`, \
@@ -12,11 +12,11 @@ pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)
     let items = match section.take("key") {
         Some(item) => item.list()?,
         None => {
-            section.cx.note(Problem::warning(
-                section.span.clone(),
+            section.cx.warning(
+                &section.span,
                 format!("{} names no `key`: one bucket for all requests", section.title),
                 "expected `key = [\"ip\"]` here, or `key = []` where one bucket is meant",
-            ));
+            );
             Vec::new()
         }
     };
@@ -29,8 +29,7 @@ pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)
                 true => format!("the key has `{source}` twice"),
                 false => "the key has this part twice".to_owned(),
             };
-            let problem = Problem::error(item.span.clone(), title, "remove it");
-            item.cx.note(problem.related(first.clone(), "first here"));
+            item.fault(title, "remove it").related(first, "first here");
             continue;
         }
         sources.push((source, item.span.clone()));
@@ -50,7 +49,7 @@ fn source(item: &Item<'_>) -> Option<KeySource> {
         Err(KeySourceError::Cookie(_)) => Some("expected the name of a cookie".to_owned()),
         Err(error @ KeySourceError::Alternatives(_)) => Some(error.to_string()),
     };
-    text.refuse_here(expected.unwrap_or_else(|| EXPECTED.to_owned()));
+    text.refuse(expected.unwrap_or_else(|| EXPECTED.to_owned()));
     None
 }
 

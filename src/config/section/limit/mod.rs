@@ -155,6 +155,15 @@ pub(in crate::config) struct LimitDraft {
     pub(in crate::config) override_spans: Vec<(Vec<Part>, Span)>,
 }
 
+impl LimitDraft {
+    /// All sources of the key, with the places of the parts that name them.
+    pub(in crate::config) fn alternatives(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
+        self.sources
+            .iter()
+            .flat_map(|(part, span)| part.alternatives().iter().map(move |source| (source, span)))
+    }
+}
+
 pub(in crate::config) fn build(
     root: &mut Section<'_>,
     inherited: &Inherited<'_>,

@@ -5,7 +5,7 @@ use ipnet::{IpNet, Ipv6Net};
 use super::super::values::network_item;
 use super::algorithm::Counting;
 use super::figures;
-use crate::config::reader::{Item, NETWORK, Problem, Section, Span};
+use crate::config::reader::{Item, NETWORK, Section, Span};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Required, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -53,14 +53,9 @@ pub(super) fn build(
         let parts = key.zip(sources).and_then(|(key, sources)| parts(&key, sources, ipv6_prefix));
         let (Some(parts), Some(figures)) = (parts, figures) else { continue };
         if let Some(first) = overrides.iter().find(|other| other.parts == parts) {
-            item.cx.note(
-                Problem::error(
-                    key_span,
-                    "this key has an override already",
-                    "remove one of the two",
-                )
-                .related(first.span.clone(), "here"),
-            );
+            item.cx
+                .error(&key_span, "this key has an override already", "remove one of the two")
+                .related(&first.span, "here");
             continue;
         }
         overrides.push(Override { parts, figures, span: key_span });
@@ -71,7 +66,7 @@ pub(super) fn build(
 fn parts(item: &Item<'_>, sources: &[(KeySource, Span)], ipv6_prefix: u8) -> Option<Vec<Part>> {
     let items = item.list()?;
     if items.len() != sources.len() {
-        item.cx.note(wrong_count(item, items.len(), sources));
+        wrong_count(item, items.len(), sources);
         return None;
     }
     items
@@ -83,20 +78,14 @@ fn parts(item: &Item<'_>, sources: &[(KeySource, Span)], ipv6_prefix: u8) -> Opt
         .collect()
 }
 
-fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) -> Problem {
-    let ((_, first), (_, last)) = match (sources.first(), sources.last()) {
-        (Some(first), Some(last)) => (first, last),
-        _ => {
-            return item
-                .refuse("the limit has no `key`: it has one bucket, and nothing to override");
-        }
+fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) {
+    let (Some((_, first)), Some((_, last))) = (sources.first(), sources.last()) else {
+        item.reject("the limit has no `key`: it has one bucket, and nothing to override");
+        return;
     };
-    Problem::error(
-        item.span.clone(),
-        format!("the `key` of this override has {found} of {} values", sources.len()),
-        "expected one value for each part of the limit's key",
-    )
-    .related(first.start..last.end, "the limit's key")
+    let title = format!("the `key` of this override has {found} of {} values", sources.len());
+    item.fault(title, "expected one value for each part of the limit's key")
+        .related(&(first.start..last.end), "the limit's key");
 }
 
 fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {

@@ -6,7 +6,7 @@ use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
 use super::cost_bounds::CostBounds;
-use crate::config::reader::{Item, Problem, Section};
+use crate::config::reader::{Item, Section};
 use crate::config::setting::{Settings, Spelled, fields, spellings};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -75,7 +75,7 @@ pub(super) fn by_response(mut section: Section<'_>, bursts: &CostBounds<'_>) -> 
     let estimate = section.require("estimate", "100").and_then(|item| {
         let estimate = item.whole(1..=MAX_TOKENS)?;
         match max.flatten().filter(|max| max_item.is_some() && estimate > *max) {
-            Some(max) => item.reject(format!("expected at most `max`, {max}")),
+            Some(max) => drop(item.reject(format!("expected at most `max`, {max}"))),
             None => bursts.check(&item, estimate),
         }
         Cost::new(estimate)
@@ -103,8 +103,7 @@ fn bytes_of(item: &Item<'_>, section: &mut Section<'_>) -> Option<UsedSource> {
 
 fn two_sources(one: &Item<'_>, other: &Item<'_>) -> Option<UsedSource> {
     let title = format!("`cost` has both `{}` and `{}`", one.field, other.field);
-    let problem = Problem::error(one.span.clone(), title, "expected one of them");
-    one.cx.note(problem.related(other.span.clone(), "the other one"));
+    one.fault(title, "expected one of them").related(&other.span, "the other one");
     None
 }
 

@@ -65,9 +65,9 @@ fn find(item: &Item<'_>) -> Option<Zone> {
     if zone.is_none() {
         let names = Zone::names();
         match nearest(&text.text, names.iter().map(String::as_str)) {
-            Some(near) => text.refuse_here(format!("{EXPECTED}; did you mean \"{near}\"?")),
-            None => text.refuse_here(EXPECTED),
-        }
+            Some(near) => text.refuse(format!("{EXPECTED}; did you mean \"{near}\"?")),
+            None => text.refuse(EXPECTED),
+        };
     }
     zone
 }

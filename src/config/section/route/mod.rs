@@ -13,7 +13,7 @@ use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
 use super::pattern::pattern;
 use super::values::{Named, one_of};
-use crate::config::reader::{Item, Problem, Section, Span, Text, nearest};
+use crate::config::reader::{Item, Section, Span, Text, nearest};
 use crate::config::setting::{PlainValue as _, Settings, at, compared, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -95,8 +95,6 @@ pub(in crate::config) struct RouteDraft {
     pub(in crate::config) action: Option<Action>,
     /// The route's limits: the index in the file's limits, and the place where the route names the limit.
     pub(in crate::config) limits: Vec<(usize, Span)>,
-    /// The names of limits that wrong names in the route's `limits` probably meant.
-    pub(in crate::config) limits_meant: Vec<String>,
     options: RouteOptions,
 }
 
@@ -143,7 +141,7 @@ pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> R
     };
     let action = action(&mut section, pattern.as_ref(), known.upstreams);
     let limits = section.take("limits");
-    let (limits, limits_meant) = used_limits(limits.as_ref(), "the route", known);
+    let limits = used_limits(limits.as_ref(), "the route", known);
     let mut options = RouteOptions {
         request: headers::changes(&mut section, "request_headers"),
         response: headers::changes(&mut section, "response_headers"),
@@ -151,13 +149,13 @@ pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> R
     };
     read(SETTINGS, &mut section, &mut options);
     section.finish();
-    RouteDraft { path_span, pattern, conditions, name, action, limits, limits_meant, options }
+    RouteDraft { path_span, pattern, conditions, name, action, limits, options }
 }
 
 fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
     let text = item.text()?;
     if text.text == NO_ROUTE {
-        text.refuse_here("expected another name: requests without a route are filed under this");
+        text.refuse("expected another name: requests without a route are filed under this");
         return None;
     }
     let name = Name::new(&text.text);
@@ -188,7 +186,7 @@ fn methods(section: &mut Section<'_>) -> Vec<Method> {
 fn method(text: &Text<'_>) -> Option<Method> {
     let written = text.text.as_str();
     if matches!(written, "TRACE" | "CONNECT") {
-        text.refuse_here("this method is never served: remove it");
+        text.refuse("this method is never served: remove it");
         return None;
     }
     let is_upper = !written.bytes().any(|b| b.is_ascii_lowercase());
@@ -197,11 +195,11 @@ fn method(text: &Text<'_>) -> Option<Method> {
     if let (Some(method), Some(near)) = (&method, near)
         && method != near
     {
-        text.item.cx.note(Problem::warning(
-            text.item.span.clone(),
+        text.item.cx.warning(
+            &text.item.span,
             format!("`{method}` is an unusual method"),
             format!("did you mean `{near}`?"),
-        ));
+        );
     }
     text.parsed(
         method,
@@ -230,38 +228,27 @@ fn action(
         }
         (None, Some(respond)) => {
             if let Some(rewrite) = rewrite {
-                rewrite.cx.note(
-                    Problem::error(
-                        rewrite.span.clone(),
-                        "`rewrite` means nothing here",
-                        "expected only beside `upstream`",
-                    )
-                    .related(respond.span.clone(), "the route answers by itself"),
-                );
+                rewrite
+                    .fault("`rewrite` means nothing here", "expected only beside `upstream`")
+                    .related(&respond.span, "the route answers by itself");
             }
             self::respond(&respond)
         }
         (Some(upstream), Some(respond)) => {
-            respond.cx.note(
-                Problem::error(
-                    respond.span.clone(),
-                    "the route has both `upstream` and `respond`",
-                    "expected one of the two",
-                )
-                .related(upstream.span, "and here is the other"),
-            );
+            respond
+                .fault("the route has both `upstream` and `respond`", "expected one of the two")
+                .related(&upstream.span, "and here is the other");
             None
         }
         (None, None) => {
             let names = upstreams.iter().map(|upstream| upstream.name.as_str());
             let example = names.clone().next().unwrap_or("api");
-            section.cx.note(Problem::error(
-                section.span.clone(),
+            section.fault(
                 "[[routes]] has neither `upstream` nor `respond`",
                 format!(
                     "expected `upstream = \"{example}\"` or `respond = {{ status = 404 }}` here"
                 ),
-            ));
+            );
             None
         }
     }
@@ -272,17 +259,17 @@ fn place(item: &Item<'_>, upstreams: &[Named<UpstreamSpec>]) -> Option<u32> {
     let text = item.text_as("expected the name of an upstream")?;
     let place = names.clone().position(|name| name == text.text);
     if place.is_none() {
-        item.cx.note(unknown(&text, "upstream", one_of(text.shown(), names, "upstreams")));
+        unknown(&text, "upstream", one_of(text.shown(), names, "upstreams"));
     }
     u32::try_from(place?).ok()
 }
 
-fn unknown(text: &Text<'_>, kind: &str, expected: String) -> Problem {
+fn unknown(text: &Text<'_>, kind: &str, expected: String) {
     let title = match text.shown() {
         Some(found) => format!("there is no {kind} \"{}\"", found.escape_debug()),
         None => format!("there is no {kind} of this name"),
     };
-    Problem::error(text.item.span.clone(), title, expected)
+    text.item.fault(title, expected);
 }
 
 fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
@@ -308,34 +295,26 @@ fn respond(item: &Item<'_>) -> Option<Action> {
     Some(Action::Respond { status, body: Box::new(body) })
 }
 
-/// The limits that a list names. Then the names of limits that wrong names in the list probably meant.
+/// The limits that a list names.
 pub(in crate::config) fn used_limits(
     list: Option<&Item<'_>>,
     whose: &str,
     known: &Known<'_>,
-) -> (Vec<(usize, Span)>, Vec<String>) {
+) -> Vec<(usize, Span)> {
     let names = known.limits.iter().map(|limit| limit.name.as_str());
     let mut used: Vec<(usize, Span)> = Vec::new();
-    let mut meant = Vec::new();
     for item in list.and_then(Item::list).unwrap_or_default() {
         let Some(text) = item.text_as("expected the name of a limit") else { continue };
         let Some(&place) = known.limit_places.get(text.text.as_str()) else {
-            item.cx.note(unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits")));
-            meant.extend(nearest(&text.text, names.clone()).map(str::to_owned));
+            unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits"));
             continue;
         };
         if let Some((_, first)) = used.iter().find(|(other, _)| *other == place) {
-            item.cx.note(
-                Problem::error(
-                    item.span.clone(),
-                    format!("{whose} has the limit \"{}\" twice", text.text),
-                    "remove it",
-                )
-                .related(first.clone(), "first here"),
-            );
+            item.fault(format!("{whose} has the limit \"{}\" twice", text.text), "remove it")
+                .related(&first, "first here");
             continue;
         }
         used.push((place, item.span.clone()));
     }
-    (used, meant)
+    used
 }
