@@ -46,6 +46,39 @@ pub(in crate::config) struct Text<'c> {
     pub(in crate::config) item: Item<'c>,
 }
 
+/// Why a text cannot be the value of a field.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::config) enum Wrong {
+    /// What the field expects says enough.
+    Expected,
+    /// This was perhaps meant.
+    Near(String),
+    /// This reason, in place of what the field expects.
+    Because(String),
+    /// The same, where the reason does not repeat the text: it is shown even if the text may be a secret.
+    Other(String),
+}
+
+impl Wrong {
+    pub(in crate::config) fn other(reason: impl Into<String>) -> Self {
+        Self::Other(reason.into())
+    }
+
+    pub(in crate::config) fn near(near: Option<impl Into<String>>) -> Self {
+        near.map_or(Self::Expected, |near| Self::Near(near.into()))
+    }
+
+    /// What a message says was expected. `is_shown` says whether the message may repeat the text.
+    pub(in crate::config) fn instead(self, expected: &str, is_shown: bool) -> String {
+        match self {
+            Self::Near(near) if is_shown => format!("{expected}; did you mean \"{near}\"?"),
+            Self::Because(reason) if is_shown => reason,
+            Self::Other(reason) => reason,
+            Self::Expected | Self::Near(_) | Self::Because(_) => expected.to_owned(),
+        }
+    }
+}
+
 impl<'c> Item<'c> {
     /// The value of `field`.
     pub(in crate::config) fn new(
@@ -180,27 +213,48 @@ impl<'c> Item<'c> {
         matches!(self.value, DeValue::Table(_))
     }
 
-    pub(in crate::config) fn duration(&self, zero: Zero) -> Option<Duration> {
-        let expected = format!("expected {}", value::DURATION);
-        let text = self.text_as(&expected)?;
-        let duration = text.parsed(value::duration(&text.text), expected)?;
-        if zero == Zero::Refused && duration.is_zero() {
-            text.refuse("expected more than zero");
-            return None;
+    /// Reads a string with `parse`. `expected` says which texts the field can have.
+    pub(in crate::config) fn parse<T>(
+        &self,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Result<T, Wrong>,
+    ) -> Option<T> {
+        let text = self.text_as(expected)?;
+        match parse(&text.text) {
+            Ok(value) => Some(value),
+            Err(wrong) => {
+                text.refuse(wrong.instead(expected, text.is_shown()));
+                None
+            }
         }
-        Some(duration)
+    }
+
+    /// Whether a message may show the value.
+    pub(in crate::config) fn is_shown(&self) -> bool {
+        self.text().is_some_and(|text| text.is_shown())
+    }
+
+    pub(in crate::config) fn duration(&self, zero: Zero) -> Option<Duration> {
+        self.parse(&format!("expected {}", value::DURATION), |text| match value::duration(text) {
+            Some(Duration::ZERO) if zero == Zero::Refused => {
+                Err(Wrong::other("expected more than zero"))
+            }
+            duration => duration.ok_or(Wrong::Expected),
+        })
     }
 
     /// A size in bytes, within `range`.
     pub(in crate::config) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
-        let bounds = match (value::size_text(*range.start()), *range.end()) {
-            (_, u64::MAX) => "more than zero".to_owned(),
-            (least, most) => format!("from \"{least}\" to \"{}\"", value::size_text(most)),
-        };
-        let expected = format!("expected {}", value::SIZE);
-        let text = self.text_as(&expected)?;
-        let size = text.parsed(value::size(&text.text), expected)?;
-        text.parsed(Some(size).filter(|size| range.contains(size)), format!("expected {bounds}"))
+        self.parse(&format!("expected {}", value::SIZE), |text| match value::size(text) {
+            Some(size) if !range.contains(&size) => Err(Wrong::Other(match *range.end() {
+                u64::MAX => "expected more than zero".to_owned(),
+                most => {
+                    let (least, most) = (value::size_text(*range.start()), value::size_text(most));
+                    format!("expected from \"{least}\" to \"{most}\"")
+                }
+            })),
+            size => size.ok_or(Wrong::Expected),
+        })
     }
 
     /// The value of one of `words`. A word of `later` is refused with "not supported yet".
@@ -216,17 +270,14 @@ impl<'c> Item<'c> {
             return Some(*meaning);
         }
         if later.contains(&text.text.as_str()) {
-            self.fault(
-                format!("`{}` \"{}\" is not supported yet", self.field, text.text),
-                expected,
-            );
+            let title = format!("`{}` \"{}\" is not supported yet", self.field, text.text);
+            self.fault(title, expected);
             return None;
         }
-        let expected = match nearest(&text.text, names()) {
+        text.refuse(match nearest(&text.text, names()) {
             Some(near) if words.len() > 1 => format!("{expected}; did you mean `{near}`?"),
             _ => expected,
-        };
-        text.refuse(expected);
+        });
         None
     }
 
@@ -267,18 +318,6 @@ impl<'c> Item<'c> {
 }
 
 impl<'c> Text<'c> {
-    /// Returns `value`. Where `value` is `None`, notes what was `expected`.
-    pub(in crate::config) fn parsed<T>(
-        &self,
-        value: Option<T>,
-        expected: impl Into<String>,
-    ) -> Option<T> {
-        if value.is_none() {
-            self.refuse(expected);
-        }
-        value
-    }
-
     /// Notes that the field cannot have this text. `expected` says which texts the field can have.
     pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Noted<'c> {
         let noted = self.item.reject(expected);
@@ -288,15 +327,14 @@ impl<'c> Text<'c> {
         noted
     }
 
-    /// Notes that the field cannot have this text, because of `error`. `error` may repeat the text. Where
-    /// the text may be a secret, the note says `expected` in place of `error`.
-    pub(in crate::config) fn refuse_because(&self, error: &str, expected: &str) {
-        self.refuse(if self.shown().is_some() { error } else { expected });
+    /// Whether a message may show the text. It may not where the text may be a secret: the text came from
+    /// the environment, or [`Item::secret`] marks the value.
+    pub(in crate::config) fn is_shown(&self) -> bool {
+        !self.foreign && self.item.display == Display::AsWritten
     }
 
-    /// The text for a message. `None` where the text may be a secret: the text came from the environment,
-    /// or [`Item::secret`] marks the value.
+    /// The text for a message, if a message may show it.
     pub(in crate::config) fn shown(&self) -> Option<&str> {
-        (!self.foreign && self.item.display == Display::AsWritten).then_some(self.text.as_str())
+        self.is_shown().then_some(self.text.as_str())
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
 
+use super::item::Wrong;
+
 /// What a duration looks like.
 pub(in crate::config) const DURATION: &str =
     "a whole number and a unit, as in \"250ms\", \"10s\", \"5m\", \"1h\" or \"1d\"";
@@ -66,23 +68,19 @@ pub(crate) fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// Why a text is not a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::config) enum NetworkError {
-    /// Neither an address nor a network.
-    Syntax,
-    /// The text has the prefix length of this network, but not its first address.
-    HostBits(IpNet),
-}
-
 /// A network. A single address is a network of full length. An IPv4-mapped network becomes an IPv4 network.
-pub(in crate::config) fn network(text: &str) -> Result<IpNet, NetworkError> {
+pub(in crate::config) fn network(text: &str) -> Result<IpNet, Wrong> {
     let written = match text.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
-        Err(_) => text.parse().map_err(|_| NetworkError::Syntax)?,
+        Err(_) => text.parse().map_err(|_| Wrong::Expected)?,
     };
     let net = unmapped(written);
-    if net == net.trunc() { Ok(net) } else { Err(NetworkError::HostBits(net.trunc())) }
+    match net.trunc() {
+        first if first == net => Ok(net),
+        first => Err(Wrong::Because(format!(
+            "expected the network's first address; did you mean \"{first}\"?"
+        ))),
+    }
 }
 
 fn unmapped(net: IpNet) -> IpNet {
@@ -162,6 +160,10 @@ mod tests {
     #[test]
     fn networks() {
         let ok = |text: &str| Ok(text.parse::<IpNet>().unwrap());
+        let first = |text: &str| {
+            let reason = "expected the network's first address; did you mean";
+            Err(Wrong::Because(format!("{reason} \"{text}\"?")))
+        };
         for (text, expected) in [
             ("10.0.0.0/8", ok("10.0.0.0/8")),
             ("192.0.2.7", ok("192.0.2.7/32")),
@@ -169,12 +171,12 @@ mod tests {
             ("::ffff:10.0.0.0/104", ok("10.0.0.0/8")),
             ("::ffff:10.0.0.1", ok("10.0.0.1/32")),
             ("0.0.0.0/0", ok("0.0.0.0/0")),
-            ("10.0.0.1/8", Err(NetworkError::HostBits("10.0.0.0/8".parse().unwrap()))),
-            ("2001:db8::1/64", Err(NetworkError::HostBits("2001:db8::/64".parse().unwrap()))),
-            ("10.0.0.0/33", Err(NetworkError::Syntax)),
-            ("10.0.0/8", Err(NetworkError::Syntax)),
-            ("localhost", Err(NetworkError::Syntax)),
-            ("", Err(NetworkError::Syntax)),
+            ("10.0.0.1/8", first("10.0.0.0/8")),
+            ("2001:db8::1/64", first("2001:db8::/64")),
+            ("10.0.0.0/33", Err(Wrong::Expected)),
+            ("10.0.0/8", Err(Wrong::Expected)),
+            ("localhost", Err(Wrong::Expected)),
+            ("", Err(Wrong::Expected)),
         ] {
             assert_eq!(network(text), expected, "{text}");
         }

@@ -1,7 +1,7 @@
 //! `[admin]`.
 
 use super::values::address;
-use crate::config::reader::{Item, Section};
+use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{Settings, at, fields, parsed, read};
 use crate::config::shape::Fallback::Words;
 use crate::config::shape::{Kind, Shape};
@@ -18,7 +18,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "an address for `/healthz`, `/readyz`, `/metrics`", |item| address(item).map(Some)).restart(),
     &parsed(at!(token), Kind::Text, Words("none"),
         "a bearer token for everything but the two health checks; required where the address is not loopback",
-        |item| token(&item.clone().secret())),
+        |item| token(&item.clone().secret()).map(Some)),
 ];
 
 pub(in crate::config) fn build(mut section: Section<'_>) -> AdminSpec {
@@ -40,9 +40,9 @@ pub(in crate::config) fn build(mut section: Section<'_>) -> AdminSpec {
     spec
 }
 
-fn token(item: &Item<'_>) -> Option<Option<String>> {
-    const EXPECTED: &str = "expected a text of visible ASCII without spaces";
-    let text = item.text_as(EXPECTED)?;
-    let fits = !text.text.is_empty() && text.text.bytes().all(|b| b.is_ascii_graphic());
-    text.parsed(fits.then(|| text.text.clone()), EXPECTED).map(Some)
+fn token(item: &Item<'_>) -> Option<String> {
+    item.parse("expected a text of visible ASCII without spaces", |text| {
+        let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+    })
 }

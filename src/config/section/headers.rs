@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 
 use super::values::header_name;
-use crate::config::reader::{Context, FieldEntry, Item, Section, Span};
+use crate::config::reader::{Context, FieldEntry, Item, Section, Span, Wrong};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -121,7 +121,8 @@ fn is_own(cx: &Context<'_>, name: &HeaderName, span: &Span) -> bool {
 
 fn value(item: &Item<'_>) -> Option<HeaderValue> {
     const EXPECTED: &str = "expected a text of visible ASCII, no space at either end";
-    let text = item.clone().secret().text_as(EXPECTED)?;
-    let value = HeaderValue::from_str(&text.text).ok();
-    text.parsed(value.filter(|_| text.text.trim() == text.text), EXPECTED)
+    item.clone().secret().parse(EXPECTED, |text| {
+        let value = HeaderValue::from_str(text).ok().filter(|_| text.trim() == text);
+        value.ok_or(Wrong::Expected)
+    })
 }

@@ -1,10 +1,10 @@
 //! `[log]`.
 
-use crate::config::reader::{Item, Section, nearest};
+use crate::config::reader::{Item, Section, Wrong, nearest};
 use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings, word};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape};
-use crate::plan::filter::{LEVELS, LogFilter};
+use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
 use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
 /// `[log]`.
@@ -51,16 +51,10 @@ pub(in crate::config) fn build(mut section: Section<'_>) -> LogSpec {
 fn level(item: &Item<'_>) -> Option<LogFilter> {
     const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \
                             such as \"info,tidegate=debug\"";
-    let text = item.text_as(EXPECTED)?;
-    match text.text.parse::<LogFilter>() {
-        Ok(filter) => Some(filter),
-        Err(error) => {
-            let near = text.shown().and_then(|_| nearest(error.part(), LEVELS));
-            text.refuse(match near {
-                Some(near) => format!("{EXPECTED}; did you mean `{near}`?"),
-                None => EXPECTED.to_owned(),
-            });
-            None
-        }
-    }
+    item.parse(EXPECTED, |text| {
+        text.parse().map_err(|error: LogFilterError| match nearest(error.part(), LEVELS) {
+            Some(near) => Wrong::Because(format!("{EXPECTED}; did you mean `{near}`?")),
+            None => Wrong::Expected,
+        })
+    })
 }

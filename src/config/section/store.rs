@@ -2,7 +2,7 @@
 
 use redis::IntoConnectionInfo;
 
-use crate::config::reader::{Item, Section};
+use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape, field};
@@ -86,12 +86,9 @@ fn location(item: &Item<'_>) -> Option<StoreLocation> {
 }
 
 fn prefix(item: &Item<'_>) -> Option<String> {
-    const EXPECTED: &str = "expected 1 to 64 letters, digits, `_`, `.`, `-` or `:`";
-    let text = item.text_as(EXPECTED)?;
-    let fits = (1..=LONGEST_PREFIX).contains(&text.text.len())
-        && text
-            .text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b':'));
-    text.parsed(fits.then(|| text.text.clone()), EXPECTED)
+    item.parse("expected 1 to 64 letters, digits, `_`, `.`, `-` or `:`", |text| {
+        let may = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b':');
+        let fits = (1..=LONGEST_PREFIX).contains(&text.len()) && text.bytes().all(may);
+        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+    })
 }

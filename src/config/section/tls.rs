@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::values::{LISTEN, addresses};
-use crate::config::reader::{Item, Section, Span};
+use crate::config::reader::{Item, Section, Span, Wrong};
 use crate::config::setting::{Settings, Spelled, fields, spellings};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -209,9 +209,9 @@ fn lonely<T>(item: &Item<'_>, there: &str, missing: &str) -> Option<T> {
 }
 
 fn name(item: &Item<'_>) -> Option<ServerName<'static>> {
-    const EXPECTED: &str = "expected a host's name or an address, as in \"api.internal\"";
-    let text = item.text_as(EXPECTED)?;
-    text.parsed(ServerName::try_from(text.text.clone()).ok(), EXPECTED)
+    item.parse("expected a host's name or an address, as in \"api.internal\"", |text| {
+        ServerName::try_from(text.to_owned()).map_err(|_| Wrong::Expected)
+    })
 }
 
 fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'static>]>> {

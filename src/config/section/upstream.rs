@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::tls::{self, UPSTREAM_TLS};
 use super::values::{Named, named};
 use crate::config::Overrides;
-use crate::config::reader::{Item, Problem, Section, Span};
+use crate::config::reader::{Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, Spelled, at, compared, fields, listed, plain, read, word};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -81,8 +81,8 @@ pub(in crate::config) fn build(
         }
         None | Some(Ok(_)) => {}
         Some(Err(error)) => {
-            let found = format!("\"{}\"", url.unwrap_or_default());
-            cx.note(Problem::general(format!("`--upstream` {}", error.about(&found))));
+            let (url, expected) = (url.unwrap_or_default(), error.instead(URL, true));
+            cx.note(Problem::general(format!("`--upstream` cannot be \"{url}\": {expected}")));
         }
     }
     upstreams
@@ -125,7 +125,7 @@ fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {
         let same = |(other, _): &&(ServerAddress, Span)| other.endpoint == server.endpoint;
         if let Some((_, first)) = servers.iter().find(same) {
             item.fault(
-                match item.text().is_some_and(|text| text.shown().is_some()) {
+                match item.is_shown() {
                     true => format!("`servers` has {} twice", server.url),
                     false => "`servers` has this server twice".to_owned(),
                 },
@@ -151,56 +151,23 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
         item.clone().secret().reject("expected a URL without a user and a password");
         return None;
     }
-    match server_address(&text.text) {
-        Ok(address) => Some(address),
-        Err(UrlError { expected, near }) => {
-            match near.filter(|_| text.shown().is_some()) {
-                Some(near) => text.refuse(format!("{expected}; did you mean \"{near}\"?")),
-                None => text.refuse(expected),
-            };
-            None
-        }
-    }
+    item.parse(URL, server_address)
 }
 
-/// Why a text is not a server.
-#[derive(Debug, PartialEq, Eq)]
-struct UrlError {
-    expected: &'static str,
-    /// A valid URL that was perhaps meant.
-    near: Option<String>,
-}
-
-impl UrlError {
-    fn url(near: Option<String>) -> Self {
-        Self { expected: URL, near }
-    }
-
-    /// What is wrong with the command line's `url`.
-    fn about(&self, url: &str) -> String {
-        match self {
-            Self { expected, near: Some(near) } => {
-                format!("cannot be {url}: {expected}; did you mean \"{near}\"?")
-            }
-            Self { expected, near: None } => format!("cannot be {url}: {expected}"),
-        }
-    }
-}
-
-fn server_address(url: &str) -> Result<ServerAddress, UrlError> {
+fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
     if let Some(path) = url.strip_prefix("unix:") {
         return socket(url, path);
     }
     let Some((name, rest)) = url.split_once("://") else {
         let near = format!("http://{url}");
         let fits = server_address(&near).is_ok();
-        return Err(UrlError::url(fits.then_some(near)));
+        return Err(Wrong::near(fits.then_some(near)));
     };
     let (scheme, default_port) = match name {
         "http" => (Scheme::Http, 80),
         "https" => (Scheme::Https, 443),
         "h2c" => (Scheme::H2c, 80),
-        _ => return Err(UrlError::url(None)),
+        _ => return Err(Wrong::Expected),
     };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     match host_and_port(authority, default_port) {
@@ -209,20 +176,20 @@ fn server_address(url: &str) -> Result<ServerAddress, UrlError> {
             endpoint: Endpoint::Tcp { host, port },
             scheme,
         }),
-        Some(_) => Err(UrlError::url(Some(format!("{name}://{authority}")))),
-        None => Err(UrlError::url(None)),
+        Some(_) => Err(Wrong::Near(format!("{name}://{authority}"))),
+        None => Err(Wrong::Expected),
     }
 }
 
 /// `unix:/PATH`, or `unix:///PATH`, with an empty host as in a `file:` URL.
-fn socket(url: &str, path: &str) -> Result<ServerAddress, UrlError> {
+fn socket(url: &str, path: &str) -> Result<ServerAddress, Wrong> {
     let path = path.strip_prefix("//").unwrap_or(path);
     let fits = path.starts_with('/')
         && !path.ends_with('/')
         && path.len() <= LONGEST_SOCKET
         && !path.chars().any(char::is_control);
     if !fits {
-        return Err(UrlError { expected: SOCKET, near: None });
+        return Err(Wrong::other(SOCKET));
     }
     let endpoint = Endpoint::Unix(PathBuf::from(path));
     Ok(ServerAddress { url: url.to_owned(), endpoint, scheme: Scheme::Http })
@@ -281,15 +248,14 @@ mod tests {
         }
         let long = format!("unix:/{}", "a".repeat(LONGEST_SOCKET));
         for url in ["unix:", "unix:a.sock", "unix://host/a", "unix:/run/", "unix:/a\0b", &long] {
-            let error = UrlError { expected: SOCKET, near: None };
-            assert_eq!(server_address(url), Err(error), "{url}");
+            assert_eq!(server_address(url), Err(Wrong::other(SOCKET)), "{url}");
         }
     }
 
     #[test]
     fn everything_else_is_refused() {
-        let near = |text: &str| UrlError::url(Some(text.to_owned()));
-        let wrong = || UrlError::url(None);
+        let near = |text: &str| Wrong::Near(text.to_owned());
+        let wrong = || Wrong::Expected;
         for (url, error) in [
             ("", wrong()),
             ("http://", wrong()),

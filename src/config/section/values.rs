@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::HeaderName;
 
 use crate::config::reader::{
-    Context, Item, NETWORK, NetworkError, Section, Span, Text, enumerate, nearest, network,
+    Context, Item, NETWORK, Section, Span, Wrong, enumerate, nearest, network,
 };
 use crate::config::shape::{Kind, Shape};
 use crate::limit::name::Name;
@@ -100,20 +100,12 @@ pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(S
 
 /// An address with a port.
 pub(super) fn address(item: &Item<'_>) -> Option<SocketAddr> {
-    let text = item.text_as(ADDRESS)?;
-    let address = text.text.parse().ok();
-    if address.is_none() {
-        match suggestion(&text) {
-            Some(near) => text.refuse(format!("{ADDRESS}; did you mean \"{near}\"?")),
-            None => text.refuse(ADDRESS),
-        };
-    }
-    address
+    item.parse(ADDRESS, |text| text.parse().map_err(|_| Wrong::near(suggestion(text))))
 }
 
 /// The full address for a common short form: a port alone, `*:PORT` or `localhost:PORT`.
-fn suggestion(text: &Text<'_>) -> Option<String> {
-    let (host, port) = text.shown()?.rsplit_once(':').unwrap_or(("", text.shown()?));
+fn suggestion(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let port: u16 = port.parse().ok()?;
     let host = match host {
         "" | "*" => "0.0.0.0",
@@ -125,25 +117,10 @@ fn suggestion(text: &Text<'_>) -> Option<String> {
 
 /// A network. A single address is a network of one address.
 pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
-    let expected = format!("expected {NETWORK}");
-    let text = item.text_as(&expected)?;
-    match network(&text.text) {
-        Ok(network) => Some(network),
-        Err(NetworkError::Syntax) => {
-            text.refuse(expected);
-            None
-        }
-        Err(NetworkError::HostBits(network)) => {
-            const FIRST: &str = "expected the network's first address";
-            text.refuse_because(&format!("{FIRST}; did you mean \"{network}\"?"), FIRST);
-            None
-        }
-    }
+    item.parse(&format!("expected {NETWORK}"), network)
 }
 
 /// A header's name.
 pub(super) fn header_name(item: &Item<'_>) -> Option<HeaderName> {
-    const EXPECTED: &str = "expected a header's name";
-    let text = item.text_as(EXPECTED)?;
-    text.parsed(HeaderName::from_bytes(text.text.as_bytes()).ok(), EXPECTED)
+    item.parse("expected a header's name", |text| text.parse().map_err(|_| Wrong::Expected))
 }

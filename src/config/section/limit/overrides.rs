@@ -2,10 +2,9 @@
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::super::values::network_item;
 use super::algorithm::Counting;
 use super::figures;
-use crate::config::reader::{Item, NETWORK, Section, Span};
+use crate::config::reader::{Item, NETWORK, Section, Span, Wrong, network};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Required, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -93,24 +92,17 @@ fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
         KeySource::Ip => format!("expected {NETWORK}, or \"*\" for any"),
         _ => format!("expected a value of `{source}`, or \"*\" for any"),
     };
-    let text = item.text_as(&expected)?;
-    if *source == KeySource::Ip
-        && text.text != "*"
-        && let IpNet::V6(v6) = network_item(item)?
-        && v6.prefix_len() > ipv6_prefix
-    {
-        let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
-        text.refuse_because(
-            &format!("IPv6 clients are counted by `ipv6_prefix`: did you mean \"{near}\"?"),
-            &expected,
-        );
-        return None;
-    }
-    match Part::parse(&text.text, source, ipv6_prefix) {
-        Ok(part) => Some(part),
-        Err(error) => {
-            text.refuse_because(&error, &expected);
-            None
+    item.parse(&expected, |text| {
+        if *source == KeySource::Ip
+            && text != "*"
+            && let IpNet::V6(v6) = network(text)?
+            && v6.prefix_len() > ipv6_prefix
+        {
+            let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
+            return Err(Wrong::Because(format!(
+                "IPv6 clients are counted by `ipv6_prefix`: did you mean \"{near}\"?"
+            )));
         }
-    }
+        Part::parse(text, source, ipv6_prefix).map_err(Wrong::Because)
+    })
 }

@@ -1,7 +1,7 @@
 //! `algorithm = "redisson"`: the settings of a limiter that is shared with Java services.
 
 use super::rate::{RATE, problem};
-use crate::config::reader::{Item, Section, Span};
+use crate::config::reader::{Item, Section, Span, Wrong};
 use crate::config::setting::Spelled;
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
@@ -104,10 +104,10 @@ pub(super) fn bound(section: &Section<'_>, figures: &Figures, cost: &CostSpec) {
 
 fn name(item: &Item<'_>) -> Option<String> {
     const EXPECTED: &str = "expected the name that Java gives to `getRateLimiter`: 1 to 256 bytes";
-    let text = item.text_as(EXPECTED)?;
-    let fits =
-        (1..=LONGEST_NAME).contains(&text.text.len()) && !text.text.chars().any(char::is_control);
-    text.parsed(fits.then(|| text.text.clone()), EXPECTED)
+    item.parse(EXPECTED, |text| {
+        let fits = (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control);
+        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+    })
 }
 
 fn rate(item: &Item<'_>) -> Option<Rate> {

@@ -6,7 +6,7 @@ use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
 use super::cost_bounds::CostBounds;
-use crate::config::reader::{Item, Section};
+use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{Settings, Spelled, fields, spellings};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -110,8 +110,7 @@ fn two_sources(one: &Item<'_>, other: &Item<'_>) -> Option<UsedSource> {
 fn json_path(item: &Item<'_>) -> Option<JsonPath> {
     const EXPECTED: &str = "expected the keys of nested objects with dots between them, as in \
                             \"usage.total_tokens\"; lists are not looked into";
-    let text = item.text_as(EXPECTED)?;
-    text.parsed(text.text.parse().ok(), EXPECTED)
+    item.parse(EXPECTED, |text| text.parse().map_err(|_| Wrong::Expected))
 }
 
 /// Removes `accept-encoding` from requests of a route whose limit reads JSON responses, to keep the API

@@ -13,13 +13,13 @@ use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
 use super::pattern::pattern;
 use super::values::{Named, one_of};
-use crate::config::reader::{Item, Section, Span, Text, nearest};
+use crate::config::reader::{Item, Section, Span, Text, Wrong, nearest};
 use crate::config::setting::{PlainValue as _, Settings, at, compared, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::name::Name;
 use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec, UpstreamSpec};
-use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
+use crate::request::route::{Conditions, Pattern, Rewrite};
 
 type Spec = RouteOptions;
 
@@ -132,10 +132,9 @@ pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> R
     let conditions = Conditions {
         methods: methods(&mut section),
         host: section.take("host").and_then(|item| {
-            const EXPECTED: &str = "expected a host, as in \"www.example.com\"";
-            let text = item.text_as(EXPECTED)?;
-            let host = text.text.parse::<HostPattern>();
-            host.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
+            item.parse("expected a host, as in \"www.example.com\"", |text| {
+                text.parse().map_err(Wrong::Because)
+            })
         }),
         headers: headers::values(&mut section, "headers"),
     };
@@ -153,13 +152,14 @@ pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> R
 }
 
 fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
-    let text = item.text()?;
-    if text.text == NO_ROUTE {
-        text.refuse("expected another name: requests without a route are filed under this");
-        return None;
-    }
-    let name = Name::new(&text.text);
-    let name = text.parsed(name, "expected 1 to 64 letters, digits, `_`, `.` or `-`")?;
+    let name = item.parse("expected 1 to 64 letters, digits, `_`, `.` or `-`", |text| {
+        if text == NO_ROUTE {
+            return Err(Wrong::other(
+                "expected another name: requests without a route are filed under this",
+            ));
+        }
+        Name::new(text).ok_or(Wrong::Expected)
+    })?;
     Some((name.as_str().into(), item.span.clone()))
 }
 
@@ -173,8 +173,7 @@ fn methods(section: &mut Section<'_>) -> Vec<Method> {
     }
     let mut methods = Vec::new();
     for item in &items {
-        let Some(text) = item.text_as("expected a method, as in \"GET\"") else { continue };
-        let Some(method) = method(&text) else { continue };
+        let Some(method) = method(item) else { continue };
         if methods.contains(&method) {
             item.reject("it is in the list already: remove it");
         }
@@ -183,31 +182,22 @@ fn methods(section: &mut Section<'_>) -> Vec<Method> {
     methods
 }
 
-fn method(text: &Text<'_>) -> Option<Method> {
-    let written = text.text.as_str();
-    if matches!(written, "TRACE" | "CONNECT") {
-        text.refuse("this method is never served: remove it");
-        return None;
-    }
-    let is_upper = !written.bytes().any(|b| b.is_ascii_lowercase());
-    let method = Method::from_bytes(written.as_bytes()).ok().filter(|_| is_upper);
-    let near = text.shown().and_then(|shown| nearest(shown, METHODS));
-    if let (Some(method), Some(near)) = (&method, near)
-        && method != near
+fn method(item: &Item<'_>) -> Option<Method> {
+    let method = item.parse("expected a method in upper case, as in \"GET\"", |text| {
+        if matches!(text, "TRACE" | "CONNECT") {
+            return Err(Wrong::other("this method is never served: remove it"));
+        }
+        let is_upper = !text.bytes().any(|b| b.is_ascii_lowercase());
+        let method = Method::from_bytes(text.as_bytes()).ok().filter(|_| is_upper);
+        method.ok_or_else(|| Wrong::near(nearest(text, METHODS)))
+    })?;
+    if let Some(near) = nearest(method.as_str(), METHODS).filter(|near| method != *near)
+        && item.is_shown()
     {
-        text.item.cx.warning(
-            &text.item.span,
-            format!("`{method}` is an unusual method"),
-            format!("did you mean `{near}`?"),
-        );
+        let title = format!("`{method}` is an unusual method");
+        item.cx.warning(&item.span, title, format!("did you mean `{near}`?"));
     }
-    text.parsed(
-        method,
-        match near {
-            Some(near) => format!("expected a method in upper case; did you mean `{near}`?"),
-            None => "expected a method in upper case, as in \"GET\"".to_owned(),
-        },
-    )
+    Some(method)
 }
 
 fn action(
@@ -273,10 +263,9 @@ fn unknown(text: &Text<'_>, kind: &str, expected: String) {
 }
 
 fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
-    const EXPECTED: &str = "expected a path, as in \"/v2/{id}\"";
-    let text = item.text_as(EXPECTED)?;
-    let rewrite = Rewrite::new(&text.text, pattern);
-    rewrite.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
+    item.parse("expected a path, as in \"/v2/{id}\"", |text| {
+        Rewrite::new(text, pattern).map_err(Wrong::Because)
+    })
 }
 
 fn respond(item: &Item<'_>) -> Option<Action> {
