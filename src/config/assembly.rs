@@ -57,7 +57,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         return None;
     }
     let known = route::Known::new(&upstreams, &limits);
-    let everywhere = route::used_limits(everywhere.as_ref(), "[server]", &known);
+    let everywhere = route::used_limits(everywhere.as_ref(), &known);
     let routes: Vec<_> = routes
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))

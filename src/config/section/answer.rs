@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::values::once;
 use crate::config::reader::{Item, Section, nearest};
 use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
 use crate::config::shape::Fallback::Value;
@@ -55,18 +56,14 @@ fn over(mut section: Section<'_>, mut answer: AnswerSpec) -> AnswerSpec {
 }
 
 fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
-    let items = item.list()?;
-    let chosen: Vec<HeaderField> =
-        items.iter().filter_map(|item| item.word(HeaderField::WORDS, &[])).collect();
-    for (place, field) in chosen.iter().enumerate() {
-        if chosen.len() == items.len() && chosen[..place].contains(field) {
-            items[place].reject("it is in the list already: remove it");
-        }
-    }
+    let read = |item: &Item<'_>| item.word(HeaderField::WORDS, &[]);
+    let name = |field: &HeaderField| field.spelling().to_owned();
+    let chosen = once(&item.list()?, read, |one, other| one == other, name);
+    let has = |field| chosen.iter().any(|(chosen, _)| *chosen == field);
     Some(AnswerHeaders {
-        retry_after: chosen.contains(&HeaderField::RetryAfter),
-        ratelimit: chosen.contains(&HeaderField::RateLimit),
-        x_ratelimit: chosen.contains(&HeaderField::XRateLimit),
+        retry_after: has(HeaderField::RetryAfter),
+        ratelimit: has(HeaderField::RateLimit),
+        x_ratelimit: has(HeaderField::XRateLimit),
     })
 }
 

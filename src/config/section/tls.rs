@@ -137,20 +137,28 @@ pub(super) fn upstream(
             "none of its servers is reached by `https://`",
         );
     }
-    let fields = match item {
-        Some(item) => Fields::read(item.section(&UPSTREAM_TLS, "`tls`")?),
-        None => Fields::NONE,
+    let mut inner = match item {
+        Some(item) => item.section(&UPSTREAM_TLS, "`tls`")?,
+        None => Section::empty(section.cx, &UPSTREAM_TLS),
     };
+    let ca = inner.optional("ca", |item| {
+        let file = file(item)?;
+        reported(authorities(&file.path), &[&file])
+    });
+    let server_name = inner.optional("server_name", name);
+    let identity = match (inner.take("cert"), inner.take("key")) {
+        (Some(cert), Some(key)) => identity(&cert, &key).map(|(_, identity)| Some(identity)),
+        (None, None) => Some(None),
+        (Some(item), None) => lonely(&item, "key"),
+        (None, Some(item)) => lonely(&item, "cert"),
+    };
+    inner.finish();
     let span = first?.1.clone();
-    let roots = match fields.ca? {
+    let roots = match ca? {
         Some(ca) => ca.into(),
         None => system.get_or_init(|| machine(section, span)).clone()?,
     };
-    let spec = client::ClientTlsSpec {
-        roots,
-        server_name: fields.server_name?,
-        identity: fields.identity?,
-    };
+    let spec = client::ClientTlsSpec { roots, server_name: server_name?, identity: identity? };
     for (server, span) in servers.iter().filter(|(server, _)| server.scheme == Scheme::Https) {
         if let Endpoint::Tcp { host, .. } = &server.endpoint
             && spec.name_of(host).is_none()
@@ -165,44 +173,9 @@ pub(super) fn upstream(
     Some(Arc::new(spec))
 }
 
-/// The fields of an upstream's `tls`. The outer `None` means a wrong value. The inner `None` means that the
-/// file does not have the field.
-struct Fields {
-    ca: Option<Option<Vec<CertificateDer<'static>>>>,
-    server_name: Option<Option<ServerName<'static>>>,
-    identity: Option<Option<TlsIdentity>>,
-}
-
-impl Fields {
-    const NONE: Self = Self { ca: Some(None), server_name: Some(None), identity: Some(None) };
-
-    fn read(mut section: Section<'_>) -> Self {
-        let ca = match section.take("ca") {
-            Some(item) => {
-                let read = |file: NamedFile<'_, '_>| reported(authorities(&file.path), &[&file]);
-                file(&item).and_then(read).map(Some)
-            }
-            None => Some(None),
-        };
-        let server_name = match section.take("server_name") {
-            Some(item) => name(&item).map(Some),
-            None => Some(None),
-        };
-        let (cert, key) = (section.take("cert"), section.take("key"));
-        let identity = match (&cert, &key) {
-            (Some(cert), Some(key)) => identity(cert, key).map(|(_, identity)| Some(identity)),
-            (None, None) => Some(None),
-            (Some(item), None) => lonely(item, "cert", "key"),
-            (None, Some(item)) => lonely(item, "key", "cert"),
-        };
-        section.finish();
-        Self { ca, server_name, identity }
-    }
-}
-
-fn lonely<T>(item: &Item<'_>, there: &str, missing: &str) -> Option<T> {
+fn lonely<T>(item: &Item<'_>, missing: &str) -> Option<T> {
     item.fault(
-        format!("`{there}` without `{missing}`"),
+        format!("`{}` without `{missing}`", item.field),
         format!("expected `{missing} = \"{missing}.pem\"` beside it"),
     );
     None

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use super::tls::{self, UPSTREAM_TLS};
-use super::values::{Named, named};
+use super::values::{Named, named, once};
 use crate::config::Overrides;
 use crate::config::reader::{Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, Spelled, at, compared, fields, listed, plain, read, word};
@@ -119,23 +119,7 @@ fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {
     if items.is_empty() {
         item.reject("expected at least one server: `[\"http://127.0.0.1:3000\"]`");
     }
-    let mut servers: Vec<(ServerAddress, Span)> = Vec::new();
-    for item in &items {
-        let Some(server) = server(item) else { continue };
-        let same = |(other, _): &&(ServerAddress, Span)| other.endpoint == server.endpoint;
-        if let Some((_, first)) = servers.iter().find(same) {
-            item.fault(
-                match item.is_shown() {
-                    true => format!("`servers` has {} twice", server.url),
-                    false => "`servers` has this server twice".to_owned(),
-                },
-                "remove it",
-            )
-            .related(&first, "first here");
-        }
-        servers.push((server, item.span.clone()));
-    }
-    servers
+    once(&items, server, |one, other| one.endpoint == other.endpoint, |server| server.url.clone())
 }
 
 fn server(item: &Item<'_>) -> Option<ServerAddress> {

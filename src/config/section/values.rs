@@ -73,6 +73,31 @@ where
     }
 }
 
+/// The values of a list, with their places. A value that is the `same` as one before is an error, and is
+/// left out.
+pub(super) fn once<T>(
+    items: &[Item<'_>],
+    read: impl Fn(&Item<'_>) -> Option<T>,
+    same: impl Fn(&T, &T) -> bool,
+    name: impl Fn(&T) -> String,
+) -> Vec<(T, Span)> {
+    let mut values: Vec<(T, Span)> = Vec::new();
+    for item in items {
+        let Some(value) = read(item) else { continue };
+        if let Some((_, first)) = values.iter().find(|(other, _)| same(other, &value)) {
+            let name = match item.is_shown() {
+                true => format!("\"{}\"", name(&value)),
+                false => "this".to_owned(),
+            };
+            let title = format!("`{}` has {name} twice", item.field);
+            item.fault(title, "remove it").related(first, "first here");
+        } else {
+            values.push((value, item.span.clone()));
+        }
+    }
+    values
+}
+
 /// The addresses of a `listen`. An address in `taken` is refused.
 pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(SocketAddr, Span)> {
     let items = item.list_or_one();

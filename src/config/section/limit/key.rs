@@ -1,5 +1,6 @@
 //! A limit's `key`: what the limit counts by.
 
+use super::super::values::once;
 use crate::config::reader::{Item, Section, Span, Wrong, nearest};
 use crate::request::key::{KeySource, KeySourceError};
 
@@ -20,19 +21,7 @@ pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)
             Vec::new()
         }
     };
-    let mut sources: Vec<(KeySource, Span)> = Vec::new();
-    for item in &items {
-        let Some(source) = source(item) else { continue };
-        if let Some((_, first)) = sources.iter().find(|(other, _)| *other == source) {
-            let title = match item.is_shown() {
-                true => format!("the key has `{source}` twice"),
-                false => "the key has this part twice".to_owned(),
-            };
-            item.fault(title, "remove it").related(first, "first here");
-            continue;
-        }
-        sources.push((source, item.span.clone()));
-    }
+    let sources = once(&items, source, |one, other| one == other, KeySource::to_string);
     (sources.len() == items.len()).then_some(sources)
 }
 

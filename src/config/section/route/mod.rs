@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
 use super::pattern::pattern;
-use super::values::{Named, one_of};
+use super::values::{Named, once, one_of};
 use crate::config::reader::{Item, Section, Span, Text, Wrong, nearest};
 use crate::config::setting::{PlainValue as _, Settings, at, compared, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
@@ -140,7 +140,7 @@ pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> R
     };
     let action = action(&mut section, pattern.as_ref(), known.upstreams);
     let limits = section.take("limits");
-    let limits = used_limits(limits.as_ref(), "the route", known);
+    let limits = used_limits(limits.as_ref(), known);
     let mut options = RouteOptions {
         request: headers::changes(&mut section, "request_headers"),
         response: headers::changes(&mut section, "response_headers"),
@@ -171,15 +171,8 @@ fn methods(section: &mut Section<'_>) -> Vec<Method> {
             "expected at least one method, as in `[\"GET\"]`; without `methods` any will do",
         );
     }
-    let mut methods = Vec::new();
-    for item in &items {
-        let Some(method) = method(item) else { continue };
-        if methods.contains(&method) {
-            item.reject("it is in the list already: remove it");
-        }
-        methods.push(method);
-    }
-    methods
+    let methods = once(&items, method, |one, other| one == other, Method::to_string);
+    methods.into_iter().map(|(method, _)| method).collect()
 }
 
 fn method(item: &Item<'_>) -> Option<Method> {
@@ -287,23 +280,17 @@ fn respond(item: &Item<'_>) -> Option<Action> {
 /// The limits that a list names.
 pub(in crate::config) fn used_limits(
     list: Option<&Item<'_>>,
-    whose: &str,
     known: &Known<'_>,
 ) -> Vec<(usize, Span)> {
     let names = known.limits.iter().map(|limit| limit.name.as_str());
-    let mut used: Vec<(usize, Span)> = Vec::new();
-    for item in list.and_then(Item::list).unwrap_or_default() {
-        let Some(text) = item.text_as("expected the name of a limit") else { continue };
-        let Some(&place) = known.limit_places.get(text.text.as_str()) else {
+    let read = |item: &Item<'_>| {
+        let text = item.text_as("expected the name of a limit")?;
+        let place = known.limit_places.get(text.text.as_str()).copied();
+        if place.is_none() {
             unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits"));
-            continue;
-        };
-        if let Some((_, first)) = used.iter().find(|(other, _)| *other == place) {
-            item.fault(format!("{whose} has the limit \"{}\" twice", text.text), "remove it")
-                .related(&first, "first here");
-            continue;
         }
-        used.push((place, item.span.clone()));
-    }
-    used
+        place
+    };
+    let items = list.and_then(Item::list).unwrap_or_default();
+    once(&items, read, |one, other| one == other, |place| known.limits[*place].name.clone())
 }
