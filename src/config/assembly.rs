@@ -10,7 +10,7 @@ use super::Overrides;
 use super::doubts::Whole;
 use super::reader::{Context, Section};
 use super::section::admin::ADMIN;
-use super::section::limit::response_cost;
+use super::section::limit::cost;
 use super::section::log::LOG;
 use super::section::route::ROUTE;
 use super::section::route::names::names;
@@ -94,7 +94,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let (mut finished, mut matchers) = (Vec::new(), Vec::new());
     for (draft, name) in routes.into_iter().zip(names) {
         let (matcher, mut route) = draft.finish(name, &places, &everywhere)?;
-        response_cost::keep_readable(&mut route, &on);
+        cost::keep_readable(&mut route, &on);
         matchers.push(matcher);
         finished.push(route);
     }

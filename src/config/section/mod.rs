@@ -46,7 +46,7 @@ static OF_ROOT: Settings<()> = &[
 ];
 
 /// The tables of the file, in the order of docs/reference.md.
-pub(super) static SECTIONS: [&Shape; 19] = [
+pub(super) static SECTIONS: [&Shape; 18] = [
     &SERVER,
     &tls::SERVER_TLS,
     &tls::CERTIFICATE,
@@ -54,7 +54,6 @@ pub(super) static SECTIONS: [&Shape; 19] = [
     &tls::UPSTREAM_TLS,
     &limit::LIMIT,
     &limit::COST,
-    &limit::RESPONSE_COST,
     &limit::COUNT_WHEN,
     &limit::EXEMPT,
     &limit::CANDIDATE,

@@ -45,10 +45,10 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             inline("upstream = \"api\""),
             inline("limits = [\"per-client\"]"),
         ],
-        "cost" => vec![inline("header = \"x-cost\"")],
-        "cost by response" => {
+        "cost" if matches!(name, "estimate" | "unknown") || name.starts_with("response") => {
             vec![inline("response_header = \"x-used\""), inline("estimate = 1")]
         }
+        "cost" => vec![inline("header = \"x-cost\"")],
         "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "candidate" => vec![inline("rate = \"100/s\"")],
@@ -110,7 +110,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         }
         "[[routes]]" => route = lines,
         "count_when" => limit.push_str(&format!("\ncount_when = {table}")),
-        "cost" | "cost by response" => limit.push_str(&format!("\ncost = {table}")),
+        "cost" => limit.push_str(&format!("\ncost = {table}")),
         "exempt" => limit.push_str(&format!("\nexempt = {table}")),
         "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
@@ -168,10 +168,9 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
             let Fallback::Value(value) = field.default else { continue };
             let line = format!("{} = {value}", field.name);
             let without = match (shape.title, field.name) {
-                // These fields do not belong to the default algorithm.
-                ("[limits.NAME]", "lease" | "align" | "timezone" | "type") => {
-                    &parsed(&with(shape, &line).replace(&line, ""))
-                }
+                // These fields do not belong to the default algorithm, or to the default source of a cost.
+                ("[limits.NAME]", "lease" | "align" | "timezone" | "type")
+                | ("cost", "unknown") => &parsed(&with(shape, &line).replace(&line, "")),
                 _ => &without,
             };
             // The base file has these already.

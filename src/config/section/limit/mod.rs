@@ -3,15 +3,13 @@
 
 pub(in crate::config) mod algorithm;
 mod calendar;
-mod cost;
-mod cost_bounds;
+pub(in crate::config) mod cost;
 mod count_when;
 mod figures;
 mod key;
 mod overrides;
 mod rate;
 mod redisson;
-pub(in crate::config) mod response_cost;
 mod waiting;
 mod window;
 
@@ -19,10 +17,9 @@ use std::sync::Arc;
 
 use self::algorithm::{Family, counting};
 pub(in crate::config) use self::cost::COST;
-use self::cost_bounds::{CostBounds, burst};
+use self::cost::{CostBounds, burst};
 pub(in crate::config) use self::count_when::COUNT_WHEN;
 pub(in crate::config) use self::overrides::OVERRIDE;
-pub(in crate::config) use self::response_cost::RESPONSE_COST;
 pub(in crate::config) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
 use super::answer::{self, REJECT};
@@ -71,7 +68,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &field("limit", Kind::whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
     &field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
         "in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`"),
-    &compared(at!(cost), Kind::Either(&[Kind::whole(1, MAX_TOKENS), Kind::Table(&COST), Kind::Table(&RESPONSE_COST)]), Value("1"),
+    &compared(at!(cost), Kind::Either(&[Kind::whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
         "what a request takes: a number, or what a header or the response says")
         .shown(|cost, _| cost.to_string()),
     &compared(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
