@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::context::{Context, Noted};
-use super::environment::{self, EnvironmentError};
+use super::environment;
 use super::problem::{Span, enumerate, nearest};
 use super::value;
 use crate::config::shape::Zero;
@@ -145,37 +145,15 @@ impl<'c> Item<'c> {
                 Some(Text { text: replaced.text, foreign: replaced.foreign, item: self.clone() })
             }
             Err(error) => {
-                self.note_environment(&error);
+                let source = self.cx.source.get(self.span.clone()).unwrap_or_default();
+                let part = source.find(&error.part).map(|start| {
+                    let start = self.span.start + start;
+                    start..start + error.part.len()
+                });
+                self.cx.error(part.as_ref().unwrap_or(&self.span), error.title, error.expected);
                 None
             }
         }
-    }
-
-    fn note_environment(&self, error: &EnvironmentError) {
-        let (part, title, expected) = match error {
-            EnvironmentError::Unset { name } => (
-                format!("${{{name}}}"),
-                format!("the environment variable {name} is not set"),
-                format!("expected it to be set, or a default: `${{{name}:-default}}`"),
-            ),
-            EnvironmentError::Name { written } => (
-                written.clone(),
-                format!("`{written}` is no environment variable"),
-                "expected a name of letters, digits and `_`; a plain `${` is written `$${`"
-                    .to_owned(),
-            ),
-            EnvironmentError::Open => (
-                "${".to_owned(),
-                "`${` has no closing brace".to_owned(),
-                "expected `${NAME}`; a plain `${` is written `$${`".to_owned(),
-            ),
-        };
-        let source = self.cx.source.get(self.span.clone()).unwrap_or_default();
-        let span = match source.find(&part) {
-            Some(start) => self.span.start + start..self.span.start + start + part.len(),
-            None => self.span.clone(),
-        };
-        self.cx.error(&span, title, expected);
     }
 
     pub(in crate::config) fn flag(&self) -> Option<bool> {

@@ -80,13 +80,17 @@ impl Problem {
 pub struct Problems {
     file: String,
     text: String,
+    /// Where each line of the text starts.
+    starts: Vec<usize>,
     list: Vec<Problem>,
 }
 
 impl Problems {
     pub(in crate::config) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
-        Self { file: file.to_owned(), text: text.to_owned(), list }
+        let breaks = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        let starts = std::iter::once(0).chain(breaks).collect();
+        Self { file: file.to_owned(), text: text.to_owned(), starts, list }
     }
 
     /// The problems in order.
@@ -111,9 +115,8 @@ impl Problems {
             Colour::Never => Renderer::plain(),
             Colour::Always => Renderer::styled(),
         };
-        let starts = self.line_starts();
         let each = self.list.iter().map(|problem| {
-            let mut text = renderer.render(&[self.group(problem, &starts)]);
+            let mut text = renderer.render(&[self.group(problem)]);
             text.push('\n');
             text
         });
@@ -123,14 +126,11 @@ impl Problems {
     /// Each problem in one line: `proxy.toml:12:8: what was found: what was expected`. Lines and columns
     /// count from 1, columns in characters. A line never quotes text of the file that may be a secret.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        let starts = self.line_starts();
-        self.list.iter().map(move |problem| {
+        self.list.iter().map(|problem| {
             let mut line = String::new();
             if let Some(span) = &problem.span {
-                let start = self.boundary(span.start);
-                let (row, row_start) = line_of(&starts, start);
-                let before = self.text.get(row_start..start).unwrap_or_default();
-                line = format!("{}:{row}:{}: ", self.file, before.chars().count() + 1);
+                let (row, column) = self.place(span);
+                line = format!("{}:{row}:{column}: ", self.file);
             }
             if problem.severity == Severity::Warning {
                 line.push_str("warning: ");
@@ -148,25 +148,24 @@ impl Problems {
         })
     }
 
-    fn group<'p>(&'p self, problem: &'p Problem, starts: &[usize]) -> Group<'p> {
+    fn group<'p>(&'p self, problem: &'p Problem) -> Group<'p> {
         let level = match problem.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
         let mut group = Group::with_title(level.primary_title(&problem.title));
         if let Some(span) = problem.span.as_ref().filter(|_| problem.secret) {
-            let (row, start) = line_of(starts, self.boundary(span.start));
-            let before = self.text.get(start..self.boundary(span.start)).unwrap_or_default();
-            let origin = Origin::path(&self.file).line(row).char_column(before.chars().count() + 1);
+            let (row, column) = self.place(span);
+            let origin = Origin::path(&self.file).line(row).char_column(column);
             group = group.element(origin).element(Level::NOTE.message(&problem.expected));
         } else if let Some(span) = &problem.span {
             let span = self.visible(span);
             let related = problem.related.as_ref().map(|(span, label)| (self.visible(span), label));
             // The renderer reads all text that it gets. It gets only the lines from one place to the other.
             let other = related.as_ref().map_or(&span, |(span, _)| span);
-            let (row, start) = line_of(starts, span.start.min(other.start));
-            let (last, _) = line_of(starts, span.start.max(other.start));
-            let end = starts.get(last).copied().unwrap_or(self.text.len());
+            let (row, start) = self.line(span.start.min(other.start));
+            let (last, _) = self.line(span.start.max(other.start));
+            let end = self.starts.get(last).copied().unwrap_or(self.text.len());
             let local = |span: &Span| span.start - start..span.end - start;
             let mut snippet = Snippet::source(self.text.get(start..end).unwrap_or_default())
                 .path(&self.file)
@@ -184,10 +183,18 @@ impl Problems {
         group
     }
 
-    /// Where each line starts.
-    fn line_starts(&self) -> Vec<usize> {
-        let breaks = self.text.match_indices('\n').map(|(newline, _)| newline + 1);
-        std::iter::once(0).chain(breaks).collect()
+    /// The line and the column at which `span` starts. Both count from 1, columns in characters.
+    fn place(&self, span: &Span) -> (usize, usize) {
+        let offset = self.boundary(span.start);
+        let (row, start) = self.line(offset);
+        let before = self.text.get(start..offset).unwrap_or_default();
+        (row, before.chars().count() + 1)
+    }
+
+    /// The line of a byte, counted from 1, and the offset at which this line starts.
+    fn line(&self, offset: usize) -> (usize, usize) {
+        let row = self.starts.partition_point(|start| *start <= offset);
+        (row, self.starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
     }
 
     /// The part of `span` on its first line. Of a value with many lines, only the first line is underlined.
@@ -209,12 +216,7 @@ impl Problems {
     /// A problem of this list as JSON. Line and column count from 1, and are `null` for a problem without a
     /// place.
     pub(crate) fn to_json(&self, problem: &Problem) -> serde_json::Value {
-        let place = problem.span.as_ref().map(|span| {
-            let (starts, span) = (self.line_starts(), self.visible(span));
-            let (row, start) = line_of(&starts, span.start);
-            let before = self.text.get(start..span.start).unwrap_or_default();
-            (row, before.chars().count() + 1)
-        });
+        let place = problem.span.as_ref().map(|span| self.place(span));
         serde_json::json!({
             "file": self.file,
             "line": place.map(|(line, _)| line),
@@ -245,12 +247,6 @@ pub enum Colour {
     Never,
     /// For a terminal.
     Always,
-}
-
-/// The line of a byte, counted from 1, and the offset at which this line starts.
-fn line_of(starts: &[usize], offset: usize) -> (usize, usize) {
-    let row = starts.partition_point(|start| *start <= offset);
-    (row, starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
 }
 
 /// The name in `names` that `found` was probably meant to be.
