@@ -38,5 +38,5 @@ pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
 }
 
 fn status(item: &Item<'_>) -> Option<StatusPattern> {
-    item.parse(STATUS, |text| text.parse().map_err(|_| Wrong::Expected))
+    item.parse(STATUS, |text| StatusPattern::new(text).ok_or(Wrong::Expected))
 }

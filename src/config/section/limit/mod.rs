@@ -19,6 +19,7 @@ use self::algorithm::{Family, counting};
 pub(in crate::config) use self::cost::COST;
 use self::cost::{CostBounds, burst};
 pub(in crate::config) use self::count_when::COUNT_WHEN;
+use self::count_when::count_when;
 pub(in crate::config) use self::overrides::OVERRIDE;
 pub(in crate::config) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
@@ -26,9 +27,9 @@ use super::answer::{self, REJECT};
 use super::headers;
 use super::pattern::pattern;
 use super::values::{Named, named, network_item};
-use crate::config::reader::{Section, Span, duration_text};
+use crate::config::reader::{Item, Section, Span, duration_text};
 use crate::config::setting::{
-    Settings, Spelled, at, compared, fields, plain, read, spellings, word,
+    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings, word,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
@@ -71,16 +72,17 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &compared(at!(cost), Kind::Either(&[Kind::whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
         "what a request takes: a number, or what a header or the response says")
         .shown(|cost, _| cost.to_string()),
-    &compared(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
-        "only responses with these statuses count; what others had taken is given back")
+    &parsed(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
+        "only responses with these statuses count; what others had taken is given back",
+        |item| count_when(item).map(|statuses| Some(Box::new(statuses))))
         .shown(|statuses, _| statuses.as_ref().map_or("every response".to_owned(), |it| it.to_string())),
     &compared(at!(wait), Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "a request that would be allowed within this time is held until then; a leaky bucket holds as long as its queue needs, or at most so long")
         .shown(|wait, _| wait_text(*wait)),
     &plain(at!(max_waiting), Kind::whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit; more are rejected"),
-    &compared(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
-        "what this limit never looks at; any one entry suffices"),
+    &parsed(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
+        "what this limit never looks at; any one entry suffices", exempt),
     &word(at!(scope), Value("\"cluster\""),
         "one bucket for all processes that share the store, or for each its own"),
     &compared(at!(mode), Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
@@ -209,11 +211,6 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         figures: figures.unwrap_or(Figures::Unlimited),
         cost: cost.unwrap_or(CostSpec::Fixed(Cost::ONE)),
         wait: waiting::wait(&mut section, counting.as_ref()),
-        count_when: section
-            .take("count_when")
-            .and_then(|item| count_when::count_when(&item))
-            .map(Box::new),
-        exempt: exempt(&mut section),
         mode: match mode {
             Some(ModeWord::On(mode)) => mode,
             Some(ModeWord::Off) | None => Mode::Enforce,
@@ -247,16 +244,15 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans })
 }
 
-fn exempt(section: &mut Section<'_>) -> Exempt {
-    let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));
-    let Some(mut inner) = inner else { return Exempt::default() };
+fn exempt(item: &Item<'_>) -> Option<Exempt> {
+    let mut inner = item.section(&EXEMPT, "exempt")?;
     let exempt = Exemptions {
         networks: inner.list("ip").iter().filter_map(network_item).collect(),
         paths: inner.list("path").iter().filter_map(pattern).collect(),
         headers: headers::values(&mut inner, "header"),
     };
     inner.finish();
-    exempt.into()
+    Some(exempt.into())
 }
 
 /// `mode` as a reload shows it.

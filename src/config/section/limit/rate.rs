@@ -2,7 +2,7 @@
 
 use crate::config::reader::{Item, Noted, Text};
 use crate::limit::algorithm::Algorithm;
-use crate::limit::rate::{Interval, RateError, count_and_interval};
+use crate::limit::rate::{Interval, RateError, count_and_interval, gcd};
 use crate::plan::Figures;
 
 /// What is expected of a rate.
@@ -88,10 +88,6 @@ fn by_whole_tokens(whole: &str, part: &str, unit: &str) -> Option<String> {
     let common = gcd(count, scale);
     let (count, times) = (count.checked_div(common)?, scale.checked_div(common)?);
     Some(if times == 1 { format!("{count}/{unit}") } else { format!("{count}/{times}{unit}") })
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The length of a window.
