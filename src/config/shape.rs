@@ -4,10 +4,8 @@
 /// A table of the file.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// The table's name in messages and headings.
+    /// The table's name in messages.
     pub(super) title: &'static str,
-    /// The heading in docs/reference.md.
-    pub(super) heading: &'static str,
     /// The table's fields, in the order of docs/reference.md.
     pub(super) fields: fn() -> Vec<&'static Field>,
     /// Names that are refused with "not supported yet".
@@ -15,12 +13,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) const fn new(
-        title: &'static str,
-        heading: &'static str,
-        fields: fn() -> Vec<&'static Field>,
-    ) -> Self {
-        Self { title, heading, fields, later: &[] }
+    pub(super) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {
+        Self { title, fields, later: &[] }
     }
 
     /// The same table, where these names are refused with "not supported yet".

@@ -10,7 +10,7 @@ use crate::plan::AdminSpec;
 type Spec = AdminSpec;
 
 /// `[admin]`.
-pub(in crate::config) static ADMIN: Shape = Shape::new("[admin]", "`[admin]`", || fields(SETTINGS));
+pub(in crate::config) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[

@@ -13,7 +13,7 @@ type Spec = AnswerSpec;
 
 /// `[reject]`, and `reject` of a limit.
 pub(in crate::config) static REJECT: Shape =
-    Shape::new("[reject]", "`[reject]`", || fields(SETTINGS)).later(&["jitter"]);
+    Shape::new("[reject]", || fields(SETTINGS)).later(&["jitter"]);
 
 #[rustfmt::skip]
 static SETTINGS: Settings<Spec> = &[

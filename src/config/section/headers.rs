@@ -10,10 +10,7 @@ use crate::config::shape::{Kind, Shape, field};
 use crate::plan::HeaderChanges;
 
 /// A route's `request_headers` and `response_headers`.
-pub(in crate::config) static HEADERS: Shape =
-    Shape::new("header changes", "`request_headers` and `response_headers` of a route", || {
-        fields(OF_HEADERS)
-    });
+pub(in crate::config) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEADERS));
 
 #[rustfmt::skip]
 static OF_HEADERS: Settings<()> = &[

@@ -8,7 +8,7 @@ use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
 use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
 /// `[log]`.
-pub(in crate::config) static LOG: Shape = Shape::new("[log]", "`[log]`", || fields(SETTINGS));
+pub(in crate::config) static LOG: Shape = Shape::new("[log]", || fields(SETTINGS));
 
 type Spec = LogSpec;
 

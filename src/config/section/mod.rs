@@ -6,7 +6,7 @@
 
 pub(super) mod admin;
 pub(super) mod answer;
-mod headers;
+pub(super) mod headers;
 pub(super) mod limit;
 pub(super) mod log;
 mod pattern;
@@ -19,7 +19,6 @@ pub(super) mod values;
 
 use self::admin::ADMIN;
 pub(super) use self::answer::REJECT;
-pub(super) use self::headers::HEADERS;
 use self::log::LOG;
 use self::route::ROUTE;
 use self::server::SERVER;
@@ -30,7 +29,7 @@ use super::shape::{Kind, Shape, field};
 
 /// The whole file.
 pub(super) static ROOT: Shape =
-    Shape::new("the file", "The file", || fields(OF_ROOT)).later(&["trace", "tests"]);
+    Shape::new("the file", || fields(OF_ROOT)).later(&["trace", "tests"]);
 
 #[rustfmt::skip]
 static OF_ROOT: Settings<()> = &[
@@ -43,26 +42,4 @@ static OF_ROOT: Settings<()> = &[
     &field("reject", Kind::Table(&REJECT), Words("its defaults"), "the answer to a throttled client"),
     &field("log", Kind::Table(&LOG), Words("its defaults"), "what is logged, and how"),
     &field("admin", Kind::Table(&ADMIN), Words("none"), "health checks and metrics"),
-];
-
-/// The tables of the file, in the order of docs/reference.md.
-pub(super) static SECTIONS: [&Shape; 18] = [
-    &SERVER,
-    &tls::SERVER_TLS,
-    &tls::CERTIFICATE,
-    &upstream::UPSTREAM,
-    &tls::UPSTREAM_TLS,
-    &limit::LIMIT,
-    &limit::COST,
-    &limit::COUNT_WHEN,
-    &limit::EXEMPT,
-    &limit::CANDIDATE,
-    &limit::OVERRIDE,
-    &ROUTE,
-    &route::RESPOND,
-    &HEADERS,
-    &STORE,
-    &REJECT,
-    &LOG,
-    &ADMIN,
 ];

@@ -17,9 +17,8 @@ use crate::request::client::ClientHeader;
 type Spec = ServerSpec;
 
 /// `[server]`.
-pub(in crate::config) static SERVER: Shape =
-    Shape::new("[server]", "`[server]`", || fields(SETTINGS))
-        .later(&["max_connections_per_client", "proxy_protocol"]);
+pub(in crate::config) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS))
+    .later(&["max_connections_per_client", "proxy_protocol"]);
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[

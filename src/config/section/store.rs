@@ -12,7 +12,7 @@ type Spec = StoreSpec;
 
 /// `[store]`.
 pub(in crate::config) static STORE: Shape =
-    Shape::new("[store]", "`[store]`", || fields(SETTINGS)).later(&["tls", "prefetch"]);
+    Shape::new("[store]", || fields(SETTINGS)).later(&["tls", "prefetch"]);
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[

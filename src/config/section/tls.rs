@@ -19,8 +19,7 @@ use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 const FILE: &str = "expected the name of a PEM file";
 
 /// `tls` of `[server]`.
-pub(in crate::config) static SERVER_TLS: Shape =
-    Shape::new("server.tls", "`tls` of `[server]`", || fields(OF_SERVER));
+pub(in crate::config) static SERVER_TLS: Shape = Shape::new("server.tls", || fields(OF_SERVER));
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
@@ -40,7 +39,7 @@ impl Spelled for ClientAuth {
 
 /// One of `certificates`.
 pub(in crate::config) static CERTIFICATE: Shape =
-    Shape::new("a certificate", "One of `certificates`", || fields(OF_CERTIFICATE));
+    Shape::new("a certificate", || fields(OF_CERTIFICATE));
 
 #[rustfmt::skip]
 static OF_CERTIFICATE: Settings<()> = &[
@@ -50,7 +49,7 @@ static OF_CERTIFICATE: Settings<()> = &[
 
 /// `tls` of `[upstreams.NAME]`.
 pub(in crate::config) static UPSTREAM_TLS: Shape =
-    Shape::new("tls of an upstream", "`tls` of `[upstreams.NAME]`", || fields(OF_UPSTREAM));
+    Shape::new("tls of an upstream", || fields(OF_UPSTREAM));
 
 #[rustfmt::skip]
 static OF_UPSTREAM: Settings<()> = &[

@@ -16,14 +16,8 @@ use crate::plan::{Balance, Endpoint, Scheme, ServerAddress, UpstreamSpec};
 type Spec = UpstreamSpec;
 
 /// `[upstreams.NAME]`.
-pub(in crate::config) static UPSTREAM: Shape =
-    Shape::new("[upstreams.NAME]", "`[upstreams.NAME]`", || fields(SETTINGS)).later(&[
-        "max_requests",
-        "queue_timeout",
-        "health",
-        "hash_key",
-        "respect_retry_after",
-    ]);
+pub(in crate::config) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SETTINGS))
+    .later(&["max_requests", "queue_timeout", "health", "hash_key", "respect_retry_after"]);
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[
@@ -49,7 +43,7 @@ impl Spelled for Balance {
 
 /// One of an upstream's `servers`, written as a table.
 pub(in crate::config) static UPSTREAM_SERVER: Shape =
-    Shape::new("a server", "One of `servers`", || fields(OF_SERVER)).later(&["weight"]);
+    Shape::new("a server", || fields(OF_SERVER)).later(&["weight"]);
 
 static OF_SERVER: Settings<()> = &[&field("url", Kind::Text, Required, "as in `servers`")];
 

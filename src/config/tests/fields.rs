@@ -1,6 +1,6 @@
 //! The list of fields and the reader agree.
 
-use super::super::section::SECTIONS;
+use super::super::section::ROOT;
 use super::super::section::admin::ADMIN;
 use super::super::section::limit::LIMIT;
 use super::super::section::log::LOG;
@@ -10,6 +10,7 @@ use super::super::section::store::STORE;
 use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
 use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
 use super::super::shape::{Fallback, Kind, Shape};
+use super::reference::TABLES;
 use super::*;
 use crate::tls::testing::Authority;
 
@@ -145,7 +146,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
 }
 
 fn shapes() -> impl Iterator<Item = &'static Shape> {
-    SECTIONS.into_iter().chain([&UPSTREAM_SERVER])
+    TABLES.into_iter().map(|(shape, _)| shape).chain([&UPSTREAM_SERVER])
 }
 
 pub(super) fn assert_same(one: &Plan, other: &Plan, what: &str) {
@@ -184,6 +185,19 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
             let loaded = parse("proxy.toml", &text, &no_env, &Overrides::default());
             let loaded = loaded.unwrap_or_else(|problems| panic!("{text}\n{problems}"));
             assert_same(&without.plan, &loaded.plan, &format!("{} {line}", shape.title));
+        }
+    }
+}
+
+#[test]
+fn every_default_is_json_and_toml() {
+    for shape in shapes().chain([&ROOT]) {
+        for field in (shape.fields)() {
+            if let Fallback::Value(value) = field.default {
+                let name = format!("{} {}", shape.title, field.name);
+                assert!(serde_json::from_str::<serde_json::Value>(value).is_ok(), "{name}");
+                assert!(toml::de::DeValue::parse(value).is_ok(), "{name}");
+            }
         }
     }
 }

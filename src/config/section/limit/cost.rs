@@ -16,8 +16,7 @@ use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, Figures, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table.
-pub(in crate::config) static COST: Shape =
-    Shape::new("cost", "`cost` of a limit", || fields(OF_COST));
+pub(in crate::config) static COST: Shape = Shape::new("cost", || fields(OF_COST));
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[

@@ -10,8 +10,7 @@ const STATUS: &str =
     "expected a status as in \"401\", or a class as in \"5xx\", that a client can get";
 
 /// A limit's `count_when`.
-pub(in crate::config) static COUNT_WHEN: Shape =
-    Shape::new("count_when", "`count_when` of a limit", || fields(OF_COUNT_WHEN));
+pub(in crate::config) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUNT_WHEN));
 
 static OF_COUNT_WHEN: Settings<()> = &[&field(
     "status",

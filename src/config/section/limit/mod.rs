@@ -48,7 +48,7 @@ type Spec = LimitSpec;
 
 /// `[limits.NAME]`.
 pub(in crate::config) static LIMIT: Shape =
-    Shape::new("[limits.NAME]", "`[limits.NAME]`", || fields(SETTINGS)).later(&["ramp"]);
+    Shape::new("[limits.NAME]", || fields(SETTINGS)).later(&["ramp"]);
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[
@@ -125,8 +125,7 @@ impl Spelled for ModeWord {
 }
 
 /// A limit's `exempt`.
-pub(in crate::config) static EXEMPT: Shape =
-    Shape::new("exempt", "`exempt` of a limit", || fields(OF_EXEMPT));
+pub(in crate::config) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 
 #[rustfmt::skip]
 static OF_EXEMPT: Settings<()> = &[

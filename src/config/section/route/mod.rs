@@ -24,8 +24,7 @@ use crate::request::route::{Conditions, Pattern, Rewrite};
 type Spec = RouteOptions;
 
 /// `[[routes]]`.
-pub(in crate::config) static ROUTE: Shape =
-    Shape::new("[[routes]]", "`[[routes]]`", || fields(SETTINGS));
+pub(in crate::config) static ROUTE: Shape = Shape::new("[[routes]]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(in crate::config) static SETTINGS: Settings<Spec> = &[
@@ -52,8 +51,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
 ];
 
 /// A route's `respond`.
-pub(in crate::config) static RESPOND: Shape =
-    Shape::new("respond", "`respond` of a route", || fields(OF_RESPOND));
+pub(in crate::config) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
 
 const STATUS: Kind = Kind::whole(200, 599);
 
