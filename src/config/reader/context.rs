@@ -6,16 +6,16 @@ use std::path::Path;
 use super::problem::{Problem, Severity, Span};
 
 /// The state that all readers of a file share: text, folder, environment, and the problems so far.
-pub(in crate::config) struct Context<'c> {
-    pub(in crate::config) source: &'c str,
+pub(crate) struct Context<'c> {
+    pub(crate) source: &'c str,
     /// A relative path in the text starts at this folder.
-    pub(in crate::config) folder: &'c Path,
-    pub(in crate::config) env: &'c dyn Fn(&str) -> Option<String>,
+    pub(crate) folder: &'c Path,
+    pub(crate) env: &'c dyn Fn(&str) -> Option<String>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl<'c> Context<'c> {
-    pub(in crate::config) fn new(
+    pub(crate) fn new(
         source: &'c str,
         folder: &'c Path,
         env: &'c dyn Fn(&str) -> Option<String>,
@@ -24,7 +24,7 @@ impl<'c> Context<'c> {
     }
 
     /// Notes an error at a place: what was found there, and what was expected.
-    pub(in crate::config) fn error(
+    pub(crate) fn error(
         &self,
         span: &Span,
         title: impl Into<String>,
@@ -34,7 +34,7 @@ impl<'c> Context<'c> {
     }
 
     /// Notes a warning at a place.
-    pub(in crate::config) fn warning(
+    pub(crate) fn warning(
         &self,
         span: &Span,
         title: impl Into<String>,
@@ -43,35 +43,35 @@ impl<'c> Context<'c> {
         self.note(Problem::error(span.clone(), title, expected).into_warning())
     }
 
-    pub(in crate::config) fn note(&self, problem: Problem) -> Noted<'_> {
+    pub(crate) fn note(&self, problem: Problem) -> Noted<'_> {
         let mut problems = self.problems.borrow_mut();
         problems.push(problem);
         Noted { problems: &self.problems, place: problems.len() - 1 }
     }
 
-    pub(in crate::config) fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.problems.borrow().iter().any(|problem| problem.severity() == Severity::Error)
     }
 
-    pub(in crate::config) fn into_problems(self) -> Vec<Problem> {
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
         self.problems.into_inner()
     }
 }
 
 /// A problem that was noted. More can be said about it.
-pub(in crate::config) struct Noted<'c> {
+pub(crate) struct Noted<'c> {
     problems: &'c RefCell<Vec<Problem>>,
     place: usize,
 }
 
 impl Noted<'_> {
     /// Adds another place that explains the problem.
-    pub(in crate::config) fn related(self, span: &Span, label: impl Into<String>) -> Self {
+    pub(crate) fn related(self, span: &Span, label: impl Into<String>) -> Self {
         self.change(|problem| problem.related = Some((span.clone(), label.into())))
     }
 
     /// Adds advice what to do.
-    pub(in crate::config) fn help(self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(self, help: impl Into<String>) -> Self {
         self.change(|problem| problem.help = Some(help.into()))
     }
 

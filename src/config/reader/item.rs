@@ -14,12 +14,12 @@ use crate::config::shape::Zero;
 
 /// A value in the file.
 #[derive(Clone)]
-pub(in crate::config) struct Item<'c> {
-    pub(in crate::config) cx: &'c Context<'c>,
+pub(crate) struct Item<'c> {
+    pub(crate) cx: &'c Context<'c>,
     /// The name of the field that holds the value.
-    pub(in crate::config) field: &'c str,
+    pub(crate) field: &'c str,
     pub(super) value: &'c DeValue<'c>,
-    pub(in crate::config) span: Span,
+    pub(crate) span: Span,
     place: ValueContext,
     display: Display,
 }
@@ -39,37 +39,37 @@ enum Display {
 }
 
 /// A string of the file, with its variables replaced.
-pub(in crate::config) struct Text<'c> {
-    pub(in crate::config) text: String,
+pub(crate) struct Text<'c> {
+    pub(crate) text: String,
     /// Whether any part of the text came from a variable or from a variable's default.
     foreign: bool,
-    pub(in crate::config) item: Item<'c>,
+    pub(crate) item: Item<'c>,
 }
 
 /// Why a text cannot be the value of a field.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::config) enum Wrong {
+pub(crate) enum Wrong {
     /// What the field expects says enough.
     Expected,
-    /// This was perhaps meant.
+    /// This was perhaps meant. It repeats the text, so it is shown only where the text may be shown.
     Near(String),
-    /// This reason, in place of what the field expects.
+    /// This reason, in place of what the field expects. It repeats the text too.
     Because(String),
-    /// The same, where the reason does not repeat the text: it is shown even if the text may be a secret.
+    /// This reason, in place of what the field expects. It does not repeat the text.
     Other(String),
 }
 
 impl Wrong {
-    pub(in crate::config) fn other(reason: impl Into<String>) -> Self {
+    pub(crate) fn other(reason: impl Into<String>) -> Self {
         Self::Other(reason.into())
     }
 
-    pub(in crate::config) fn near(near: Option<impl Into<String>>) -> Self {
+    pub(crate) fn near(near: Option<impl Into<String>>) -> Self {
         near.map_or(Self::Expected, |near| Self::Near(near.into()))
     }
 
     /// What a message says was expected. `is_shown` says whether the message may repeat the text.
-    pub(in crate::config) fn instead(self, expected: &str, is_shown: bool) -> String {
+    pub(crate) fn instead(self, expected: &str, is_shown: bool) -> String {
         match self {
             Self::Near(near) if is_shown => format!("{expected}; did you mean \"{near}\"?"),
             Self::Because(reason) if is_shown => reason,
@@ -81,7 +81,7 @@ impl Wrong {
 
 impl<'c> Item<'c> {
     /// The value of `field`.
-    pub(in crate::config) fn new(
+    pub(crate) fn new(
         cx: &'c Context<'c>,
         field: &'c str,
         value: &'c Spanned<DeValue<'c>>,
@@ -91,12 +91,12 @@ impl<'c> Item<'c> {
     }
 
     /// The same value, never shown in a message.
-    pub(in crate::config) fn secret(self) -> Self {
+    pub(crate) fn secret(self) -> Self {
         Self { display: Display::Never, ..self }
     }
 
     /// Notes that the field cannot have this value. `expected` says which values the field can have.
-    pub(in crate::config) fn reject(&self, expected: impl Into<String>) -> Noted<'c> {
+    pub(crate) fn reject(&self, expected: impl Into<String>) -> Noted<'c> {
         let found = match (self.display, self.value) {
             (Display::Never, DeValue::String(text)) if !text.is_empty() => "this text".to_owned(),
             _ => self.found(),
@@ -109,11 +109,7 @@ impl<'c> Item<'c> {
     }
 
     /// Notes another problem: the field can have such a value, but not here.
-    pub(in crate::config) fn fault(
-        &self,
-        title: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> Noted<'c> {
+    pub(crate) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) -> Noted<'c> {
         self.cx.error(&self.span, title, expected).secret(self.display == Display::Never)
     }
 
@@ -130,12 +126,12 @@ impl<'c> Item<'c> {
     }
 
     /// A string with its variables replaced.
-    pub(in crate::config) fn text(&self) -> Option<Text<'c>> {
+    pub(crate) fn text(&self) -> Option<Text<'c>> {
         self.text_as("expected a text in quotes")
     }
 
     /// A string with its variables replaced. Where the value is not a string, the problem says `expected`.
-    pub(in crate::config) fn text_as(&self, expected: &str) -> Option<Text<'c>> {
+    pub(crate) fn text_as(&self, expected: &str) -> Option<Text<'c>> {
         let DeValue::String(written) = self.value else {
             self.reject(expected);
             return None;
@@ -156,7 +152,7 @@ impl<'c> Item<'c> {
         }
     }
 
-    pub(in crate::config) fn flag(&self) -> Option<bool> {
+    pub(crate) fn flag(&self) -> Option<bool> {
         let DeValue::Boolean(flag) = self.value else {
             self.reject("expected `true` or `false`");
             return None;
@@ -164,7 +160,7 @@ impl<'c> Item<'c> {
         Some(*flag)
     }
 
-    pub(in crate::config) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub(crate) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let number = match self.value {
             DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
             _ => None,
@@ -182,17 +178,17 @@ impl<'c> Item<'c> {
     }
 
     /// Whether the value is written as a number.
-    pub(in crate::config) fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         matches!(self.value, DeValue::Integer(_) | DeValue::Float(_))
     }
 
     /// Whether the value is written as a table.
-    pub(in crate::config) fn is_table(&self) -> bool {
+    pub(crate) fn is_table(&self) -> bool {
         matches!(self.value, DeValue::Table(_))
     }
 
     /// Reads a string with `parse`. `expected` says which texts the field can have.
-    pub(in crate::config) fn parse<T>(
+    pub(crate) fn parse<T>(
         &self,
         expected: &str,
         parse: impl FnOnce(&str) -> Result<T, Wrong>,
@@ -208,11 +204,11 @@ impl<'c> Item<'c> {
     }
 
     /// Whether a message may show the value.
-    pub(in crate::config) fn is_shown(&self) -> bool {
+    pub(crate) fn is_shown(&self) -> bool {
         self.text().is_some_and(|text| text.is_shown())
     }
 
-    pub(in crate::config) fn duration(&self, zero: Zero) -> Option<Duration> {
+    pub(crate) fn duration(&self, zero: Zero) -> Option<Duration> {
         self.parse(&format!("expected {}", value::DURATION), |text| match value::duration(text) {
             Some(Duration::ZERO) if zero == Zero::Refused => {
                 Err(Wrong::other("expected more than zero"))
@@ -222,7 +218,7 @@ impl<'c> Item<'c> {
     }
 
     /// A size in bytes, within `range`.
-    pub(in crate::config) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub(crate) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
         self.parse(&format!("expected {}", value::SIZE), |text| match value::size(text) {
             Some(size) if !range.contains(&size) => Err(Wrong::Other(match *range.end() {
                 u64::MAX => "expected more than zero".to_owned(),
@@ -236,11 +232,7 @@ impl<'c> Item<'c> {
     }
 
     /// The value of one of `words`. A word of `later` is refused with "not supported yet".
-    pub(in crate::config) fn word<T: Copy>(
-        &self,
-        words: &[(&str, T)],
-        later: &[&str],
-    ) -> Option<T> {
+    pub(crate) fn word<T: Copy>(&self, words: &[(&str, T)], later: &[&str]) -> Option<T> {
         let names = || words.iter().map(|(word, _)| *word);
         let expected = format!("expected {}", enumerate(names(), "or"));
         let text = self.text_as(&expected)?;
@@ -260,7 +252,7 @@ impl<'c> Item<'c> {
     }
 
     /// The items of a list.
-    pub(in crate::config) fn list(&self) -> Option<Vec<Self>> {
+    pub(crate) fn list(&self) -> Option<Vec<Self>> {
         let DeValue::Array(items) = self.value else {
             self.reject(match self.value {
                 DeValue::Table(_) if self.field == "routes" => {
@@ -278,7 +270,7 @@ impl<'c> Item<'c> {
     }
 
     /// The items of a list, or the value itself where the value is not a list.
-    pub(in crate::config) fn list_or_one(&self) -> Vec<Self> {
+    pub(crate) fn list_or_one(&self) -> Vec<Self> {
         match self.value {
             DeValue::Array(_) => self.list().unwrap_or_default(),
             _ => vec![self.clone()],
@@ -297,7 +289,7 @@ impl<'c> Item<'c> {
 
 impl<'c> Text<'c> {
     /// Notes that the field cannot have this text. `expected` says which texts the field can have.
-    pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Noted<'c> {
+    pub(crate) fn refuse(&self, expected: impl Into<String>) -> Noted<'c> {
         let noted = self.item.reject(expected);
         if self.foreign {
             return noted.help("look at the value of the environment variable");
@@ -307,12 +299,12 @@ impl<'c> Text<'c> {
 
     /// Whether a message may show the text. It may not where the text may be a secret: the text came from
     /// the environment, or [`Item::secret`] marks the value.
-    pub(in crate::config) fn is_shown(&self) -> bool {
+    pub(crate) fn is_shown(&self) -> bool {
         !self.foreign && self.item.display == Display::AsWritten
     }
 
     /// The text for a message, if a message may show it.
-    pub(in crate::config) fn shown(&self) -> Option<&str> {
+    pub(crate) fn shown(&self) -> Option<&str> {
         self.is_shown().then_some(self.text.as_str())
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 /// A range of bytes in the file.
-pub(in crate::config) type Span = Range<usize>;
+pub(crate) type Span = Range<usize>;
 
 /// Whether a problem stops the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +37,7 @@ pub struct Problem {
 
 impl Problem {
     /// An error at a place: what was found there, and what was expected.
-    pub(in crate::config) fn error(
-        span: Span,
-        title: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn error(span: Span, title: impl Into<String>, expected: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
             title: title.into(),
@@ -54,18 +50,18 @@ impl Problem {
     }
 
     /// An error without a place in the file.
-    pub(in crate::config) fn general(title: impl Into<String>) -> Self {
+    pub(crate) fn general(title: impl Into<String>) -> Self {
         Self { span: None, ..Self::error(0..0, title, "") }
     }
 
     /// Adds advice what to do.
-    pub(in crate::config) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
     /// The same problem as a warning.
-    pub(in crate::config) fn into_warning(self) -> Self {
+    pub(crate) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
@@ -86,7 +82,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    pub(in crate::config) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
+    pub(crate) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
         let breaks = text.match_indices('\n').map(|(newline, _)| newline + 1);
         let starts = std::iter::once(0).chain(breaks).collect();
@@ -250,7 +246,7 @@ pub enum Colour {
 }
 
 /// The name in `names` that `found` was probably meant to be.
-pub(in crate::config) fn nearest<'n>(
+pub(crate) fn nearest<'n>(
     found: &str,
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
@@ -280,10 +276,7 @@ pub(in crate::config) fn nearest<'n>(
 const SHORTEST_START: usize = 3;
 
 /// `a`, `b` and `c`, in backquotes.
-pub(in crate::config) fn enumerate<'n>(
-    names: impl IntoIterator<Item = &'n str>,
-    joint: &str,
-) -> String {
+pub(crate) fn enumerate<'n>(names: impl IntoIterator<Item = &'n str>, joint: &str) -> String {
     let mut names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match names.pop() {
         None => String::new(),

@@ -8,15 +8,14 @@ use ipnet::{IpNet, Ipv4Net};
 use super::item::Wrong;
 
 /// What a duration looks like.
-pub(in crate::config) const DURATION: &str =
+pub(crate) const DURATION: &str =
     "a whole number and a unit, as in \"250ms\", \"10s\", \"5m\", \"1h\" or \"1d\"";
 
 /// What a size looks like.
-pub(in crate::config) const SIZE: &str =
-    "a whole number and a unit, as in \"512B\", \"64KiB\" or \"10MB\"";
+pub(crate) const SIZE: &str = "a whole number and a unit, as in \"512B\", \"64KiB\" or \"10MB\"";
 
 /// What a network looks like.
-pub(in crate::config) const NETWORK: &str =
+pub(crate) const NETWORK: &str =
     "an address or a network, as in \"192.0.2.7\", \"10.0.0.0/8\" or \"2001:db8::/32\"";
 
 /// Ten years. A longer duration is a typing error. With this bound, no sum of two durations overflows.
@@ -42,12 +41,12 @@ pub fn duration(text: &str) -> Option<Duration> {
 }
 
 /// `"64KiB"`, `"10MB"`, `"512B"`, in bytes.
-pub(in crate::config) fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     counted(text, &SIZE_UNITS)
 }
 
 /// The size in the largest unit that gives a whole number.
-pub(in crate::config) fn size_text(size: u64) -> String {
+pub(crate) fn size_text(size: u64) -> String {
     let fits = SIZE_UNITS.iter().filter(|(_, bytes)| size >= *bytes && size.is_multiple_of(*bytes));
     match fits.max_by_key(|(_, bytes)| bytes) {
         Some((unit, bytes)) => format!("{}{unit}", size / bytes),
@@ -69,7 +68,7 @@ pub(crate) fn duration_text(duration: Duration) -> String {
 }
 
 /// A network. A single address is a network of full length. An IPv4-mapped network becomes an IPv4 network.
-pub(in crate::config) fn network(text: &str) -> Result<IpNet, Wrong> {
+pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
     let written = match text.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
         Err(_) => text.parse().map_err(|_| Wrong::Expected)?,

@@ -10,10 +10,10 @@ use crate::plan::AdminSpec;
 type Spec = AdminSpec;
 
 /// `[admin]`.
-pub(in crate::config) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
+pub(crate) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(listen), Kind::Text, Words("none"),
         "an address for `/healthz`, `/readyz`, `/metrics`", |item| address(item).map(Some)).restart(),
     &parsed(at!(token), Kind::Text, Words("none"),
@@ -21,7 +21,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         |item| token(&item.clone().secret()).map(Some)),
 ];
 
-pub(in crate::config) fn build(mut section: Section<'_>) -> AdminSpec {
+pub(crate) fn build(mut section: Section<'_>) -> AdminSpec {
     let listen = section.item("listen");
     let wants_token = section.has(|name| name == "token");
     let mut spec = AdminSpec::default();

@@ -12,8 +12,7 @@ use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
 type Spec = AnswerSpec;
 
 /// `[reject]`, and `reject` of a limit.
-pub(in crate::config) static REJECT: Shape =
-    Shape::new("[reject]", || fields(SETTINGS)).later(&["jitter"]);
+pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS)).later(&["jitter"]);
 
 #[rustfmt::skip]
 static SETTINGS: Settings<Spec> = &[
@@ -40,7 +39,7 @@ impl Spelled for HeaderField {
 }
 
 /// The answer of `[reject]`.
-pub(in crate::config) fn build(section: Section<'_>) -> AnswerSpec {
+pub(crate) fn build(section: Section<'_>) -> AnswerSpec {
     over(section, AnswerSpec::default())
 }
 

@@ -10,7 +10,7 @@ use crate::config::shape::{Kind, Shape, field};
 use crate::plan::HeaderChanges;
 
 /// A route's `request_headers` and `response_headers`.
-pub(in crate::config) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEADERS));
+pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEADERS));
 
 #[rustfmt::skip]
 static OF_HEADERS: Settings<()> = &[
@@ -52,7 +52,7 @@ fn values_if(
             section
                 .cx
                 .error(&entry.name_span, format!("`{field}` has `{name}` twice"), "remove one")
-                .related(&first, "first here");
+                .related(first, "first here");
         }
         seen.push((name.clone(), entry.name_span.clone()));
         if let Some(value) = value(&entry.item) {

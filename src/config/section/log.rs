@@ -8,12 +8,12 @@ use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
 use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
 /// `[log]`.
-pub(in crate::config) static LOG: Shape = Shape::new("[log]", || fields(SETTINGS));
+pub(crate) static LOG: Shape = Shape::new("[log]", || fields(SETTINGS));
 
 type Spec = LogSpec;
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(format), Kind::Word(spellings::<LogFormat>), Words("`\"pretty\"` on a terminal, else `\"json\"`"),
         "how a line looks").restart(),
     &parsed(at!(level), Kind::Text, Value("\"info\""),
@@ -41,7 +41,7 @@ impl Spelled for KeyDisplay {
         &[("hashed", Self::Hashed), ("plain", Self::Plain)];
 }
 
-pub(in crate::config) fn build(mut section: Section<'_>) -> LogSpec {
+pub(crate) fn build(mut section: Section<'_>) -> LogSpec {
     let mut spec = LogSpec::default();
     read(SETTINGS, &mut section, &mut spec);
     section.finish();

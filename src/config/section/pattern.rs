@@ -4,7 +4,7 @@ use crate::config::reader::{Item, Wrong};
 use crate::request::route::Pattern;
 
 /// A path pattern.
-pub(in crate::config) fn pattern(item: &Item<'_>) -> Option<Pattern> {
+pub(crate) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
     let pattern: Pattern = item.parse(EXPECTED, |text| {
         text.parse().map_err(|error| match in_our_way(text) {

@@ -17,11 +17,11 @@ use crate::request::client::ClientHeader;
 type Spec = ServerSpec;
 
 /// `[server]`.
-pub(in crate::config) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS))
+pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS))
     .later(&["max_connections_per_client", "proxy_protocol"]);
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
         "an address or a list of them, for clear text; `[]` beside `tls` for none").restart(),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
@@ -64,7 +64,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix"),
 ];
 
-pub(in crate::config) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSpec {
+pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSpec {
     let mut listen = listen(&mut section);
     if let Some(text) = &overrides.listen {
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();

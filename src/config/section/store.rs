@@ -11,11 +11,11 @@ use crate::plan::{OnStoreError, StoreLocation, StoreSpec};
 type Spec = StoreSpec;
 
 /// `[store]`.
-pub(in crate::config) static STORE: Shape =
+pub(crate) static STORE: Shape =
     Shape::new("[store]", || fields(SETTINGS)).later(&["tls", "prefetch"]);
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!("url", location), Kind::Text, Value("\"memory:\""),
         "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`",
         |item| location(&item.clone().secret())).restart(),
@@ -43,7 +43,7 @@ const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as
 const LONGEST_PREFIX: usize = 64;
 
 /// The store, and its `on_error`: the default `on_store_error` of all limits.
-pub(in crate::config) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
+pub(crate) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
     let mut spec = StoreSpec::default();
     read(SETTINGS, &mut section, &mut spec);
     let on_error = section.value("on_error", |item| item.word(OnStoreError::WORDS, &[]));

@@ -19,7 +19,7 @@ use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 const FILE: &str = "expected the name of a PEM file";
 
 /// `tls` of `[server]`.
-pub(in crate::config) static SERVER_TLS: Shape = Shape::new("server.tls", || fields(OF_SERVER));
+pub(crate) static SERVER_TLS: Shape = Shape::new("server.tls", || fields(OF_SERVER));
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
@@ -38,8 +38,7 @@ impl Spelled for ClientAuth {
 }
 
 /// One of `certificates`.
-pub(in crate::config) static CERTIFICATE: Shape =
-    Shape::new("a certificate", || fields(OF_CERTIFICATE));
+pub(crate) static CERTIFICATE: Shape = Shape::new("a certificate", || fields(OF_CERTIFICATE));
 
 #[rustfmt::skip]
 static OF_CERTIFICATE: Settings<()> = &[
@@ -48,8 +47,7 @@ static OF_CERTIFICATE: Settings<()> = &[
 ];
 
 /// `tls` of `[upstreams.NAME]`.
-pub(in crate::config) static UPSTREAM_TLS: Shape =
-    Shape::new("tls of an upstream", || fields(OF_UPSTREAM));
+pub(crate) static UPSTREAM_TLS: Shape = Shape::new("tls of an upstream", || fields(OF_UPSTREAM));
 
 #[rustfmt::skip]
 static OF_UPSTREAM: Settings<()> = &[
@@ -163,7 +161,7 @@ pub(super) fn upstream(
             && spec.name_of(host).is_none()
         {
             section.cx.error(
-                &span,
+                span,
                 format!("no certificate can be for \"{host}\""),
                 "expected another host, or `tls = { server_name = \"…\" }` with the name in it",
             );

@@ -16,11 +16,16 @@ use crate::plan::{Balance, Endpoint, Scheme, ServerAddress, UpstreamSpec};
 type Spec = UpstreamSpec;
 
 /// `[upstreams.NAME]`.
-pub(in crate::config) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SETTINGS))
-    .later(&["max_requests", "queue_timeout", "health", "hash_key", "respect_retry_after"]);
+pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SETTINGS)).later(&[
+    "max_requests",
+    "queue_timeout",
+    "health",
+    "hash_key",
+    "respect_retry_after",
+]);
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(servers), Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(&UPSTREAM_SERVER)])), Required,
         "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`")
         .shown(|servers, _| listed(servers.iter().map(|server| &server.url))),
@@ -42,7 +47,7 @@ impl Spelled for Balance {
 }
 
 /// One of an upstream's `servers`, written as a table.
-pub(in crate::config) static UPSTREAM_SERVER: Shape =
+pub(crate) static UPSTREAM_SERVER: Shape =
     Shape::new("a server", || fields(OF_SERVER)).later(&["weight"]);
 
 static OF_SERVER: Settings<()> = &[&field("url", Kind::Text, Required, "as in `servers`")];
@@ -57,10 +62,7 @@ const LONGEST_SOCKET: usize = 107;
 
 /// The upstreams. If the file has exactly one upstream, the command line can replace its servers by one
 /// server.
-pub(in crate::config) fn build(
-    root: &mut Section<'_>,
-    overrides: &Overrides,
-) -> Vec<Named<UpstreamSpec>> {
+pub(crate) fn build(root: &mut Section<'_>, overrides: &Overrides) -> Vec<Named<UpstreamSpec>> {
     let url = overrides.upstream.as_deref();
     let system = tls::SystemRoots::new();
     let cx = root.cx;

@@ -18,11 +18,11 @@ pub(super) const ADDRESS: &str =
     "expected an address with a port, as in \"127.0.0.1:8080\" or \"[::]:8080\"";
 
 /// A table with a name from the operator, such as `[limits.NAME]`.
-pub(in crate::config) struct Named<T> {
-    pub(in crate::config) name: String,
-    pub(in crate::config) span: Span,
+pub(crate) struct Named<T> {
+    pub(crate) name: String,
+    pub(crate) span: Span,
     /// `None` where the table is wrong.
-    pub(in crate::config) value: Option<T>,
+    pub(crate) value: Option<T>,
 }
 
 /// Reads each table `[KIND.NAME]`. `build` makes a value from the table and its name.
@@ -48,7 +48,7 @@ pub(super) fn named<'c, T>(
 fn name(cx: &Context<'_>, text: &str, span: &Span) -> Option<Name> {
     Name::new(text).or_else(|| {
         cx.error(
-            &span,
+            span,
             format!("\"{}\" is no name", text.escape_debug()),
             "expected 1 to 64 letters, digits, `_`, `.` or `-`",
         );
@@ -58,7 +58,7 @@ fn name(cx: &Context<'_>, text: &str, span: &Span) -> Option<Name> {
 
 /// The advice for a wrong name: the nearest of `names`, or a list of `names`. `found` is `None` where
 /// messages must not show the text.
-pub(in crate::config) fn one_of<'n, I>(found: Option<&str>, names: I, kind: &str) -> String
+pub(crate) fn one_of<'n, I>(found: Option<&str>, names: I, kind: &str) -> String
 where
     I: Iterator<Item = &'n str> + Clone,
 {

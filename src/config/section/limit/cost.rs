@@ -16,7 +16,7 @@ use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
 use crate::plan::{Action, CostSpec, Figures, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table.
-pub(in crate::config) static COST: Shape = Shape::new("cost", || fields(OF_COST));
+pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST));
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[
@@ -204,7 +204,7 @@ pub(super) fn burst(figures: &Figures) -> Option<u64> {
 /// Removes `accept-encoding` from requests of a route whose limit reads JSON responses, to keep the API
 /// from compressing them. Otherwise a client that accepts compression would pay only the estimate. If the
 /// file itself changes `accept-encoding`, that change stays.
-pub(in crate::config) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
+pub(crate) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
     let reads = |limit: &u32| {
         let limit = usize::try_from(*limit).ok().and_then(|place| limits.get(place));
         let source = limit.and_then(|limit| match &limit.cost {

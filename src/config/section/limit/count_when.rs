@@ -10,7 +10,7 @@ const STATUS: &str =
     "expected a status as in \"401\", or a class as in \"5xx\", that a client can get";
 
 /// A limit's `count_when`.
-pub(in crate::config) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUNT_WHEN));
+pub(crate) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUNT_WHEN));
 
 static OF_COUNT_WHEN: Settings<()> = &[&field(
     "status",

@@ -90,7 +90,7 @@ fn windows(item: &Item<'_>, align: &Align, count: u64, length: Length) -> Option
                     "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
                          or `month`, or no `timezone`",
                 )
-                .related(&zone, "the time zone");
+                .related(zone, "the time zone");
                 return None;
             }
             Windows::Clock(interval)

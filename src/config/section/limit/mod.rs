@@ -1,9 +1,9 @@
 //! `[limits.NAME]`: the settings, and the limit that they make. A setting that takes more than a line of
 //! code has a file of its own.
 
-pub(in crate::config) mod algorithm;
+pub(crate) mod algorithm;
 mod calendar;
-pub(in crate::config) mod cost;
+pub(crate) mod cost;
 mod count_when;
 mod figures;
 mod key;
@@ -16,12 +16,12 @@ mod window;
 use std::sync::Arc;
 
 use self::algorithm::{Family, counting};
-pub(in crate::config) use self::cost::COST;
+pub(crate) use self::cost::COST;
 use self::cost::{CostBounds, burst};
-pub(in crate::config) use self::count_when::COUNT_WHEN;
+pub(crate) use self::count_when::COUNT_WHEN;
 use self::count_when::count_when;
-pub(in crate::config) use self::overrides::OVERRIDE;
-pub(in crate::config) use self::waiting::CANDIDATE;
+pub(crate) use self::overrides::OVERRIDE;
+pub(crate) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
 use super::answer::{self, REJECT};
 use super::headers;
@@ -47,11 +47,10 @@ use crate::request::overrides::{KeyOverrides, Part};
 type Spec = LimitSpec;
 
 /// `[limits.NAME]`.
-pub(in crate::config) static LIMIT: Shape =
-    Shape::new("[limits.NAME]", || fields(SETTINGS)).later(&["ramp"]);
+pub(crate) static LIMIT: Shape = Shape::new("[limits.NAME]", || fields(SETTINGS)).later(&["ramp"]);
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("key", Kind::TEXT_LIST, Value("[]"),
         "what it counts by: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     &word(at!("missing", key.missing), Value("\"shared\""),
@@ -125,7 +124,7 @@ impl Spelled for ModeWord {
 }
 
 /// A limit's `exempt`.
-pub(in crate::config) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
+pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 
 #[rustfmt::skip]
 static OF_EXEMPT: Settings<()> = &[
@@ -135,37 +134,34 @@ static OF_EXEMPT: Settings<()> = &[
 ];
 
 /// Settings of other sections that limits use.
-pub(in crate::config) struct Inherited<'i> {
-    pub(in crate::config) ipv6_prefix: u8,
-    pub(in crate::config) on_store_error: OnStoreError,
-    pub(in crate::config) reject: &'i AnswerSpec,
-    pub(in crate::config) store: &'i StoreLocation,
+pub(crate) struct Inherited<'i> {
+    pub(crate) ipv6_prefix: u8,
+    pub(crate) on_store_error: OnStoreError,
+    pub(crate) reject: &'i AnswerSpec,
+    pub(crate) store: &'i StoreLocation,
 }
 
 /// A limit, with places in the file that later checks need.
-pub(in crate::config) struct LimitDraft {
-    pub(in crate::config) spec: LimitSpec,
+pub(crate) struct LimitDraft {
+    pub(crate) spec: LimitSpec,
     /// Whether the limit is in the plan: its `mode` is not `off`.
-    pub(in crate::config) on: bool,
+    pub(crate) on: bool,
     /// The parts of the limit's key with their places.
-    pub(in crate::config) sources: Vec<(KeySource, Span)>,
+    pub(crate) sources: Vec<(KeySource, Span)>,
     /// The key parts of each override, with the place of its key.
-    pub(in crate::config) override_spans: Vec<(Vec<Part>, Span)>,
+    pub(crate) override_spans: Vec<(Vec<Part>, Span)>,
 }
 
 impl LimitDraft {
     /// All sources of the key, with the places of the parts that name them.
-    pub(in crate::config) fn alternatives(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
+    pub(crate) fn alternatives(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
         self.sources
             .iter()
             .flat_map(|(part, span)| part.alternatives().iter().map(move |source| (source, span)))
     }
 }
 
-pub(in crate::config) fn build(
-    root: &mut Section<'_>,
-    inherited: &Inherited<'_>,
-) -> Vec<Named<LimitDraft>> {
+pub(crate) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Named<LimitDraft>> {
     named(root, "limits", &LIMIT, |section, name| one(section, name, inherited))
 }
 
@@ -255,7 +251,7 @@ fn exempt(item: &Item<'_>) -> Option<Exempt> {
 }
 
 /// `mode` as a reload shows it.
-pub(in crate::config) fn mode_word(mode: Mode) -> &'static str {
+pub(crate) fn mode_word(mode: Mode) -> &'static str {
     let written = if mode == Mode::Candidate { Mode::Shadow } else { mode };
     ModeWord::On(written).spelling()
 }

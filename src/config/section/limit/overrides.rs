@@ -14,7 +14,7 @@ use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 
 /// One of a limit's `overrides`.
-pub(in crate::config) static OVERRIDE: Shape = Shape::new("overrides", || fields(OF_OVERRIDE));
+pub(crate) static OVERRIDE: Shape = Shape::new("overrides", || fields(OF_OVERRIDE));
 
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[

@@ -82,7 +82,7 @@ pub(super) fn settle(
 pub(super) fn refuse_alternatives(section: &Section<'_>, sources: &[(KeySource, Span)]) {
     for (source, span) in sources.iter().filter(|(source, _)| source.alternatives().len() > 1) {
         section.cx.error(
-            &span,
+            span,
             format!("`{source}` names no Redisson limiter: values of both could be the same"),
             "expected one of them",
         );

@@ -17,7 +17,7 @@ use crate::request::exempt::Exempt;
 use crate::request::overrides::KeyOverrides;
 
 /// A limit's `candidate`.
-pub(in crate::config) static CANDIDATE: Shape = Shape::new("candidate", || fields(OF_CANDIDATE));
+pub(crate) static CANDIDATE: Shape = Shape::new("candidate", || fields(OF_CANDIDATE));
 
 #[rustfmt::skip]
 static OF_CANDIDATE: Settings<()> = &[

@@ -1,6 +1,6 @@
 //! `[[routes]]`.
 
-pub(in crate::config) mod names;
+pub(crate) mod names;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::request::route::{Conditions, Pattern, Rewrite};
 type Spec = RouteOptions;
 
 /// `[[routes]]`.
-pub(in crate::config) static ROUTE: Shape = Shape::new("[[routes]]", || fields(SETTINGS));
+pub(crate) static ROUTE: Shape = Shape::new("[[routes]]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("name", Kind::Text, Words("the path, with methods and host where that repeats"),
         "unique; stands in keys, logs and metrics"),
     &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
@@ -51,7 +51,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
 ];
 
 /// A route's `respond`.
-pub(in crate::config) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
+pub(crate) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
 
 const STATUS: Kind = Kind::whole(200, 599);
 
@@ -64,7 +64,7 @@ static OF_RESPOND: Settings<()> = &[
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
 /// The upstreams and limits that a route can name.
-pub(in crate::config) struct Known<'k> {
+pub(crate) struct Known<'k> {
     upstreams: &'k [Named<UpstreamSpec>],
     limits: &'k [Named<LimitDraft>],
     /// The index of each limit, by name. A file may have thousands of limits and of routes: a route must
@@ -73,7 +73,7 @@ pub(in crate::config) struct Known<'k> {
 }
 
 impl<'k> Known<'k> {
-    pub(in crate::config) fn new(
+    pub(crate) fn new(
         upstreams: &'k [Named<UpstreamSpec>],
         limits: &'k [Named<LimitDraft>],
     ) -> Self {
@@ -83,23 +83,23 @@ impl<'k> Known<'k> {
 }
 
 /// A route, with places in the file that later checks need.
-pub(in crate::config) struct RouteDraft {
+pub(crate) struct RouteDraft {
     /// The place of the value of `path`.
-    pub(in crate::config) path_span: Span,
-    pub(in crate::config) pattern: Option<Pattern>,
-    pub(in crate::config) conditions: Conditions,
+    pub(crate) path_span: Span,
+    pub(crate) pattern: Option<Pattern>,
+    pub(crate) conditions: Conditions,
     /// The value of `name` with its place, if the route has a `name`.
     pub(super) name: Option<(Arc<str>, Span)>,
-    pub(in crate::config) action: Option<Action>,
+    pub(crate) action: Option<Action>,
     /// The route's limits: the index in the file's limits, and the place where the route names the limit.
-    pub(in crate::config) limits: Vec<(usize, Span)>,
+    pub(crate) limits: Vec<(usize, Span)>,
     options: RouteOptions,
 }
 
 impl RouteDraft {
     /// The finished route, with the pattern and conditions that its requests match. `places` has the index
     /// in the plan for each limit of the file. `everywhere` are the limits that every request meets.
-    pub(in crate::config) fn finish(
+    pub(crate) fn finish(
         self,
         name: Arc<str>,
         places: &[Option<usize>],
@@ -114,7 +114,7 @@ impl RouteDraft {
 }
 
 /// The indexes in the plan of these limits of the file. Limits that are off are left out.
-pub(in crate::config) fn in_plan<'l>(
+pub(crate) fn in_plan<'l>(
     limits: &'l [(usize, Span)],
     places: &'l [Option<usize>],
 ) -> impl Iterator<Item = u32> + 'l {
@@ -122,7 +122,7 @@ pub(in crate::config) fn in_plan<'l>(
     limits.filter_map(|place| u32::try_from(place).ok())
 }
 
-pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
+pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let name = section.take("name").and_then(|item| explicit_name(&item));
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
@@ -276,10 +276,7 @@ fn respond(item: &Item<'_>) -> Option<Action> {
 }
 
 /// The limits that a list names.
-pub(in crate::config) fn used_limits(
-    list: Option<&Item<'_>>,
-    known: &Known<'_>,
-) -> Vec<(usize, Span)> {
+pub(crate) fn used_limits(list: Option<&Item<'_>>, known: &Known<'_>) -> Vec<(usize, Span)> {
     let names = known.limits.iter().map(|limit| limit.name.as_str());
     let read = |item: &Item<'_>| {
         let text = item.text_as("expected the name of a limit")?;

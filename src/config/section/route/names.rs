@@ -15,7 +15,7 @@ use crate::request::route::{Conditions, HostPattern, Pattern};
 /// A route without a `name` is called by its path. Where several of these routes have the same path, the
 /// name has methods, host and path: `GET,POST api.example.com/users/{id}`. The file's order does not
 /// matter.
-pub(in crate::config) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
+pub(crate) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
     let mut by_path: HashMap<&str, usize> = HashMap::new();
     for route in routes.iter().filter(|route| route.name.is_none()) {
         if let Some(pattern) = &route.pattern {
