@@ -104,21 +104,17 @@ pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(S
     if items.is_empty() {
         item.reject("expected at least one address");
     }
-    let mut addresses: Vec<(SocketAddr, Span)> = Vec::new();
-    for item in items {
-        let Some(address) = address(&item) else { continue };
-        let same = |(other, _): &&(SocketAddr, Span)| address.port() != 0 && *other == address;
-        if addresses.iter().any(|other| same(&other)) {
-            item.fault(format!("`listen` has {address} twice"), "remove it");
-        } else if let Some((_, first)) = taken.iter().find(same) {
+    let same = |one: &SocketAddr, other: &SocketAddr| one.port() != 0 && one == other;
+    let addresses = once(&items, address, same, SocketAddr::to_string);
+    for (address, span) in &addresses {
+        if let Some((_, first)) = taken.iter().find(|(other, _)| same(other, address)) {
             let title = format!("{address} is listened on without TLS already");
-            let noted = item.fault(title, "expected another port");
+            let noted = item.cx.error(span, title, "expected another port");
             // The default address, and the command line's address, have no place in the file.
             if !first.is_empty() {
                 noted.related(first, "here");
             }
         }
-        addresses.push((address, item.span.clone()));
     }
     addresses
 }
