@@ -15,7 +15,7 @@
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -26,7 +26,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::clock::Clock;
 use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Port};
-use crate::limit::time::Timestamp;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::repeated::{FailedExchanges, MalformedRequests};
 use crate::observe::throttled::Throttled;
@@ -60,46 +59,12 @@ pub struct Process {
     pub slots: Arc<ConnectionSlots>,
     /// How keys are shown. A reload does not change this.
     pub keys: KeyDisplay,
-    /// The results of reading the configuration, for the metrics.
-    pub config: ConfigState,
+    /// When a configuration last came in force, in microseconds, for the metrics.
+    pub adopted: AtomicU64,
+    /// Whether the configuration that was read last was valid, for the metrics.
+    pub is_config_valid: AtomicBool,
     /// Whether the process drains and wants no more traffic. `/readyz` then answers 503.
     pub draining: AtomicBool,
-}
-
-#[derive(Debug)]
-/// The results of reading the configuration.
-pub struct ConfigState {
-    /// When a configuration last came in force.
-    adopted: AtomicU64,
-    valid: AtomicBool,
-}
-
-impl ConfigState {
-    /// The first configuration comes in force now.
-    pub fn new(now: Timestamp) -> Self {
-        Self { adopted: AtomicU64::new(now.as_micros()), valid: AtomicBool::new(true) }
-    }
-
-    /// A changed configuration comes in force now.
-    pub(crate) fn adopted(&self, now: Timestamp) {
-        self.adopted.store(now.as_micros(), Ordering::Relaxed);
-        self.valid.store(true, Ordering::Relaxed);
-    }
-
-    /// A changed configuration was wrong.
-    pub fn rejected(&self) {
-        self.valid.store(false, Ordering::Relaxed);
-    }
-
-    /// When a configuration last came in force.
-    pub(crate) fn last_adopted(&self) -> Timestamp {
-        Timestamp::from_micros(self.adopted.load(Ordering::Relaxed)).unwrap_or(Timestamp::MIN)
-    }
-
-    /// Whether the configuration that was read last was valid.
-    pub(crate) fn is_valid(&self) -> bool {
-        self.valid.load(Ordering::Relaxed)
-    }
 }
 
 /// A plan, as the process hands it to its workers.

@@ -5,6 +5,7 @@
 //! Otherwise it comes from the part of the process that knows it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::process;
 use super::text::Page;
@@ -131,9 +132,9 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     }),
     ("counter", "tidegate_unsettled_total", "Settlements of costs that did not reach Redis.", |scrape, page| page.number(&scrape.store.unsettled)),
     ("counter", "tidegate_log_dropped_total", "Log lines that were dropped.", |scrape, page| page.number(&scrape.log_dropped)),
-    ("gauge", "tidegate_config_last_reload_successful", "Whether the configuration file was right when it was last read.", |scrape, page| page.number(&u8::from(scrape.process.config.is_valid()))),
+    ("gauge", "tidegate_config_last_reload_successful", "Whether the configuration file was right when it was last read.", |scrape, page| page.number(&u8::from(scrape.process.is_config_valid.load(Ordering::Relaxed)))),
     ("gauge", "tidegate_config_last_reload_success_timestamp_seconds", "When a configuration last came in force, in seconds since 1970.", |scrape, page| {
-        page.number(&(scrape.process.config.last_adopted().as_micros() as f64 / 1e6));
+        page.number(&(scrape.process.adopted.load(Ordering::Relaxed) as f64 / 1e6));
     }),
     ("gauge", "tidegate_build_info", "The version that runs.", |_, page| page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1)),
 ];
@@ -188,7 +189,7 @@ fn burst(limit: &LimitSpec) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::time::Duration;
 
     use http::StatusCode;
@@ -205,7 +206,6 @@ mod tests {
     use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
     use crate::plan::Plan;
     use crate::store;
-    use crate::worker::ConfigState;
 
     fn plan(text: &str) -> Plan {
         parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan
@@ -238,7 +238,8 @@ limits = ["per-client", "off", "slots"]
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
             failed: Arc::default(),
             malformed: Arc::default(),
-            config: ConfigState::new(Timestamp::from_micros(1_800_000_000_500_000).unwrap()),
+            is_config_valid: AtomicBool::new(true),
+            adopted: AtomicU64::new(1_800_000_000_500_000),
             draining: AtomicBool::new(false),
             store: store::Shared::new(&plan.store),
             waiting: Arc::default(),
@@ -293,7 +294,7 @@ limits = ["per-client", "off", "slots"]
             two.decision(&everyone, DecisionKind::Error);
             one.decided(Some(Duration::from_micros(600)), std::iter::empty());
             process.malformed.count("no head".into(), [203, 0, 113, 7].into(), Instant::now());
-            process.config.rejected();
+            process.is_config_valid.store(false, Ordering::Relaxed);
             let event = ThrottleEvent {
                 limit: &per_client,
                 key: b"203.0.113.7",

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{CommandResult, ConfigFile, Failure, WRONG, colour, complain, print};
-use crate::config::{self, Problems, Severity};
+use super::{CommandResult, ConfigFile, Failure, WRONG, colour, complain, load, print};
+use crate::config::{Problems, Severity};
 
 /// Say `ok`, or everything that is wrong with the file.
 #[derive(Args, Clone, Debug)]
@@ -23,13 +23,11 @@ pub(super) struct Check {
 
 pub(super) fn check(check: &Check) -> CommandResult {
     let file: &Path = check.path.as_deref().unwrap_or(&check.file.config);
-    let none = config::Overrides::default();
-    let loaded = config::load(file, &config::process_environment, &none);
-    match (loaded, check.json) {
+    match (load(file), check.json) {
         (Ok(loaded), true) => print(as_json(&loaded.warnings)),
         (Err(problems), true) => {
             print(as_json(&problems))?;
-            Err(Failure::Told { code: WRONG })
+            Err(Failure { code: WRONG, message: None })
         }
         (Ok(loaded), false) => {
             if !loaded.warnings.is_empty() {
@@ -37,7 +35,7 @@ pub(super) fn check(check: &Check) -> CommandResult {
             }
             print("ok")
         }
-        (Err(problems), false) => Err(Failure::Config(problems)),
+        (Err(problems), false) => Err(problems.into()),
     }
 }
 

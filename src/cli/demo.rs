@@ -18,11 +18,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{CommandResult, Failure, print, terminal};
-use crate::config;
-use crate::observe::log;
-use crate::reload::Reload;
-use crate::server::{self, Start};
+use super::{CommandResult, Failure, print, serve};
+use crate::config::Overrides;
 
 /// The pause between two requests of the visitor. The resulting rate is above the demo's limit.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -53,13 +50,6 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     let text = sample_config(proxy, api.local_addr().map_err(failed)?);
     write_new(&file, &text)
         .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
-    let overrides = config::Overrides::default();
-    let reload = Reload::new(file.clone(), overrides.clone());
-    let loaded =
-        config::load(&file, &config::process_environment, &overrides).map_err(Failure::Config)?;
-    let rust_log = std::env::var("RUST_LOG").ok();
-    let log = log::init(&loaded.plan.log, terminal(&std::io::stdout()), rust_log)
-        .map_err(Failure::usage)?;
     print(introduction(demo, proxy, &file))?;
     let quiet = demo.quiet;
     let beside = async move {
@@ -71,14 +61,7 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
             }
         }
     };
-    let start = Start {
-        plan: loaded.plan,
-        file: file.display().to_string(),
-        reload,
-        log,
-        beside: Box::pin(beside),
-    };
-    server::run(start).map_err(Failure::run)
+    serve(&file, &Overrides::default(), beside)
 }
 
 /// Chooses the port before the proxy listens, because the demo's file and its visitor must know the port.

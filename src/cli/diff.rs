@@ -1,12 +1,11 @@
 //! `tidegate diff`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CommandResult, FAILED, Failure, print};
+use super::{CommandResult, FAILED, Failure, load, print};
 use crate::config;
-use crate::plan::Plan;
 
 /// Say what a reload from one file to the other would change. Exits with 1 where they differ.
 #[derive(Args, Clone, Debug)]
@@ -18,7 +17,8 @@ pub(super) struct Diff {
 }
 
 pub(super) fn diff(diff: &Diff) -> CommandResult {
-    let config::Changes { changed, restart } = config::diff(&load(&diff.old)?, &load(&diff.new)?);
+    let config::Changes { changed, restart } =
+        config::diff(&load(&diff.old)?.plan, &load(&diff.new)?.plan);
     if changed.is_empty() && restart.is_empty() {
         return print("nothing changes");
     }
@@ -28,11 +28,5 @@ pub(super) fn diff(diff: &Diff) -> CommandResult {
     for field in &restart {
         print(format_args!("{field} changes with a restart"))?;
     }
-    Err(Failure::Told { code: FAILED })
-}
-
-fn load(file: &Path) -> Result<Plan, Failure> {
-    let none = config::Overrides::default();
-    let loaded = config::load(file, &config::process_environment, &none);
-    Ok(loaded.map_err(Failure::Config)?.plan)
+    Err(Failure { code: FAILED, message: None })
 }

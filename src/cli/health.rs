@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{CommandResult, ConfigFile, Failure};
-use crate::config;
+use super::{CommandResult, ConfigFile, Failure, load};
 
 /// The timeout of each step: to connect, to write, to read.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -53,10 +52,7 @@ fn authority(url: &str) -> Result<String, Failure> {
 
 /// The address of the admin endpoint in the file. Where the endpoint listens on every address, loopback.
 fn configured(file: &ConfigFile) -> Result<String, Failure> {
-    let none = config::Overrides::default();
-    let loaded =
-        config::load(&file.config, &config::process_environment, &none).map_err(Failure::Config)?;
-    let Some(mut address) = loaded.plan.admin.listen else {
+    let Some(mut address) = load(&file.config)?.plan.admin.listen else {
         let file = file.config.display();
         return Err(Failure::usage(format!("{file} has no admin.listen; name a URL to ask")));
     };

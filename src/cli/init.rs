@@ -23,7 +23,7 @@ pub(super) fn init(init: &Init) -> CommandResult {
     let name = path.display();
     // The file is checked before it is written, because the user's URL may be wrong.
     let none = config::Overrides::default();
-    config::parse(&name.to_string(), &text, &|_| None, &none).map_err(Failure::Config)?;
+    config::parse(&name.to_string(), &text, &|_| None, &none)?;
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -13,13 +13,15 @@ mod run;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-use crate::config::{Colour, Problems};
-use crate::observe::log::Terminal;
+use crate::config::{self, Colour, Loaded, Overrides, Problems};
+use crate::observe::log::{self, Terminal};
+use crate::reload::Reload;
+use crate::server::{self, Start};
 
 /// Exit code: the command failed while it ran.
 const FAILED: u8 = 1;
@@ -86,29 +88,58 @@ struct ConfigFile {
 type CommandResult = Result<(), Failure>;
 
 /// Why a command failed.
-#[derive(Debug)]
-enum Failure {
-    /// The configuration is wrong.
-    Config(Problems),
-    /// An argument or an environment variable is wrong.
-    Usage(Box<dyn Error>),
-    /// The command failed while it ran.
-    Run(Box<dyn Error>),
-    /// The command has written its result to standard output already. Only the exit code is left.
-    Told {
-        /// The exit code.
-        code: u8,
-    },
+struct Failure {
+    /// The exit code.
+    code: u8,
+    /// `None` where the command has written its result to standard output already.
+    message: Option<String>,
 }
 
 impl Failure {
+    /// An argument or an environment variable is wrong.
     fn usage(error: impl Into<Box<dyn Error>>) -> Self {
-        Self::Usage(error.into())
+        Self { code: WRONG, message: Some(format!("error: {}", chain(&*error.into()))) }
     }
 
+    /// The command failed while it ran.
     fn run(error: impl Into<Box<dyn Error>>) -> Self {
-        Self::Run(error.into())
+        Self { code: FAILED, ..Self::usage(error) }
     }
+}
+
+/// The configuration is wrong.
+impl From<Problems> for Failure {
+    fn from(problems: Problems) -> Self {
+        Self { code: WRONG, message: Some(problems.render(colour())) }
+    }
+}
+
+/// The configuration of a file, for a command that does not serve requests.
+fn load(file: &Path) -> Result<Loaded, Problems> {
+    config::load(file, &config::process_environment, &Overrides::default())
+}
+
+/// Runs the proxy with the configuration of `file`. `beside` runs beside the proxy.
+fn serve(
+    file: &Path,
+    overrides: &Overrides,
+    beside: impl Future<Output = ()> + Send + 'static,
+) -> CommandResult {
+    // Made before the file is loaded. Otherwise a change between the two would be missed.
+    let reload = Reload::new(file.to_owned(), overrides.clone());
+    let loaded = config::load(file, &config::process_environment, overrides)?;
+    if !loaded.warnings.is_empty() {
+        complain(loaded.warnings.render(colour()));
+    }
+    let rust_log = std::env::var("RUST_LOG").ok();
+    let log = log::init(&loaded.plan.log, terminal(&std::io::stdout()), rust_log)
+        .map_err(Failure::usage)?;
+    let file = match file.exists() {
+        true => file.display().to_string(),
+        false => "none".to_owned(),
+    };
+    let start = Start { plan: loaded.plan, file, reload, log, beside: Box::pin(beside) };
+    server::run(start).map_err(Failure::run)
 }
 
 /// Runs the command of the command line. Returns the exit code of the process.
@@ -123,7 +154,7 @@ pub fn main() -> ExitCode {
         Some(Command::Diff(diff)) => diff::diff(&diff),
         Some(Command::Explain(explain)) => explain::explain(&explain),
         Some(Command::Demo(demo)) => demo::demo(&demo),
-        Some(Command::Schema) => print(crate::config::schema::json()),
+        Some(Command::Schema) => print(config::schema::json()),
         Some(Command::Health(health)) => health::health(&health),
         Some(Command::Redisson(redisson)) => redisson::redisson(&redisson),
         Some(Command::Completions(completions)) => {
@@ -133,18 +164,9 @@ pub fn main() -> ExitCode {
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Told { code }) => ExitCode::from(code),
-        Err(Failure::Config(problems)) => {
-            complain(problems.render(colour()));
-            ExitCode::from(WRONG)
-        }
-        Err(Failure::Usage(error)) => {
-            complain(format_args!("error: {}", chain(&*error)));
-            ExitCode::from(WRONG)
-        }
-        Err(Failure::Run(error)) => {
-            complain(format_args!("error: {}", chain(&*error)));
-            ExitCode::from(FAILED)
+        Err(Failure { code, message }) => {
+            message.into_iter().for_each(complain);
+            ExitCode::from(code)
         }
     }
 }

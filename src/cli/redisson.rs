@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{CommandResult, Failure, print};
+use super::{CommandResult, Failure, load, print};
 use crate::config;
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{Burst, Rate};
@@ -131,10 +131,7 @@ impl Limiter {
     }
 
     fn configured(&self) -> Result<Box<RedisLocation>, Failure> {
-        let none = config::Overrides::default();
-        let loaded = config::load(&self.config, &config::process_environment, &none)
-            .map_err(Failure::Config)?;
-        match loaded.plan.store.location {
+        match load(&self.config)?.plan.store.location {
             StoreLocation::Redis(location) => Ok(location),
             StoreLocation::Memory => {
                 let file = self.config.display();

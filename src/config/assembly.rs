@@ -6,22 +6,19 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use toml::de::DeTable;
 
-use super::reader::{Context, Problem, Section, Span};
+use super::Overrides;
+use super::doubts::Whole;
+use super::reader::{Context, Section};
 use super::section::admin::ADMIN;
-use super::section::limit::response_cost;
+use super::section::limit::cost;
 use super::section::log::LOG;
 use super::section::route::ROUTE;
 use super::section::route::names::names;
 use super::section::server::SERVER;
 use super::section::store::STORE;
-use super::section::values::Named;
 use super::section::{REJECT, ROOT, admin, answer, limit, log, route, server, store, upstream};
 use super::shape::Shape;
-use super::{Overrides, doubts};
-use crate::plan::{
-    Action, AdminSpec, AnswerSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, ServerSpec, StoreSpec,
-    UpstreamSpec,
-};
+use crate::plan::{Action, NO_ROUTE, Plan, RouteSpec};
 use crate::request::route::Table;
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -34,7 +31,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
     let mut server = table(&mut root, "server", &SERVER);
     let everywhere = server.take("limits");
-    let (server, asks_clients) = server::build(server, overrides);
+    let server = server::build(server, overrides);
     let (store, on_store_error) = store::build(table(&mut root, "store", &STORE));
     let reject = answer::build(table(&mut root, "reject", &REJECT));
     let log = log::build(table(&mut root, "log", &LOG));
@@ -53,91 +50,58 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     );
     let routes = root.take("routes");
     root.finish();
-    let routes = routes.map(|item| item.list());
-    if routes.as_ref().is_none_or(|list| list.as_ref().is_some_and(Vec::is_empty)) {
-        let problem = Problem::error(0..0, "the file has no routes", "expected at least one");
-        cx.note(problem.help(ROUTE_EXAMPLE));
+    // Where `routes` is not a list, `list` has noted the problem.
+    let routes = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
+    if routes.is_empty() {
+        cx.error(&(0..0), "the file has no routes", "expected at least one").help(ROUTE_EXAMPLE);
         return None;
     }
     let known = route::Known::new(&upstreams, &limits);
-    let (everywhere, meant) = route::used_limits(everywhere.as_ref(), "[server]", &known);
-    let routes: Vec<_> = routes??
+    let everywhere = route::used_limits(everywhere.as_ref(), &known);
+    let routes: Vec<_> = routes
         .iter()
         .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
         .map(|section| route::build(section, &known))
         .collect();
 
-    doubts::check(
-        cx,
-        &doubts::Whole {
-            server: &server,
-            admin: admin.listen.zip(admin_listen),
-            asks_clients,
-            upstreams: &upstreams,
-            limits: &limits,
-            everywhere: (&everywhere, &meant),
-            routes: &routes,
-        },
-    );
     let names = names(cx, &routes);
-    doubts::override_routes(cx, &limits, &names);
-    finish(Parts {
-        server,
-        store,
-        reject,
-        log,
-        admin,
-        upstreams,
-        limits,
-        everywhere,
-        routes,
-        names,
-    })
-}
+    let whole = Whole {
+        cx,
+        server: &server,
+        admin: admin.listen.zip(admin_listen),
+        upstreams: &upstreams,
+        limits: &limits,
+        everywhere: &everywhere,
+        routes: &routes,
+        names: &names,
+    };
+    whole.check();
 
-struct Parts {
-    server: ServerSpec,
-    store: StoreSpec,
-    reject: AnswerSpec,
-    log: LogSpec,
-    admin: AdminSpec,
-    upstreams: Vec<Named<UpstreamSpec>>,
-    limits: Vec<Named<limit::LimitDraft>>,
-    everywhere: Vec<(usize, Span)>,
-    routes: Vec<route::RouteDraft>,
-    names: Vec<Arc<str>>,
-}
-
-fn finish(parts: Parts) -> Option<Plan> {
-    let upstreams =
-        parts.upstreams.into_iter().map(|upstream| upstream.value).collect::<Option<_>>()?;
-    let drafts: Vec<_> =
-        parts.limits.into_iter().map(|limit| limit.value).collect::<Option<_>>()?;
-    let mut limits = Vec::new();
-    let mut off = Vec::new();
+    let upstreams = upstreams.into_iter().map(|upstream| upstream.value).collect::<Option<_>>()?;
+    let (mut on, mut off) = (Vec::new(), Vec::new());
     // For each limit of the file, its index in the plan. A limit that is off has no index.
     let mut places = Vec::new();
-    for draft in drafts {
-        places.push(draft.on.then_some(limits.len()));
+    for limit in limits {
+        let draft = limit.value?;
+        places.push(draft.on.then_some(on.len()));
         if draft.on {
-            limits.push(Arc::new(draft.spec));
+            on.push(Arc::new(draft.spec));
         } else {
             off.push(draft.spec.name);
         }
     }
-    let everywhere: SmallVec<[u32; 4]> = route::in_plan(&parts.everywhere, &places).collect();
-    let mut routes = Vec::new();
-    let mut matchers = Vec::new();
-    for (draft, name) in parts.routes.into_iter().zip(parts.names) {
+    let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &places).collect();
+    let (mut finished, mut matchers) = (Vec::new(), Vec::new());
+    for (draft, name) in routes.into_iter().zip(names) {
         let (matcher, mut route) = draft.finish(name, &places, &everywhere)?;
-        response_cost::keep_readable(&mut route, &limits);
+        cost::keep_readable(&mut route, &on);
         matchers.push(matcher);
-        routes.push(route);
+        finished.push(route);
     }
     Some(Plan {
-        server: parts.server,
+        server,
         upstreams,
-        limits,
+        limits: on,
         off,
         no_route: RouteSpec {
             name: NO_ROUTE.into(),
@@ -146,11 +110,11 @@ fn finish(parts: Parts) -> Option<Plan> {
             options: None,
         },
         table: Table::new(matchers),
-        routes,
-        store: parts.store,
-        reject: Arc::new(parts.reject),
-        log: parts.log,
-        admin: parts.admin,
+        routes: finished,
+        store,
+        reject: Arc::new(reject),
+        log,
+        admin,
     })
 }
 

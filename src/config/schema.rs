@@ -1,12 +1,10 @@
-//! Writes the list of fields as JSON Schema for editors, and as Markdown for docs/reference.md.
-
-use std::fmt::Write as _;
+//! Writes the list of fields as JSON Schema, for editors.
 
 use serde_json::{Map, Value as Json, json};
 
+use super::section::ROOT;
 use super::section::limit::LIMIT;
 use super::section::limit::algorithm::whose;
-use super::section::{ROOT, SECTIONS};
 use super::shape::{Fallback, Field, Kind, Shape};
 
 /// A string with a variable `${NAME}` anywhere in the string.
@@ -22,43 +20,20 @@ pub fn json() -> String {
     format!("{schema:#}\n")
 }
 
-/// A Markdown table for each section of `proxy.toml`, under a heading each.
-pub fn markdown() -> String {
-    SECTIONS.map(section_table).join("\n")
-}
-
-fn section_table(shape: &Shape) -> String {
-    let mut table = format!("### {}\n\n", shape.heading);
-    table.push_str("| field | default | meaning |\n| --- | --- | --- |\n");
-    for field in (shape.fields)() {
-        let default = match field.default {
-            Fallback::Required => "required".to_owned(),
-            Fallback::Value(value) => format!("`{value}`"),
-            Fallback::Words(words) => words.to_owned(),
-        };
-        // An unescaped bar would end the cell.
-        let meaning = meaning(shape, field).replace('|', "\\|");
-        // Writing to a string does not fail.
-        let _ = writeln!(table, "| `{}` | {default} | {meaning} |", field.name);
-    }
-    table
-}
-
-/// The algorithms that have the field, the words that the field can hold, and the field's meaning.
-fn meaning(shape: &Shape, field: &Field) -> String {
-    let words = match &field.kind {
-        Kind::Word(words) => words(),
-        _ => Vec::new(),
-    };
-    let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
-    let words = (words.len() > 1).then(|| words.join(", "));
-    let parts = [whose_field(shape, field), words, Some(field.meaning.to_owned())];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
-}
-
 /// For a field of a limit: the algorithms that have the field. `None` where all algorithms have it.
-fn whose_field(shape: &Shape, field: &Field) -> Option<String> {
+pub(super) fn whose_field(shape: &Shape, field: &Field) -> Option<String> {
     std::ptr::eq(shape, &LIMIT).then(|| whose(field.name))?
+}
+
+/// The field's meaning, and its default where the default is no fixed value.
+fn description(shape: &Shape, field: &Field) -> String {
+    let whose = whose_field(shape, field).map_or(String::new(), |whose| whose + ": ");
+    let default = match field.default {
+        Fallback::Words(words) if words.starts_with("required") => format!(" ({words})"),
+        Fallback::Words(words) => format!(" (default: {words})"),
+        Fallback::Required | Fallback::Value(_) => String::new(),
+    };
+    format!("{whose}{}{default}", field.meaning)
 }
 
 fn shape_schema(shape: &Shape) -> Json {
@@ -66,8 +41,7 @@ fn shape_schema(shape: &Shape) -> Json {
     for field in (shape.fields)() {
         let mut schema = kind_schema(&field.kind);
         if let Json::Object(schema) = &mut schema {
-            let whose = whose_field(shape, field).map_or(String::new(), |whose| whose + ": ");
-            schema.insert("description".into(), format!("{whose}{}", field.meaning).into());
+            schema.insert("description".into(), description(shape, field).into());
             if let Some(default) = default(field) {
                 schema.insert("default".into(), default);
             }
@@ -135,11 +109,6 @@ fn pattern(text: &str) -> Json {
 mod tests {
     use super::*;
 
-    fn every_field() -> impl Iterator<Item = (&'static Shape, &'static Field)> {
-        let shapes = std::iter::once(&ROOT).chain(SECTIONS);
-        shapes.flat_map(|shape| (shape.fields)().into_iter().map(move |field| (shape, field)))
-    }
-
     #[test]
     fn the_schema_is_json_with_every_section() {
         let schema: Json = serde_json::from_str(&json()).unwrap();
@@ -150,28 +119,5 @@ mod tests {
         assert_eq!(upstream["required"], json!(["servers"]));
         assert!(limit.get("required").is_none(), "a Redisson limiter needs no rate");
         assert_eq!(limit["additionalProperties"], false);
-    }
-
-    #[test]
-    fn every_default_is_json_and_toml() {
-        for (shape, field) in every_field() {
-            if let Fallback::Value(value) = field.default {
-                let name = format!("{} {}", shape.title, field.name);
-                assert!(serde_json::from_str::<Json>(value).is_ok(), "{name}");
-                assert!(toml::de::DeValue::parse(value).is_ok(), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_field_has_a_row_of_three_cells() {
-        let markdown = markdown();
-        for (shape, field) in every_field().filter(|(shape, _)| shape.title != ROOT.title) {
-            let start = format!("| `{}` |", field.name);
-            let rows: Vec<_> = markdown.lines().filter(|line| line.starts_with(&start)).collect();
-            assert!(!rows.is_empty(), "{} {}", shape.title, field.name);
-            let cells = |row: &str| row.replace("\\|", "").matches('|').count();
-            assert!(rows.iter().all(|row| cells(row) == 4), "{rows:?}");
-        }
     }
 }

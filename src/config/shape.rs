@@ -4,14 +4,23 @@
 /// A table of the file.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// The table's name in messages and headings.
+    /// The table's name in messages.
     pub(super) title: &'static str,
-    /// The heading in docs/reference.md.
-    pub(super) heading: &'static str,
     /// The table's fields, in the order of docs/reference.md.
     pub(super) fields: fn() -> Vec<&'static Field>,
     /// Names that are refused with "not supported yet".
     pub(super) later: &'static [&'static str],
+}
+
+impl Shape {
+    pub(super) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {
+        Self { title, fields, later: &[] }
+    }
+
+    /// The same table, where these names are refused with "not supported yet".
+    pub(super) const fn later(self, later: &'static [&'static str]) -> Self {
+        Self { later, ..self }
+    }
 }
 
 /// One field of a table.

@@ -84,7 +84,8 @@ fn reduce(count: u64, interval: u64) -> Option<(u64, u64)> {
     (tokens.checked_mul(period)? < EXACT).then_some((tokens, period))
 }
 
-fn gcd(mut a: u64, mut b: u64) -> u64 {
+/// The greatest common divisor.
+pub(crate) fn gcd(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }

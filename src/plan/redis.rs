@@ -41,6 +41,16 @@ pub enum RedisTopology {
     },
 }
 
+impl RedisTopology {
+    /// The server, or the sentinels.
+    pub(crate) fn servers(&self) -> &[Endpoint] {
+        match self {
+            Self::Server(server) => std::slice::from_ref(server),
+            Self::Sentinel { sentinels, .. } => sentinels,
+        }
+    }
+}
+
 /// A store's URL that was read. It says whether TLS is wanted, but not whom to trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisUrl {

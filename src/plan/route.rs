@@ -62,24 +62,15 @@ pub enum Action {
 }
 
 impl RouteSpec {
-    /// Header changes of requests that go upstream.
-    pub fn request_headers(&self) -> Option<&HeaderChanges> {
-        self.options.as_ref()?.request.as_ref()
-    }
-
-    /// Header changes of responses that go to the client.
-    pub fn response_headers(&self) -> Option<&HeaderChanges> {
-        self.options.as_ref()?.response.as_ref()
-    }
-
-    /// The route's own timeout to the response's head.
-    pub fn response_timeout(&self) -> Option<Duration> {
-        self.options.as_ref()?.response_timeout
-    }
-
-    /// The route's own bound for a request's body, in bytes.
-    pub fn max_body_size(&self) -> Option<u64> {
-        self.options.as_ref()?.max_body_size
+    /// The route's options. A route without options has all of them unset.
+    pub fn options(&self) -> &RouteOptions {
+        static UNSET: RouteOptions = RouteOptions {
+            request: None,
+            response: None,
+            response_timeout: None,
+            max_body_size: None,
+        };
+        self.options.as_deref().unwrap_or(&UNSET)
     }
 }
 

@@ -65,10 +65,10 @@ pub(super) async fn send(
     hop::remove_hop_by_hop(sent, seen);
     write_forwarded(sent, seen, Origin { client: address, peer: &client.peer, host });
     hop::write_connection(sent, seen, switching.as_ref());
-    if let Some(changes) = route.request_headers() {
+    if let Some(changes) = &route.options().request {
         headers::change(sent, changes);
     }
-    let answered = match upstream.send(&mut request, route.response_timeout()).await {
+    let answered = match upstream.send(&mut request, route.options().response_timeout).await {
         Ok(answered) => answered,
         Err(error) => {
             // Nothing of the body was read, so the body can be discarded like that of a rejected request.
@@ -133,7 +133,7 @@ fn body_of(
 ) -> RequestBody {
     match exchange.body.take() {
         Some(body) => {
-            let most = route.max_body_size().or(plan.server.max_body_size);
+            let most = route.options().max_body_size.or(plan.server.max_body_size);
             let patience = plan.server.body_timeout;
             RequestBody::streamed(body, most, patience, trailers)
         }

@@ -356,7 +356,7 @@ pub(crate) fn strip_unforwarded(head: &mut request::Parts, address: &Client, tru
 
 fn is_too_large(headers: &HeaderMap, plan: &Plan, route: &RouteSpec) -> bool {
     let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
-    let most = route.max_body_size().or(plan.server.max_body_size);
+    let most = route.options().max_body_size.or(plan.server.max_body_size);
     most.is_some_and(|most| length().is_some_and(|length| length > most))
 }
 
@@ -366,7 +366,7 @@ fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &
     if !quotas.is_empty() {
         active.fields.write(headers, quotas, &active.plan.reject);
     }
-    if let Some(changes) = route.response_headers() {
+    if let Some(changes) = &route.options().response {
         headers::change(headers, changes);
     }
 }

@@ -1,11 +1,11 @@
 //! Runs the process for `cli`: opens sockets, starts workers, handles signals and reloads, and drains at
 //! the end. `worker` serves the requests.
 
-mod error;
 mod listen;
 mod open_files;
 mod signals;
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -19,7 +19,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
-pub use self::error::RunError;
 use self::open_files::OpenFiles;
 use self::signals::{Instruction, Signals};
 use crate::admin::{self, Admin};
@@ -37,7 +36,7 @@ use crate::reload::{self, Reload};
 use crate::store;
 use crate::tls::server::{Certificates, Look};
 use crate::upstream::balance::ServerState;
-use crate::worker::{self, ConfigState, Orders, Process, Published};
+use crate::worker::{self, Orders, Process, Published};
 
 /// The time between two log lines about a file that stays wrong.
 const STILL_WRONG: Duration = Duration::from_secs(300);
@@ -73,11 +72,11 @@ pub struct Start {
 ///
 /// # Errors
 /// If the process cannot start, or a worker fails.
-pub fn run(start: Start) -> Result<(), RunError> {
+pub fn run(start: Start) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| RunError::System { what: "start a runtime", source })?;
+        .map_err(|error| format!("cannot start a runtime: {error}"))?;
     let ended = runtime.block_on(async { Server::start(start)?.supervise().await });
     runtime.shutdown_background();
     ended
@@ -107,11 +106,11 @@ struct Server {
 
 impl Server {
     /// Opens the sockets and starts the workers.
-    fn start(start: Start) -> Result<Self, RunError> {
+    fn start(start: Start) -> Result<Self, Box<dyn Error>> {
         let plan = Arc::new(start.plan);
         // Before the process reports that it listens: from then on, a signal must have its effect.
-        let signals = Signals::new()
-            .map_err(|source| RunError::System { what: "listen for signals", source })?;
+        let signals =
+            Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
         let open_files = OpenFiles::raise(plan.server.max_connections);
         let workers = plan.server.workers.unwrap_or_else(cores);
         let clock = Clock::new();
@@ -120,7 +119,8 @@ impl Server {
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
             failed: Arc::default(),
             malformed: Arc::default(),
-            config: ConfigState::new(clock.now()),
+            adopted: clock.now().as_micros().into(),
+            is_config_valid: true.into(),
             draining: AtomicBool::new(false),
             store: store::Shared::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
@@ -144,7 +144,7 @@ impl Server {
         });
         for (address, port, setting) in plain.chain(secure) {
             let (bound, shared) = listen::sockets(address, workers)
-                .map_err(|source| not_listening(address, setting, source))?;
+                .map_err(|error| not_listening(address, setting, &error))?;
             addresses.push(bound);
             for (worker, socket) in sockets.iter_mut().zip(shared) {
                 worker.push((socket, port.clone()));
@@ -152,7 +152,7 @@ impl Server {
         }
         let admin = plan.admin.listen.map(|address| {
             listen::sockets(address, 1)
-                .map_err(|source| not_listening(address, ADMIN_LISTEN, source))
+                .map_err(|error| not_listening(address, ADMIN_LISTEN, &error))
         });
         let admin = admin.transpose()?;
         let orders =
@@ -162,7 +162,7 @@ impl Server {
             .enumerate()
             .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
             .collect::<io::Result<Vec<_>>>()
-            .map_err(|source| RunError::System { what: "start a worker", source })?;
+            .map_err(|error| format!("cannot start a worker: {error}"))?;
         events::config_loaded(&ConfigSummary {
             file: &start.file,
             store: &store::location(&plan.store),
@@ -181,7 +181,7 @@ impl Server {
             };
             for socket in sockets {
                 let listener = TcpListener::from_std(socket)
-                    .map_err(|source| not_listening(address, ADMIN_LISTEN, source))?;
+                    .map_err(|error| not_listening(address, ADMIN_LISTEN, &error))?;
                 tokio::spawn(admin::listen(listener, Arc::new(admin.clone())));
             }
             events::admin_listening(address);
@@ -205,7 +205,7 @@ impl Server {
     }
 
     /// Keeps the process going until a signal ends it.
-    async fn supervise(mut self) -> Result<(), RunError> {
+    async fn supervise(mut self) -> Result<(), Box<dyn Error>> {
         let mut tick = every(TICK);
         let mut sweep = every(SWEEP);
         let mut look = every(reload::LOOK);
@@ -217,7 +217,7 @@ impl Server {
                     self.process.malformed.tick(Instant::now());
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
-                        return Err(RunError::Worker);
+                        return Err("a worker ended unexpectedly; its panic stands above".into());
                     }
                 }
                 _ = sweep.tick() => {
@@ -263,7 +263,7 @@ impl Server {
         let loaded = match read {
             Ok(loaded) => loaded,
             Err(problems) => {
-                self.process.config.rejected();
+                self.process.is_config_valid.store(false, Ordering::Relaxed);
                 let errors: Vec<_> = problems.lines().collect();
                 events::config_rejected(&errors);
                 self.rejected = Some((errors, Instant::now()));
@@ -294,7 +294,8 @@ impl Server {
         let servers = servers(&new, Some(&old));
         self.published.send_replace(Arc::new(Published { plan: new, servers }));
         self.retired.push(old.plan.clone());
-        self.process.config.adopted(now);
+        self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
+        self.process.is_config_valid.store(true, Ordering::Relaxed);
         events::config_reloaded(&changed);
         for warning in loaded.warnings.lines() {
             events::config_warning(&warning);
@@ -337,16 +338,20 @@ impl Server {
 }
 
 /// The certificates of the TLS listeners. `None` without TLS listeners.
-fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, RunError> {
+fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, Box<dyn Error>> {
     let Some(tls) = &plan.server.tls else { return Ok(None) };
-    let certificates = Certificates::new(tls.files.clone(), (*tls.material).clone());
-    Ok(Some(Arc::new(certificates.map_err(RunError::Tls)?)))
+    let certificates = Certificates::new(tls.files.clone(), (*tls.material).clone())
+        .map_err(|error| format!("cannot use the certificates of server.tls: {error}"))?;
+    Ok(Some(Arc::new(certificates)))
 }
 
-fn not_listening(address: SocketAddr, setting: &'static str, source: io::Error) -> RunError {
-    match source.kind() {
-        io::ErrorKind::AddrInUse => RunError::InUse { address, setting },
-        _ => RunError::Listen { address, setting, source },
+fn not_listening(address: SocketAddr, setting: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "cannot listen on {address}: another process listens there; stop it, or set another \
+             address with {setting}"
+        ),
+        _ => format!("cannot listen on {address} (set with {setting}): {error}"),
     }
 }
 

@@ -40,13 +40,12 @@ pub fn config(spec: &ClientTlsSpec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
     // authority that the operator named was checked when it was read.
     roots.add_parsable_certificates(spec.roots.iter().cloned());
     let builder = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(TlsError::Refused)?
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_root_certificates(roots);
     let mut config = match &spec.identity {
-        Some(identity) => builder
-            .with_client_auth_cert(identity.chain().to_vec(), identity.key())
-            .map_err(TlsError::Refused)?,
+        Some(identity) => {
+            builder.with_client_auth_cert(identity.chain().to_vec(), identity.key())?
+        }
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
@@ -61,7 +60,11 @@ pub fn config(spec: &ClientTlsSpec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
 pub(crate) fn system_roots() -> Result<Arc<[CertificateDer<'static>]>, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {
-        return Err(TlsError::NoRoots { source: found.errors.into_iter().next() });
+        let cause = found.errors.first().map_or(String::new(), |error| format!(": {error}"));
+        return Err(TlsError::without_file(
+            format!("this machine has no root certificates{cause}"),
+            "install them (Debian: ca-certificates), or name the authority: `ca = \"ca.pem\"`",
+        ));
     }
     Ok(found.certs.into())
 }

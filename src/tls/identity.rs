@@ -32,19 +32,22 @@ impl TlsIdentity {
     /// # Errors
     /// If a file cannot be read or used, or if the key belongs to another certificate.
     pub fn read(files: &IdentityFiles) -> Result<Self, TlsError> {
-        let chain = pem::certificates(&files.cert, &pem::read(&files.cert)?)?;
-        for (certificate, number) in chain.iter().zip(1..) {
-            understood(&files.cert, certificate, number)?;
-        }
-        let key = pem::private_key(&files.key, &pem::read(&files.key)?)?;
+        let chain = pem::certificates(&files.cert)?;
+        each(&files.cert, &chain, |it| rustls::server::ParsedCertificate::try_from(it).map(drop))?;
+        let key = pem::private_key(&files.key)?;
         let identity = Self { chain, key };
-        match identity.certified() {
-            Ok(_) => Ok(identity),
-            Err(rustls::Error::InconsistentKeys(_)) => {
-                Err(TlsError::OtherKey { key: files.key.clone(), cert: files.cert.clone() })
-            }
-            Err(source) => Err(TlsError::BadKey { file: files.key.clone(), source }),
-        }
+        let Err(error) = identity.certified() else { return Ok(identity) };
+        let (fault, advice) = match error {
+            rustls::Error::InconsistentKeys(_) => (
+                "is the private key of another certificate".to_owned(),
+                "expected the key that was made for the first certificate in `cert`",
+            ),
+            error => (
+                format!("has a key that cannot be used: {error}"),
+                "expected an RSA key of 2048 to 8192 bits, ECDSA or Ed25519",
+            ),
+        };
+        Err(TlsError::of(&files.key, fault, advice))
     }
 
     /// The certificate, then the certificates that lead to its authority.
@@ -68,23 +71,24 @@ impl TlsIdentity {
 /// If the file cannot be read, or one of its certificates cannot be used. If a bad certificate were
 /// skipped, its absence would be noticed only much later.
 pub fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found = pem::certificates(file, &pem::read(file)?)?;
-    for (certificate, number) in found.iter().zip(1..) {
-        let added = RootCertStore::empty().add(certificate.clone());
-        added.map_err(|source| TlsError::BadCertificate { file: file.into(), number, source })?;
-    }
+    let found = pem::certificates(file)?;
+    each(file, &found, |certificate| RootCertStore::empty().add(certificate.clone()))?;
     Ok(found)
 }
 
-fn understood(
+/// Checks each certificate of a file.
+fn each(
     file: &Path,
-    certificate: &CertificateDer<'_>,
-    number: usize,
+    certificates: &[CertificateDer<'static>],
+    check: impl Fn(&CertificateDer<'static>) -> Result<(), rustls::Error>,
 ) -> Result<(), TlsError> {
-    match rustls::server::ParsedCertificate::try_from(certificate) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(TlsError::BadCertificate { file: file.into(), number, source }),
+    for (certificate, number) in certificates.iter().zip(1..) {
+        check(certificate).map_err(|error| {
+            let fault = format!("cannot be used: {error} (certificate {number} of the file)");
+            TlsError::of(file, fault, "expected X.509 certificates of version 3")
+        })?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -112,7 +116,7 @@ mod tests {
         files.key = authority.issue(&["a.test"]).write(folder.path(), "b").key;
         let error = TlsIdentity::read(&files).unwrap_err();
         assert_eq!(error.file(), Some(&*files.key));
-        assert!(error.to_string().contains("b.key is not the private key of"), "{error}");
+        assert!(error.to_string().contains("b.key is the private key of another"), "{error}");
     }
 
     #[test]

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
-pub use self::error::Content;
 pub use self::error::TlsError;
 pub use self::identity::{IdentityFiles, TlsIdentity, authorities};
 

@@ -51,40 +51,41 @@ pub(super) fn describe_limit(
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };
     let source = if overridden.is_some() { ", an override for this key" } else { "" };
     let figures = overridden.unwrap_or(&spec.figures);
-    let algorithm = match figures.at(now) {
-        None => {
-            text.line("limit", format_args!("{name}{shadow}: unlimited{source}"));
-            return describe_candidate(plan, spec, &key, now, text);
-        }
-        Some(Algorithm::Closed) => {
-            text.line("limit", format_args!("{name}{shadow}: nothing passes{source}"));
-            return describe_candidate(plan, spec, &key, now, text);
-        }
-        Some(algorithm) => algorithm,
+    let told = match figures {
+        Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
+        figures => figures.to_string(),
     };
-    match figures {
-        Figures::Calendar(quota) => {
-            text.line("limit", format_args!("{name}{shadow}: {quota}{source}"));
+    text.line("limit", format_args!("{name}{shadow}: {told}{source}"));
+    if let Some(algorithm) = counting(figures, now) {
+        if cost.get() > algorithm.capacity() {
+            text.more(format_args!("costs {cost}, which never passes"));
+        } else if let CostSpec::Response { source, max, .. } = &spec.cost {
+            let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
+            text.more(format_args!(
+                "takes {cost} before, and in the end what {source} says, up to {most}"
+            ));
+        } else if cost.get() > 1 {
+            text.more(format_args!("costs {cost}"));
         }
-        _ => text.line("limit", format_args!("{name}{shadow}: {algorithm}{source}")),
+        describe_wait(spec, text);
+        if let Some(when) = &spec.count_when {
+            text.more(format_args!("given back unless the response's status is {when}"));
+        }
+        describe_key(plan, spec, &key, text);
+        describe_bucket(plan, spec, &key, &algorithm, text);
     }
-    if cost.get() > algorithm.capacity() {
-        text.more(format_args!("costs {cost}, which never passes"));
-    } else if let CostSpec::Response { source, max, .. } = &spec.cost {
-        let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
-        text.more(format_args!(
-            "takes {cost} before, and in the end what {source} says, up to {most}"
-        ));
-    } else if cost.get() > 1 {
-        text.more(format_args!("costs {cost}"));
+    // An override's figures have no candidate.
+    if let (Some(candidate), None) = (&spec.candidate, overridden) {
+        text.more(format_args!("tries {} in shadow", candidate.figures));
+        if let Some(algorithm) = counting(&candidate.figures, now) {
+            describe_bucket(plan, candidate, &key, &algorithm, text);
+        }
     }
-    describe_wait(spec, text);
-    if let Some(when) = &spec.count_when {
-        text.more(format_args!("given back unless the response's status is {when}"));
-    }
-    describe_key(plan, spec, &key, text);
-    describe_bucket(plan, spec, &key, &algorithm, text);
-    describe_candidate(plan, spec, &key, now, text);
+}
+
+/// The algorithm that counts requests. `None` where everything passes, or nothing.
+fn counting(figures: &Figures, now: Timestamp) -> Option<Algorithm> {
+    figures.at(now).filter(|algorithm| *algorithm != Algorithm::Closed)
 }
 
 fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
@@ -98,30 +99,6 @@ fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
         (Mode::Enforce, wait) => {
             let wait = Duration::from_micros(wait.as_micros());
             text.more(format_args!("holds requests for up to {wait:?}, {most} at once"));
-        }
-    }
-}
-
-/// Describes the candidate's figures, which replace the limit's own. An override's figures have no
-/// candidate.
-fn describe_candidate(
-    plan: &Plan,
-    spec: &LimitSpec,
-    key: &Key,
-    now: Timestamp,
-    text: &mut Explanation,
-) {
-    let overridden = spec.overrides.find(key).is_some();
-    let Some(candidate) = spec.candidate.as_ref().filter(|_| !overridden) else { return };
-    match candidate.figures.at(now) {
-        None => text.more("tries unlimited in shadow"),
-        Some(Algorithm::Closed) => text.more("tries in shadow to let nothing pass"),
-        Some(algorithm) => {
-            match &candidate.figures {
-                Figures::Calendar(quota) => text.more(format_args!("tries {quota} in shadow")),
-                _ => text.more(format_args!("tries {algorithm} in shadow")),
-            }
-            describe_bucket(plan, candidate, key, &algorithm, text);
         }
     }
 }

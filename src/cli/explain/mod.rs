@@ -12,9 +12,8 @@ use serde_json::{Map, Value, json};
 
 use self::limit::describe_limit;
 use self::route::{describe_none, describe_route, why};
-use super::{CommandResult, ConfigFile, Failure, print};
+use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
-use crate::config;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 use crate::proxy;
@@ -48,9 +47,7 @@ pub(super) struct Explain {
 }
 
 pub(super) fn explain(explain: &Explain) -> CommandResult {
-    let none = config::Overrides::default();
-    let loaded = config::load(&explain.file.config, &config::process_environment, &none)
-        .map_err(Failure::Config)?;
+    let plan = load(&explain.file.config)?.plan;
     let (method, uri) = request_line(&explain.request)?;
     let headers = headers(&explain.headers, &uri)?;
     let asked = ExplainedRequest {
@@ -61,7 +58,7 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
         now: Clock::new().now(),
     };
     let mut text = Explanation::default();
-    describe(&loaded.plan, &asked, &mut text);
+    describe(&plan, &asked, &mut text);
     match explain.json {
         true => print(text.to_json()),
         false => print(text.to_string().trim_end()),

@@ -11,11 +11,9 @@ use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::time::Timestamp;
 use crate::plan::{
-    Action, Figures, LimitSpec, Plan, RouteOptions, RouteSpec, ServerTls, StoreLocation,
-    UpstreamSpec,
+    Action, Figures, LimitSpec, Plan, RouteSpec, ServerTls, StoreLocation, UpstreamSpec,
 };
 use crate::request::key::KeySource;
-use crate::request::route::Rewrite;
 
 /// Further changes are only counted: ten thousand changed routes do not fit into a log line.
 const MOST: usize = 50;
@@ -111,12 +109,10 @@ impl Changes {
                     self.changed.push(format!("{title} mode {} -> off", mode_word(limit.mode)));
                 }
                 (None, Some(limit)) if is_off(old, name) => {
-                    let (rate, more) = figures(&limit.figures);
-                    let more = more.map(|(name, value)| format!("{name} {value}"));
-                    let rate = rate.map(|rate| format!("rate {rate}"));
-                    let all = [Some(mode_word(limit.mode).to_owned()), rate, more];
-                    let all: Vec<_> = all.into_iter().flatten().collect();
-                    self.changed.push(format!("{title} mode off -> {}", all.join(", ")));
+                    let figures = figures(&limit.figures).into_iter();
+                    let figures = figures.map(|(name, value)| format!(", {name} {value}"));
+                    let all = mode_word(limit.mode).to_owned() + &figures.collect::<String>();
+                    self.changed.push(format!("{title} mode off -> {all}"));
                 }
                 pair => {
                     if let Some((old, new)) = self.both(&title, pair) {
@@ -129,33 +125,14 @@ impl Changes {
 
     /// Reports a limit that both plans have. Where its buckets begin anew, the last line says so.
     fn limit(&mut self, title: &str, old: &LimitSpec, new: &LimitSpec, store: &StoreLocation) {
-        let field = |name: &str| format!("{title} {name}");
-        self.value(&field("key"), &key_text(old), &key_text(new));
+        let (had, has) = (facts(old), facts(new));
         let mut begins_anew = old.scope != new.scope;
-        if let (Some(old), Some(new)) = (algorithm(&old.figures), algorithm(&new.figures)) {
-            self.value(&field("algorithm"), &old, &new);
-            begins_anew |= old != new;
-        }
-        if let (Some(old), Some(new)) = (&old.limiter, &new.limiter) {
-            self.value(&field("name"), old, new);
-            begins_anew |= old != new;
-        }
-        if let (
-            Figures::Limited(Algorithm::Concurrency(old)),
-            Figures::Limited(Algorithm::Concurrency(new)),
-        ) = (&old.figures, &new.figures)
-        {
-            let (old, new) = (duration_text(old.lease()), duration_text(new.lease()));
-            self.value(&field("lease"), &old, &new);
-        }
-        let (old_figures, new_figures) = (figures(&old.figures), figures(&new.figures));
-        if let (Some(old), Some(new)) = (old_figures.0, new_figures.0) {
-            self.value(&field("rate"), &old, &new);
-        }
-        if let (Some((what, old)), Some((what_now, new))) = (old_figures.1, new_figures.1)
-            && what == what_now
-        {
-            self.value(&field(what), &old, &new);
+        for (name, old) in &had {
+            // A fact that only one of the two algorithms has says no more than the algorithm.
+            if let Some((_, new)) = has.iter().find(|(other, _)| other == name) {
+                self.value(&format!("{title} {name}"), old, new);
+                begins_anew |= matches!(*name, "algorithm" | "name") && old != new;
+            }
         }
         self.overrides(title, old, new);
         self.settings(&format!("{title} "), limit::SETTINGS, old, new);
@@ -207,29 +184,17 @@ impl Changes {
             self.value(&field("methods"), &listed(&had.methods), &listed(&has.methods));
             self.value(&field("host"), &optional(had.host.as_ref()), &optional(has.host.as_ref()));
             self.some(&field("headers"), &had.headers, &has.headers);
-            self.action(&title, action(old, was), action(new, is));
-            let none = RouteOptions::default();
-            let had = was.options.as_deref().unwrap_or(&none);
-            let has = is.options.as_deref().unwrap_or(&none);
-            self.settings(&format!("{title} "), route::SETTINGS, had, has);
-        }
-    }
-
-    fn action(&mut self, title: &str, old: NamedAction<'_>, new: NamedAction<'_>) {
-        match (old, new) {
-            (NamedAction::Forward(old, rewrite), NamedAction::Forward(new, new_rewrite)) => {
-                self.value(&format!("{title} upstream"), &old, &new);
-                self.some(&format!("{title} rewrite"), &rewrite, &new_rewrite);
+            self.value(&field("upstream"), &target(old, was), &target(new, is));
+            match (&was.action, &is.action) {
+                (Action::Forward { rewrite: old, .. }, Action::Forward { rewrite: new, .. }) => {
+                    self.some(&field("rewrite"), old, new);
+                }
+                (old @ Action::Respond { .. }, new @ Action::Respond { .. }) => {
+                    self.some(&field("respond"), old, new);
+                }
+                _ => {}
             }
-            (NamedAction::Forward(name, _), NamedAction::Respond(_)) => {
-                self.changed.push(format!("{title} upstream {name} -> respond"));
-            }
-            (NamedAction::Respond(_), NamedAction::Forward(name, _)) => {
-                self.changed.push(format!("{title} respond -> upstream {name}"));
-            }
-            (NamedAction::Respond(old), NamedAction::Respond(new)) => {
-                self.some(&format!("{title} respond"), &old, &new);
-            }
+            self.settings(&format!("{title} "), route::SETTINGS, was.options(), is.options());
         }
     }
 
@@ -276,23 +241,34 @@ where
     kept.chain(added).collect()
 }
 
-/// The rate, and the other figure with its name, as in the file. `None` where the algorithm does not have
-/// the figure.
-fn figures(figures: &Figures) -> (Option<String>, Option<(&'static str, u64)>) {
+/// What a line shows of a limit, with the names of the settings.
+fn facts(limit: &LimitSpec) -> Vec<(&'static str, String)> {
+    let mut facts = vec![("key", listed(limit.key.sources.iter()))];
+    facts.extend(algorithm(&limit.figures).map(|name| ("algorithm", name.to_owned())));
+    facts.extend(limit.limiter.iter().map(|name| ("name", name.clone())));
+    if let Figures::Limited(Algorithm::Concurrency(params)) = &limit.figures {
+        facts.push(("lease", duration_text(params.lease())));
+    }
+    facts.extend(figures(&limit.figures));
+    facts
+}
+
+/// The figures, with their names in the file.
+fn figures(figures: &Figures) -> Vec<(&'static str, String)> {
     match figures {
         Figures::Limited(Algorithm::TokenBucket(params)) => {
-            (Some(params.rate.to_string()), Some(("burst", params.burst.get())))
+            vec![("rate", params.rate.to_string()), ("burst", params.burst.get().to_string())]
         }
         Figures::Limited(Algorithm::LeakyBucket(params)) => {
-            (Some(params.rate.to_string()), Some(("queue", params.queue())))
+            vec![("rate", params.rate.to_string()), ("queue", params.queue().to_string())]
         }
-        Figures::Limited(Algorithm::SlidingLog(params)) => (Some(params.rate().to_string()), None),
+        Figures::Limited(Algorithm::SlidingLog(params)) => {
+            vec![("rate", params.rate().to_string())]
+        }
         Figures::Limited(Algorithm::Concurrency(params)) => {
-            (None, Some(("limit", params.limit.get())))
+            vec![("limit", params.limit.get().to_string())]
         }
-        Figures::Limited(algorithm) => (Some(algorithm.to_string()), None),
-        Figures::Calendar(quota) => (Some(quota.to_string()), None),
-        Figures::Unlimited => (Some("unlimited".to_owned()), None),
+        figures => vec![("rate", figures.to_string())],
     }
 }
 
@@ -312,26 +288,14 @@ fn own_limits(plan: &Plan, route: &RouteSpec) -> String {
     listed(plan.limits_of(route).skip(everywhere).map(|limit| &limit.name))
 }
 
-/// An action with the name of its upstream. The index of an upstream is valid in its own plan only.
-#[derive(PartialEq)]
-enum NamedAction<'p> {
-    Forward(&'p str, Option<&'p Rewrite>),
-    Respond(&'p Action),
-}
-
-fn action<'p>(plan: &'p Plan, route: &'p RouteSpec) -> NamedAction<'p> {
+/// Where a route's requests go. The index of an upstream is valid in its own plan only.
+fn target<'p>(plan: &'p Plan, route: &RouteSpec) -> &'p str {
     match &route.action {
-        Action::Forward { upstream, rewrite } => {
-            let name = plan.upstream(*upstream).map_or("", |upstream| upstream.name.as_str());
-            NamedAction::Forward(name, rewrite.as_deref())
+        Action::Forward { upstream, .. } => {
+            plan.upstream(*upstream).map_or("", |upstream| upstream.name.as_str())
         }
-        respond => NamedAction::Respond(respond),
+        Action::Respond { .. } => "respond",
     }
-}
-
-/// The key of a limit, as in `[ip, route]`.
-fn key_text(limit: &LimitSpec) -> String {
-    listed(limit.key.sources.iter())
 }
 
 /// A value that may be missing.

@@ -1,21 +1,13 @@
 //! Replaces `${NAME}` in string values.
 
-/// Why a string's variables cannot be replaced. An error holds text of the string, never the value of a
-/// variable.
+/// Why a string's variables cannot be replaced. It holds text of the string, never the value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EnvironmentError {
-    /// The variable is not set and has no default.
-    Unset {
-        /// The variable's name.
-        name: String,
-    },
-    /// The text between the braces is not a variable's name.
-    Name {
-        /// The text from `${` to `}`.
-        written: String,
-    },
-    /// There is no closing brace.
-    Open,
+pub(super) struct EnvironmentError {
+    /// The part of the string that is wrong.
+    pub(super) part: String,
+    /// What is wrong with the part.
+    pub(super) title: String,
+    pub(super) expected: String,
 }
 
 /// A string after its variables were replaced.
@@ -46,20 +38,38 @@ pub(super) fn replace(
         }
         replaced.text.push_str(before);
         let Some((inner, tail)) = after.split_once('}') else {
-            return Err(EnvironmentError::Open);
+            return Err(EnvironmentError {
+                part: "${".to_owned(),
+                title: "`${` has no closing brace".to_owned(),
+                expected: "expected `${NAME}`; a plain `${` is written `$${`".to_owned(),
+            });
         };
         let (name, default) = match inner.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inner, None),
         };
         if !is_name(name) {
-            return Err(EnvironmentError::Name { written: format!("${{{inner}}}") });
+            return Err(EnvironmentError {
+                part: format!("${{{inner}}}"),
+                title: format!("`${{{inner}}}` is no environment variable"),
+                expected:
+                    "expected a name of letters, digits and `_`; a plain `${` is written `$${`"
+                        .to_owned(),
+            });
         }
         let value = match (env(name), default) {
             (Some(value), Some(default)) if value.is_empty() => default.to_owned(),
             (Some(value), _) => value,
             (None, Some(default)) => default.to_owned(),
-            (None, None) => return Err(EnvironmentError::Unset { name: name.to_owned() }),
+            (None, None) => {
+                return Err(EnvironmentError {
+                    part: format!("${{{name}}}"),
+                    title: format!("the environment variable {name} is not set"),
+                    expected: format!(
+                        "expected it to be set, or a default: `${{{name}:-default}}`"
+                    ),
+                });
+            }
         };
         replaced.text.push_str(&value);
         replaced.foreign = true;
@@ -111,16 +121,17 @@ mod tests {
 
     #[test]
     fn says_what_cannot_be_replaced() {
-        let name = |written: &str| EnvironmentError::Name { written: written.to_owned() };
-        for (text, expected) in [
-            ("${UNSET}", EnvironmentError::Unset { name: "UNSET".to_owned() }),
-            ("${A", EnvironmentError::Open),
-            ("${}", name("${}")),
-            ("${1A}", name("${1A}")),
-            ("${A-x}", name("${A-x}")),
-            ("${a b:-x}", name("${a b:-x}")),
+        for (text, part, title) in [
+            ("a${UNSET}", "${UNSET}", "variable UNSET is not set"),
+            ("a${A", "${", "no closing brace"),
+            ("${}", "${}", "is no environment variable"),
+            ("${1A}", "${1A}", "is no environment variable"),
+            ("${A-x}", "${A-x}", "is no environment variable"),
+            ("${a b:-x}", "${a b:-x}", "is no environment variable"),
         ] {
-            assert_eq!(replace(text, &env), Err(expected), "{text}");
+            let error = replace(text, &env).unwrap_err();
+            assert_eq!(error.part, part, "{text}");
+            assert!(error.title.contains(title), "{text}: {error:?}");
         }
     }
 

@@ -6,20 +6,20 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::context::Context;
-use super::environment::{self, EnvironmentError};
-use super::problem::{Problem, Span, enumerate, nearest};
+use super::context::{Context, Noted};
+use super::environment;
+use super::problem::{Span, enumerate, nearest};
 use super::value;
 use crate::config::shape::Zero;
 
 /// A value in the file.
 #[derive(Clone)]
-pub(in crate::config) struct Item<'c> {
-    pub(in crate::config) cx: &'c Context<'c>,
+pub(crate) struct Item<'c> {
+    pub(crate) cx: &'c Context<'c>,
     /// The name of the field that holds the value.
-    pub(in crate::config) field: &'c str,
+    pub(crate) field: &'c str,
     pub(super) value: &'c DeValue<'c>,
-    pub(in crate::config) span: Span,
+    pub(crate) span: Span,
     place: ValueContext,
     display: Display,
 }
@@ -39,16 +39,49 @@ enum Display {
 }
 
 /// A string of the file, with its variables replaced.
-pub(in crate::config) struct Text<'c> {
-    pub(in crate::config) text: String,
+pub(crate) struct Text<'c> {
+    pub(crate) text: String,
     /// Whether any part of the text came from a variable or from a variable's default.
     foreign: bool,
-    pub(in crate::config) item: Item<'c>,
+    pub(crate) item: Item<'c>,
+}
+
+/// Why a text cannot be the value of a field.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// What the field expects says enough.
+    Expected,
+    /// This was perhaps meant. It repeats the text, so it is shown only where the text may be shown.
+    Near(String),
+    /// This reason, in place of what the field expects. It repeats the text too.
+    Because(String),
+    /// This reason, in place of what the field expects. It does not repeat the text.
+    Other(String),
+}
+
+impl Wrong {
+    pub(crate) fn other(reason: impl Into<String>) -> Self {
+        Self::Other(reason.into())
+    }
+
+    pub(crate) fn near(near: Option<impl Into<String>>) -> Self {
+        near.map_or(Self::Expected, |near| Self::Near(near.into()))
+    }
+
+    /// What a message says was expected. `is_shown` says whether the message may repeat the text.
+    pub(crate) fn instead(self, expected: &str, is_shown: bool) -> String {
+        match self {
+            Self::Near(near) if is_shown => format!("{expected}; did you mean \"{near}\"?"),
+            Self::Because(reason) if is_shown => reason,
+            Self::Other(reason) => reason,
+            Self::Expected | Self::Near(_) | Self::Because(_) => expected.to_owned(),
+        }
+    }
 }
 
 impl<'c> Item<'c> {
     /// The value of `field`.
-    pub(in crate::config) fn new(
+    pub(crate) fn new(
         cx: &'c Context<'c>,
         field: &'c str,
         value: &'c Spanned<DeValue<'c>>,
@@ -58,12 +91,12 @@ impl<'c> Item<'c> {
     }
 
     /// The same value, never shown in a message.
-    pub(in crate::config) fn secret(self) -> Self {
+    pub(crate) fn secret(self) -> Self {
         Self { display: Display::Never, ..self }
     }
 
-    /// A problem: the field cannot have this value. `expected` says which values the field can have.
-    pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Problem {
+    /// Notes that the field cannot have this value. `expected` says which values the field can have.
+    pub(crate) fn reject(&self, expected: impl Into<String>) -> Noted<'c> {
         let found = match (self.display, self.value) {
             (Display::Never, DeValue::String(text)) if !text.is_empty() => "this text".to_owned(),
             _ => self.found(),
@@ -72,19 +105,12 @@ impl<'c> Item<'c> {
             ValueContext::Field => "be",
             ValueContext::List => "hold",
         };
-        let title = format!("`{}` cannot {verb} {found}", self.field);
-        Problem::error(self.span.clone(), title, expected).secret(self.display == Display::Never)
-    }
-
-    /// Notes the problem of [`Item::refuse`].
-    pub(in crate::config) fn reject(&self, expected: impl Into<String>) {
-        self.cx.note(self.refuse(expected));
+        self.fault(format!("`{}` cannot {verb} {found}", self.field), expected)
     }
 
     /// Notes another problem: the field can have such a value, but not here.
-    pub(in crate::config) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) {
-        let problem = Problem::error(self.span.clone(), title, expected);
-        self.cx.note(problem.secret(self.display == Display::Never));
+    pub(crate) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) -> Noted<'c> {
+        self.cx.error(&self.span, title, expected).secret(self.display == Display::Never)
     }
 
     fn found(&self) -> String {
@@ -100,12 +126,12 @@ impl<'c> Item<'c> {
     }
 
     /// A string with its variables replaced.
-    pub(in crate::config) fn text(&self) -> Option<Text<'c>> {
+    pub(crate) fn text(&self) -> Option<Text<'c>> {
         self.text_as("expected a text in quotes")
     }
 
     /// A string with its variables replaced. Where the value is not a string, the problem says `expected`.
-    pub(in crate::config) fn text_as(&self, expected: &str) -> Option<Text<'c>> {
+    pub(crate) fn text_as(&self, expected: &str) -> Option<Text<'c>> {
         let DeValue::String(written) = self.value else {
             self.reject(expected);
             return None;
@@ -115,40 +141,18 @@ impl<'c> Item<'c> {
                 Some(Text { text: replaced.text, foreign: replaced.foreign, item: self.clone() })
             }
             Err(error) => {
-                self.cx.note(self.environment_problem(&error));
+                let source = self.cx.source.get(self.span.clone()).unwrap_or_default();
+                let part = source.find(&error.part).map(|start| {
+                    let start = self.span.start + start;
+                    start..start + error.part.len()
+                });
+                self.cx.error(part.as_ref().unwrap_or(&self.span), error.title, error.expected);
                 None
             }
         }
     }
 
-    fn environment_problem(&self, error: &EnvironmentError) -> Problem {
-        let (part, title, expected) = match error {
-            EnvironmentError::Unset { name } => (
-                format!("${{{name}}}"),
-                format!("the environment variable {name} is not set"),
-                format!("expected it to be set, or a default: `${{{name}:-default}}`"),
-            ),
-            EnvironmentError::Name { written } => (
-                written.clone(),
-                format!("`{written}` is no environment variable"),
-                "expected a name of letters, digits and `_`; a plain `${` is written `$${`"
-                    .to_owned(),
-            ),
-            EnvironmentError::Open => (
-                "${".to_owned(),
-                "`${` has no closing brace".to_owned(),
-                "expected `${NAME}`; a plain `${` is written `$${`".to_owned(),
-            ),
-        };
-        let source = self.cx.source.get(self.span.clone()).unwrap_or_default();
-        let span = match source.find(&part) {
-            Some(start) => self.span.start + start..self.span.start + start + part.len(),
-            None => self.span.clone(),
-        };
-        Problem::error(span, title, expected)
-    }
-
-    pub(in crate::config) fn flag(&self) -> Option<bool> {
+    pub(crate) fn flag(&self) -> Option<bool> {
         let DeValue::Boolean(flag) = self.value else {
             self.reject("expected `true` or `false`");
             return None;
@@ -156,7 +160,7 @@ impl<'c> Item<'c> {
         Some(*flag)
     }
 
-    pub(in crate::config) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub(crate) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let number = match self.value {
             DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
             _ => None,
@@ -174,44 +178,61 @@ impl<'c> Item<'c> {
     }
 
     /// Whether the value is written as a number.
-    pub(in crate::config) fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         matches!(self.value, DeValue::Integer(_) | DeValue::Float(_))
     }
 
     /// Whether the value is written as a table.
-    pub(in crate::config) fn is_table(&self) -> bool {
+    pub(crate) fn is_table(&self) -> bool {
         matches!(self.value, DeValue::Table(_))
     }
 
-    pub(in crate::config) fn duration(&self, zero: Zero) -> Option<Duration> {
-        let expected = format!("expected {}", value::DURATION);
-        let text = self.text_as(&expected)?;
-        let duration = text.parsed(value::duration(&text.text), expected)?;
-        if zero == Zero::Refused && duration.is_zero() {
-            text.refuse_here("expected more than zero");
-            return None;
+    /// Reads a string with `parse`. `expected` says which texts the field can have.
+    pub(crate) fn parse<T>(
+        &self,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Result<T, Wrong>,
+    ) -> Option<T> {
+        let text = self.text_as(expected)?;
+        match parse(&text.text) {
+            Ok(value) => Some(value),
+            Err(wrong) => {
+                text.refuse(wrong.instead(expected, text.is_shown()));
+                None
+            }
         }
-        Some(duration)
+    }
+
+    /// Whether a message may show the value.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.text().is_some_and(|text| text.is_shown())
+    }
+
+    pub(crate) fn duration(&self, zero: Zero) -> Option<Duration> {
+        self.parse(&format!("expected {}", value::DURATION), |text| match value::duration(text) {
+            Some(Duration::ZERO) if zero == Zero::Refused => {
+                Err(Wrong::other("expected more than zero"))
+            }
+            duration => duration.ok_or(Wrong::Expected),
+        })
     }
 
     /// A size in bytes, within `range`.
-    pub(in crate::config) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
-        let bounds = match (value::size_text(*range.start()), *range.end()) {
-            (_, u64::MAX) => "more than zero".to_owned(),
-            (least, most) => format!("from \"{least}\" to \"{}\"", value::size_text(most)),
-        };
-        let expected = format!("expected {}", value::SIZE);
-        let text = self.text_as(&expected)?;
-        let size = text.parsed(value::size(&text.text), expected)?;
-        text.parsed(Some(size).filter(|size| range.contains(size)), format!("expected {bounds}"))
+    pub(crate) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        self.parse(&format!("expected {}", value::SIZE), |text| match value::size(text) {
+            Some(size) if !range.contains(&size) => Err(Wrong::Other(match *range.end() {
+                u64::MAX => "expected more than zero".to_owned(),
+                most => {
+                    let (least, most) = (value::size_text(*range.start()), value::size_text(most));
+                    format!("expected from \"{least}\" to \"{most}\"")
+                }
+            })),
+            size => size.ok_or(Wrong::Expected),
+        })
     }
 
     /// The value of one of `words`. A word of `later` is refused with "not supported yet".
-    pub(in crate::config) fn word<T: Copy>(
-        &self,
-        words: &[(&str, T)],
-        later: &[&str],
-    ) -> Option<T> {
+    pub(crate) fn word<T: Copy>(&self, words: &[(&str, T)], later: &[&str]) -> Option<T> {
         let names = || words.iter().map(|(word, _)| *word);
         let expected = format!("expected {}", enumerate(names(), "or"));
         let text = self.text_as(&expected)?;
@@ -219,22 +240,19 @@ impl<'c> Item<'c> {
             return Some(*meaning);
         }
         if later.contains(&text.text.as_str()) {
-            self.fault(
-                format!("`{}` \"{}\" is not supported yet", self.field, text.text),
-                expected,
-            );
+            let title = format!("`{}` \"{}\" is not supported yet", self.field, text.text);
+            self.fault(title, expected);
             return None;
         }
-        let expected = match nearest(&text.text, names()) {
+        text.refuse(match nearest(&text.text, names()) {
             Some(near) if words.len() > 1 => format!("{expected}; did you mean `{near}`?"),
             _ => expected,
-        };
-        text.refuse_here(expected);
+        });
         None
     }
 
     /// The items of a list.
-    pub(in crate::config) fn list(&self) -> Option<Vec<Self>> {
+    pub(crate) fn list(&self) -> Option<Vec<Self>> {
         let DeValue::Array(items) = self.value else {
             self.reject(match self.value {
                 DeValue::Table(_) if self.field == "routes" => {
@@ -252,7 +270,7 @@ impl<'c> Item<'c> {
     }
 
     /// The items of a list, or the value itself where the value is not a list.
-    pub(in crate::config) fn list_or_one(&self) -> Vec<Self> {
+    pub(crate) fn list_or_one(&self) -> Vec<Self> {
         match self.value {
             DeValue::Array(_) => self.list().unwrap_or_default(),
             _ => vec![self.clone()],
@@ -270,41 +288,23 @@ impl<'c> Item<'c> {
 }
 
 impl<'c> Text<'c> {
-    /// Returns `value`. Where `value` is `None`, notes what was `expected`.
-    pub(in crate::config) fn parsed<T>(
-        &self,
-        value: Option<T>,
-        expected: impl Into<String>,
-    ) -> Option<T> {
-        if value.is_none() {
-            self.refuse_here(expected);
-        }
-        value
-    }
-
-    /// Notes the problem of [`Text::refuse`].
-    pub(in crate::config) fn refuse_here(&self, expected: impl Into<String>) {
-        self.item.cx.note(self.refuse(expected));
-    }
-
-    /// Notes that the field cannot have this text, because of `error`. `error` may repeat the text. Where
-    /// the text may be a secret, the note says `expected` in place of `error`.
-    pub(in crate::config) fn refuse_because(&self, error: &str, expected: &str) {
-        self.refuse_here(if self.shown().is_some() { error } else { expected });
-    }
-
-    /// A problem: the field cannot have this text. `expected` says which texts the field can have.
-    pub(in crate::config) fn refuse(&self, expected: impl Into<String>) -> Problem {
-        let problem = self.item.refuse(expected);
+    /// Notes that the field cannot have this text. `expected` says which texts the field can have.
+    pub(crate) fn refuse(&self, expected: impl Into<String>) -> Noted<'c> {
+        let noted = self.item.reject(expected);
         if self.foreign {
-            return problem.help("look at the value of the environment variable");
+            return noted.help("look at the value of the environment variable");
         }
-        problem
+        noted
     }
 
-    /// The text for a message. `None` where the text may be a secret: the text came from the environment,
-    /// or [`Item::secret`] marks the value.
-    pub(in crate::config) fn shown(&self) -> Option<&str> {
-        (!self.foreign && self.item.display == Display::AsWritten).then_some(self.text.as_str())
+    /// Whether a message may show the text. It may not where the text may be a secret: the text came from
+    /// the environment, or [`Item::secret`] marks the value.
+    pub(crate) fn is_shown(&self) -> bool {
+        !self.foreign && self.item.display == Display::AsWritten
+    }
+
+    /// The text for a message, if a message may show it.
+    pub(crate) fn shown(&self) -> Option<&str> {
+        self.is_shown().then_some(self.text.as_str())
     }
 }

@@ -11,8 +11,8 @@ mod section;
 mod syntax;
 mod value;
 
-pub(super) use self::context::Context;
-pub(super) use self::item::{Item, Text};
+pub(super) use self::context::{Context, Noted};
+pub(super) use self::item::{Item, Text, Wrong};
 pub use self::problem::Colour;
 pub use self::problem::Problem;
 pub use self::problem::Problems;
@@ -22,4 +22,4 @@ pub(super) use self::section::{FieldEntry, Section};
 pub(super) use self::syntax::first as first_syntax_error;
 pub use self::value::duration;
 pub(crate) use self::value::duration_text;
-pub(super) use self::value::{NETWORK, NetworkError, network, size_text};
+pub(super) use self::value::{NETWORK, network, size_text};

@@ -6,7 +6,7 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 /// A range of bytes in the file.
-pub(in crate::config) type Span = Range<usize>;
+pub(crate) type Span = Range<usize>;
 
 /// Whether a problem stops the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,20 +28,16 @@ pub struct Problem {
     /// What was expected there.
     expected: String,
     /// Another place that explains the problem, with a label.
-    related: Option<(Span, String)>,
+    pub(super) related: Option<(Span, String)>,
     /// What to do.
-    help: Option<String>,
+    pub(super) help: Option<String>,
     /// Whether the line of the file may hold a secret, and is not shown.
-    secret: bool,
+    pub(super) secret: bool,
 }
 
 impl Problem {
     /// An error at a place: what was found there, and what was expected.
-    pub(in crate::config) fn error(
-        span: Span,
-        title: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn error(span: Span, title: impl Into<String>, expected: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
             title: title.into(),
@@ -53,39 +49,19 @@ impl Problem {
         }
     }
 
-    /// A warning at a place.
-    pub(in crate::config) fn warning(
-        span: Span,
-        title: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(span, title, expected) }
-    }
-
     /// An error without a place in the file.
-    pub(in crate::config) fn general(title: impl Into<String>) -> Self {
+    pub(crate) fn general(title: impl Into<String>) -> Self {
         Self { span: None, ..Self::error(0..0, title, "") }
     }
 
-    /// Adds another place that explains the problem.
-    pub(in crate::config) fn related(mut self, span: Span, label: impl Into<String>) -> Self {
-        self.related = Some((span, label.into()));
-        self
-    }
-
     /// Adds advice what to do.
-    pub(in crate::config) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The same problem, where the line of the file may hold a secret and must not be shown.
-    pub(in crate::config) fn secret(self, secret: bool) -> Self {
-        Self { secret, ..self }
-    }
-
     /// The same problem as a warning.
-    pub(in crate::config) fn into_warning(self) -> Self {
+    pub(crate) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
@@ -100,13 +76,17 @@ impl Problem {
 pub struct Problems {
     file: String,
     text: String,
+    /// Where each line of the text starts.
+    starts: Vec<usize>,
     list: Vec<Problem>,
 }
 
 impl Problems {
-    pub(in crate::config) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
+    pub(crate) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
-        Self { file: file.to_owned(), text: text.to_owned(), list }
+        let breaks = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        let starts = std::iter::once(0).chain(breaks).collect();
+        Self { file: file.to_owned(), text: text.to_owned(), starts, list }
     }
 
     /// The problems in order.
@@ -131,9 +111,8 @@ impl Problems {
             Colour::Never => Renderer::plain(),
             Colour::Always => Renderer::styled(),
         };
-        let starts = self.line_starts();
         let each = self.list.iter().map(|problem| {
-            let mut text = renderer.render(&[self.group(problem, &starts)]);
+            let mut text = renderer.render(&[self.group(problem)]);
             text.push('\n');
             text
         });
@@ -143,14 +122,11 @@ impl Problems {
     /// Each problem in one line: `proxy.toml:12:8: what was found: what was expected`. Lines and columns
     /// count from 1, columns in characters. A line never quotes text of the file that may be a secret.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        let starts = self.line_starts();
-        self.list.iter().map(move |problem| {
+        self.list.iter().map(|problem| {
             let mut line = String::new();
             if let Some(span) = &problem.span {
-                let start = self.boundary(span.start);
-                let (row, row_start) = line_of(&starts, start);
-                let before = self.text.get(row_start..start).unwrap_or_default();
-                line = format!("{}:{row}:{}: ", self.file, before.chars().count() + 1);
+                let (row, column) = self.place(span);
+                line = format!("{}:{row}:{column}: ", self.file);
             }
             if problem.severity == Severity::Warning {
                 line.push_str("warning: ");
@@ -168,25 +144,24 @@ impl Problems {
         })
     }
 
-    fn group<'p>(&'p self, problem: &'p Problem, starts: &[usize]) -> Group<'p> {
+    fn group<'p>(&'p self, problem: &'p Problem) -> Group<'p> {
         let level = match problem.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
         let mut group = Group::with_title(level.primary_title(&problem.title));
         if let Some(span) = problem.span.as_ref().filter(|_| problem.secret) {
-            let (row, start) = line_of(starts, self.boundary(span.start));
-            let before = self.text.get(start..self.boundary(span.start)).unwrap_or_default();
-            let origin = Origin::path(&self.file).line(row).char_column(before.chars().count() + 1);
+            let (row, column) = self.place(span);
+            let origin = Origin::path(&self.file).line(row).char_column(column);
             group = group.element(origin).element(Level::NOTE.message(&problem.expected));
         } else if let Some(span) = &problem.span {
             let span = self.visible(span);
             let related = problem.related.as_ref().map(|(span, label)| (self.visible(span), label));
             // The renderer reads all text that it gets. It gets only the lines from one place to the other.
             let other = related.as_ref().map_or(&span, |(span, _)| span);
-            let (row, start) = line_of(starts, span.start.min(other.start));
-            let (last, _) = line_of(starts, span.start.max(other.start));
-            let end = starts.get(last).copied().unwrap_or(self.text.len());
+            let (row, start) = self.line(span.start.min(other.start));
+            let (last, _) = self.line(span.start.max(other.start));
+            let end = self.starts.get(last).copied().unwrap_or(self.text.len());
             let local = |span: &Span| span.start - start..span.end - start;
             let mut snippet = Snippet::source(self.text.get(start..end).unwrap_or_default())
                 .path(&self.file)
@@ -204,10 +179,18 @@ impl Problems {
         group
     }
 
-    /// Where each line starts.
-    fn line_starts(&self) -> Vec<usize> {
-        let breaks = self.text.match_indices('\n').map(|(newline, _)| newline + 1);
-        std::iter::once(0).chain(breaks).collect()
+    /// The line and the column at which `span` starts. Both count from 1, columns in characters.
+    fn place(&self, span: &Span) -> (usize, usize) {
+        let offset = self.boundary(span.start);
+        let (row, start) = self.line(offset);
+        let before = self.text.get(start..offset).unwrap_or_default();
+        (row, before.chars().count() + 1)
+    }
+
+    /// The line of a byte, counted from 1, and the offset at which this line starts.
+    fn line(&self, offset: usize) -> (usize, usize) {
+        let row = self.starts.partition_point(|start| *start <= offset);
+        (row, self.starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
     }
 
     /// The part of `span` on its first line. Of a value with many lines, only the first line is underlined.
@@ -229,12 +212,7 @@ impl Problems {
     /// A problem of this list as JSON. Line and column count from 1, and are `null` for a problem without a
     /// place.
     pub(crate) fn to_json(&self, problem: &Problem) -> serde_json::Value {
-        let place = problem.span.as_ref().map(|span| {
-            let (starts, span) = (self.line_starts(), self.visible(span));
-            let (row, start) = line_of(&starts, span.start);
-            let before = self.text.get(start..span.start).unwrap_or_default();
-            (row, before.chars().count() + 1)
-        });
+        let place = problem.span.as_ref().map(|span| self.place(span));
         serde_json::json!({
             "file": self.file,
             "line": place.map(|(line, _)| line),
@@ -267,14 +245,8 @@ pub enum Colour {
     Always,
 }
 
-/// The line of a byte, counted from 1, and the offset at which this line starts.
-fn line_of(starts: &[usize], offset: usize) -> (usize, usize) {
-    let row = starts.partition_point(|start| *start <= offset);
-    (row, starts.get(row.saturating_sub(1)).copied().unwrap_or_default())
-}
-
 /// The name in `names` that `found` was probably meant to be.
-pub(in crate::config) fn nearest<'n>(
+pub(crate) fn nearest<'n>(
     found: &str,
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
@@ -304,10 +276,7 @@ pub(in crate::config) fn nearest<'n>(
 const SHORTEST_START: usize = 3;
 
 /// `a`, `b` and `c`, in backquotes.
-pub(in crate::config) fn enumerate<'n>(
-    names: impl IntoIterator<Item = &'n str>,
-    joint: &str,
-) -> String {
+pub(crate) fn enumerate<'n>(names: impl IntoIterator<Item = &'n str>, joint: &str) -> String {
     let mut names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match names.pop() {
         None => String::new(),

@@ -6,17 +6,17 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::context::Context;
+use super::context::{Context, Noted};
 use super::item::Item;
-use super::problem::{Problem, Span, enumerate, nearest};
+use super::problem::{Span, enumerate, nearest};
 use crate::config::shape::{Fallback, Field, Shape};
 
 /// A table of the file, field by field.
-pub(in crate::config) struct Section<'c> {
-    pub(in crate::config) cx: &'c Context<'c>,
+pub(crate) struct Section<'c> {
+    pub(crate) cx: &'c Context<'c>,
     /// The table's name in messages: `[limits.per-client]`, `[[routes]]`, `cost`.
-    pub(in crate::config) title: String,
-    pub(in crate::config) span: Span,
+    pub(crate) title: String,
+    pub(crate) span: Span,
     fields: Vec<&'static Field>,
     later: &'static [&'static str],
     /// Whether a field that the file does not have gets its default.
@@ -26,14 +26,14 @@ pub(in crate::config) struct Section<'c> {
 
 /// A name in the file with its value.
 #[derive(Clone)]
-pub(in crate::config) struct FieldEntry<'c> {
-    pub(in crate::config) name: &'c str,
-    pub(in crate::config) name_span: Span,
-    pub(in crate::config) item: Item<'c>,
+pub(crate) struct FieldEntry<'c> {
+    pub(crate) name: &'c str,
+    pub(crate) name_span: Span,
+    pub(crate) item: Item<'c>,
 }
 
 impl<'c> Section<'c> {
-    pub(in crate::config) fn new(
+    pub(crate) fn new(
         cx: &'c Context<'c>,
         table: &'c DeTable<'c>,
         span: Span,
@@ -43,7 +43,7 @@ impl<'c> Section<'c> {
     }
 
     /// A table that is not in the file.
-    pub(in crate::config) fn empty(cx: &'c Context<'c>, shape: &'static Shape) -> Self {
+    pub(crate) fn empty(cx: &'c Context<'c>, shape: &'static Shape) -> Self {
         Self {
             cx,
             title: shape.title.to_owned(),
@@ -56,50 +56,50 @@ impl<'c> Section<'c> {
     }
 
     /// The same table, where a missing field has no value in place of its default.
-    pub(in crate::config) fn without_defaults(self) -> Self {
+    pub(crate) fn without_defaults(self) -> Self {
         Self { defaults: false, ..self }
     }
 
     /// Takes the value of a field out of the table, if the file has the field.
-    pub(in crate::config) fn take(&mut self, name: &str) -> Option<Item<'c>> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<Item<'c>> {
         debug_assert!(self.fields.iter().any(|field| field.name == name), "{name}");
         self.take_entry(name).map(|entry| entry.item)
     }
 
     /// Takes the value of a required field. If the field is missing, notes an error that shows `example`.
-    pub(in crate::config) fn require(
-        &mut self,
-        name: &'static str,
-        example: &str,
-    ) -> Option<Item<'c>> {
+    pub(crate) fn require(&mut self, name: &'static str, example: &str) -> Option<Item<'c>> {
         let item = self.take(name);
         // A misspelt name is reported once, as an unknown field.
         let misspelt = self.entries.iter().any(|entry| self.nearest(entry.name) == Some(name));
         if item.is_none() && !misspelt {
-            self.cx.note(Problem::error(
-                self.span.clone(),
+            self.fault(
                 format!("{} has no `{name}`", self.title),
                 format!("expected `{name} = {example}` here"),
-            ));
+            );
         }
         item
     }
 
+    /// Notes an error about the table as a whole.
+    pub(crate) fn fault(&self, title: impl Into<String>, expected: impl Into<String>) -> Noted<'c> {
+        self.cx.error(&self.span, title, expected)
+    }
+
     /// Whether the table has a field, not taken yet, whose name `fits`.
-    pub(in crate::config) fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.entries.iter().any(|entry| fits(entry.name))
     }
 
     /// Takes a field that means nothing here, if the file has the field, and notes an error. `title` says
     /// why, `expected` says what to do.
-    pub(in crate::config) fn refuse_field(&mut self, name: &str, title: &str, expected: &str) {
+    pub(crate) fn refuse_field(&mut self, name: &str, title: &str, expected: &str) {
         if let Some(entry) = self.take_entry(name) {
-            self.cx.note(Problem::error(entry.name_span, title, expected));
+            self.cx.error(&entry.name_span, title, expected);
         }
     }
 
     /// Takes a field without reading its value, if this table can have the field.
-    pub(in crate::config) fn forget(&mut self, name: &str) {
+    pub(crate) fn forget(&mut self, name: &str) {
         self.take_entry(name);
     }
 
@@ -112,14 +112,14 @@ impl<'c> Section<'c> {
     }
 
     /// The value of a field, if the file has the field. The field stays in the table: other code takes it.
-    pub(in crate::config) fn item(&self, name: &str) -> Option<Item<'c>> {
+    pub(crate) fn item(&self, name: &str) -> Option<Item<'c>> {
         let entry = self.entries.iter().find(|entry| entry.name == name)?;
         Some(entry.item.clone())
     }
 
     /// Takes a field and reads its value with `read`. Where the field is missing or wrong, reads its
     /// default. `None` where there is no default.
-    pub(in crate::config) fn value<T>(
+    pub(crate) fn value<T>(
         &mut self,
         name: &str,
         read: impl Fn(&Item<'_>) -> Option<T>,
@@ -129,7 +129,7 @@ impl<'c> Section<'c> {
 
     /// Takes a field and reads its value with `read`. Where the field is missing, reads its default. `None`
     /// where the field is wrong, or there is no default.
-    pub(in crate::config) fn exact<T>(
+    pub(crate) fn exact<T>(
         &mut self,
         name: &str,
         read: impl Fn(&Item<'_>) -> Option<T>,
@@ -150,39 +150,48 @@ impl<'c> Section<'c> {
         read(&item)
     }
 
+    /// Takes a field and reads its value with `read`. The outer `None` means a wrong value. The inner `None`
+    /// means that the file does not have the field.
+    pub(crate) fn optional<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&Item<'c>) -> Option<T>,
+    ) -> Option<Option<T>> {
+        match self.take(name) {
+            Some(item) => read(&item).map(Some),
+            None => Some(None),
+        }
+    }
+
     /// Takes a field and returns the items of its list. Empty where the field is missing.
-    pub(in crate::config) fn list(&mut self, name: &str) -> Vec<Item<'c>> {
+    pub(crate) fn list(&mut self, name: &str) -> Vec<Item<'c>> {
         self.take(name).and_then(|item| item.list()).unwrap_or_default()
     }
 
     /// Notes an error for every field that was not taken.
-    pub(in crate::config) fn finish(self) {
+    pub(crate) fn finish(self) {
         for entry in &self.entries {
-            self.cx.note(self.leftover(entry));
+            self.leftover(entry);
         }
     }
 
-    fn leftover(&self, entry: &FieldEntry<'_>) -> Problem {
-        let (name, span) = (entry.name, entry.name_span.clone());
+    fn leftover(&self, entry: &FieldEntry<'_>) {
+        let (name, span) = (entry.name, &entry.name_span);
         if self.later.contains(&name) {
-            return Problem::error(
-                span,
-                format!("`{name}` in {} is not supported yet", self.title),
-                "remove it",
-            );
+            let title = format!("`{name}` in {} is not supported yet", self.title);
+            self.cx.error(span, title, "remove it");
+            return;
         }
         let title = format!("unknown field `{name}` in {}", self.title);
         match self.nearest(name) {
-            Some(near) => Problem::error(span, title, format!("did you mean `{near}`?")),
+            Some(near) => self.cx.error(span, title, format!("did you mean `{near}`?")),
             None => {
-                let names = self.fields.iter().map(|field| field.name);
-                Problem::error(span, title, "no such field").help(format!(
-                    "{} has {}",
-                    self.title,
-                    enumerate(names, "and")
-                ))
+                let names = enumerate(self.fields.iter().map(|field| field.name), "and");
+                self.cx
+                    .error(span, title, "no such field")
+                    .help(format!("{} has {names}", self.title))
             }
-        }
+        };
     }
 
     fn nearest(&self, found: &str) -> Option<&'static str> {
@@ -205,7 +214,7 @@ fn entries<'c>(cx: &'c Context<'c>, table: &'c DeTable<'c>) -> Vec<FieldEntry<'c
 
 impl<'c> Item<'c> {
     /// The value as a table with the fields of `shape`. Messages call the table `title`.
-    pub(in crate::config) fn section(
+    pub(crate) fn section(
         &self,
         shape: &'static Shape,
         title: impl Into<String>,
@@ -222,7 +231,7 @@ impl<'c> Item<'c> {
     }
 
     /// The value as a table whose names the operator chooses.
-    pub(in crate::config) fn entries(&self) -> Option<Vec<FieldEntry<'c>>> {
+    pub(crate) fn entries(&self) -> Option<Vec<FieldEntry<'c>>> {
         let DeValue::Table(table) = self.value else {
             self.reject("expected a table: `{ name = … }`");
             return None;

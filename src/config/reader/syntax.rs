@@ -7,7 +7,7 @@ use super::problem::{Problem, Span};
 const TITLE: &str = "this is not TOML";
 
 /// The first error. A later error may be a consequence of the first.
-pub(in crate::config) fn first(text: &str, errors: &[Error]) -> Problem {
+pub(crate) fn first(text: &str, errors: &[Error]) -> Problem {
     let place = |error: &Error| error.span().unwrap_or(text.len()..text.len());
     let Some(error) = errors.iter().min_by_key(|error| place(error).start) else {
         return Problem::general(TITLE);

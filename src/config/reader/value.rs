@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
 
+use super::item::Wrong;
+
 /// What a duration looks like.
-pub(in crate::config) const DURATION: &str =
+pub(crate) const DURATION: &str =
     "a whole number and a unit, as in \"250ms\", \"10s\", \"5m\", \"1h\" or \"1d\"";
 
 /// What a size looks like.
-pub(in crate::config) const SIZE: &str =
-    "a whole number and a unit, as in \"512B\", \"64KiB\" or \"10MB\"";
+pub(crate) const SIZE: &str = "a whole number and a unit, as in \"512B\", \"64KiB\" or \"10MB\"";
 
 /// What a network looks like.
-pub(in crate::config) const NETWORK: &str =
+pub(crate) const NETWORK: &str =
     "an address or a network, as in \"192.0.2.7\", \"10.0.0.0/8\" or \"2001:db8::/32\"";
 
 /// Ten years. A longer duration is a typing error. With this bound, no sum of two durations overflows.
@@ -40,12 +41,12 @@ pub fn duration(text: &str) -> Option<Duration> {
 }
 
 /// `"64KiB"`, `"10MB"`, `"512B"`, in bytes.
-pub(in crate::config) fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     counted(text, &SIZE_UNITS)
 }
 
 /// The size in the largest unit that gives a whole number.
-pub(in crate::config) fn size_text(size: u64) -> String {
+pub(crate) fn size_text(size: u64) -> String {
     let fits = SIZE_UNITS.iter().filter(|(_, bytes)| size >= *bytes && size.is_multiple_of(*bytes));
     match fits.max_by_key(|(_, bytes)| bytes) {
         Some((unit, bytes)) => format!("{}{unit}", size / bytes),
@@ -66,23 +67,19 @@ pub(crate) fn duration_text(duration: Duration) -> String {
     }
 }
 
-/// Why a text is not a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::config) enum NetworkError {
-    /// Neither an address nor a network.
-    Syntax,
-    /// The text has the prefix length of this network, but not its first address.
-    HostBits(IpNet),
-}
-
 /// A network. A single address is a network of full length. An IPv4-mapped network becomes an IPv4 network.
-pub(in crate::config) fn network(text: &str) -> Result<IpNet, NetworkError> {
+pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
     let written = match text.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
-        Err(_) => text.parse().map_err(|_| NetworkError::Syntax)?,
+        Err(_) => text.parse().map_err(|_| Wrong::Expected)?,
     };
     let net = unmapped(written);
-    if net == net.trunc() { Ok(net) } else { Err(NetworkError::HostBits(net.trunc())) }
+    match net.trunc() {
+        first if first == net => Ok(net),
+        first => Err(Wrong::Because(format!(
+            "expected the network's first address; did you mean \"{first}\"?"
+        ))),
+    }
 }
 
 fn unmapped(net: IpNet) -> IpNet {
@@ -162,6 +159,10 @@ mod tests {
     #[test]
     fn networks() {
         let ok = |text: &str| Ok(text.parse::<IpNet>().unwrap());
+        let first = |text: &str| {
+            let reason = "expected the network's first address; did you mean";
+            Err(Wrong::Because(format!("{reason} \"{text}\"?")))
+        };
         for (text, expected) in [
             ("10.0.0.0/8", ok("10.0.0.0/8")),
             ("192.0.2.7", ok("192.0.2.7/32")),
@@ -169,12 +170,12 @@ mod tests {
             ("::ffff:10.0.0.0/104", ok("10.0.0.0/8")),
             ("::ffff:10.0.0.1", ok("10.0.0.1/32")),
             ("0.0.0.0/0", ok("0.0.0.0/0")),
-            ("10.0.0.1/8", Err(NetworkError::HostBits("10.0.0.0/8".parse().unwrap()))),
-            ("2001:db8::1/64", Err(NetworkError::HostBits("2001:db8::/64".parse().unwrap()))),
-            ("10.0.0.0/33", Err(NetworkError::Syntax)),
-            ("10.0.0/8", Err(NetworkError::Syntax)),
-            ("localhost", Err(NetworkError::Syntax)),
-            ("", Err(NetworkError::Syntax)),
+            ("10.0.0.1/8", first("10.0.0.0/8")),
+            ("2001:db8::1/64", first("2001:db8::/64")),
+            ("10.0.0.0/33", Err(Wrong::Expected)),
+            ("10.0.0/8", Err(Wrong::Expected)),
+            ("localhost", Err(Wrong::Expected)),
+            ("", Err(Wrong::Expected)),
         ] {
             assert_eq!(network(text), expected, "{text}");
         }

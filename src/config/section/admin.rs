@@ -1,7 +1,7 @@
 //! `[admin]`.
 
 use super::values::address;
-use crate::config::reader::{Item, Problem, Section};
+use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{Settings, at, fields, parsed, read};
 use crate::config::shape::Fallback::Words;
 use crate::config::shape::{Kind, Shape};
@@ -10,19 +10,18 @@ use crate::plan::AdminSpec;
 type Spec = AdminSpec;
 
 /// `[admin]`.
-pub(in crate::config) static ADMIN: Shape =
-    Shape { title: "[admin]", heading: "`[admin]`", fields: || fields(SETTINGS), later: &[] };
+pub(crate) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(listen), Kind::Text, Words("none"),
         "an address for `/healthz`, `/readyz`, `/metrics`", |item| address(item).map(Some)).restart(),
     &parsed(at!(token), Kind::Text, Words("none"),
         "a bearer token for everything but the two health checks; required where the address is not loopback",
-        |item| token(&item.clone().secret())),
+        |item| token(&item.clone().secret()).map(Some)),
 ];
 
-pub(in crate::config) fn build(mut section: Section<'_>) -> AdminSpec {
+pub(crate) fn build(mut section: Section<'_>) -> AdminSpec {
     let listen = section.item("listen");
     let wants_token = section.has(|name| name == "token");
     let mut spec = AdminSpec::default();
@@ -31,22 +30,19 @@ pub(in crate::config) fn build(mut section: Section<'_>) -> AdminSpec {
         && !address.ip().to_canonical().is_loopback()
         && !wants_token
     {
-        item.cx.note(
-            Problem::error(
-                item.span.clone(),
-                format!("`[admin]` listens on {address} without a `token`"),
-                "expected a token where the address is not loopback",
-            )
-            .help("add `token = \"${ADMIN_TOKEN}\"` below, or listen on \"127.0.0.1:9090\""),
-        );
+        item.fault(
+            format!("`[admin]` listens on {address} without a `token`"),
+            "expected a token where the address is not loopback",
+        )
+        .help("add `token = \"${ADMIN_TOKEN}\"` below, or listen on \"127.0.0.1:9090\"");
     }
     section.finish();
     spec
 }
 
-fn token(item: &Item<'_>) -> Option<Option<String>> {
-    const EXPECTED: &str = "expected a text of visible ASCII without spaces";
-    let text = item.text_as(EXPECTED)?;
-    let fits = !text.text.is_empty() && text.text.bytes().all(|b| b.is_ascii_graphic());
-    text.parsed(fits.then(|| text.text.clone()), EXPECTED).map(Some)
+fn token(item: &Item<'_>) -> Option<String> {
+    item.parse("expected a text of visible ASCII without spaces", |text| {
+        let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+    })
 }

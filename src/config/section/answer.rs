@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::config::reader::{Item, Problem, Section, nearest};
+use super::values::once;
+use crate::config::reader::{Item, Section, nearest};
 use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape};
@@ -11,12 +12,7 @@ use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
 type Spec = AnswerSpec;
 
 /// `[reject]`, and `reject` of a limit.
-pub(in crate::config) static REJECT: Shape = Shape {
-    title: "[reject]",
-    heading: "`[reject]`",
-    fields: || fields(SETTINGS),
-    later: &["jitter"],
-};
+pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS)).later(&["jitter"]);
 
 #[rustfmt::skip]
 static SETTINGS: Settings<Spec> = &[
@@ -43,7 +39,7 @@ impl Spelled for HeaderField {
 }
 
 /// The answer of `[reject]`.
-pub(in crate::config) fn build(section: Section<'_>) -> AnswerSpec {
+pub(crate) fn build(section: Section<'_>) -> AnswerSpec {
     over(section, AnswerSpec::default())
 }
 
@@ -59,18 +55,14 @@ fn over(mut section: Section<'_>, mut answer: AnswerSpec) -> AnswerSpec {
 }
 
 fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
-    let items = item.list()?;
-    let chosen: Vec<HeaderField> =
-        items.iter().filter_map(|item| item.word(HeaderField::WORDS, &[])).collect();
-    for (place, field) in chosen.iter().enumerate() {
-        if chosen.len() == items.len() && chosen[..place].contains(field) {
-            items[place].reject("it is in the list already: remove it");
-        }
-    }
+    let read = |item: &Item<'_>| item.word(HeaderField::WORDS, &[]);
+    let name = |field: &HeaderField| field.spelling().to_owned();
+    let chosen = once(&item.list()?, read, |one, other| one == other, name);
+    let has = |field| chosen.iter().any(|(chosen, _)| *chosen == field);
     Some(AnswerHeaders {
-        retry_after: chosen.contains(&HeaderField::RetryAfter),
-        ratelimit: chosen.contains(&HeaderField::RateLimit),
-        x_ratelimit: chosen.contains(&HeaderField::XRateLimit),
+        retry_after: has(HeaderField::RetryAfter),
+        ratelimit: has(HeaderField::RateLimit),
+        x_ratelimit: has(HeaderField::XRateLimit),
     })
 }
 
@@ -82,11 +74,11 @@ fn body(item: &Item<'_>) -> Option<AnswerBody> {
         "empty" => AnswerBody::Empty,
         own => {
             if let Some(near) = nearest(own, ["problem", "text", "empty"]) {
-                item.cx.note(Problem::warning(
-                    item.span.clone(),
+                item.cx.warning(
+                    &item.span,
                     "`body` is sent as it stands here",
                     format!("did you mean `{near}`?"),
-                ));
+                );
             }
             AnswerBody::Custom(Bytes::from(text.text))
         }

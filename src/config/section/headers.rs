@@ -3,19 +3,14 @@
 use http::{HeaderName, HeaderValue};
 
 use super::values::header_name;
-use crate::config::reader::{FieldEntry, Item, Problem, Section, Span};
+use crate::config::reader::{Context, FieldEntry, Item, Section, Span, Wrong};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::plan::HeaderChanges;
 
 /// A route's `request_headers` and `response_headers`.
-pub(in crate::config) static HEADERS: Shape = Shape {
-    title: "header changes",
-    heading: "`request_headers` and `response_headers` of a route",
-    fields: || fields(OF_HEADERS),
-    later: &[],
-};
+pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEADERS));
 
 #[rustfmt::skip]
 static OF_HEADERS: Settings<()> = &[
@@ -54,14 +49,10 @@ fn values_if(
     for entry in &entries {
         let Some(name) = name(section, entry).filter(|name| may(&(name, entry))) else { continue };
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
-            section.cx.note(
-                Problem::error(
-                    entry.name_span.clone(),
-                    format!("`{field}` has `{name}` twice"),
-                    "remove one",
-                )
-                .related(first.clone(), "first here"),
-            );
+            section
+                .cx
+                .error(&entry.name_span, format!("`{field}` has `{name}` twice"), "remove one")
+                .related(first, "first here");
         }
         seen.push((name.clone(), entry.name_span.clone()));
         if let Some(value) = value(&entry.item) {
@@ -76,7 +67,7 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
     let inner = section.take(field).and_then(|item| item.section(&HEADERS, field));
     let mut inner = inner?;
     let changeable = |(name, entry): &(&HeaderName, &FieldEntry<'_>)| {
-        !is_own(name, &entry.item, entry.name_span.clone())
+        !is_own(section.cx, name, &entry.name_span)
     };
     let mut changes = HeaderChanges {
         set: values_if(&mut inner, "set", changeable),
@@ -85,18 +76,17 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
     };
     for item in inner.list("remove") {
         let Some(name) = header_name(&item) else { continue };
-        if !is_own(&name, &item, item.span.clone()) {
+        if !is_own(item.cx, &name, &item.span) {
             changes.remove.push(name);
         }
     }
     let host = |name: &HeaderName| *name == http::header::HOST;
     let touched = changes.add.iter().map(|(name, _)| name).chain(&changes.remove);
     if field == "request_headers" && touched.clone().any(host) {
-        inner.cx.note(Problem::error(
-            inner.span.clone(),
+        inner.fault(
             "`host` can neither be added nor removed",
             "expected it in `set`: a request has exactly one host",
-        ));
+        );
     }
     inner.finish();
     Some(changes)
@@ -104,31 +94,32 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
 
 fn name(section: &Section<'_>, entry: &FieldEntry<'_>) -> Option<HeaderName> {
     let Ok(name) = HeaderName::from_bytes(entry.name.as_bytes()) else {
-        section.cx.note(Problem::error(
-            entry.name_span.clone(),
+        section.cx.error(
+            &entry.name_span,
             format!("\"{}\" is no header's name", entry.name.escape_debug()),
             "expected letters, digits and `-`",
-        ));
+        );
         return None;
     };
     Some(name)
 }
 
-fn is_own(name: &HeaderName, item: &Item<'_>, span: Span) -> bool {
+fn is_own(cx: &Context<'_>, name: &HeaderName, span: &Span) -> bool {
     let own = OWN.contains(&name.as_str());
     if own {
-        item.cx.note(Problem::error(
+        cx.error(
             span,
             format!("`{name}` cannot be changed"),
             "the proxy sets it for each connection and message: remove it here",
-        ));
+        );
     }
     own
 }
 
 fn value(item: &Item<'_>) -> Option<HeaderValue> {
     const EXPECTED: &str = "expected a text of visible ASCII, no space at either end";
-    let text = item.clone().secret().text_as(EXPECTED)?;
-    let value = HeaderValue::from_str(&text.text).ok();
-    text.parsed(value.filter(|_| text.text.trim() == text.text), EXPECTED)
+    item.clone().secret().parse(EXPECTED, |text| {
+        let value = HeaderValue::from_str(text).ok().filter(|_| text.trim() == text);
+        value.ok_or(Wrong::Expected)
+    })
 }

@@ -1,20 +1,19 @@
 //! `[log]`.
 
-use crate::config::reader::{Item, Section, nearest};
+use crate::config::reader::{Item, Section, Wrong, nearest};
 use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings, word};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape};
-use crate::plan::filter::{LEVELS, LogFilter};
+use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
 use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
 /// `[log]`.
-pub(in crate::config) static LOG: Shape =
-    Shape { title: "[log]", heading: "`[log]`", fields: || fields(SETTINGS), later: &[] };
+pub(crate) static LOG: Shape = Shape::new("[log]", || fields(SETTINGS));
 
 type Spec = LogSpec;
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(format), Kind::Word(spellings::<LogFormat>), Words("`\"pretty\"` on a terminal, else `\"json\"`"),
         "how a line looks").restart(),
     &parsed(at!(level), Kind::Text, Value("\"info\""),
@@ -42,7 +41,7 @@ impl Spelled for KeyDisplay {
         &[("hashed", Self::Hashed), ("plain", Self::Plain)];
 }
 
-pub(in crate::config) fn build(mut section: Section<'_>) -> LogSpec {
+pub(crate) fn build(mut section: Section<'_>) -> LogSpec {
     let mut spec = LogSpec::default();
     read(SETTINGS, &mut section, &mut spec);
     section.finish();
@@ -52,16 +51,10 @@ pub(in crate::config) fn build(mut section: Section<'_>) -> LogSpec {
 fn level(item: &Item<'_>) -> Option<LogFilter> {
     const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \
                             such as \"info,tidegate=debug\"";
-    let text = item.text_as(EXPECTED)?;
-    match text.text.parse::<LogFilter>() {
-        Ok(filter) => Some(filter),
-        Err(error) => {
-            let near = text.shown().and_then(|_| nearest(error.part(), LEVELS));
-            text.refuse_here(match near {
-                Some(near) => format!("{EXPECTED}; did you mean `{near}`?"),
-                None => EXPECTED.to_owned(),
-            });
-            None
-        }
-    }
+    item.parse(EXPECTED, |text| {
+        text.parse().map_err(|error: LogFilterError| match nearest(error.part(), LEVELS) {
+            Some(near) => Wrong::Because(format!("{EXPECTED}; did you mean `{near}`?")),
+            None => Wrong::Expected,
+        })
+    })
 }

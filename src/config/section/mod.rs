@@ -6,7 +6,7 @@
 
 pub(super) mod admin;
 pub(super) mod answer;
-mod headers;
+pub(super) mod headers;
 pub(super) mod limit;
 pub(super) mod log;
 mod pattern;
@@ -19,7 +19,6 @@ pub(super) mod values;
 
 use self::admin::ADMIN;
 pub(super) use self::answer::REJECT;
-pub(super) use self::headers::HEADERS;
 use self::log::LOG;
 use self::route::ROUTE;
 use self::server::SERVER;
@@ -29,12 +28,8 @@ use super::shape::Fallback::Words;
 use super::shape::{Kind, Shape, field};
 
 /// The whole file.
-pub(super) static ROOT: Shape = Shape {
-    title: "the file",
-    heading: "The file",
-    fields: || fields(OF_ROOT),
-    later: &["trace", "tests"],
-};
+pub(super) static ROOT: Shape =
+    Shape::new("the file", || fields(OF_ROOT)).later(&["trace", "tests"]);
 
 #[rustfmt::skip]
 static OF_ROOT: Settings<()> = &[
@@ -47,27 +42,4 @@ static OF_ROOT: Settings<()> = &[
     &field("reject", Kind::Table(&REJECT), Words("its defaults"), "the answer to a throttled client"),
     &field("log", Kind::Table(&LOG), Words("its defaults"), "what is logged, and how"),
     &field("admin", Kind::Table(&ADMIN), Words("none"), "health checks and metrics"),
-];
-
-/// The tables of the file, in the order of docs/reference.md.
-pub(super) static SECTIONS: [&Shape; 19] = [
-    &SERVER,
-    &tls::SERVER_TLS,
-    &tls::CERTIFICATE,
-    &upstream::UPSTREAM,
-    &tls::UPSTREAM_TLS,
-    &limit::LIMIT,
-    &limit::COST,
-    &limit::RESPONSE_COST,
-    &limit::COUNT_WHEN,
-    &limit::EXEMPT,
-    &limit::CANDIDATE,
-    &limit::OVERRIDE,
-    &ROUTE,
-    &route::RESPOND,
-    &HEADERS,
-    &STORE,
-    &REJECT,
-    &LOG,
-    &ADMIN,
 ];

@@ -1,34 +1,23 @@
 //! Path patterns, and the advice for a pattern in another proxy's syntax.
 
-use crate::config::reader::{Item, Problem};
+use crate::config::reader::{Item, Wrong};
 use crate::request::route::Pattern;
 
 /// A path pattern.
-pub(in crate::config) fn pattern(item: &Item<'_>) -> Option<Pattern> {
+pub(crate) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
-    let text = item.text_as(EXPECTED)?;
+    let pattern: Pattern = item.parse(EXPECTED, |text| {
+        text.parse().map_err(|error| match in_our_way(text) {
+            Some(ours) => Wrong::Because(format!("{error}; did you mean \"{ours}\"?")),
+            None => Wrong::Because(format!("{error}")),
+        })
+    })?;
     // A suggestion repeats the text, which may be a secret.
-    let ours = text.shown().and_then(in_our_way);
-    match (text.text.parse::<Pattern>(), &ours) {
-        (Ok(pattern), ours) => {
-            if let Some(ours) = ours {
-                item.cx.note(Problem::warning(
-                    item.span.clone(),
-                    format!("the path \"{}\" is matched letter by letter", pattern.as_str()),
-                    format!("did you mean \"{ours}\"?"),
-                ));
-            }
-            Some(pattern)
-        }
-        (Err(error), Some(ours)) => {
-            text.refuse_here(format!("{error}; did you mean \"{ours}\"?"));
-            None
-        }
-        (Err(error), None) => {
-            text.refuse_because(&error.to_string(), EXPECTED);
-            None
-        }
+    if let Some(ours) = in_our_way(pattern.as_str()).filter(|_| item.is_shown()) {
+        let title = format!("the path \"{}\" is matched letter by letter", pattern.as_str());
+        item.cx.warning(&item.span, title, format!("did you mean \"{ours}\"?"));
     }
+    Some(pattern)
 }
 
 /// The path in tidegate's syntax. `None` where the path has tidegate's syntax already.

@@ -7,7 +7,7 @@ use http::HeaderName;
 use super::tls::{self, SERVER_TLS};
 use super::values::{ADDRESS, LISTEN, addresses, network_item};
 use crate::config::Overrides;
-use crate::config::reader::{Context, Item, Problem, Section, Span};
+use crate::config::reader::{Context, Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, at, compared, fields, parsed, plain, read};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
@@ -17,15 +17,11 @@ use crate::request::client::ClientHeader;
 type Spec = ServerSpec;
 
 /// `[server]`.
-pub(in crate::config) static SERVER: Shape = Shape {
-    title: "[server]",
-    heading: "`[server]`",
-    fields: || fields(SETTINGS),
-    later: &["max_connections_per_client", "proxy_protocol"],
-};
+pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS))
+    .later(&["max_connections_per_client", "proxy_protocol"]);
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
         "an address or a list of them, for clear text; `[]` beside `tls` for none").restart(),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
@@ -68,11 +64,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
         "IPv6 clients are counted by this prefix"),
 ];
 
-/// The server's settings, and whether clients are asked for a certificate.
-pub(in crate::config) fn build(
-    mut section: Section<'_>,
-    overrides: &Overrides,
-) -> (ServerSpec, bool) {
+pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSpec {
     let mut listen = listen(&mut section);
     if let Some(text) = &overrides.listen {
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
@@ -80,25 +72,24 @@ pub(in crate::config) fn build(
     let tls = tls::server(&mut section, &listen);
     let mut spec = ServerSpec {
         listen: listen.into_iter().map(|(address, _)| address).collect(),
-        tls: tls.spec,
+        tls,
         ..ServerSpec::default()
     };
     read(SETTINGS, &mut section, &mut spec);
     // `assembly` has taken `limits` already: the limits are read later than this section.
     section.finish();
-    (spec, tls.asks_clients)
+    spec
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.
 fn request_id(item: &Item<'_>) -> Option<Option<HeaderName>> {
-    const EXPECTED: &str = "expected a header of its own, as in \"x-request-id\"";
-    let text = item.text_as(EXPECTED)?;
-    let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
-    let own = |name: &HeaderName| {
-        let name = name.as_str();
-        name.starts_with("x-") && !name.starts_with("x-forwarded-") || name.ends_with("-id")
-    };
-    text.parsed(name.filter(own), EXPECTED).map(Some)
+    item.parse("expected a header of its own, as in \"x-request-id\"", |text| {
+        let name: HeaderName = text.parse().map_err(|_| Wrong::Expected)?;
+        let lower = name.as_str();
+        let own =
+            lower.starts_with("x-") && !lower.starts_with("x-forwarded-") || lower.ends_with("-id");
+        own.then_some(Some(name)).ok_or(Wrong::Expected)
+    })
 }
 
 fn listen(section: &mut Section<'_>) -> Vec<(SocketAddr, Span)> {
@@ -120,11 +111,10 @@ fn override_listen(cx: &Context<'_>, text: &str) -> Option<SocketAddr> {
 
 fn client_header(item: &Item<'_>) -> Option<ClientHeader> {
     const EXPECTED: &str = "expected `x-forwarded-for`, `forwarded` or another header's name";
-    let text = item.text_as(EXPECTED)?;
-    let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
-    Some(match text.parsed(name, EXPECTED)? {
-        name if name == "x-forwarded-for" => ClientHeader::XForwardedFor,
-        http::header::FORWARDED => ClientHeader::Forwarded,
-        name => ClientHeader::Single(name),
+    item.parse(EXPECTED, |text| match text.parse() {
+        Ok(name) if name == "x-forwarded-for" => Ok(ClientHeader::XForwardedFor),
+        Ok(http::header::FORWARDED) => Ok(ClientHeader::Forwarded),
+        Ok(name) => Ok(ClientHeader::Single(name)),
+        Err(_) => Err(Wrong::Expected),
     })
 }

@@ -1,34 +1,33 @@
 //! `[store]`.
 
-use crate::config::reader::{Item, Section};
-use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
-use crate::config::shape::Fallback::Value;
+use super::tls::{self, UPSTREAM_TLS};
+use crate::config::reader::{Item, Section, Wrong};
+use crate::config::setting::{
+    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings,
+};
+use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
-use crate::plan::{OnStoreError, RedisUrl, StoreLocation, StoreSpec};
+use crate::plan::{OnStoreError, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
 
 type Spec = StoreSpec;
 
 /// `[store]`.
-pub(in crate::config) static STORE: Shape = Shape {
-    title: "[store]",
-    heading: "`[store]`",
-    fields: || fields(SETTINGS),
-    later: &["tls", "prefetch"],
-};
+pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
-    &parsed(at!("url", location), Kind::Text, Value("\"memory:\""),
-        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`",
-        |item| location(&item.clone().secret())).restart(),
+pub(crate) static SETTINGS: Settings<Spec> = &[
+    &compared(at!("url", location), Kind::Text, Value("\"memory:\""),
+        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`; `rediss://` and `rediss-sentinel://` by TLS").restart(),
+    &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
+        "how a Redis that is reached by TLS is verified, and what it is shown"),
     &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", prefix).restart(),
     &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"100ms\""), "for one decision"),
     &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
     &plain(at!(max_keys), Kind::whole(1, 1_000_000_000), Value("1000000"),
         "buckets in this process's memory"),
-    &field("lease", Kind::Word(|| vec!["off"]), Value("\"off\""),
-        "whether tokens are fetched in batches"),
+    &field("prefetch", Kind::Word(|| vec!["off"]), Value("\"off\""),
+        "whether the tokens of a busy key are fetched in batches"),
 ];
 
 impl Spelled for OnStoreError {
@@ -36,8 +35,8 @@ impl Spelled for OnStoreError {
         &[("local", Self::Local), ("allow", Self::Allow), ("reject", Self::Reject)];
 }
 
-const URL: &str = "expected \"memory:\", \"redis://HOST\", \"redis://USER:PASSWORD@HOST:PORT/DB\" \
-                   or \"redis+unix:///PATH\"";
+const URL: &str = "expected \"memory:\", \"redis://HOST\", \"redis://USER:PASSWORD@HOST:PORT/DB\", \
+                   \"rediss://HOST\", \"redis+unix:///PATH\" or \"redis-sentinel://HOST,HOST/MASTER\"";
 
 const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as %3A, `?` as %3F, \
                       `#` as %23 and `%` as %25";
@@ -45,55 +44,65 @@ const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as
 const LONGEST_PREFIX: usize = 64;
 
 /// The store, and its `on_error`: the default `on_store_error` of all limits.
-pub(in crate::config) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
-    let mut spec = StoreSpec::default();
+pub(crate) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
+    let mut spec = StoreSpec { location: location(&mut section), ..StoreSpec::default() };
     read(SETTINGS, &mut section, &mut spec);
     let on_error = section.value("on_error", |item| item.word(OnStoreError::WORDS, &[]));
-    if let Some(item) = section.take("lease") {
+    if let Some(item) = section.take("prefetch") {
         item.word(&[("off", ())], &["auto"]);
     }
     section.finish();
     (spec, on_error.unwrap_or(OnStoreError::Local))
 }
 
-fn location(item: &Item<'_>) -> Option<StoreLocation> {
-    let text = item.text_as(URL)?;
-    let url = text.text.as_str();
-    if url == "memory:" {
-        return Some(StoreLocation::Memory);
-    }
-    let scheme = url.split(':').next().unwrap_or_default();
-    if let Ok(RedisUrl { location, secure: false }) = url.parse() {
-        return Some(StoreLocation::Redis(Box::new(location)));
-    }
-    match scheme {
-        "rediss" | "valkeys" | "redis-cluster" => {
-            item.fault(format!("a store at `{scheme}:` is not supported yet"), URL);
-            None
+/// `url` and `tls`.
+fn location(section: &mut Section<'_>) -> StoreLocation {
+    let item = section.take("url").map(Item::secret);
+    let url = item.as_ref().and_then(redis_url);
+    let servers = url.as_ref().map_or(&[][..], |url| url.location.topology.servers());
+    let secure = url.as_ref().is_some_and(|url| url.secure);
+    let span = item.as_ref().filter(|_| secure).map(|item| item.span.clone());
+    let tls = tls::store(section, servers, span);
+    match url {
+        Some(RedisUrl { location, .. }) => {
+            StoreLocation::Redis(Box::new(RedisLocation { tls, ..location }))
         }
-        // The usual reason: a generated password has characters with a meaning in a URL.
-        "redis" | "valkey" if url.contains('@') => {
-            item.cx.note(text.refuse(URL).help(ENCODE));
-            None
-        }
-        "memory" => {
-            text.refuse_here(format!("{URL}; did you mean \"memory:\"?"));
-            None
-        }
-        _ => {
-            text.refuse_here(URL);
-            None
-        }
+        None => StoreLocation::Memory,
     }
 }
 
+/// The URL of a Redis. `None` for `memory:`, and where the URL is wrong.
+fn redis_url(item: &Item<'_>) -> Option<RedisUrl> {
+    let text = item.text_as(URL)?;
+    let url = text.text.as_str();
+    if url == "memory:" {
+        return None;
+    }
+    if let Ok(url) = url.parse() {
+        return Some(url);
+    }
+    match url.split(':').next().unwrap_or_default() {
+        scheme @ ("redis-cluster" | "rediss-cluster" | "valkey-cluster" | "valkeys-cluster") => {
+            item.fault(format!("a store at `{scheme}:` is not supported yet"), URL);
+        }
+        // The usual reason: a generated password has characters with a meaning in a URL.
+        scheme if url.contains('@') && !scheme.contains('@') => {
+            text.refuse(URL).help(ENCODE);
+        }
+        "memory" => {
+            text.refuse(format!("{URL}; did you mean \"memory:\"?"));
+        }
+        _ => {
+            text.refuse(URL);
+        }
+    }
+    None
+}
+
 fn prefix(item: &Item<'_>) -> Option<String> {
-    const EXPECTED: &str = "expected 1 to 64 letters, digits, `_`, `.`, `-` or `:`";
-    let text = item.text_as(EXPECTED)?;
-    let fits = (1..=LONGEST_PREFIX).contains(&text.text.len())
-        && text
-            .text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b':'));
-    text.parsed(fits.then(|| text.text.clone()), EXPECTED)
+    item.parse("expected 1 to 64 letters, digits, `_`, `.`, `-` or `:`", |text| {
+        let may = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b':');
+        let fits = (1..=LONGEST_PREFIX).contains(&text.len()) && text.bytes().all(may);
+        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+    })
 }

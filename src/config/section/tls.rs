@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::values::{LISTEN, addresses};
-use crate::config::reader::{Item, Problem, Section, Span};
+use crate::config::reader::{Item, Section, Span, Wrong};
 use crate::config::setting::{Settings, Spelled, fields, spellings};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -19,12 +19,7 @@ use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 const FILE: &str = "expected the name of a PEM file";
 
 /// `tls` of `[server]`.
-pub(in crate::config) static SERVER_TLS: Shape = Shape {
-    title: "server.tls",
-    heading: "`tls` of `[server]`",
-    fields: || fields(OF_SERVER),
-    later: &[],
-};
+pub(crate) static SERVER_TLS: Shape = Shape::new("server.tls", || fields(OF_SERVER));
 
 #[rustfmt::skip]
 static OF_SERVER: Settings<()> = &[
@@ -43,12 +38,7 @@ impl Spelled for ClientAuth {
 }
 
 /// One of `certificates`.
-pub(in crate::config) static CERTIFICATE: Shape = Shape {
-    title: "a certificate",
-    heading: "One of `certificates`",
-    fields: || fields(OF_CERTIFICATE),
-    later: &[],
-};
+pub(crate) static CERTIFICATE: Shape = Shape::new("a certificate", || fields(OF_CERTIFICATE));
 
 #[rustfmt::skip]
 static OF_CERTIFICATE: Settings<()> = &[
@@ -56,13 +46,8 @@ static OF_CERTIFICATE: Settings<()> = &[
     &field("key", Kind::Text, Required, "PEM: its private key, without a password"),
 ];
 
-/// `tls` of `[upstreams.NAME]`.
-pub(in crate::config) static UPSTREAM_TLS: Shape = Shape {
-    title: "tls of an upstream",
-    heading: "`tls` of `[upstreams.NAME]`",
-    fields: || fields(OF_UPSTREAM),
-    later: &[],
-};
+/// `tls` of `[upstreams.NAME]` and of `[store]`.
+pub(crate) static UPSTREAM_TLS: Shape = Shape::new("tls of an upstream", || fields(OF_UPSTREAM));
 
 #[rustfmt::skip]
 static OF_UPSTREAM: Settings<()> = &[
@@ -73,26 +58,19 @@ static OF_UPSTREAM: Settings<()> = &[
     &field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
 ];
 
-/// The result of reading `tls` of `[server]`.
-pub(super) struct Built {
-    /// `None` where the file has no `tls`, or a wrong one.
-    pub(super) spec: Option<ServerTls>,
-    /// Whether `tls` names a `client_ca`, valid or not.
-    pub(super) asks_clients: bool,
-}
-
 /// `tls` of `[server]`. `clear` are the addresses without TLS, which `tls` must not use again.
-pub(super) fn server(section: &mut Section<'_>, clear: &[(std::net::SocketAddr, Span)]) -> Built {
-    let inner = section.take("tls").and_then(|item| item.section(&SERVER_TLS, "`tls`"));
-    let Some(mut inner) = inner else { return Built { spec: None, asks_clients: false } };
+pub(super) fn server(
+    section: &mut Section<'_>,
+    clear: &[(std::net::SocketAddr, Span)],
+) -> Option<ServerTls> {
+    let mut inner = section.take("tls")?.section(&SERVER_TLS, "`tls`")?;
     let listen = match inner.require("listen", "\"0.0.0.0:8443\"") {
         Some(item) => addresses(&item, clear),
         None => Vec::new(),
     };
     let certificates = certificates(&mut inner);
     let ca = inner.take("client_ca");
-    let asks_clients = ca.is_some();
-    if !asks_clients {
+    if ca.is_none() {
         inner.refuse_field(
             "client_auth",
             "`client_auth` says nothing without `client_ca`",
@@ -107,15 +85,12 @@ pub(super) fn server(section: &mut Section<'_>, clear: &[(std::net::SocketAddr, 
         Some(((file.path, auth?), (found, auth?)))
     });
     let (client_ca, clients) = clients.unzip();
-    let spec = || {
-        let (files, identities) = certificates?.into_iter().unzip();
-        Some(ServerTls {
-            listen: listen.into_iter().map(|(address, _)| address).collect(),
-            files: Files { certificates: files, client_ca },
-            material: Arc::new(Material { identities, clients }),
-        })
-    };
-    Built { spec: spec(), asks_clients }
+    let (files, identities) = certificates?.into_iter().unzip();
+    Some(ServerTls {
+        listen: listen.into_iter().map(|(address, _)| address).collect(),
+        files: Files { certificates: files, client_ca },
+        material: Arc::new(Material { identities, clients }),
+    })
 }
 
 /// `certificates`. `None` where one of the certificates is wrong.
@@ -148,92 +123,104 @@ pub(super) fn upstream(
     servers: &[(ServerAddress, Span)],
     system: &SystemRoots,
 ) -> Option<Arc<client::ClientTlsSpec>> {
-    let item = section.take("tls");
-    let first = servers.iter().find(|(server, _)| server.scheme == Scheme::Https);
-    if let (Some(item), None) = (&item, first)
+    let secure = servers.iter().filter(|(server, _)| server.scheme == Scheme::Https);
+    let first = secure.clone().next().map(|(_, span)| span.clone());
+    if let (Some(item), None) = (section.item("tls"), &first)
         && !servers.is_empty()
     {
-        item.cx.note(Problem::warning(
-            item.span.clone(),
+        item.cx.warning(
+            &item.span,
             format!("the `tls` of {} changes nothing", section.title),
             "none of its servers is reached by `https://`",
-        ));
+        );
     }
-    let fields = match item {
-        Some(item) => Fields::read(item.section(&UPSTREAM_TLS, "`tls`")?),
-        None => Fields::NONE,
+    let spec = towards(section, first, system)?;
+    let fits = secure.map(|(server, span)| is_nameable(section, &spec, &server.endpoint, span));
+    // All of them are looked at, to report all problems.
+    fits.fold(true, |all, fits| all && fits).then(|| Arc::new(spec))
+}
+
+/// `tls` of a store at these places, by TLS if there is a `url` to report problems at.
+pub(super) fn store(
+    section: &mut Section<'_>,
+    servers: &[Endpoint],
+    url: Option<Span>,
+) -> Option<Arc<client::ClientTlsSpec>> {
+    if let (Some(item), None) = (section.item("tls"), &url) {
+        item.cx.warning(
+            &item.span,
+            "the `tls` of [store] changes nothing",
+            "the store is not reached by `rediss://` or `rediss-sentinel://`",
+        );
+    }
+    let spec = towards(section, url.clone(), &SystemRoots::new())?;
+    let url = url?;
+    let fits = servers.iter().all(|server| is_nameable(section, &spec, server, &url));
+    fits.then(|| Arc::new(spec))
+}
+
+/// Reads `tls` towards servers. `None` where it is wrong, or where no server is reached by TLS: `first` is
+/// the place of the first such server in the file.
+fn towards(
+    section: &mut Section<'_>,
+    first: Option<Span>,
+    system: &SystemRoots,
+) -> Option<client::ClientTlsSpec> {
+    let mut inner = match section.take("tls") {
+        Some(item) => item.section(&UPSTREAM_TLS, "`tls`")?,
+        None => Section::empty(section.cx, &UPSTREAM_TLS),
     };
-    let span = first?.1.clone();
-    let roots = match fields.ca? {
+    let ca = inner.optional("ca", |item| {
+        let file = file(item)?;
+        reported(authorities(&file.path), &[&file])
+    });
+    let server_name = inner.optional("server_name", name);
+    let identity = match (inner.take("cert"), inner.take("key")) {
+        (Some(cert), Some(key)) => identity(&cert, &key).map(|(_, identity)| Some(identity)),
+        (None, None) => Some(None),
+        (Some(item), None) => lonely(&item, "key"),
+        (None, Some(item)) => lonely(&item, "cert"),
+    };
+    inner.finish();
+    let first = first?;
+    let roots = match ca? {
         Some(ca) => ca.into(),
-        None => system.get_or_init(|| machine(section, span)).clone()?,
+        None => system.get_or_init(|| machine(section, first)).clone()?,
     };
-    let spec = client::ClientTlsSpec {
-        roots,
-        server_name: fields.server_name?,
-        identity: fields.identity?,
-    };
-    for (server, span) in servers.iter().filter(|(server, _)| server.scheme == Scheme::Https) {
-        if let Endpoint::Tcp { host, .. } = &server.endpoint
-            && spec.name_of(host).is_none()
-        {
-            section.cx.note(Problem::error(
-                span.clone(),
-                format!("no certificate can be for \"{host}\""),
-                "expected another host, or `tls = { server_name = \"…\" }` with the name in it",
-            ));
-        }
+    Some(client::ClientTlsSpec { roots, server_name: server_name?, identity: identity? })
+}
+
+/// Whether a certificate can be for this server.
+fn is_nameable(
+    section: &Section<'_>,
+    spec: &client::ClientTlsSpec,
+    server: &Endpoint,
+    span: &Span,
+) -> bool {
+    let Endpoint::Tcp { host, .. } = server else { return true };
+    let fits = spec.name_of(host).is_some();
+    if !fits {
+        section.cx.error(
+            span,
+            format!("no certificate can be for \"{host}\""),
+            "expected another host, or `tls = { server_name = \"…\" }` with the name in it",
+        );
     }
-    Some(Arc::new(spec))
+    fits
 }
 
-/// The fields of an upstream's `tls`. The outer `None` means a wrong value. The inner `None` means that the
-/// file does not have the field.
-struct Fields {
-    ca: Option<Option<Vec<CertificateDer<'static>>>>,
-    server_name: Option<Option<ServerName<'static>>>,
-    identity: Option<Option<TlsIdentity>>,
-}
-
-impl Fields {
-    const NONE: Self = Self { ca: Some(None), server_name: Some(None), identity: Some(None) };
-
-    fn read(mut section: Section<'_>) -> Self {
-        let ca = match section.take("ca") {
-            Some(item) => {
-                let read = |file: NamedFile<'_, '_>| reported(authorities(&file.path), &[&file]);
-                file(&item).and_then(read).map(Some)
-            }
-            None => Some(None),
-        };
-        let server_name = match section.take("server_name") {
-            Some(item) => name(&item).map(Some),
-            None => Some(None),
-        };
-        let (cert, key) = (section.take("cert"), section.take("key"));
-        let identity = match (&cert, &key) {
-            (Some(cert), Some(key)) => identity(cert, key).map(|(_, identity)| Some(identity)),
-            (None, None) => Some(None),
-            (Some(item), None) => lonely(item, "cert", "key"),
-            (None, Some(item)) => lonely(item, "key", "cert"),
-        };
-        section.finish();
-        Self { ca, server_name, identity }
-    }
-}
-
-fn lonely<T>(item: &Item<'_>, there: &str, missing: &str) -> Option<T> {
+fn lonely<T>(item: &Item<'_>, missing: &str) -> Option<T> {
     item.fault(
-        format!("`{there}` without `{missing}`"),
+        format!("`{}` without `{missing}`", item.field),
         format!("expected `{missing} = \"{missing}.pem\"` beside it"),
     );
     None
 }
 
 fn name(item: &Item<'_>) -> Option<ServerName<'static>> {
-    const EXPECTED: &str = "expected a host's name or an address, as in \"api.internal\"";
-    let text = item.text_as(EXPECTED)?;
-    text.parsed(ServerName::try_from(text.text.clone()).ok(), EXPECTED)
+    item.parse("expected a host's name or an address, as in \"api.internal\"", |text| {
+        ServerName::try_from(text.to_owned()).map_err(|_| Wrong::Expected)
+    })
 }
 
 fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'static>]>> {
@@ -241,7 +228,7 @@ fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'sta
         Ok(roots) => Some(roots),
         Err(error) => {
             let title = format!("nobody can say whether this server is the right one: {error}");
-            section.cx.note(Problem::error(span, title, error.advice()));
+            section.cx.error(&span, title, error.advice());
             None
         }
     }
@@ -258,7 +245,7 @@ struct NamedFile<'c, 'i> {
 fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
     let text = item.text_as(FILE)?;
     if text.text.is_empty() {
-        text.refuse_here(FILE);
+        text.refuse(FILE);
         return None;
     }
     let path = item.cx.folder.join(&text.text);

@@ -4,9 +4,9 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use super::tls::{self, UPSTREAM_TLS};
-use super::values::{Named, named};
+use super::values::{Named, named, once};
 use crate::config::Overrides;
-use crate::config::reader::{Item, Problem, Section, Span};
+use crate::config::reader::{Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, Spelled, at, compared, fields, listed, plain, read, word};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -16,15 +16,16 @@ use crate::plan::{Balance, Endpoint, Scheme, ServerAddress, UpstreamSpec};
 type Spec = UpstreamSpec;
 
 /// `[upstreams.NAME]`.
-pub(in crate::config) static UPSTREAM: Shape = Shape {
-    title: "[upstreams.NAME]",
-    heading: "`[upstreams.NAME]`",
-    fields: || fields(SETTINGS),
-    later: &["max_requests", "queue_timeout", "health", "hash_key", "respect_retry_after"],
-};
+pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SETTINGS)).later(&[
+    "max_requests",
+    "queue_timeout",
+    "health",
+    "hash_key",
+    "respect_retry_after",
+]);
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(servers), Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(&UPSTREAM_SERVER)])), Required,
         "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`")
         .shown(|servers, _| listed(servers.iter().map(|server| &server.url))),
@@ -46,12 +47,8 @@ impl Spelled for Balance {
 }
 
 /// One of an upstream's `servers`, written as a table.
-pub(in crate::config) static UPSTREAM_SERVER: Shape = Shape {
-    title: "a server",
-    heading: "One of `servers`",
-    fields: || fields(OF_SERVER),
-    later: &["weight"],
-};
+pub(crate) static UPSTREAM_SERVER: Shape =
+    Shape::new("a server", || fields(OF_SERVER)).later(&["weight"]);
 
 static OF_SERVER: Settings<()> = &[&field("url", Kind::Text, Required, "as in `servers`")];
 
@@ -65,10 +62,7 @@ const LONGEST_SOCKET: usize = 107;
 
 /// The upstreams. If the file has exactly one upstream, the command line can replace its servers by one
 /// server.
-pub(in crate::config) fn build(
-    root: &mut Section<'_>,
-    overrides: &Overrides,
-) -> Vec<Named<UpstreamSpec>> {
+pub(crate) fn build(root: &mut Section<'_>, overrides: &Overrides) -> Vec<Named<UpstreamSpec>> {
     let url = overrides.upstream.as_deref();
     let system = tls::SystemRoots::new();
     let cx = root.cx;
@@ -79,13 +73,12 @@ pub(in crate::config) fn build(
         Some(_) if upstreams.len() != 1 => {
             let count = if upstreams.is_empty() { "no upstream" } else { "several upstreams" };
             let title = format!("`--upstream` cannot replace anything: the file has {count}");
-            let problem = Problem::general(title);
-            cx.note(problem.help("it is for files with exactly one upstream"));
+            cx.note(Problem::general(title)).help("it is for files with exactly one upstream");
         }
         None | Some(Ok(_)) => {}
         Some(Err(error)) => {
-            let found = format!("\"{}\"", url.unwrap_or_default());
-            cx.note(Problem::general(format!("`--upstream` {}", error.about(&found))));
+            let (url, expected) = (url.unwrap_or_default(), error.instead(URL, true));
+            cx.note(Problem::general(format!("`--upstream` cannot be \"{url}\": {expected}")));
         }
     }
     upstreams
@@ -122,26 +115,7 @@ fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {
     if items.is_empty() {
         item.reject("expected at least one server: `[\"http://127.0.0.1:3000\"]`");
     }
-    let mut servers: Vec<(ServerAddress, Span)> = Vec::new();
-    for item in &items {
-        let Some(server) = server(item) else { continue };
-        let same = |(other, _): &&(ServerAddress, Span)| other.endpoint == server.endpoint;
-        if let Some((_, first)) = servers.iter().find(same) {
-            item.cx.note(
-                Problem::error(
-                    item.span.clone(),
-                    match item.text().is_some_and(|text| text.shown().is_some()) {
-                        true => format!("`servers` has {} twice", server.url),
-                        false => "`servers` has this server twice".to_owned(),
-                    },
-                    "remove it",
-                )
-                .related(first.clone(), "first here"),
-            );
-        }
-        servers.push((server, item.span.clone()));
-    }
-    servers
+    once(&items, server, |one, other| one.endpoint == other.endpoint, |server| server.url.clone())
 }
 
 fn server(item: &Item<'_>) -> Option<ServerAddress> {
@@ -157,56 +131,23 @@ fn server(item: &Item<'_>) -> Option<ServerAddress> {
         item.clone().secret().reject("expected a URL without a user and a password");
         return None;
     }
-    match server_address(&text.text) {
-        Ok(address) => Some(address),
-        Err(UrlError { expected, near }) => {
-            item.cx.note(match near.filter(|_| text.shown().is_some()) {
-                Some(near) => text.refuse(format!("{expected}; did you mean \"{near}\"?")),
-                None => text.refuse(expected),
-            });
-            None
-        }
-    }
+    item.parse(URL, server_address)
 }
 
-/// Why a text is not a server.
-#[derive(Debug, PartialEq, Eq)]
-struct UrlError {
-    expected: &'static str,
-    /// A valid URL that was perhaps meant.
-    near: Option<String>,
-}
-
-impl UrlError {
-    fn url(near: Option<String>) -> Self {
-        Self { expected: URL, near }
-    }
-
-    /// What is wrong with the command line's `url`.
-    fn about(&self, url: &str) -> String {
-        match self {
-            Self { expected, near: Some(near) } => {
-                format!("cannot be {url}: {expected}; did you mean \"{near}\"?")
-            }
-            Self { expected, near: None } => format!("cannot be {url}: {expected}"),
-        }
-    }
-}
-
-fn server_address(url: &str) -> Result<ServerAddress, UrlError> {
+fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
     if let Some(path) = url.strip_prefix("unix:") {
         return socket(url, path);
     }
     let Some((name, rest)) = url.split_once("://") else {
         let near = format!("http://{url}");
         let fits = server_address(&near).is_ok();
-        return Err(UrlError::url(fits.then_some(near)));
+        return Err(Wrong::near(fits.then_some(near)));
     };
     let (scheme, default_port) = match name {
         "http" => (Scheme::Http, 80),
         "https" => (Scheme::Https, 443),
         "h2c" => (Scheme::H2c, 80),
-        _ => return Err(UrlError::url(None)),
+        _ => return Err(Wrong::Expected),
     };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     match host_and_port(authority, default_port) {
@@ -215,20 +156,20 @@ fn server_address(url: &str) -> Result<ServerAddress, UrlError> {
             endpoint: Endpoint::Tcp { host, port },
             scheme,
         }),
-        Some(_) => Err(UrlError::url(Some(format!("{name}://{authority}")))),
-        None => Err(UrlError::url(None)),
+        Some(_) => Err(Wrong::Near(format!("{name}://{authority}"))),
+        None => Err(Wrong::Expected),
     }
 }
 
 /// `unix:/PATH`, or `unix:///PATH`, with an empty host as in a `file:` URL.
-fn socket(url: &str, path: &str) -> Result<ServerAddress, UrlError> {
+fn socket(url: &str, path: &str) -> Result<ServerAddress, Wrong> {
     let path = path.strip_prefix("//").unwrap_or(path);
     let fits = path.starts_with('/')
         && !path.ends_with('/')
         && path.len() <= LONGEST_SOCKET
         && !path.chars().any(char::is_control);
     if !fits {
-        return Err(UrlError { expected: SOCKET, near: None });
+        return Err(Wrong::other(SOCKET));
     }
     let endpoint = Endpoint::Unix(PathBuf::from(path));
     Ok(ServerAddress { url: url.to_owned(), endpoint, scheme: Scheme::Http })
@@ -287,15 +228,14 @@ mod tests {
         }
         let long = format!("unix:/{}", "a".repeat(LONGEST_SOCKET));
         for url in ["unix:", "unix:a.sock", "unix://host/a", "unix:/run/", "unix:/a\0b", &long] {
-            let error = UrlError { expected: SOCKET, near: None };
-            assert_eq!(server_address(url), Err(error), "{url}");
+            assert_eq!(server_address(url), Err(Wrong::other(SOCKET)), "{url}");
         }
     }
 
     #[test]
     fn everything_else_is_refused() {
-        let near = |text: &str| UrlError::url(Some(text.to_owned()));
-        let wrong = || UrlError::url(None);
+        let near = |text: &str| Wrong::Near(text.to_owned());
+        let wrong = || Wrong::Expected;
         for (url, error) in [
             ("", wrong()),
             ("http://", wrong()),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::HeaderName;
 
 use crate::config::reader::{
-    Context, Item, NETWORK, NetworkError, Problem, Section, Span, Text, enumerate, nearest, network,
+    Context, Item, NETWORK, Section, Span, Wrong, enumerate, nearest, network,
 };
 use crate::config::shape::{Kind, Shape};
 use crate::limit::name::Name;
@@ -18,11 +18,11 @@ pub(super) const ADDRESS: &str =
     "expected an address with a port, as in \"127.0.0.1:8080\" or \"[::]:8080\"";
 
 /// A table with a name from the operator, such as `[limits.NAME]`.
-pub(in crate::config) struct Named<T> {
-    pub(in crate::config) name: String,
-    pub(in crate::config) span: Span,
+pub(crate) struct Named<T> {
+    pub(crate) name: String,
+    pub(crate) span: Span,
     /// `None` where the table is wrong.
-    pub(in crate::config) value: Option<T>,
+    pub(crate) value: Option<T>,
 }
 
 /// Reads each table `[KIND.NAME]`. `build` makes a value from the table and its name.
@@ -47,18 +47,18 @@ pub(super) fn named<'c, T>(
 /// is still read, to report its problems as well.
 fn name(cx: &Context<'_>, text: &str, span: &Span) -> Option<Name> {
     Name::new(text).or_else(|| {
-        cx.note(Problem::error(
-            span.clone(),
+        cx.error(
+            span,
             format!("\"{}\" is no name", text.escape_debug()),
             "expected 1 to 64 letters, digits, `_`, `.` or `-`",
-        ));
+        );
         Name::new("unnamed")
     })
 }
 
 /// The advice for a wrong name: the nearest of `names`, or a list of `names`. `found` is `None` where
 /// messages must not show the text.
-pub(in crate::config) fn one_of<'n, I>(found: Option<&str>, names: I, kind: &str) -> String
+pub(crate) fn one_of<'n, I>(found: Option<&str>, names: I, kind: &str) -> String
 where
     I: Iterator<Item = &'n str> + Clone,
 {
@@ -73,48 +73,60 @@ where
     }
 }
 
+/// The values of a list, with their places. A value that is the `same` as one before is an error, and is
+/// left out.
+pub(super) fn once<T>(
+    items: &[Item<'_>],
+    read: impl Fn(&Item<'_>) -> Option<T>,
+    same: impl Fn(&T, &T) -> bool,
+    name: impl Fn(&T) -> String,
+) -> Vec<(T, Span)> {
+    let mut values: Vec<(T, Span)> = Vec::new();
+    for item in items {
+        let Some(value) = read(item) else { continue };
+        if let Some((_, first)) = values.iter().find(|(other, _)| same(other, &value)) {
+            let name = match item.is_shown() {
+                true => format!("\"{}\"", name(&value)),
+                false => "this".to_owned(),
+            };
+            let title = format!("`{}` has {name} twice", item.field);
+            item.fault(title, "remove it").related(first, "first here");
+        } else {
+            values.push((value, item.span.clone()));
+        }
+    }
+    values
+}
+
 /// The addresses of a `listen`. An address in `taken` is refused.
 pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(SocketAddr, Span)> {
     let items = item.list_or_one();
     if items.is_empty() {
         item.reject("expected at least one address");
     }
-    let mut addresses: Vec<(SocketAddr, Span)> = Vec::new();
-    for item in items {
-        let Some(address) = address(&item) else { continue };
-        let same = |(other, _): &&(SocketAddr, Span)| address.port() != 0 && *other == address;
-        if addresses.iter().any(|other| same(&other)) {
-            item.fault(format!("`listen` has {address} twice"), "remove it");
-        } else if let Some((_, first)) = taken.iter().find(same) {
+    let same = |one: &SocketAddr, other: &SocketAddr| one.port() != 0 && one == other;
+    let addresses = once(&items, address, same, SocketAddr::to_string);
+    for (address, span) in &addresses {
+        if let Some((_, first)) = taken.iter().find(|(other, _)| same(other, address)) {
             let title = format!("{address} is listened on without TLS already");
-            let mut problem = Problem::error(item.span.clone(), title, "expected another port");
+            let noted = item.cx.error(span, title, "expected another port");
             // The default address, and the command line's address, have no place in the file.
             if !first.is_empty() {
-                problem = problem.related(first.clone(), "here");
+                noted.related(first, "here");
             }
-            item.cx.note(problem);
         }
-        addresses.push((address, item.span.clone()));
     }
     addresses
 }
 
 /// An address with a port.
 pub(super) fn address(item: &Item<'_>) -> Option<SocketAddr> {
-    let text = item.text_as(ADDRESS)?;
-    let address = text.text.parse().ok();
-    if address.is_none() {
-        item.cx.note(match suggestion(&text) {
-            Some(near) => text.refuse(format!("{ADDRESS}; did you mean \"{near}\"?")),
-            None => text.refuse(ADDRESS),
-        });
-    }
-    address
+    item.parse(ADDRESS, |text| text.parse().map_err(|_| Wrong::near(suggestion(text))))
 }
 
 /// The full address for a common short form: a port alone, `*:PORT` or `localhost:PORT`.
-fn suggestion(text: &Text<'_>) -> Option<String> {
-    let (host, port) = text.shown()?.rsplit_once(':').unwrap_or(("", text.shown()?));
+fn suggestion(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let port: u16 = port.parse().ok()?;
     let host = match host {
         "" | "*" => "0.0.0.0",
@@ -126,25 +138,10 @@ fn suggestion(text: &Text<'_>) -> Option<String> {
 
 /// A network. A single address is a network of one address.
 pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
-    let expected = format!("expected {NETWORK}");
-    let text = item.text_as(&expected)?;
-    match network(&text.text) {
-        Ok(network) => Some(network),
-        Err(NetworkError::Syntax) => {
-            text.refuse_here(expected);
-            None
-        }
-        Err(NetworkError::HostBits(network)) => {
-            const FIRST: &str = "expected the network's first address";
-            text.refuse_because(&format!("{FIRST}; did you mean \"{network}\"?"), FIRST);
-            None
-        }
-    }
+    item.parse(&format!("expected {NETWORK}"), network)
 }
 
 /// A header's name.
 pub(super) fn header_name(item: &Item<'_>) -> Option<HeaderName> {
-    const EXPECTED: &str = "expected a header's name";
-    let text = item.text_as(EXPECTED)?;
-    text.parsed(HeaderName::from_bytes(text.text.as_bytes()).ok(), EXPECTED)
+    item.parse("expected a header's name", |text| text.parse().map_err(|_| Wrong::Expected))
 }

@@ -1,6 +1,6 @@
 //! The list of fields and the reader agree.
 
-use super::super::section::SECTIONS;
+use super::super::section::ROOT;
 use super::super::section::admin::ADMIN;
 use super::super::section::limit::LIMIT;
 use super::super::section::log::LOG;
@@ -10,6 +10,7 @@ use super::super::section::store::STORE;
 use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
 use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
 use super::super::shape::{Fallback, Kind, Shape};
+use super::reference::TABLES;
 use super::*;
 use crate::tls::testing::Authority;
 
@@ -45,10 +46,10 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
             inline("upstream = \"api\""),
             inline("limits = [\"per-client\"]"),
         ],
-        "cost" => vec![inline("header = \"x-cost\"")],
-        "cost by response" => {
+        "cost" if matches!(name, "estimate" | "unknown") || name.starts_with("response") => {
             vec![inline("response_header = \"x-used\""), inline("estimate = 1")]
         }
+        "cost" => vec![inline("header = \"x-cost\"")],
         "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "candidate" => vec![inline("rate = \"100/s\"")],
@@ -110,7 +111,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         }
         "[[routes]]" => route = lines,
         "count_when" => limit.push_str(&format!("\ncount_when = {table}")),
-        "cost" | "cost by response" => limit.push_str(&format!("\ncost = {table}")),
+        "cost" => limit.push_str(&format!("\ncost = {table}")),
         "exempt" => limit.push_str(&format!("\nexempt = {table}")),
         "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
@@ -145,7 +146,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
 }
 
 fn shapes() -> impl Iterator<Item = &'static Shape> {
-    SECTIONS.into_iter().chain([&UPSTREAM_SERVER])
+    TABLES.into_iter().map(|(shape, _)| shape).chain([&UPSTREAM_SERVER])
 }
 
 pub(super) fn assert_same(one: &Plan, other: &Plan, what: &str) {
@@ -168,10 +169,9 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
             let Fallback::Value(value) = field.default else { continue };
             let line = format!("{} = {value}", field.name);
             let without = match (shape.title, field.name) {
-                // These fields do not belong to the default algorithm.
-                ("[limits.NAME]", "lease" | "align" | "timezone" | "type") => {
-                    &parsed(&with(shape, &line).replace(&line, ""))
-                }
+                // These fields do not belong to the default algorithm, or to the default source of a cost.
+                ("[limits.NAME]", "lease" | "align" | "timezone" | "type")
+                | ("cost", "unknown") => &parsed(&with(shape, &line).replace(&line, "")),
                 _ => &without,
             };
             // The base file has these already.
@@ -190,6 +190,19 @@ fn every_default_of_the_list_is_the_one_that_is_built() {
 }
 
 #[test]
+fn every_default_is_json_and_toml() {
+    for shape in shapes().chain([&ROOT]) {
+        for field in (shape.fields)() {
+            if let Fallback::Value(value) = field.default {
+                let name = format!("{} {}", shape.title, field.name);
+                assert!(serde_json::from_str::<serde_json::Value>(value).is_ok(), "{name}");
+                assert!(toml::de::DeValue::parse(value).is_ok(), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_field_of_the_list_is_read() {
     for shape in shapes() {
         for field in (shape.fields)() {
@@ -198,7 +211,7 @@ fn every_field_of_the_list_is_read() {
                     format!("{{ listen = \"127.0.0.1:2\", {} }}", certificates())
                 }
                 ("server.tls", "certificates") => certificates().split_off("certificates = ".len()),
-                ("[upstreams.NAME]", "tls") => format!("{{ {} }}", pem("ca", "ca.pem")),
+                ("[upstreams.NAME]" | "[store]", "tls") => format!("{{ {} }}", pem("ca", "ca.pem")),
                 (_, "ca" | "client_ca") => pem("", "ca.pem").split_off(" = ".len()),
                 (_, "cert") => pem("", "api.pem").split_off(" = ".len()),
                 ("a certificate" | "tls of an upstream", "key") => {

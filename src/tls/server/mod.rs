@@ -130,7 +130,7 @@ struct Resumption {
 
 impl Resumption {
     fn new() -> Result<Self, TlsError> {
-        let tickets = rustls::crypto::aws_lc_rs::Ticketer::new().map_err(TlsError::Refused)?;
+        let tickets = rustls::crypto::aws_lc_rs::Ticketer::new()?;
         Ok(Self { tickets, sessions: ServerSessionMemoryCache::new(SESSIONS) })
     }
 }
@@ -253,27 +253,25 @@ fn configuration(
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = provider();
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(TlsError::Refused)?;
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?;
     let builder = match &material.clients {
         None => builder.with_no_client_auth(),
         Some((authorities, auth)) => {
             let mut roots = RootCertStore::empty();
             for authority in authorities {
-                roots.add(authority.clone()).map_err(TlsError::Refused)?;
+                roots.add(authority.clone())?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match auth {
                 ClientAuth::Require => verifier,
                 ClientAuth::Request => verifier.allow_unauthenticated(),
             };
-            let verifier = verifier
-                .build()
-                .map_err(|error| TlsError::Refused(rustls::Error::General(error.to_string())))?;
+            let verifier =
+                verifier.build().map_err(|error| rustls::Error::General(error.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let by_name = ByName::new(&material.identities).map_err(TlsError::Refused)?;
+    let by_name = ByName::new(&material.identities)?;
     let mut config = builder.with_cert_resolver(Arc::new(by_name));
     config.alpn_protocols = vec![H2.to_vec(), HTTP_1_1.to_vec()];
     config.ticketer = resumption.tickets.clone();

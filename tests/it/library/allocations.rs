@@ -10,13 +10,12 @@ use tidegate::clock::Clock;
 use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
 use tidegate::downstream::accept::ConnectionSlots;
-use tidegate::limit::time::Timestamp;
 use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
 use tidegate::plan::Plan;
 use tidegate::store;
 use tidegate::upstream::balance::ServerState;
-use tidegate::worker::{self, ConfigState, Orders, Process, Published};
+use tidegate::worker::{self, Orders, Process, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
@@ -109,7 +108,8 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
         failed: Arc::default(),
         malformed: Arc::default(),
-        config: ConfigState::new(Timestamp::MIN),
+        adopted: 0.into(),
+        is_config_valid: true.into(),
         draining: AtomicBool::new(false),
         store: store::Shared::new(&plan.store),
         waiting: Arc::default(),

@@ -23,7 +23,7 @@ use tidegate::observe::throttled::Throttled;
 use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, Shared, Store};
-use tidegate::worker::{self, ConfigState, Orders, Process, Published};
+use tidegate::worker::{self, Orders, Process, Published};
 use tokio::sync::watch;
 
 use crate::support::bench::decide;
@@ -305,7 +305,8 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
     let process = Process {
         metrics: Metrics::new(1),
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-        config: ConfigState::new(Timestamp::MIN),
+        adopted: 0.into(),
+        is_config_valid: true.into(),
         draining: AtomicBool::new(false),
         store: Shared::by(clock.wall().clone(), &plan.store),
         waiting: Arc::default(),

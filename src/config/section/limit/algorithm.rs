@@ -110,7 +110,7 @@ pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
 }
 
 /// The algorithms that have this field, in the words of the reference. `None` where all algorithms have it.
-pub(in crate::config) fn whose(field: &str) -> Option<String> {
+pub(crate) fn whose(field: &str) -> Option<String> {
     let (_, families, _) = FIELDS.iter().find(|(name, ..)| *name == field)?;
     let all = Family::WORDS.iter();
     let (have, lack): (Vec<_>, Vec<_>) = all.partition(|(_, family)| families.contains(family));

@@ -1,72 +1,224 @@
-//! `cost`: how much a request takes. The cost must fit every bucket that the request takes from.
+//! `cost`: how much a request takes. A number, or what a header of the request or the response says. The cost
+//! must fit every bucket that the request takes from.
+
+use std::sync::Arc;
+
+use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
-use super::cost_bounds::CostBounds;
-use super::response_cost::{self, RESPONSE_COST};
-use crate::config::reader::Section;
-use crate::config::setting::{Settings, fields};
-use crate::config::shape::Fallback::{Required, Value, Words};
+use crate::config::reader::{Item, Section, Span, Wrong};
+use crate::config::setting::{Settings, Spelled, fields, spellings};
+use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
-use crate::limit::rate::{Cost, MAX_TOKENS};
-use crate::plan::CostSpec;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::rate::{Cost, MAX_TOKENS, Rate};
+use crate::plan::response::{JsonPath, UnknownUse, UsedSource};
+use crate::plan::{Action, CostSpec, Figures, LimitSpec, RouteSpec};
 
 /// A limit's `cost`, written as a table.
-pub(in crate::config) static COST: Shape =
-    Shape { title: "cost", heading: "`cost` of a limit", fields: || fields(OF_COST), later: &[] };
+pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST));
 
 #[rustfmt::skip]
 static OF_COST: Settings<()> = &[
-    &field("header", Kind::Text, Required, "the request's header that says what it takes"),
-    &field("default", Kind::whole(1, MAX_TOKENS), Value("1"), "where the request does not have it"),
-    &field("max", Kind::whole(1, MAX_TOKENS), Words("the burst; with a sliding log 32 at most"),
-        "the most it may say; more is refused with 400"),
+    &field("header", Kind::Text, Words("required, or a field of the response"),
+        "the request's header that says what it takes"),
+    &field("default", Kind::whole(1, MAX_TOKENS), Value("1"),
+        "beside `header`: what a request without it takes"),
+    &field("response_header", Kind::Text, Words("none"),
+        "the response's header that says what was used"),
+    &field("response_json", Kind::Text, Words("none"),
+        "keys with dots between them, to the number in a response of JSON or in the last data of server-sent events that has it"),
+    &field("response_bytes", Kind::Flag, Words("`false`"),
+        "`true`: the bytes of the response's body are what was used"),
+    &field("estimate", Kind::whole(1, MAX_TOKENS), Words("required beside a field of the response"),
+        "what is taken before the response"),
+    &field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
+        "beside a field of the response: what is taken in the end where the response does not say, as where the client leaves before"),
+    &field("max", Kind::whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
+        "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
 ];
 
+/// The fields that say where the cost stands. A table has one of them.
+const SOURCES: [&str; 4] = ["header", "response_header", "response_json", "response_bytes"];
+
+const ONE_OF_BOTH: &str =
+    "expected the request to say the cost, or the response: remove one of them";
+
+impl Spelled for UnknownUse {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("estimate", Self::Estimate), ("max", Self::Max)];
+}
+
 /// `cost`.
-pub(super) fn build(section: &mut Section<'_>, bursts: &CostBounds<'_>) -> Option<CostSpec> {
+pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
     let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
     if item.is_table() {
-        let section = item.section(&COST, "cost")?;
-        if let Some(other) = response_cost::beside_header(&section) {
-            item.fault(
-                format!("`cost` has both `header` and `{other}`"),
-                "expected the request to say the cost, or the response: remove one of them",
-            );
-            return None;
-        }
-        return match response_cost::is_by_response(&section) {
-            true => response_cost::by_response(item.section(&RESPONSE_COST, "cost")?, bursts),
-            false => by_header(section, bursts),
-        };
+        return said(item.section(&COST, "cost")?, bounds);
     }
     if !item.is_number() {
         item.reject("expected a whole number from 1, or a table such as `{ header = \"x-cost\" }`");
         return None;
     }
     let cost = item.whole(1..=MAX_TOKENS)?;
-    bursts.check(&item, cost);
+    bounds.check(&item, cost);
     Cost::new(cost).map(CostSpec::Fixed)
 }
 
-fn by_header(mut section: Section<'_>, bursts: &CostBounds<'_>) -> Option<CostSpec> {
-    let name = section.require("header", "\"x-cost\"").and_then(|item| header_name(&item));
-    let largest = bursts.own.unwrap_or(MAX_TOKENS);
+/// A `cost` that the request or the response says.
+fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
+    let sources: Vec<_> = SOURCES.iter().filter_map(|name| section.take(name)).collect();
+    if let [one, other, ..] = &sources[..] {
+        let by_request = one.field == "header";
+        let title = format!("`cost` has both `{}` and `{}`", one.field, other.field);
+        one.fault(title, if by_request { ONE_OF_BOTH } else { "expected one of them" })
+            .related(&other.span, "the other one");
+        if by_request {
+            return None;
+        }
+    }
+    let by_response = match sources.first() {
+        Some(source) => source.field != "header",
+        // A misspelt name may begin like the right one.
+        None => section.has(|name| name.starts_with("response") || name == "estimate"),
+    };
+    let source = sources.into_iter().next().or_else(|| match by_response {
+        true => section.require("response_header", "\"x-tokens-used\""),
+        false => section.require("header", "\"x-cost\""),
+    });
+    let (who, others): (&str, &[&str]) = match by_response {
+        true => ("response", &["default"]),
+        false => ("request", &["estimate", "unknown"]),
+    };
+    for field in others {
+        let title = format!("`{field}` says nothing where the {who} says the cost");
+        section.refuse_field(field, &title, ONE_OF_BOTH);
+    }
     let max_item = section.take("max");
     // `max` may be above the burst, because the bucket of an override may be larger. A cost that does not
     // fit its bucket is answered as a rejection, and not as a bad request.
-    let max = bursts.max(max_item.as_ref(), Some(largest)).flatten();
-    let default = section.value("default", |item| {
-        let default = item.whole(1..=MAX_TOKENS)?;
-        match max.filter(|max| default > *max && max_item.is_some()) {
-            Some(max) => item.reject(format!("expected at most `max`, {max}")),
-            None => bursts.check(item, default),
+    let by_default = (!by_response).then_some(bounds.own.unwrap_or(MAX_TOKENS));
+    let max = bounds.max(max_item.as_ref(), by_default);
+    let read = |item: &Item<'_>| {
+        let cost = item.whole(1..=MAX_TOKENS)?;
+        if let Some(max) = max.flatten().filter(|max| max_item.is_some() && cost > *max) {
+            item.reject(format!("expected at most `max`, {max}"));
+        } else {
+            bounds.check(item, cost);
         }
-        Some(default)
-    });
+        Cost::new(cost)
+    };
+    if !by_response {
+        let default = section.value("default", read);
+        section.finish();
+        let name = Box::new(header_name(&source?)?);
+        return Some(CostSpec::Header { name, default: default?, max: Cost::new(max??)? });
+    }
+    let estimate = section.require("estimate", "100").as_ref().and_then(read);
+    let unknown = section.value("unknown", |item| item.word(UnknownUse::WORDS, &[]));
     section.finish();
-    Some(CostSpec::Header {
-        name: Box::new(name?),
-        default: Cost::new(default?)?,
-        max: Cost::new(max?)?,
-    })
+    let source = Box::new(used_source(&source?)?);
+    Some(CostSpec::Response { source, estimate: estimate?, max: max?, unknown: unknown? })
+}
+
+fn used_source(item: &Item<'_>) -> Option<UsedSource> {
+    const PATH: &str = "expected the keys of nested objects with dots between them, as in \
+                        \"usage.total_tokens\"; lists are not looked into";
+    match item.field {
+        "response_header" => header_name(item).map(UsedSource::Header),
+        "response_json" => {
+            let read = |text: &str| text.parse::<JsonPath>().map_err(|_| Wrong::Expected);
+            item.parse(PATH, read).map(|path| UsedSource::Json(path.into()))
+        }
+        _ if item.flag()? => Some(UsedSource::Bytes),
+        _ => {
+            item.reject("expected `true`, or `response_header`, or `response_json`");
+            None
+        }
+    }
+}
+
+/// The bursts that bound `cost`. A burst of `None` means no bound.
+pub(super) struct CostBounds<'b> {
+    /// The burst of the limit itself.
+    pub(super) own: Option<u64>,
+    /// The most that the algorithm takes for one request. Only a sliding log has this bound.
+    pub(super) of_one_request: Option<u64>,
+    /// The bursts of the limit's overrides and of its candidate, with their places.
+    pub(super) overrides: &'b [(Option<u64>, Span)],
+}
+
+/// Why a sliding log bounds the cost of one request.
+const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm = \"sliding-window\"` \
+                       counts any cost";
+
+impl CostBounds<'_> {
+    /// `max` of a `cost`: the most that a header or a response may name. The outer `None` means a wrong
+    /// `max`. Without a `max`, the lower one of `by_default` and the algorithm's own bound.
+    pub(super) fn max(
+        &self,
+        written: Option<&Item<'_>>,
+        by_default: Option<u64>,
+    ) -> Option<Option<u64>> {
+        let Some(item) = written else {
+            let bounds = self.of_one_request.into_iter().chain(by_default);
+            return Some(bounds.min());
+        };
+        let max = item.whole(1..=MAX_TOKENS)?;
+        if let Some(most) = self.of_one_request.filter(|most| max > *most) {
+            item.reject(format!("expected at most {most}: {ENTRIES}"));
+        }
+        Some(Some(max))
+    }
+
+    /// Notes an error for a cost above a burst: the cost could never be paid.
+    pub(super) fn check(&self, item: &Item<'_>, cost: u64) {
+        if let Some(most) = self.of_one_request.filter(|most| cost > *most) {
+            item.reject(format!("expected at most {most}: {ENTRIES}"));
+            return;
+        }
+        if let Some(burst) = self.own.filter(|burst| cost > *burst) {
+            item.reject(format!("expected at most the burst, {burst}: more can never be paid"));
+            return;
+        }
+        for (burst, span) in self.overrides {
+            if let Some(burst) = burst.filter(|burst| cost > *burst) {
+                item.reject(format!("expected at most the burst of all figures, here {burst}"))
+                    .related(span, "more can never be paid here");
+                return;
+            }
+        }
+    }
+}
+
+/// The most that a request can take. `None` where there is no bound, or where the bound is not known.
+pub(super) fn burst(figures: &Figures) -> Option<u64> {
+    match figures {
+        Figures::Unlimited | Figures::Limited(Algorithm::Closed) => None,
+        // Without a rate in the file, the figures are known only to Redis.
+        Figures::Limited(Algorithm::Redisson(params)) => params.rate().map(Rate::count),
+        Figures::Limited(algorithm) => Some(algorithm.capacity()),
+        Figures::Calendar(quota) => Some(quota.count.get()),
+    }
+}
+
+/// Removes `accept-encoding` from requests of a route whose limit reads JSON responses, to keep the API
+/// from compressing them. Otherwise a client that accepts compression would pay only the estimate. If the
+/// file itself changes `accept-encoding`, that change stays.
+pub(crate) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
+    let reads = |limit: &u32| {
+        let limit = usize::try_from(*limit).ok().and_then(|place| limits.get(place));
+        let source = limit.and_then(|limit| match &limit.cost {
+            CostSpec::Response { source, .. } => Some(&**source),
+            CostSpec::Fixed(_) | CostSpec::Header { .. } => None,
+        });
+        matches!(source, Some(UsedSource::Json(_)))
+    };
+    if matches!(route.action, Action::Respond { .. }) || !route.limits.iter().any(reads) {
+        return;
+    }
+    let changes = route.options.get_or_insert_default().request.get_or_insert_default();
+    let written = changes.set.iter().chain(&changes.add).map(|(name, _)| name);
+    if !written.chain(&changes.remove).any(|name| *name == ACCEPT_ENCODING) {
+        changes.remove.push(ACCEPT_ENCODING);
+    }
 }

@@ -1,20 +1,16 @@
 //! `count_when` of a limit: the responses that count.
 
-use crate::config::reader::Item;
+use crate::config::reader::{Item, Wrong};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::Required;
 use crate::config::shape::{Kind, Shape, field};
 use crate::plan::response::{StatusPattern, Statuses};
 
-const STATUS: &str = "expected a status as in \"401\", or a class as in \"5xx\"";
+const STATUS: &str =
+    "expected a status as in \"401\", or a class as in \"5xx\", that a client can get";
 
 /// A limit's `count_when`.
-pub(in crate::config) static COUNT_WHEN: Shape = Shape {
-    title: "count_when",
-    heading: "`count_when` of a limit",
-    fields: || fields(OF_COUNT_WHEN),
-    later: &[],
-};
+pub(crate) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUNT_WHEN));
 
 static OF_COUNT_WHEN: Settings<()> = &[&field(
     "status",
@@ -41,6 +37,5 @@ pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
 }
 
 fn status(item: &Item<'_>) -> Option<StatusPattern> {
-    let text = item.text_as(STATUS)?;
-    text.parsed(text.text.parse().ok(), format!("{STATUS}, that a client can get"))
+    item.parse(STATUS, |text| StatusPattern::new(text).ok_or(Wrong::Expected))
 }

@@ -3,7 +3,7 @@
 use super::algorithm::{Counting, Family, refuse};
 use super::rate::{Length, by_rate, no_month, window_rate};
 use super::window::{Align, Calendar};
-use crate::config::reader::{Item, Problem, Section};
+use crate::config::reader::{Item, Section};
 use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
 use crate::limit::algorithm::{
     Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
@@ -80,20 +80,17 @@ fn windows(item: &Item<'_>, align: &Align, count: u64, length: Length) -> Option
     let windows = match (align, length) {
         (Align::FirstRequest, Length::Interval(interval)) => Windows::Rolling(interval),
         (Align::FirstRequest, Length::Month) => {
-            item.cx.note(no_month(item, "expected `align = \"clock\"` beside it"));
+            no_month(item, "expected `align = \"clock\"` beside it");
             return None;
         }
         (Align::Clock(calendar), Length::Interval(interval)) if interval < Interval::DAY => {
             if let Some(zone) = &calendar.named {
-                item.cx.note(
-                    Problem::error(
-                        item.span.clone(),
-                        "windows of less than a day know no time zone",
-                        "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
+                item.fault(
+                    "windows of less than a day know no time zone",
+                    "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
                          or `month`, or no `timezone`",
-                    )
-                    .related(zone.clone(), "the time zone"),
-                );
+                )
+                .related(zone, "the time zone");
                 return None;
             }
             Windows::Clock(interval)

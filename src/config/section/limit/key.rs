@@ -1,6 +1,7 @@
 //! A limit's `key`: what the limit counts by.
 
-use crate::config::reader::{Item, Problem, Section, Span, nearest};
+use super::super::values::once;
+use crate::config::reader::{Item, Section, Span, Wrong, nearest};
 use crate::request::key::{KeySource, KeySourceError};
 
 const EXPECTED: &str = "expected `ip`, `path`, `method`, `host`, `route`, `header:NAME`, \
@@ -12,46 +13,30 @@ pub(super) fn sources(section: &mut Section<'_>) -> Option<Vec<(KeySource, Span)
     let items = match section.take("key") {
         Some(item) => item.list()?,
         None => {
-            section.cx.note(Problem::warning(
-                section.span.clone(),
+            section.cx.warning(
+                &section.span,
                 format!("{} names no `key`: one bucket for all requests", section.title),
                 "expected `key = [\"ip\"]` here, or `key = []` where one bucket is meant",
-            ));
+            );
             Vec::new()
         }
     };
-    let mut sources: Vec<(KeySource, Span)> = Vec::new();
-    for item in &items {
-        let Some(source) = source(item) else { continue };
-        if let Some((_, first)) = sources.iter().find(|(other, _)| *other == source) {
-            let shown = item.text().is_some_and(|text| text.shown().is_some());
-            let title = match shown {
-                true => format!("the key has `{source}` twice"),
-                false => "the key has this part twice".to_owned(),
-            };
-            let problem = Problem::error(item.span.clone(), title, "remove it");
-            item.cx.note(problem.related(first.clone(), "first here"));
-            continue;
-        }
-        sources.push((source, item.span.clone()));
-    }
+    let sources = once(&items, source, |one, other| one == other, KeySource::to_string);
     (sources.len() == items.len()).then_some(sources)
 }
 
 fn source(item: &Item<'_>) -> Option<KeySource> {
-    let text = item.text_as(EXPECTED)?;
-    let expected = match text.text.parse() {
-        Ok(source) => return Some(source),
-        Err(KeySourceError::Unknown(_)) => text.shown().and_then(meant),
-        Err(KeySourceError::Nameless(kind)) => {
-            Some(format!("expected a name behind it: `{kind}:NAME`"))
-        }
-        Err(KeySourceError::Header(_)) => Some("expected the name of a header".to_owned()),
-        Err(KeySourceError::Cookie(_)) => Some("expected the name of a cookie".to_owned()),
-        Err(error @ KeySourceError::Alternatives(_)) => Some(error.to_string()),
-    };
-    text.refuse_here(expected.unwrap_or_else(|| EXPECTED.to_owned()));
-    None
+    item.parse(EXPECTED, |text| {
+        text.parse().map_err(|error| match error {
+            KeySourceError::Unknown(_) => meant(text).map_or(Wrong::Expected, Wrong::Because),
+            KeySourceError::Nameless(kind) => {
+                Wrong::Other(format!("expected a name behind it: `{kind}:NAME`"))
+            }
+            KeySourceError::Header(_) => Wrong::other("expected the name of a header"),
+            KeySourceError::Cookie(_) => Wrong::other("expected the name of a cookie"),
+            error @ KeySourceError::Alternatives(_) => Wrong::Other(error.to_string()),
+        })
+    })
 }
 
 /// The key part whose spelling is nearest, with the name that was written.

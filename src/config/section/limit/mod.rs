@@ -1,37 +1,35 @@
 //! `[limits.NAME]`: the settings, and the limit that they make. A setting that takes more than a line of
 //! code has a file of its own.
 
-pub(in crate::config) mod algorithm;
+pub(crate) mod algorithm;
 mod calendar;
-mod cost;
-mod cost_bounds;
+pub(crate) mod cost;
 mod count_when;
 mod figures;
 mod key;
 mod overrides;
 mod rate;
 mod redisson;
-pub(in crate::config) mod response_cost;
 mod waiting;
 mod window;
 
 use std::sync::Arc;
 
 use self::algorithm::{Family, counting};
-pub(in crate::config) use self::cost::COST;
-use self::cost_bounds::{CostBounds, burst};
-pub(in crate::config) use self::count_when::COUNT_WHEN;
-pub(in crate::config) use self::overrides::OVERRIDE;
-pub(in crate::config) use self::response_cost::RESPONSE_COST;
-pub(in crate::config) use self::waiting::CANDIDATE;
+pub(crate) use self::cost::COST;
+use self::cost::{CostBounds, burst};
+pub(crate) use self::count_when::COUNT_WHEN;
+use self::count_when::count_when;
+pub(crate) use self::overrides::OVERRIDE;
+pub(crate) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
 use super::answer::{self, REJECT};
 use super::headers;
 use super::pattern::pattern;
 use super::values::{Named, named, network_item};
-use crate::config::reader::{Section, Span, duration_text};
+use crate::config::reader::{Item, Section, Span, duration_text};
 use crate::config::setting::{
-    Settings, Spelled, at, compared, fields, plain, read, spellings, word,
+    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings, word,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
@@ -49,15 +47,10 @@ use crate::request::overrides::{KeyOverrides, Part};
 type Spec = LimitSpec;
 
 /// `[limits.NAME]`.
-pub(in crate::config) static LIMIT: Shape = Shape {
-    title: "[limits.NAME]",
-    heading: "`[limits.NAME]`",
-    fields: || fields(SETTINGS),
-    later: &["ramp"],
-};
+pub(crate) static LIMIT: Shape = Shape::new("[limits.NAME]", || fields(SETTINGS)).later(&["ramp"]);
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("key", Kind::TEXT_LIST, Value("[]"),
         "what it counts by: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     &word(at!("missing", key.missing), Value("\"shared\""),
@@ -75,19 +68,20 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
     &field("limit", Kind::whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
     &field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
         "in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`"),
-    &compared(at!(cost), Kind::Either(&[Kind::whole(1, MAX_TOKENS), Kind::Table(&COST), Kind::Table(&RESPONSE_COST)]), Value("1"),
+    &compared(at!(cost), Kind::Either(&[Kind::whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
         "what a request takes: a number, or what a header or the response says")
         .shown(|cost, _| cost.to_string()),
-    &compared(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
-        "only responses with these statuses count; what others had taken is given back")
+    &parsed(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
+        "only responses with these statuses count; what others had taken is given back",
+        |item| count_when(item).map(|statuses| Some(Box::new(statuses))))
         .shown(|statuses, _| statuses.as_ref().map_or("every response".to_owned(), |it| it.to_string())),
     &compared(at!(wait), Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "a request that would be allowed within this time is held until then; a leaky bucket holds as long as its queue needs, or at most so long")
         .shown(|wait, _| wait_text(*wait)),
     &plain(at!(max_waiting), Kind::whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit; more are rejected"),
-    &compared(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
-        "what this limit never looks at; any one entry suffices"),
+    &parsed(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
+        "what this limit never looks at; any one entry suffices", exempt),
     &word(at!(scope), Value("\"cluster\""),
         "one bucket for all processes that share the store, or for each its own"),
     &compared(at!(mode), Kind::Word(spellings::<ModeWord>), Value("\"enforce\""),
@@ -130,12 +124,7 @@ impl Spelled for ModeWord {
 }
 
 /// A limit's `exempt`.
-pub(in crate::config) static EXEMPT: Shape = Shape {
-    title: "exempt",
-    heading: "`exempt` of a limit",
-    fields: || fields(OF_EXEMPT),
-    later: &[],
-};
+pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 
 #[rustfmt::skip]
 static OF_EXEMPT: Settings<()> = &[
@@ -145,28 +134,34 @@ static OF_EXEMPT: Settings<()> = &[
 ];
 
 /// Settings of other sections that limits use.
-pub(in crate::config) struct Inherited<'i> {
-    pub(in crate::config) ipv6_prefix: u8,
-    pub(in crate::config) on_store_error: OnStoreError,
-    pub(in crate::config) reject: &'i AnswerSpec,
-    pub(in crate::config) store: &'i StoreLocation,
+pub(crate) struct Inherited<'i> {
+    pub(crate) ipv6_prefix: u8,
+    pub(crate) on_store_error: OnStoreError,
+    pub(crate) reject: &'i AnswerSpec,
+    pub(crate) store: &'i StoreLocation,
 }
 
 /// A limit, with places in the file that later checks need.
-pub(in crate::config) struct LimitDraft {
-    pub(in crate::config) spec: LimitSpec,
+pub(crate) struct LimitDraft {
+    pub(crate) spec: LimitSpec,
     /// Whether the limit is in the plan: its `mode` is not `off`.
-    pub(in crate::config) on: bool,
+    pub(crate) on: bool,
     /// The parts of the limit's key with their places.
-    pub(in crate::config) sources: Vec<(KeySource, Span)>,
+    pub(crate) sources: Vec<(KeySource, Span)>,
     /// The key parts of each override, with the place of its key.
-    pub(in crate::config) override_spans: Vec<(Vec<Part>, Span)>,
+    pub(crate) override_spans: Vec<(Vec<Part>, Span)>,
 }
 
-pub(in crate::config) fn build(
-    root: &mut Section<'_>,
-    inherited: &Inherited<'_>,
-) -> Vec<Named<LimitDraft>> {
+impl LimitDraft {
+    /// All sources of the key, with the places of the parts that name them.
+    pub(crate) fn alternatives(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
+        self.sources
+            .iter()
+            .flat_map(|(part, span)| part.alternatives().iter().map(move |source| (source, span)))
+    }
+}
+
+pub(crate) fn build(root: &mut Section<'_>, inherited: &Inherited<'_>) -> Vec<Named<LimitDraft>> {
     named(root, "limits", &LIMIT, |section, name| one(section, name, inherited))
 }
 
@@ -211,11 +206,6 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         figures: figures.unwrap_or(Figures::Unlimited),
         cost: cost.unwrap_or(CostSpec::Fixed(Cost::ONE)),
         wait: waiting::wait(&mut section, counting.as_ref()),
-        count_when: section
-            .take("count_when")
-            .and_then(|item| count_when::count_when(&item))
-            .map(Box::new),
-        exempt: exempt(&mut section),
         mode: match mode {
             Some(ModeWord::On(mode)) => mode,
             Some(ModeWord::Off) | None => Mode::Enforce,
@@ -249,20 +239,19 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans })
 }
 
-fn exempt(section: &mut Section<'_>) -> Exempt {
-    let inner = section.take("exempt").and_then(|item| item.section(&EXEMPT, "exempt"));
-    let Some(mut inner) = inner else { return Exempt::default() };
+fn exempt(item: &Item<'_>) -> Option<Exempt> {
+    let mut inner = item.section(&EXEMPT, "exempt")?;
     let exempt = Exemptions {
         networks: inner.list("ip").iter().filter_map(network_item).collect(),
         paths: inner.list("path").iter().filter_map(pattern).collect(),
         headers: headers::values(&mut inner, "header"),
     };
     inner.finish();
-    exempt.into()
+    Some(exempt.into())
 }
 
 /// `mode` as a reload shows it.
-pub(in crate::config) fn mode_word(mode: Mode) -> &'static str {
+pub(crate) fn mode_word(mode: Mode) -> &'static str {
     let written = if mode == Mode::Candidate { Mode::Shadow } else { mode };
     ModeWord::On(written).spelling()
 }

@@ -2,10 +2,9 @@
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::super::values::network_item;
 use super::algorithm::Counting;
 use super::figures;
-use crate::config::reader::{Item, NETWORK, Problem, Section, Span};
+use crate::config::reader::{Item, NETWORK, Section, Span, Wrong, network};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Required, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -15,12 +14,7 @@ use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 
 /// One of a limit's `overrides`.
-pub(in crate::config) static OVERRIDE: Shape = Shape {
-    title: "overrides",
-    heading: "`overrides` of a limit",
-    fields: || fields(OF_OVERRIDE),
-    later: &[],
-};
+pub(crate) static OVERRIDE: Shape = Shape::new("overrides", || fields(OF_OVERRIDE));
 
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[
@@ -57,14 +51,9 @@ pub(super) fn build(
         let parts = key.zip(sources).and_then(|(key, sources)| parts(&key, sources, ipv6_prefix));
         let (Some(parts), Some(figures)) = (parts, figures) else { continue };
         if let Some(first) = overrides.iter().find(|other| other.parts == parts) {
-            item.cx.note(
-                Problem::error(
-                    key_span,
-                    "this key has an override already",
-                    "remove one of the two",
-                )
-                .related(first.span.clone(), "here"),
-            );
+            item.cx
+                .error(&key_span, "this key has an override already", "remove one of the two")
+                .related(&first.span, "here");
             continue;
         }
         overrides.push(Override { parts, figures, span: key_span });
@@ -75,7 +64,7 @@ pub(super) fn build(
 fn parts(item: &Item<'_>, sources: &[(KeySource, Span)], ipv6_prefix: u8) -> Option<Vec<Part>> {
     let items = item.list()?;
     if items.len() != sources.len() {
-        item.cx.note(wrong_count(item, items.len(), sources));
+        wrong_count(item, items.len(), sources);
         return None;
     }
     items
@@ -87,20 +76,14 @@ fn parts(item: &Item<'_>, sources: &[(KeySource, Span)], ipv6_prefix: u8) -> Opt
         .collect()
 }
 
-fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) -> Problem {
-    let ((_, first), (_, last)) = match (sources.first(), sources.last()) {
-        (Some(first), Some(last)) => (first, last),
-        _ => {
-            return item
-                .refuse("the limit has no `key`: it has one bucket, and nothing to override");
-        }
+fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) {
+    let (Some((_, first)), Some((_, last))) = (sources.first(), sources.last()) else {
+        item.reject("the limit has no `key`: it has one bucket, and nothing to override");
+        return;
     };
-    Problem::error(
-        item.span.clone(),
-        format!("the `key` of this override has {found} of {} values", sources.len()),
-        "expected one value for each part of the limit's key",
-    )
-    .related(first.start..last.end, "the limit's key")
+    let title = format!("the `key` of this override has {found} of {} values", sources.len());
+    item.fault(title, "expected one value for each part of the limit's key")
+        .related(&(first.start..last.end), "the limit's key");
 }
 
 fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
@@ -108,24 +91,17 @@ fn part(item: &Item<'_>, source: &KeySource, ipv6_prefix: u8) -> Option<Part> {
         KeySource::Ip => format!("expected {NETWORK}, or \"*\" for any"),
         _ => format!("expected a value of `{source}`, or \"*\" for any"),
     };
-    let text = item.text_as(&expected)?;
-    if *source == KeySource::Ip
-        && text.text != "*"
-        && let IpNet::V6(v6) = network_item(item)?
-        && v6.prefix_len() > ipv6_prefix
-    {
-        let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
-        text.refuse_because(
-            &format!("IPv6 clients are counted by `ipv6_prefix`: did you mean \"{near}\"?"),
-            &expected,
-        );
-        return None;
-    }
-    match Part::parse(&text.text, source, ipv6_prefix) {
-        Ok(part) => Some(part),
-        Err(error) => {
-            text.refuse_because(&error, &expected);
-            None
+    item.parse(&expected, |text| {
+        if *source == KeySource::Ip
+            && text != "*"
+            && let IpNet::V6(v6) = network(text)?
+            && v6.prefix_len() > ipv6_prefix
+        {
+            let near = Ipv6Net::new(v6.addr(), ipv6_prefix).map_or(v6, |net| net.trunc());
+            return Err(Wrong::Because(format!(
+                "IPv6 clients are counted by `ipv6_prefix`: did you mean \"{near}\"?"
+            )));
         }
-    }
+        Part::parse(text, source, ipv6_prefix).map_err(Wrong::Because)
+    })
 }

@@ -1,8 +1,8 @@
 //! The text of a `rate`, and the advice for a text that is not a rate.
 
-use crate::config::reader::{Item, Problem, Text};
+use crate::config::reader::{Item, Noted, Text};
 use crate::limit::algorithm::Algorithm;
-use crate::limit::rate::{Interval, RateError, count_and_interval};
+use crate::limit::rate::{Interval, RateError, count_and_interval, gcd};
 use crate::plan::Figures;
 
 /// What is expected of a rate.
@@ -23,21 +23,21 @@ pub(super) fn by_rate<R>(
     let error = match read(&text.text) {
         Ok(rate) => return figures(rate),
         Err(RateError::ZeroCount) => {
-            item.cx.note(Problem::warning(
-                item.span.clone(),
+            item.cx.warning(
+                &item.span,
                 "`rate` is zero",
                 "nothing passes, ever; no limit at all is \"unlimited\"",
-            ));
+            );
             return Some(Figures::Limited(Algorithm::Closed));
         }
         Err(error) => error,
     };
-    item.cx.note(problem(&text, error));
+    problem(&text, error);
     None
 }
 
-/// Why a text is not a rate.
-pub(super) fn problem(text: &Text<'_>, error: RateError) -> Problem {
+/// Notes why a text is not a rate.
+pub(super) fn problem<'c>(text: &Text<'c>, error: RateError) -> Noted<'c> {
     match error {
         RateError::Syntax if text.text.ends_with("/month") => no_month(
             &text.item,
@@ -90,10 +90,6 @@ fn by_whole_tokens(whole: &str, part: &str, unit: &str) -> Option<String> {
     Some(if times == 1 { format!("{count}/{unit}") } else { format!("{count}/{times}{unit}") })
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 /// The length of a window.
 pub(super) enum Length {
     Interval(Interval),
@@ -111,7 +107,7 @@ pub(super) fn window_rate(text: &str) -> Result<(u64, Length), RateError> {
     }
 }
 
-/// The problem of a rate for a month, where only an interval is allowed.
-pub(super) fn no_month(item: &Item<'_>, expected: &str) -> Problem {
-    Problem::error(item.span.clone(), "a month is a matter of the calendar", expected)
+/// Notes that a rate is for a month, where only an interval is allowed.
+pub(super) fn no_month<'c>(item: &Item<'c>, expected: &str) -> Noted<'c> {
+    item.fault("a month is a matter of the calendar", expected)
 }

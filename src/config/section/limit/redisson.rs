@@ -1,7 +1,7 @@
 //! `algorithm = "redisson"`: the settings of a limiter that is shared with Java services.
 
 use super::rate::{RATE, problem};
-use crate::config::reader::{Item, Problem, Section, Span};
+use crate::config::reader::{Item, Section, Span, Wrong};
 use crate::config::setting::Spelled;
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
@@ -23,11 +23,10 @@ pub(super) fn build(
     store: &StoreLocation,
 ) -> (Option<String>, Option<Figures>) {
     if *store == StoreLocation::Memory {
-        section.cx.note(Problem::error(
-            section.span.clone(),
+        section.fault(
             format!("{} shares a Redisson limiter, and there is no Redis", section.title),
             "expected `url = \"redis://…\"` in [store], the one that the Java services use",
-        ));
+        );
     }
     let name = section.require("name", "\"orders\"").and_then(|item| name(&item));
     let type_item = section.take("type");
@@ -82,11 +81,11 @@ pub(super) fn settle(
 /// alternatives would use the same limiter.
 pub(super) fn refuse_alternatives(section: &Section<'_>, sources: &[(KeySource, Span)]) {
     for (source, span) in sources.iter().filter(|(source, _)| source.alternatives().len() > 1) {
-        section.cx.note(Problem::error(
-            span.clone(),
+        section.cx.error(
+            span,
             format!("`{source}` names no Redisson limiter: values of both could be the same"),
             "expected one of them",
-        ));
+        );
     }
 }
 
@@ -96,31 +95,30 @@ pub(super) fn bound(section: &Section<'_>, figures: &Figures, cost: &CostSpec) {
         (figures, cost)
         && params.rate().is_none()
     {
-        section.cx.note(Problem::error(
-            section.span.clone(),
+        section.fault(
             format!("nothing bounds the `cost` of {}", section.title),
             "expected `max` in it, or `rate` in the limit: the figures in Redis are not known here",
-        ));
+        );
     }
 }
 
 fn name(item: &Item<'_>) -> Option<String> {
     const EXPECTED: &str = "expected the name that Java gives to `getRateLimiter`: 1 to 256 bytes";
-    let text = item.text_as(EXPECTED)?;
-    let fits =
-        (1..=LONGEST_NAME).contains(&text.text.len()) && !text.text.chars().any(char::is_control);
-    text.parsed(fits.then(|| text.text.clone()), EXPECTED)
+    item.parse(EXPECTED, |text| {
+        let fits = (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control);
+        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+    })
 }
 
 fn rate(item: &Item<'_>) -> Option<Rate> {
     let text = item.text_as(RATE)?;
     match text.text.parse() {
         Ok(rate) => return Some(rate),
-        Err(RateError::ZeroCount) => text.refuse_here("a Redisson limiter lets at least one pass"),
+        Err(RateError::ZeroCount) => text.refuse("a Redisson limiter lets at least one pass"),
         Err(_) if text.text == "unlimited" => {
-            text.refuse_here("a Redisson limiter has a rate; without one, Redis alone decides");
+            text.refuse("a Redisson limiter has a rate; without one, Redis alone decides")
         }
-        Err(error) => item.cx.note(problem(&text, error)),
-    }
+        Err(error) => problem(&text, error),
+    };
     None
 }

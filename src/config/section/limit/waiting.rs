@@ -17,12 +17,7 @@ use crate::request::exempt::Exempt;
 use crate::request::overrides::KeyOverrides;
 
 /// A limit's `candidate`.
-pub(in crate::config) static CANDIDATE: Shape = Shape {
-    title: "candidate",
-    heading: "`candidate` of a limit",
-    fields: || fields(OF_CANDIDATE),
-    later: &[],
-};
+pub(crate) static CANDIDATE: Shape = Shape::new("candidate", || fields(OF_CANDIDATE));
 
 #[rustfmt::skip]
 static OF_CANDIDATE: Settings<()> = &[

@@ -1,7 +1,7 @@
 //! `align` and `timezone` of a limit: when its fixed windows begin.
 
 use super::calendar::Zone;
-use crate::config::reader::{Item, Section, Span, nearest};
+use crate::config::reader::{Item, Section, Span, Wrong, nearest};
 use crate::config::setting::Spelled;
 
 /// When fixed windows begin.
@@ -59,15 +59,10 @@ pub(super) fn align(section: &mut Section<'_>) -> Option<Align> {
 }
 
 fn find(item: &Item<'_>) -> Option<Zone> {
-    const EXPECTED: &str = "expected a zone such as \"UTC\" or \"Europe/Berlin\"";
-    let text = item.text_as(EXPECTED)?;
-    let zone = Zone::find(&text.text);
-    if zone.is_none() {
-        let names = Zone::names();
-        match nearest(&text.text, names.iter().map(String::as_str)) {
-            Some(near) => text.refuse_here(format!("{EXPECTED}; did you mean \"{near}\"?")),
-            None => text.refuse_here(EXPECTED),
-        }
-    }
-    zone
+    item.parse("expected a zone such as \"UTC\" or \"Europe/Berlin\"", |text| {
+        Zone::find(text).ok_or_else(|| {
+            let names = Zone::names();
+            Wrong::near(nearest(text, names.iter().map(String::as_str)))
+        })
+    })
 }

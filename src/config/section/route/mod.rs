@@ -1,6 +1,6 @@
 //! `[[routes]]`.
 
-pub(in crate::config) mod names;
+pub(crate) mod names;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,23 +12,22 @@ use smallvec::SmallVec;
 use super::headers::{self, HEADERS};
 use super::limit::LimitDraft;
 use super::pattern::pattern;
-use super::values::{Named, one_of};
-use crate::config::reader::{Item, Problem, Section, Span, Text, nearest};
+use super::values::{Named, once, one_of};
+use crate::config::reader::{Item, Section, Span, Text, Wrong, nearest};
 use crate::config::setting::{PlainValue as _, Settings, at, compared, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::name::Name;
 use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec, UpstreamSpec};
-use crate::request::route::{Conditions, HostPattern, Pattern, Rewrite};
+use crate::request::route::{Conditions, Pattern, Rewrite};
 
 type Spec = RouteOptions;
 
 /// `[[routes]]`.
-pub(in crate::config) static ROUTE: Shape =
-    Shape { title: "[[routes]]", heading: "`[[routes]]`", fields: || fields(SETTINGS), later: &[] };
+pub(crate) static ROUTE: Shape = Shape::new("[[routes]]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(in crate::config) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("name", Kind::Text, Words("the path, with methods and host where that repeats"),
         "unique; stands in keys, logs and metrics"),
     &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
@@ -52,12 +51,7 @@ pub(in crate::config) static SETTINGS: Settings<Spec> = &[
 ];
 
 /// A route's `respond`.
-pub(in crate::config) static RESPOND: Shape = Shape {
-    title: "respond",
-    heading: "`respond` of a route",
-    fields: || fields(OF_RESPOND),
-    later: &[],
-};
+pub(crate) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
 
 const STATUS: Kind = Kind::whole(200, 599);
 
@@ -70,7 +64,7 @@ static OF_RESPOND: Settings<()> = &[
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
 /// The upstreams and limits that a route can name.
-pub(in crate::config) struct Known<'k> {
+pub(crate) struct Known<'k> {
     upstreams: &'k [Named<UpstreamSpec>],
     limits: &'k [Named<LimitDraft>],
     /// The index of each limit, by name. A file may have thousands of limits and of routes: a route must
@@ -79,7 +73,7 @@ pub(in crate::config) struct Known<'k> {
 }
 
 impl<'k> Known<'k> {
-    pub(in crate::config) fn new(
+    pub(crate) fn new(
         upstreams: &'k [Named<UpstreamSpec>],
         limits: &'k [Named<LimitDraft>],
     ) -> Self {
@@ -89,25 +83,23 @@ impl<'k> Known<'k> {
 }
 
 /// A route, with places in the file that later checks need.
-pub(in crate::config) struct RouteDraft {
+pub(crate) struct RouteDraft {
     /// The place of the value of `path`.
-    pub(in crate::config) path_span: Span,
-    pub(in crate::config) pattern: Option<Pattern>,
-    pub(in crate::config) conditions: Conditions,
+    pub(crate) path_span: Span,
+    pub(crate) pattern: Option<Pattern>,
+    pub(crate) conditions: Conditions,
     /// The value of `name` with its place, if the route has a `name`.
     pub(super) name: Option<(Arc<str>, Span)>,
-    pub(in crate::config) action: Option<Action>,
+    pub(crate) action: Option<Action>,
     /// The route's limits: the index in the file's limits, and the place where the route names the limit.
-    pub(in crate::config) limits: Vec<(usize, Span)>,
-    /// The names of limits that wrong names in the route's `limits` probably meant.
-    pub(in crate::config) limits_meant: Vec<String>,
+    pub(crate) limits: Vec<(usize, Span)>,
     options: RouteOptions,
 }
 
 impl RouteDraft {
     /// The finished route, with the pattern and conditions that its requests match. `places` has the index
     /// in the plan for each limit of the file. `everywhere` are the limits that every request meets.
-    pub(in crate::config) fn finish(
+    pub(crate) fn finish(
         self,
         name: Arc<str>,
         places: &[Option<usize>],
@@ -122,7 +114,7 @@ impl RouteDraft {
 }
 
 /// The indexes in the plan of these limits of the file. Limits that are off are left out.
-pub(in crate::config) fn in_plan<'l>(
+pub(crate) fn in_plan<'l>(
     limits: &'l [(usize, Span)],
     places: &'l [Option<usize>],
 ) -> impl Iterator<Item = u32> + 'l {
@@ -130,7 +122,7 @@ pub(in crate::config) fn in_plan<'l>(
     limits.filter_map(|place| u32::try_from(place).ok())
 }
 
-pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
+pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let name = section.take("name").and_then(|item| explicit_name(&item));
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
@@ -138,16 +130,15 @@ pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> R
     let conditions = Conditions {
         methods: methods(&mut section),
         host: section.take("host").and_then(|item| {
-            const EXPECTED: &str = "expected a host, as in \"www.example.com\"";
-            let text = item.text_as(EXPECTED)?;
-            let host = text.text.parse::<HostPattern>();
-            host.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
+            item.parse("expected a host, as in \"www.example.com\"", |text| {
+                text.parse().map_err(Wrong::Because)
+            })
         }),
         headers: headers::values(&mut section, "headers"),
     };
     let action = action(&mut section, pattern.as_ref(), known.upstreams);
     let limits = section.take("limits");
-    let (limits, limits_meant) = used_limits(limits.as_ref(), "the route", known);
+    let limits = used_limits(limits.as_ref(), known);
     let mut options = RouteOptions {
         request: headers::changes(&mut section, "request_headers"),
         response: headers::changes(&mut section, "response_headers"),
@@ -155,17 +146,18 @@ pub(in crate::config) fn build(mut section: Section<'_>, known: &Known<'_>) -> R
     };
     read(SETTINGS, &mut section, &mut options);
     section.finish();
-    RouteDraft { path_span, pattern, conditions, name, action, limits, limits_meant, options }
+    RouteDraft { path_span, pattern, conditions, name, action, limits, options }
 }
 
 fn explicit_name(item: &Item<'_>) -> Option<(Arc<str>, Span)> {
-    let text = item.text()?;
-    if text.text == NO_ROUTE {
-        text.refuse_here("expected another name: requests without a route are filed under this");
-        return None;
-    }
-    let name = Name::new(&text.text);
-    let name = text.parsed(name, "expected 1 to 64 letters, digits, `_`, `.` or `-`")?;
+    let name = item.parse("expected 1 to 64 letters, digits, `_`, `.` or `-`", |text| {
+        if text == NO_ROUTE {
+            return Err(Wrong::other(
+                "expected another name: requests without a route are filed under this",
+            ));
+        }
+        Name::new(text).ok_or(Wrong::Expected)
+    })?;
     Some((name.as_str().into(), item.span.clone()))
 }
 
@@ -177,43 +169,26 @@ fn methods(section: &mut Section<'_>) -> Vec<Method> {
             "expected at least one method, as in `[\"GET\"]`; without `methods` any will do",
         );
     }
-    let mut methods = Vec::new();
-    for item in &items {
-        let Some(text) = item.text_as("expected a method, as in \"GET\"") else { continue };
-        let Some(method) = method(&text) else { continue };
-        if methods.contains(&method) {
-            item.reject("it is in the list already: remove it");
-        }
-        methods.push(method);
-    }
-    methods
+    let methods = once(&items, method, |one, other| one == other, Method::to_string);
+    methods.into_iter().map(|(method, _)| method).collect()
 }
 
-fn method(text: &Text<'_>) -> Option<Method> {
-    let written = text.text.as_str();
-    if matches!(written, "TRACE" | "CONNECT") {
-        text.refuse_here("this method is never served: remove it");
-        return None;
-    }
-    let is_upper = !written.bytes().any(|b| b.is_ascii_lowercase());
-    let method = Method::from_bytes(written.as_bytes()).ok().filter(|_| is_upper);
-    let near = text.shown().and_then(|shown| nearest(shown, METHODS));
-    if let (Some(method), Some(near)) = (&method, near)
-        && method != near
+fn method(item: &Item<'_>) -> Option<Method> {
+    let method = item.parse("expected a method in upper case, as in \"GET\"", |text| {
+        if matches!(text, "TRACE" | "CONNECT") {
+            return Err(Wrong::other("this method is never served: remove it"));
+        }
+        let is_upper = !text.bytes().any(|b| b.is_ascii_lowercase());
+        let method = Method::from_bytes(text.as_bytes()).ok().filter(|_| is_upper);
+        method.ok_or_else(|| Wrong::near(nearest(text, METHODS)))
+    })?;
+    if let Some(near) = nearest(method.as_str(), METHODS).filter(|near| method != *near)
+        && item.is_shown()
     {
-        text.item.cx.note(Problem::warning(
-            text.item.span.clone(),
-            format!("`{method}` is an unusual method"),
-            format!("did you mean `{near}`?"),
-        ));
+        let title = format!("`{method}` is an unusual method");
+        item.cx.warning(&item.span, title, format!("did you mean `{near}`?"));
     }
-    text.parsed(
-        method,
-        match near {
-            Some(near) => format!("expected a method in upper case; did you mean `{near}`?"),
-            None => "expected a method in upper case, as in \"GET\"".to_owned(),
-        },
-    )
+    Some(method)
 }
 
 fn action(
@@ -234,38 +209,27 @@ fn action(
         }
         (None, Some(respond)) => {
             if let Some(rewrite) = rewrite {
-                rewrite.cx.note(
-                    Problem::error(
-                        rewrite.span.clone(),
-                        "`rewrite` means nothing here",
-                        "expected only beside `upstream`",
-                    )
-                    .related(respond.span.clone(), "the route answers by itself"),
-                );
+                rewrite
+                    .fault("`rewrite` means nothing here", "expected only beside `upstream`")
+                    .related(&respond.span, "the route answers by itself");
             }
             self::respond(&respond)
         }
         (Some(upstream), Some(respond)) => {
-            respond.cx.note(
-                Problem::error(
-                    respond.span.clone(),
-                    "the route has both `upstream` and `respond`",
-                    "expected one of the two",
-                )
-                .related(upstream.span, "and here is the other"),
-            );
+            respond
+                .fault("the route has both `upstream` and `respond`", "expected one of the two")
+                .related(&upstream.span, "and here is the other");
             None
         }
         (None, None) => {
             let names = upstreams.iter().map(|upstream| upstream.name.as_str());
             let example = names.clone().next().unwrap_or("api");
-            section.cx.note(Problem::error(
-                section.span.clone(),
+            section.fault(
                 "[[routes]] has neither `upstream` nor `respond`",
                 format!(
                     "expected `upstream = \"{example}\"` or `respond = {{ status = 404 }}` here"
                 ),
-            ));
+            );
             None
         }
     }
@@ -276,24 +240,23 @@ fn place(item: &Item<'_>, upstreams: &[Named<UpstreamSpec>]) -> Option<u32> {
     let text = item.text_as("expected the name of an upstream")?;
     let place = names.clone().position(|name| name == text.text);
     if place.is_none() {
-        item.cx.note(unknown(&text, "upstream", one_of(text.shown(), names, "upstreams")));
+        unknown(&text, "upstream", one_of(text.shown(), names, "upstreams"));
     }
     u32::try_from(place?).ok()
 }
 
-fn unknown(text: &Text<'_>, kind: &str, expected: String) -> Problem {
+fn unknown(text: &Text<'_>, kind: &str, expected: String) {
     let title = match text.shown() {
         Some(found) => format!("there is no {kind} \"{}\"", found.escape_debug()),
         None => format!("there is no {kind} of this name"),
     };
-    Problem::error(text.item.span.clone(), title, expected)
+    text.item.fault(title, expected);
 }
 
 fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
-    const EXPECTED: &str = "expected a path, as in \"/v2/{id}\"";
-    let text = item.text_as(EXPECTED)?;
-    let rewrite = Rewrite::new(&text.text, pattern);
-    rewrite.map_err(|error| text.refuse_because(&error, EXPECTED)).ok()
+    item.parse("expected a path, as in \"/v2/{id}\"", |text| {
+        Rewrite::new(text, pattern).map_err(Wrong::Because)
+    })
 }
 
 fn respond(item: &Item<'_>) -> Option<Action> {
@@ -312,34 +275,17 @@ fn respond(item: &Item<'_>) -> Option<Action> {
     Some(Action::Respond { status, body: Box::new(body) })
 }
 
-/// The limits that a list names. Then the names of limits that wrong names in the list probably meant.
-pub(in crate::config) fn used_limits(
-    list: Option<&Item<'_>>,
-    whose: &str,
-    known: &Known<'_>,
-) -> (Vec<(usize, Span)>, Vec<String>) {
+/// The limits that a list names.
+pub(crate) fn used_limits(list: Option<&Item<'_>>, known: &Known<'_>) -> Vec<(usize, Span)> {
     let names = known.limits.iter().map(|limit| limit.name.as_str());
-    let mut used: Vec<(usize, Span)> = Vec::new();
-    let mut meant = Vec::new();
-    for item in list.and_then(Item::list).unwrap_or_default() {
-        let Some(text) = item.text_as("expected the name of a limit") else { continue };
-        let Some(&place) = known.limit_places.get(text.text.as_str()) else {
-            item.cx.note(unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits")));
-            meant.extend(nearest(&text.text, names.clone()).map(str::to_owned));
-            continue;
-        };
-        if let Some((_, first)) = used.iter().find(|(other, _)| *other == place) {
-            item.cx.note(
-                Problem::error(
-                    item.span.clone(),
-                    format!("{whose} has the limit \"{}\" twice", text.text),
-                    "remove it",
-                )
-                .related(first.clone(), "first here"),
-            );
-            continue;
+    let read = |item: &Item<'_>| {
+        let text = item.text_as("expected the name of a limit")?;
+        let place = known.limit_places.get(text.text.as_str()).copied();
+        if place.is_none() {
+            unknown(&text, "limit", one_of(text.shown(), names.clone(), "limits"));
         }
-        used.push((place, item.span.clone()));
-    }
-    (used, meant)
+        place
+    };
+    let items = list.and_then(Item::list).unwrap_or_default();
+    once(&items, read, |one, other| one == other, |place| known.limits[*place].name.clone())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::RouteDraft;
-use crate::config::reader::{Context, Problem};
+use crate::config::reader::{Context, Span};
 use crate::request::route::{Conditions, HostPattern, Pattern};
 
 /// A name for each route: the route's `name`, or a name made from the requests that the route matches.
@@ -15,7 +15,7 @@ use crate::request::route::{Conditions, HostPattern, Pattern};
 /// A route without a `name` is called by its path. Where several of these routes have the same path, the
 /// name has methods, host and path: `GET,POST api.example.com/users/{id}`. The file's order does not
 /// matter.
-pub(in crate::config) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
+pub(crate) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
     let mut by_path: HashMap<&str, usize> = HashMap::new();
     for route in routes.iter().filter(|route| route.name.is_none()) {
         if let Some(pattern) = &route.pattern {
@@ -36,7 +36,7 @@ pub(in crate::config) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<A
         if route.pattern.is_some() {
             match taken.get(&name) {
                 // Two equal routes without a `name` are reported elsewhere: one of them never matches.
-                Some(other) if !other.is_same(route) => cx.note(same_name(&name, route, other)),
+                Some(other) if !other.is_same(route) => same_name(cx, &name, route, other),
                 Some(_) => {}
                 None => {
                     taken.insert(name.clone(), route);
@@ -57,17 +57,16 @@ impl RouteDraft {
     }
 }
 
-fn same_name(name: &str, route: &RouteDraft, other: &RouteDraft) -> Problem {
-    let place = |route: &RouteDraft| match &route.name {
-        Some((_, span)) => span.clone(),
-        None => route.path_span.clone(),
-    };
+fn same_name(cx: &Context<'_>, name: &str, route: &RouteDraft, other: &RouteDraft) {
+    fn place(route: &RouteDraft) -> &Span {
+        route.name.as_ref().map_or(&route.path_span, |(_, span)| span)
+    }
     let expected = match route.name {
         Some(_) => "expected another name",
         None => "expected a `name` beside it",
     };
-    Problem::error(place(route), format!("two routes are called \"{name}\""), expected)
-        .related(place(other), "the other one")
+    cx.error(place(route), format!("two routes are called \"{name}\""), expected)
+        .related(place(other), "the other one");
 }
 
 fn full_name(pattern: &Pattern, conditions: &Conditions) -> Arc<str> {

@@ -95,7 +95,7 @@ fn a_broken_new_pair_is_kept_out_until_it_is_whole() {
     fs::write(&place.files.key, old_key).unwrap();
     let line = proxy.log.wait("certificates rejected", |_| true);
     let error = line["error"].as_str().unwrap();
-    assert!(error.contains("key.pem is not the private key of the certificate in"), "{line}");
+    assert!(error.contains("key.pem is the private key of another certificate"), "{line}");
     assert_eq!(line["level"], "WARN");
     let loaded = proxy.log.count("certificates loaded");
     if loaded == 0 {

@@ -1,0 +1,93 @@
+//! The tables of docs/reference.md, which are written from the list of fields.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use super::super::schema::whose_field;
+use super::super::section::REJECT;
+use super::super::section::admin::ADMIN;
+use super::super::section::headers::HEADERS;
+use super::super::section::limit::{CANDIDATE, COST, COUNT_WHEN, EXEMPT, LIMIT, OVERRIDE};
+use super::super::section::log::LOG;
+use super::super::section::route::{RESPOND, ROUTE};
+use super::super::section::server::SERVER;
+use super::super::section::store::STORE;
+use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
+use super::super::section::upstream::UPSTREAM;
+use super::super::shape::{Fallback, Field, Kind, Shape};
+
+const BEGIN: &str = "<!-- reference: begin -->\n";
+const END: &str = "<!-- reference: end -->";
+
+/// The tables of the file and their headings, in the order of docs/reference.md.
+pub(super) const TABLES: [(&Shape, &str); 18] = [
+    (&SERVER, "`[server]`"),
+    (&SERVER_TLS, "`tls` of `[server]`"),
+    (&CERTIFICATE, "One of `certificates`"),
+    (&UPSTREAM, "`[upstreams.NAME]`"),
+    (&UPSTREAM_TLS, "`tls` of `[upstreams.NAME]`"),
+    (&LIMIT, "`[limits.NAME]`"),
+    (&COST, "`cost` of a limit"),
+    (&COUNT_WHEN, "`count_when` of a limit"),
+    (&EXEMPT, "`exempt` of a limit"),
+    (&CANDIDATE, "`candidate` of a limit"),
+    (&OVERRIDE, "`overrides` of a limit"),
+    (&ROUTE, "`[[routes]]`"),
+    (&RESPOND, "`respond` of a route"),
+    (&HEADERS, "`request_headers` and `response_headers` of a route"),
+    (&STORE, "`[store]`"),
+    (&REJECT, "`[reject]`"),
+    (&LOG, "`[log]`"),
+    (&ADMIN, "`[admin]`"),
+];
+
+fn table((shape, heading): (&Shape, &str)) -> String {
+    let mut table =
+        format!("### {heading}\n\n| field | default | meaning |\n| --- | --- | --- |\n");
+    for field in (shape.fields)() {
+        let default = match field.default {
+            Fallback::Required => "required".to_owned(),
+            Fallback::Value(value) => format!("`{value}`"),
+            Fallback::Words(words) => words.to_owned(),
+        };
+        // An unescaped bar would end the cell.
+        let meaning = meaning(shape, field).replace('|', "\\|");
+        writeln!(table, "| `{}` | {default} | {meaning} |", field.name).unwrap();
+    }
+    table
+}
+
+/// The algorithms that have the field, the words that the field can hold, and the field's meaning.
+fn meaning(shape: &Shape, field: &Field) -> String {
+    let words = match &field.kind {
+        Kind::Word(words) => words(),
+        _ => Vec::new(),
+    };
+    let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+    let words = (words.len() > 1).then(|| words.join(", "));
+    let parts = [whose_field(shape, field), words, Some(field.meaning.to_owned())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+}
+
+#[test]
+fn the_reference_has_every_field() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference.md");
+    let text = fs::read_to_string(&file).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("the file has a reference");
+    let (written, after) = rest.split_once(END).expect("the reference ends");
+    let meant = format!("\n{}\n", TABLES.map(table).join("\n").trim());
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        fs::write(&file, format!("{before}{BEGIN}{meant}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(written, meant, "TIDEGATE_BLESS=1 cargo test --lib reference writes it anew");
+}
+
+#[test]
+fn every_row_has_three_cells() {
+    let tables = TABLES.map(table).concat();
+    for row in tables.lines().filter(|line| line.starts_with('|')) {
+        assert_eq!(row.replace("\\|", "").matches('|').count(), 4, "{row}");
+    }
+}

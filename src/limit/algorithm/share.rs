@@ -1,0 +1,117 @@
+//! One process's share of a limit that several processes enforce apart, while none can ask the others.
+//! `store::outage` calls it.
+
+use super::{
+    Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
+};
+use crate::limit::rate::{Burst, Rate};
+
+/// How many lower counts are tried for a rate that does not fit.
+const TRIES: u64 = 20_000;
+
+impl Algorithm {
+    /// The figures for one of `processes` that share the limit evenly. A rate is divided exactly where that
+    /// fits, and else rounded down. A burst, a queue and slots are rounded up. A window's count is rounded
+    /// down. Nothing becomes zero. The figures of a Redisson limiter stay: only Redis knows them.
+    pub(crate) fn share(self, processes: u64) -> Self {
+        if processes <= 1 {
+            return self;
+        }
+        let up = |burst: Burst| Burst::new(burst.get().div_ceil(processes)).unwrap_or(burst);
+        let down = |burst: Burst| Burst::new((burst.get() / processes).max(1)).unwrap_or(burst);
+        match self {
+            Self::TokenBucket(params) => Self::TokenBucket(token_bucket::Params {
+                rate: part(params.rate, processes),
+                burst: up(params.burst),
+            }),
+            Self::LeakyBucket(params) => {
+                let queue = params.queue().div_ceil(processes);
+                let shared = leaky_bucket::Params::new(part(params.rate, processes), queue);
+                Self::LeakyBucket(shared.unwrap_or(params))
+            }
+            Self::FixedWindow(params) => Self::FixedWindow(fixed_window::Params {
+                count: down(params.count),
+                windows: params.windows,
+            }),
+            Self::SlidingWindow(params) => {
+                let count = down(params.count);
+                Self::SlidingWindow(sliding_window::Params::new(count, params.interval))
+            }
+            Self::SlidingLog(params) => {
+                let rate = whole_part(params.rate(), processes);
+                Self::SlidingLog(sliding_log::Params::new(rate).unwrap_or(params))
+            }
+            Self::Concurrency(params) => {
+                Self::Concurrency(concurrency::Params::new(up(params.limit), params.lease()))
+            }
+            Self::Redisson(_) | Self::Closed => self,
+        }
+    }
+}
+
+/// A share of a rate: the same count in a longer interval, or fewer in the same.
+fn part(rate: Rate, processes: u64) -> Rate {
+    let longer = rate.interval().checked_mul(processes);
+    longer
+        .and_then(|interval| Rate::new(rate.count(), interval).ok())
+        .unwrap_or_else(|| whole_part(rate, processes))
+}
+
+/// A share of a rate in the same interval, at least 1.
+fn whole_part(rate: Rate, processes: u64) -> Rate {
+    let count = (rate.count() / processes).max(1);
+    let lower = count.saturating_sub(TRIES).max(1)..=count;
+    lower.rev().find_map(|count| Rate::new(count, rate.interval()).ok()).unwrap_or(rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::rate::{MAX_INTERVAL, MAX_TOKENS};
+
+    fn bucket(rate: &str, burst: u64) -> Algorithm {
+        let (rate, burst) = (rate.parse().unwrap(), Burst::new(burst).unwrap());
+        Algorithm::TokenBucket(token_bucket::Params { rate, burst })
+    }
+
+    #[test]
+    fn a_share_of_each_algorithm() {
+        assert_eq!(bucket("10/s", 10).share(1), bucket("10/s", 10));
+        assert_eq!(bucket("10/s", 10).share(3), bucket("10/3s", 4));
+        assert_eq!(bucket("1/s", 1).share(5), bucket("1/5s", 1));
+        let leaky = |rate: &str, queue| {
+            let params = leaky_bucket::Params::new(rate.parse().unwrap(), queue).unwrap();
+            Algorithm::LeakyBucket(params)
+        };
+        assert_eq!(leaky("10/s", 5).share(2), leaky("10/2s", 3));
+        let log = |rate: &str| {
+            Algorithm::SlidingLog(sliding_log::Params::new(rate.parse().unwrap()).unwrap())
+        };
+        assert_eq!(log("10/h").share(3), log("3/h"));
+        assert_eq!(log("2/h").share(3), log("1/h"));
+        let slots = |limit| {
+            let lease = std::time::Duration::from_secs(60);
+            Algorithm::Concurrency(concurrency::Params::new(Burst::new(limit).unwrap(), lease))
+        };
+        assert_eq!(slots(10).share(4), slots(3));
+        assert_eq!(Algorithm::Closed.share(4), Algorithm::Closed);
+    }
+
+    proptest! {
+        /// All shares of a rate together are never more than the rate, where each is at least one.
+        #[test]
+        fn shares_are_never_more_than_the_rate(
+            count in 1..MAX_TOKENS,
+            interval in 1..MAX_INTERVAL,
+            processes in 1..300_u64,
+        ) {
+            let Ok(rate) = Rate::new(count, interval) else { return Ok(()) };
+            let share = part(rate, processes);
+            let all = u128::from(share.tokens()) * u128::from(processes) * u128::from(rate.period());
+            let whole = u128::from(rate.tokens()) * u128::from(share.period());
+            prop_assert!(all <= whole || share.count() == 1, "{share} of {rate}");
+        }
+    }
+}
