@@ -10,10 +10,8 @@
 //! are one run.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::{Difference, Settlement, State as AnyState, Step, Want};
-use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Cost, Rate};
 use crate::limit::time::{STALE, Timestamp};
 
@@ -80,28 +78,15 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     let untouched = if held_back { 0 } else { count.saturating_sub(state.used.into()) };
     let kept = kept.map(AnyState::SlidingLog);
     if cost > count || cost > MOST_COST {
-        let decision = Decision { remaining: untouched, ..Decision::NEVER };
-        return Step { decision, untouched, taken: None, kept };
+        return Step::of(want, untouched, None, None, kept);
     }
     let turn = state.newest.max(state.room_at);
     let lead = turn.micros_since(state.arrived);
+    let wait = if lead == 0 { 0 } else { turn.micros_since(now) };
     let added = u32::try_from(cost).unwrap_or(u32::MAX);
     let used = state.used.saturating_add(added);
-    let taken = Some(AnyState::SlidingLog(State { newest: turn, used, added, ..state }));
-    if lead == 0 {
-        // `room_at` is cut at `Timestamp::MAX`. At that time `untouched` may be below the cost.
-        let remaining = untouched.saturating_sub(cost);
-        let decision = Decision { outcome: Outcome::Allow, remaining };
-        return Step { decision, untouched, taken, kept };
-    }
-    let wait = turn.micros_since(now);
-    let delay = Duration::from_micros(wait);
-    if want.patience.allows(wait) && lead <= MOST_LEAD {
-        let decision = Decision { outcome: Outcome::Delay(delay), remaining: 0 };
-        return Step { decision, untouched: 0, taken, kept };
-    }
-    let outcome = Outcome::Reject { retry_after: Some(delay) };
-    Step { decision: Decision { outcome, remaining: untouched }, untouched, taken: None, kept }
+    let taken = AnyState::SlidingLog(State { newest: turn, used, added, ..state });
+    Step::of(want, untouched, Some(wait), (lead <= MOST_LEAD).then_some(taken), kept)
 }
 
 /// A place is reserved at most this many microseconds ahead: 71 minutes. An entry has 32 bits for it.

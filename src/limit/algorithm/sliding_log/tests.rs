@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use super::*;
 use crate::limit::algorithm::Receipt;
 use crate::limit::algorithm::testing::{SECOND, at};
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use proptest::prelude::*;
 
