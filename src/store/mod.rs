@@ -92,12 +92,10 @@ impl StoreError {
 
     /// Whether the server answers and says that it cannot decide now. To ask again at once would not help.
     fn is_refusal(&self) -> bool {
-        let Self::Redis(error) = self else { return matches!(self, Self::TooOld(_)) };
-        let code = error.code().unwrap_or_default();
-        matches!(
-            code,
-            "OOM" | "READONLY" | "MISCONF" | "NOAUTH" | "WRONGPASS" | "LOADING" | "NOPERM"
-        )
+        match self {
+            Self::Redis(error) => redis::refusal(error).is_some(),
+            _ => matches!(self, Self::TooOld(_)),
+        }
     }
 
     /// The label of this error in metrics. `None` where Redis was not asked at all.
@@ -106,13 +104,10 @@ impl StoreError {
             Self::Away => return None,
             Self::NotConnected => "connection",
             Self::TimedOut => "timeout",
-            Self::Redis(error) => match error.code() {
-                Some("OOM") => "oom",
-                Some("READONLY") => "readonly",
-                Some("LOADING") => "loading",
-                Some("NOAUTH" | "WRONGPASS" | "NOPERM") => "permission",
-                Some(_) => "server",
-                None => "connection",
+            Self::Redis(error) => match (redis::refusal(error), error.code()) {
+                (Some((kind, _)), _) => kind,
+                (None, Some(_)) => "server",
+                (None, None) => "connection",
             },
             Self::TooOld(_) => "version",
             Self::Nonsense => "nonsense",

@@ -41,7 +41,7 @@ use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
 
-pub(super) use self::advice::words;
+pub(super) use self::advice::{refusal, words};
 pub(super) use self::call::{Holder, Verb};
 pub(super) use self::health::RedisHealth;
 pub(super) use self::leases::SlotLease;
@@ -88,10 +88,7 @@ impl Redis {
             let lease = self.leases.name(&claim.ask, self.name(&claim.question()));
             claim.hold_lease(store, moment, lease);
         }
-        let request = match noting {
-            Noting::On => Request::WithReceipts(claims.len()),
-            Noting::Off => Request::Plain(claims.len()),
-        };
+        let request = Request { asks: claims.len(), receipts: noting == Noting::On };
         let mut awaited = self.queue.begin(request, self.deadline(), |call| {
             for claim in claims.iter() {
                 let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
@@ -134,7 +131,8 @@ impl Redis {
         let look = |call: &mut Call| {
             call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
         };
-        let reply = self.queue.begin(Request::Plain(1), self.deadline(), look).answer().await?;
+        let one = Request { asks: 1, receipts: false };
+        let reply = self.queue.begin(one, self.deadline(), look).answer().await?;
         let one = reply.first().ok_or(StoreError::Nonsense)?;
         one.decision.ok_or(StoreError::WrongType)
     }
@@ -210,7 +208,7 @@ fn probe(prefix: &str) -> Option<Call> {
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
     let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
     let mut call = Call::default();
-    call.request(Request::Plain(1));
+    call.request(Request { asks: 1, receipts: false });
     // No limit's key looks like this, because a limit's name is never empty.
     call.ask(Verb::Take, &ask, |name| {
         name.extend_from_slice(format!("{prefix}::probe").as_bytes())
@@ -226,9 +224,7 @@ async fn run(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value
         return answer;
     }
     for script in [&*SCRIPT, &*redisson::SCRIPT] {
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(&script.text);
-        send(connection, &load).await?;
+        script.load_async(connection).await?;
     }
     send(connection, call).await
 }

@@ -99,7 +99,7 @@ impl Queue {
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(deadline, Recipient::Asker(sender), request.asks(), |call| {
+        self.gathered.join(deadline, Recipient::Asker(sender), request.asks, |call| {
             call.request(request);
             ask(call);
         });
@@ -132,7 +132,7 @@ impl Teller {
     pub(super) fn tell(&self, deadline: Instant, lost: Option<Lost>, ask: impl FnOnce(&mut Call)) {
         let nobody = Recipient::Nobody { lost, counted: self.0.told.one_more() };
         self.0.join(deadline, nobody, 1, |call| {
-            call.request(Request::Plain(1));
+            call.request(Request { asks: 1, receipts: false });
             ask(call);
         });
     }

@@ -11,7 +11,7 @@ mod names;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Script, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ pub(crate) use self::command::{LimiterConfig, LimiterError, Limiters};
 pub(in crate::store) use self::entry::LimiterEntry;
 use self::entry::TakenPermits;
 pub(crate) use self::names::{LimiterKeys, limiter_name};
-use super::call::{Code, Verb};
+use super::call::Verb;
 use super::notices::shown;
 use super::queue::Lost;
 use super::{BucketAsk, Claim, Moment, Party, Redis, Store, StoreError};
@@ -29,9 +29,8 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use crate::store::claim::LimiterFigures;
 
-/// The script, and the hash by which Redis knows it.
-pub(super) static SCRIPT: LazyLock<Code> =
-    LazyLock::new(|| Code::new(include_str!("redisson.lua").to_owned()));
+pub(super) static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("redisson.lua")));
 
 /// A clock that is ahead of Redis's clock by at most this much is not reported.
 const AHEAD: Duration = Duration::from_millis(100);
@@ -249,7 +248,7 @@ fn command(
     patience: Patience,
 ) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
-    call.arg(&SCRIPT.hash).arg(keys.all().len()).arg(&keys.all()[..]);
+    call.arg(SCRIPT.get_hash()).arg(keys.all().len()).arg(&keys.all()[..]);
     call.arg(verb).arg(permits).arg(&id[..]);
     match figures {
         Some((rate, interval_ms, sharing)) => {
