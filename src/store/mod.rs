@@ -79,9 +79,12 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether the server works and refuses this key alone: the user has no right to the key, the keys of
-    /// one call lie in different slots, or the value has another type. Other keys still work.
+    /// one call lie in different slots, the value has another type, or the limiter has no figures. Other
+    /// keys still work.
     fn is_of_one_key(&self) -> bool {
-        let Self::Redis(error) = self else { return matches!(self, Self::WrongType) };
+        let Self::Redis(error) = self else {
+            return matches!(self, Self::WrongType | Self::Unset);
+        };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
             // NOPERM is also the answer where the user may not run a command. Then no key works.
