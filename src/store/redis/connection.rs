@@ -13,8 +13,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, RedisError, Value};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::call::Call;
 use super::health::{RedisHealth, jitter};
@@ -49,7 +49,7 @@ pub(super) struct RedisServer {
 pub(super) struct RedisConnection {
     link: watch::Receiver<Link>,
     shared: Arc<Shared>,
-    keeper: JoinHandle<()>,
+    _keeper: AbortOnDropHandle<()>,
 }
 
 #[derive(Clone)]
@@ -83,7 +83,7 @@ impl RedisConnection {
         let (sender, link) = watch::channel(Link::Connecting);
         let shared = Arc::clone(&server.shared);
         let keeper = tokio::spawn(async move { server.keep(&sender).await });
-        Self { link, shared, keeper }
+        Self { link, shared, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
     /// Tells of each connection that is made from now on.
@@ -136,12 +136,6 @@ impl RedisConnection {
         let mut link = self.link.clone();
         let link = link.wait_for(|link| known(link).is_some()).await;
         link.ok().and_then(|link| known(&link)).unwrap_or(Err(StoreError::NotConnected))
-    }
-}
-
-impl Drop for RedisConnection {
-    fn drop(&mut self) {
-        self.keeper.abort();
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::call::{Holder, Verb};
 use super::connection::Connects;
@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A worker's slots.
 pub(super) struct Leases {
     table: Arc<SlotTable>,
-    keeper: JoinHandle<()>,
+    _keeper: AbortOnDropHandle<()>,
 }
 
 struct SlotTable {
@@ -72,7 +72,7 @@ impl Leases {
         let slots = Mutex::default();
         let table = Arc::new(SlotTable { worker, slots, sooner: Notify::new(), teller, shared });
         let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
-        Self { table, keeper }
+        Self { table, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
     /// Names a slot before Redis is asked for it.
@@ -108,12 +108,6 @@ impl Leases {
         let Some(mut slot) = self.table.slots.lock().known.remove(&request) else { return };
         slot.end = Some(Instant::now() + lease(&slot.ask));
         self.table.give_back(request, slot);
-    }
-}
-
-impl Drop for Leases {
-    fn drop(&mut self) {
-        self.keeper.abort();
     }
 }
 
