@@ -206,10 +206,9 @@ impl Log {
 
     /// The number of entries that are in no interval that ends at `now` or later.
     fn expired(&self, params: &Params, now: Timestamp) -> usize {
-        match now.as_micros().checked_sub(params.rate.interval()) {
-            Some(since) => self.entries.partition_point(|entry| entry.at.as_micros() <= since),
-            None => 0,
-        }
+        let Some(since) = now.as_micros().checked_sub(params.rate.interval()) else { return 0 };
+        // Every write forgets them, so there are few. A binary search would cost more.
+        self.entries.iter().take_while(|entry| entry.at.as_micros() <= since).count()
     }
 
     fn add(&mut self, entry: Entry, permits: u64) {
@@ -217,7 +216,10 @@ impl Log {
             // Growing by doubling would leave about a quarter of the memory of all lists unused.
             self.entries.reserve_exact(index(permits).max(self.entries.len() / 4 + 1));
         }
-        let place = self.entries.partition_point(|other| *other <= entry);
+        let place = match self.entries.back() {
+            Some(newest) if *newest > entry => self.entries.partition_point(|it| *it <= entry),
+            _ => self.entries.len(),
+        };
         for _ in 0..permits {
             self.entries.insert(place, entry);
         }
