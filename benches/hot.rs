@@ -21,7 +21,7 @@ use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
-use tidegate::request::key::{Keyed, View};
+use tidegate::request::key::View;
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::PathParams;
 use tidegate::store::{self, Claim, Moment, Shared, Store};
@@ -223,8 +223,5 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         cert: None,
         id: None,
     };
-    match spec.key.key(&view).unwrap() {
-        Keyed::Key(key) => key,
-        Keyed::Skip => unreachable!("no limit of the plan above skips"),
-    }
+    spec.key.key(&view).unwrap().expect("no limit of the plan above skips")
 }

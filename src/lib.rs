@@ -10,7 +10,7 @@
 //! - [`proxy`]: a request's straight way through, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
-//! - [`mod@file`]: reading a file, and whether it may have changed.
+//! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding.
 //! - [`observe`]: log lines, throttle summaries, metrics; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
@@ -57,6 +57,7 @@ pub mod downstream;
 pub mod file;
 pub mod limit;
 pub mod observe;
+mod percent;
 pub mod plan;
 pub mod proxy;
 pub mod reload;

@@ -79,39 +79,21 @@ impl Change {
     }
 }
 
-/// The enforcing limits that refuse a request: as much as is needed to know which limits take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Refusers {
-    /// No limit refuses.
-    #[default]
-    None,
-    /// Only the limit at this place refuses.
-    One(usize),
-    /// More than one limit refuses.
-    Several,
-}
-
-impl Refusers {
-    /// The refusing limits among these, each given with its place, mode and outcome.
-    pub(crate) fn of(outcomes: impl IntoIterator<Item = (usize, Mode, Outcome)>) -> Self {
-        outcomes
-            .into_iter()
-            .filter(|(_, mode, outcome)| *mode == Mode::Enforce && !outcome.passes())
-            .fold(Self::None, |refusers, (place, ..)| match refusers {
-                Self::None => Self::One(place),
-                Self::One(_) | Self::Several => Self::Several,
-            })
-    }
-
-    /// Whether a limit that lets the request pass takes. It takes where no enforcing limit refuses. A
-    /// candidate also takes where only the limit right before it refuses.
-    pub(crate) fn lets_take(self, place: usize, mode: Mode) -> bool {
-        match self {
-            Self::None => true,
-            Self::One(by) => mode == Mode::Candidate && place == by + 1,
-            Self::Several => false,
-        }
-    }
+/// For each limit, given by its mode and outcome, whether it takes. A limit that lets the request pass takes
+/// where no enforcing limit refuses. A candidate also takes where only the limit right before it refuses.
+pub(crate) fn takers(
+    outcomes: impl Iterator<Item = (Mode, Outcome)> + Clone,
+) -> impl Iterator<Item = bool> {
+    let mut refusers = outcomes
+        .clone()
+        .enumerate()
+        .filter(|(_, (mode, outcome))| *mode == Mode::Enforce && !outcome.passes())
+        .map(|(place, _)| place);
+    let (first, second) = (refusers.next(), refusers.next());
+    outcomes.enumerate().map(move |(place, (mode, outcome))| {
+        let only_the_limit_before = mode == Mode::Candidate && first == place.checked_sub(1);
+        outcome.passes() && (first.is_none() || second.is_none() && only_the_limit_before)
+    })
 }
 
 /// Decides over `asks`, each at `now` by [its clock](Algorithm::time). `states` has the states of their
@@ -126,25 +108,11 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
         .zip(states.iter().copied().chain(std::iter::repeat(None)))
         .map(|(ask, state)| ask.algorithm.decide(state, ask.want(), ask.algorithm.time(now)))
         .collect();
-    let enforcing = asks
-        .iter()
-        .zip(&steps)
-        .enumerate()
-        .filter(|(_, (ask, _))| ask.mode == Mode::Enforce)
-        .map(|(place, (_, step))| (place, step.decision.outcome));
-    let verdict = Verdict::over(enforcing);
-    let refusers = match verdict.passes() {
-        true => Refusers::None,
-        false => Refusers::of(
-            asks.iter()
-                .zip(&steps)
-                .enumerate()
-                .map(|(place, (ask, step))| (place, ask.mode, step.decision.outcome)),
-        ),
-    };
+    let outcomes = asks.iter().zip(&steps).map(|(ask, step)| (ask.mode, step.decision.outcome));
+    let enforcing = outcomes.clone().enumerate().filter(|(_, (mode, _))| *mode == Mode::Enforce);
+    let verdict = Verdict::over(enforcing.map(|(place, (_, outcome))| (place, outcome)));
     let (mut decisions, mut changes) = (PerAsk::new(), PerAsk::new());
-    for (place, (ask, step)) in asks.iter().zip(&steps).enumerate() {
-        let takes = refusers.lets_take(place, ask.mode);
+    for (step, takes) in steps.iter().zip(takers(outcomes)) {
         let remaining = if takes { step.decision.remaining } else { step.untouched };
         decisions.push(Decision { remaining, ..step.decision });
         changes.push(Change::of(step, takes));

@@ -64,35 +64,23 @@ impl Verdict {
 
     /// The verdict over the outcomes of the enforcing limits, each given with its place.
     pub fn over(outcomes: impl IntoIterator<Item = (usize, Outcome)>) -> Self {
-        outcomes.into_iter().fold(Self::PASS, |verdict, (place, outcome)| match outcome {
-            Outcome::Allow => verdict,
-            Outcome::Delay(delay) => verdict.and_delayed(delay),
-            Outcome::Reject { retry_after } => verdict.and_refused(place, retry_after),
+        outcomes.into_iter().fold(Self::PASS, |verdict, (by, outcome)| match (verdict, outcome) {
+            (Self::Pass { wait }, Outcome::Delay(delay)) => Self::Pass { wait: wait.max(delay) },
+            (Self::Pass { .. }, Outcome::Reject { retry_after }) => {
+                Self::Refuse { by, retry_after }
+            }
+            (Self::Refuse { retry_after: Some(longest), .. }, Outcome::Reject { retry_after })
+                if retry_after.is_none_or(|wait| wait > longest) =>
+            {
+                Self::Refuse { by, retry_after }
+            }
+            _ => verdict,
         })
     }
 
     /// Whether the request passes, at once or after a wait.
     pub fn passes(self) -> bool {
         matches!(self, Self::Pass { .. })
-    }
-
-    fn and_delayed(self, delay: Duration) -> Self {
-        match self {
-            Self::Pass { wait } => Self::Pass { wait: wait.max(delay) },
-            Self::Refuse { .. } => self,
-        }
-    }
-
-    fn and_refused(self, place: usize, wait: Option<Duration>) -> Self {
-        match self {
-            Self::Refuse { retry_after: None, .. } => self,
-            Self::Refuse { retry_after: Some(longest), .. }
-                if wait.is_some_and(|wait| wait <= longest) =>
-            {
-                self
-            }
-            _ => Self::Refuse { by: place, retry_after: wait },
-        }
     }
 }
 

@@ -6,6 +6,8 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use crate::percent::{decode, encoded};
+
 /// The values by which a limit counts, joined into one text.
 ///
 /// Values are separated by `|`. In a value `|`, `%`, braces and control characters are percent-encoded.
@@ -56,12 +58,13 @@ impl Key {
 
     /// The decoded values, each with the place of its alternative, from 0. An absent value has place 0.
     pub fn parts(&self) -> impl Iterator<Item = (usize, Option<Vec<u8>>)> + '_ {
-        self.0.split(|byte| *byte == SEPARATOR).map(|part| match part {
+        self.as_str().split(char::from(SEPARATOR)).map(|part| match part.as_bytes() {
             ABSENT => (0, None),
-            [b'%', digit @ b'2'..=b'9', b'=', value @ ..] => {
-                (usize::from(digit - b'1'), Some(decode(value)))
+            [b'%', digit @ b'2'..=b'9', b'=', ..] => {
+                let value = part.get(3..).unwrap_or_default();
+                (usize::from(digit - b'1'), Some(decode(value).into_owned()))
             }
-            _ => (0, Some(decode(part))),
+            _ => (0, Some(decode(part).into_owned())),
         })
     }
 }
@@ -107,7 +110,7 @@ impl KeyBuilder {
             if stands_for_itself(byte) || (text && !byte.is_ascii()) {
                 self.text.push(byte);
             } else {
-                self.text.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+                self.text.extend_from_slice(&encoded(byte));
             }
         }
     }
@@ -145,33 +148,6 @@ impl KeyBuilder {
 
 fn stands_for_itself(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && !matches!(byte, SEPARATOR | b'%' | b'{' | b'}')
-}
-
-fn hex(nibble: u8) -> u8 {
-    match nibble {
-        0..=9 => b'0' + nibble,
-        _ => b'A' + (nibble - 10),
-    }
-}
-
-fn decode(part: &[u8]) -> Vec<u8> {
-    let mut value = Vec::with_capacity(part.len());
-    let mut rest = part.iter();
-    while let Some(&byte) = rest.next() {
-        let digits = (byte == b'%').then(|| rest.as_slice().first_chunk::<2>()).flatten();
-        match digits.and_then(|[high, low]| Some(unhex(*high)? << 4 | unhex(*low)?)) {
-            Some(decoded) => {
-                value.push(decoded);
-                rest.nth(1);
-            }
-            None => value.push(byte),
-        }
-    }
-    value
-}
-
-fn unhex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]

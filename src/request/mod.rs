@@ -9,5 +9,4 @@ pub mod name;
 mod network;
 pub mod overrides;
 pub mod path;
-mod percent;
 pub mod route;

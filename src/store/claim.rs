@@ -9,10 +9,10 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Store;
-use super::redis::{Holder, LimiterEntry, SlotLease};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
@@ -143,10 +143,8 @@ impl<'p> Claim<'p> {
     /// What the bucket noted when the request took, where the tokens may still go back.
     pub fn receipt(&self) -> Option<Receipt> {
         match &self.grant.as_ref()?.source {
-            GrantSource::Process(Taken { receipt, .. }) | GrantSource::Redis(receipt) => {
-                Some(*receipt)
-            }
-            GrantSource::SlotLease(_) | GrantSource::Limiter(_) | GrantSource::Ended => None,
+            Source::Process(Taken { receipt, .. }) | Source::Redis(receipt) => Some(*receipt),
+            Source::Slot(_) | Source::Limiter(_) | Source::Ended => None,
         }
     }
 
@@ -159,57 +157,39 @@ impl<'p> Claim<'p> {
     pub(super) fn hold(&mut self, store: &Arc<Store>, moment: Moment) {
         let Some(taken) = self.taken.take() else { return };
         let source = match self.party {
-            Party::Redis => GrantSource::Redis(taken.receipt),
-            _ => GrantSource::Process(taken),
+            Party::Redis => Source::Redis(taken.receipt),
+            _ => Source::Process(taken),
         };
-        self.grant = Some(self.granted(store, moment, source));
+        self.hold_from(source, store, moment);
     }
 
-    /// Holds a slot before Redis is asked for it: Redis may give the slot although its answer is lost.
-    pub(super) fn hold_lease(&mut self, store: &Arc<Store>, moment: Moment, lease: SlotLease) {
-        self.grant = Some(self.granted(store, moment, GrantSource::SlotLease(lease)));
-    }
-
-    /// Holds permits of a Redisson limiter.
-    pub(super) fn hold_entry(&mut self, store: &Arc<Store>, moment: Moment, entry: LimiterEntry) {
-        self.grant = Some(self.granted(store, moment, GrantSource::Limiter(entry)));
-    }
-
-    fn granted(&self, store: &Arc<Store>, moment: Moment, source: GrantSource) -> Box<Grant> {
-        // This request may have had no place to wait, but others may wait behind it. A settlement must
-        // know.
-        let ask = Ask { patience: self.spec.wait, ..self.ask };
-        Box::new(Grant {
+    /// Holds what this source gives. A slot or permits are held before Redis is asked for them: Redis may give
+    /// them although its answer is lost.
+    pub(super) fn hold_from(&mut self, source: Source, store: &Arc<Store>, moment: Moment) {
+        self.grant = Some(Box::new(Grant {
             store: Arc::clone(store),
             spec: Arc::clone(self.spec),
             key: self.key.clone(),
-            ask,
+            // This request may have had no place to wait, but others may wait behind it. A settlement must
+            // know.
+            ask: Ask { patience: self.spec.wait, ..self.ask },
             moment,
             source,
-        })
+        }));
     }
 
-    /// The holder in whose name the claim asks Redis for a slot.
-    pub(super) fn holder(&self) -> Option<Holder> {
-        match &self.grant.as_ref()?.source {
-            GrantSource::SlotLease(lease) => Some(lease.holder()),
-            _ => None,
+    /// Redis has given nothing of what is held: nothing goes back.
+    pub(super) fn hold_nothing(&mut self) {
+        if let Some(mut grant) = self.grant.take() {
+            grant.end();
         }
     }
 
-    /// Redis has said whether it gave the slot.
-    pub(super) fn lease_was(&mut self, taken: bool) {
-        let Some(GrantSource::SlotLease(lease)) =
-            self.grant.as_mut().map(|grant| &mut grant.source)
-        else {
-            return;
-        };
-        match taken {
-            true => lease.taken(),
-            false => {
-                lease.refused();
-                self.grant = None;
-            }
+    /// The slot that the claim holds or asks Redis for.
+    pub(super) fn slot(&self) -> Option<u64> {
+        match self.grant.as_ref()?.source {
+            Source::Slot(slot) => Some(slot),
+            _ => None,
         }
     }
 
@@ -260,19 +240,19 @@ pub struct Grant {
     key: Key,
     ask: Ask,
     moment: Moment,
-    source: GrantSource,
+    source: Source,
 }
 
 /// Where a grant came from, and goes back to.
-enum GrantSource {
+pub(super) enum Source {
     /// A bucket of this process.
     Process(Taken),
     /// A bucket in Redis.
     Redis(Receipt),
-    /// A slot in Redis.
-    SlotLease(SlotLease),
-    /// Permits of a Redisson limiter.
-    Limiter(LimiterEntry),
+    /// The slot in Redis that this worker knows by this number.
+    Slot(u64),
+    /// A Redisson limiter, which knows the permits by this id.
+    Limiter([u8; 16]),
     /// Nowhere: the grant has ended.
     Ended,
 }
@@ -295,11 +275,8 @@ impl Grant {
 
     /// Ends the grant: the request has used exactly what it took. A slot is free again.
     pub fn keep(mut self) {
-        if self.is_slot() {
-            return;
-        }
-        if let GrantSource::Limiter(entry) = self.end() {
-            entry.keep();
+        if !self.is_slot() {
+            self.end();
         }
     }
 
@@ -311,43 +288,48 @@ impl Grant {
 
     /// Gives the grant back. Waits until a Redisson limiter has its permits again, at most `store.timeout`.
     pub(super) async fn give_back(mut self) {
-        if let GrantSource::Limiter(entry) = &mut self.source
-            && let Some(task) = entry.give_back()
-        {
+        if let Some(task) = self.go_back() {
             // A join error means that the worker ends.
             let _ = task.await;
         }
     }
 
-    fn end(&mut self) -> GrantSource {
-        mem::replace(&mut self.source, GrantSource::Ended)
+    fn end(&mut self) -> Source {
+        mem::replace(&mut self.source, Source::Ended)
     }
 
-    fn settle_with(&self, source: GrantSource, used: Difference) {
-        let ask = BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask };
-        let now = self.moment.present();
+    fn question(&self) -> BucketAsk<'_> {
+        BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
+    }
+
+    fn settle_with(&self, source: Source, used: Difference) {
+        let (ask, now) = (self.question(), self.moment.present());
         match source {
-            GrantSource::Process(taken) => self.store.settle_here(&ask, used, taken, now),
-            GrantSource::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
-            GrantSource::Limiter(entry) => {
-                entry.keep();
-                self.store.settle(&ask, used, Receipt::NONE, now);
+            Source::Process(taken) => self.store.settle_here(&ask, used, taken, now),
+            Source::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
+            Source::Limiter(_) => self.store.settle(&ask, used, Receipt::NONE, now),
+            Source::Slot(slot) => {
+                self.store.redis.iter().for_each(|redis| redis.give_slot_back(slot));
             }
-            // A dropped lease gives its slot back.
-            GrantSource::SlotLease(_) | GrantSource::Ended => {}
+            Source::Ended => {}
+        }
+    }
+
+    /// Gives back what is held. Returns the task that gives permits back to a Redisson limiter.
+    fn go_back(&mut self) -> Option<JoinHandle<()>> {
+        match self.end() {
+            Source::Limiter(id) => self.store.redis.as_ref()?.return_permits(&self.question(), id),
+            source => {
+                self.settle_with(source, Difference::Less(self.ask.cost.get()));
+                None
+            }
         }
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        match self.end() {
-            source @ (GrantSource::Process(_) | GrantSource::Redis(_)) => {
-                self.settle_with(source, Difference::Less(self.ask.cost.get()));
-            }
-            // A dropped lease or entry goes back by itself.
-            GrantSource::SlotLease(_) | GrantSource::Limiter(_) | GrantSource::Ended => {}
-        }
+        self.go_back();
     }
 }
 

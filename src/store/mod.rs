@@ -87,9 +87,12 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether the server works and refuses this key alone: the user has no right to the key, the keys of
-    /// one call lie in different slots, or the value has another type. Other keys still work.
+    /// one call lie in different slots, the value has another type, or the limiter has no figures. Other
+    /// keys still work.
     fn is_of_one_key(&self) -> bool {
-        let Self::Redis(error) = self else { return matches!(self, Self::WrongType) };
+        let Self::Redis(error) = self else {
+            return matches!(self, Self::WrongType | Self::Unset);
+        };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
             // NOPERM is also the answer where the user may not run a command. Then no key works.
@@ -100,12 +103,10 @@ impl StoreError {
 
     /// Whether the server answers and says that it cannot decide now. To ask again at once would not help.
     fn is_refusal(&self) -> bool {
-        let Self::Redis(error) = self else { return matches!(self, Self::TooOld(_)) };
-        let code = error.code().unwrap_or_default();
-        matches!(
-            code,
-            "OOM" | "READONLY" | "MISCONF" | "NOAUTH" | "WRONGPASS" | "LOADING" | "NOPERM"
-        )
+        match self {
+            Self::Redis(error) => redis::refusal(error).is_some(),
+            _ => matches!(self, Self::TooOld(_)),
+        }
     }
 
     /// The label of this error in metrics. `None` where Redis was not asked at all.
@@ -114,13 +115,10 @@ impl StoreError {
             Self::Away => return None,
             Self::NotConnected => "connection",
             Self::TimedOut => "timeout",
-            Self::Redis(error) => match error.code() {
-                Some("OOM") => "oom",
-                Some("READONLY") => "readonly",
-                Some("LOADING") => "loading",
-                Some("NOAUTH" | "WRONGPASS" | "NOPERM") => "permission",
-                Some(_) => "server",
-                None => "connection",
+            Self::Redis(error) => match (redis::refusal(error), error.code()) {
+                (Some((kind, _)), _) => kind,
+                (None, Some(_)) => "server",
+                (None, None) => "connection",
             },
             Self::UnknownMaster(_) | Self::NotMaster(_) => "sentinel",
             Self::TooOld(_) => "version",

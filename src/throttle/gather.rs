@@ -13,7 +13,7 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec};
-use crate::request::key::{Keyed, View};
+use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
 use crate::store::Claim;
 
@@ -49,10 +49,7 @@ fn apply<'p>(
     if spec.exempt.covers(request) {
         return Ok(());
     }
-    let key = match spec.key.key(request).map_err(Refused::Key)? {
-        Keyed::Key(key) => key,
-        Keyed::Skip => return Ok(()),
-    };
+    let Some(key) = spec.key.key(request).map_err(Refused::Key)? else { return Ok(()) };
     let overridden = spec.overrides.find(&key);
     let algorithm = overridden.unwrap_or(&spec.figures).at(wall);
     // A candidate is tried in place of the limit's own figures, but not in place of an override's figures.

@@ -18,7 +18,6 @@ use tokio::time::Instant;
 
 pub use self::gather::cost;
 pub(crate) use self::permit::{Permit, most_of};
-use self::queue::NoTurn;
 pub use self::queue::Waiting;
 use self::request_limit::RequestLimit;
 use crate::limit::Mode;
@@ -151,7 +150,7 @@ impl Throttle {
                 let held = Box::pin(self.waiting.hold(Instant::now() + wait));
                 match held.await {
                     Ok(()) => Ok(permit(&mut limits)),
-                    Err(NoTurn { left }) => {
+                    Err(left) => {
                         let limit = &limits[by];
                         self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
                         queue::without_turn(quotas, left);

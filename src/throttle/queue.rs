@@ -22,19 +22,12 @@ use crate::limit::name::Name;
 pub struct Waiting {
     /// The places taken, by limit. An entry stays at zero: there are few names.
     lines: Mutex<HashMap<Name, Arc<AtomicUsize>>>,
-    held: AtomicUsize,
+    held: Arc<AtomicUsize>,
     /// The end of the process. Requests that would wait for longer are refused.
     end: watch::Sender<Option<Instant>>,
 }
 
-/// The process ends before a request's turn comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoTurn {
-    /// What is left of the request's wait.
-    pub(super) left: Duration,
-}
-
-/// A request's place among those that wait for a limit. Free again when it is dropped.
+/// A request's place among those that wait. Free again when it is dropped.
 #[derive(Debug)]
 pub(super) struct WaitingPlace(Arc<AtomicUsize>);
 
@@ -58,15 +51,16 @@ impl Waiting {
         claimed.then(|| WaitingPlace(line))
     }
 
-    /// Waits until `due`. Fails at once where the process ends before `due`.
-    pub(super) async fn hold(&self, due: Instant) -> Result<(), NoTurn> {
-        let _counted = HeldCount::new(&self.held);
+    /// Waits until `due`. Where the process ends before `due`, fails at once with what is left of the wait.
+    pub(super) async fn hold(&self, due: Instant) -> Result<(), Duration> {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        let _counted = WaitingPlace(Arc::clone(&self.held));
         let mut end = self.end.subscribe();
         let ends_before = |end: &Option<Instant>| end.is_some_and(|end| end < due);
         tokio::select! {
             biased;
             () = sleep_until(due) => Ok(()),
-            Ok(_) = end.wait_for(ends_before) => Err(NoTurn { left: due - Instant::now() }),
+            Ok(_) = end.wait_for(ends_before) => Err(due - Instant::now()),
         }
     }
 
@@ -80,22 +74,6 @@ impl Waiting {
 }
 
 impl Drop for WaitingPlace {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Counts one waiting request until it is dropped.
-struct HeldCount<'c>(&'c AtomicUsize);
-
-impl<'c> HeldCount<'c> {
-    fn new(count: &'c AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for HeldCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -231,7 +209,7 @@ mod tests {
         assert!(poll(&mut soon).is_pending() && poll(&mut late).is_pending());
         waiting.end_at(at(30));
         assert!(poll(&mut soon).is_pending());
-        let left = |seconds| Err(NoTurn { left: Duration::from_secs(seconds) });
+        let left = |seconds| Err(Duration::from_secs(seconds));
         assert_eq!(poll(&mut late), Poll::Ready(left(31)));
         assert_eq!(waiting.hold(at(40)).await, left(40));
         assert_eq!(soon.await, Ok(()));

@@ -10,7 +10,7 @@ use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan, StoreLocation};
-use crate::request::key::{Keyed, View};
+use crate::request::key::View;
 use crate::store::{BucketName, LimiterKeys, limiter_name};
 use crate::throttle::{self, Refused};
 
@@ -32,8 +32,8 @@ pub(super) fn describe_limit(
         Mode::Shadow | Mode::Candidate => format!("{name} (shadow) does not count it: {error}"),
     };
     let key = match spec.key.key(view) {
-        Ok(Keyed::Key(key)) => key,
-        Ok(Keyed::Skip) => {
+        Ok(Some(key)) => key,
+        Ok(None) => {
             let why = "does not apply: a part of its key is missing, and `missing` is \"skip\"";
             return text.line("limit", format_args!("{name} {why}"));
         }

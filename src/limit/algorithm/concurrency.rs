@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use super::{Difference, State as AnyState, Step};
-use crate::limit::decision::{Decision, Outcome};
-use crate::limit::rate::Burst;
+use super::{Difference, State as AnyState, Step, Want};
+use crate::limit::patience::Patience;
+use crate::limit::rate::{Burst, Cost};
 use crate::limit::time::Timestamp;
 
 /// The figures of one concurrency limit.
@@ -39,21 +39,18 @@ pub struct State {
     pub held: u64,
 }
 
-/// The `retry_after` of a refused request. It is a guess, since the end of a response is unknown.
-const GUESS: Duration = Duration::from_secs(1);
+/// The microseconds after which a refused request may come again. This is a guess, since the end of a response
+/// is unknown.
+const GUESS: u64 = 1_000_000;
 
 /// Decides on a request. The request takes one slot, whatever its cost for other limits.
 pub fn decide(params: &Params, state: Option<State>) -> Step {
-    let (limit, held) = (params.limit.get(), state.map_or(0, |state| state.held));
-    let untouched = limit.saturating_sub(held);
-    let Some(remaining) = untouched.checked_sub(1) else {
-        let outcome = Outcome::Reject { retry_after: Some(GUESS) };
-        let decision = Decision { outcome, remaining: 0 };
-        return Step { decision, untouched, taken: None, kept: None };
-    };
-    let taken = Some(AnyState::Concurrency(State { held: held + 1 }));
-    let decision = Decision { outcome: Outcome::Allow, remaining };
-    Step { decision, untouched, taken, kept: None }
+    let held = state.map_or(0, |state| state.held);
+    let free = params.limit.get().saturating_sub(held);
+    let wait = if free > 0 { 0 } else { GUESS };
+    let taken = AnyState::Concurrency(State { held: held + 1 });
+    let one_slot = Want { cost: Cost::ONE, patience: Patience::NONE };
+    Step::of(one_slot, free, Some(wait), Some(taken), None)
 }
 
 /// The state after slots were given back or taken; `None` where no slot is held.
@@ -74,6 +71,7 @@ pub fn fresh_at() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::decision::{Decision, Outcome};
 
     #[test]
     fn a_slot_is_held_until_it_is_given_back() {

@@ -11,6 +11,7 @@ mod settlement;
 mod share;
 pub mod sliding_log;
 pub mod sliding_window;
+mod step;
 #[cfg(test)]
 mod testing;
 pub mod token_bucket;
@@ -20,10 +21,10 @@ use std::fmt;
 use smallvec::{SmallVec, smallvec};
 
 pub use self::settlement::{Difference, Receipt, Settlement};
+pub use self::step::{Step, Want};
 
 use super::decision::{Decision, Outcome};
-use super::patience::Patience;
-use super::rate::{Cost, Rate};
+use super::rate::Rate;
 use super::time::{Now, Timestamp};
 
 /// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of
@@ -81,15 +82,6 @@ macro_rules! of {
     };
 }
 
-/// What a request wants of a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Want {
-    /// The tokens that the request takes.
-    pub cost: Cost,
-    /// How long the request may be held.
-    pub patience: Patience,
-}
-
 /// What a bucket remembers between two requests. A bucket without a state is a new bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -113,22 +105,6 @@ pub enum Usage {
     Share(u8),
     /// The bucket refills continuously. An empty bucket is full after this many microseconds.
     RefillsIn(u64),
-}
-
-/// What one algorithm would do with one request. Nothing has been taken yet: all limits of a route
-/// together decide whether the request takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The answer. Its `remaining` is valid if an allowed request takes its cost.
-    pub decision: Decision,
-    /// The tokens that remain if the request takes nothing, rounded down. Where the request would be
-    /// held, this is the same number as in `decision`.
-    pub untouched: u64,
-    /// The state after the request has taken; `None` where the request is refused.
-    pub taken: Option<State>,
-    /// The state to keep although nothing was taken. It is there only where the clock had stepped back
-    /// and the state was moved to the new time.
-    pub kept: Option<State>,
 }
 
 impl Algorithm {
@@ -161,7 +137,7 @@ impl Algorithm {
                 token_bucket::decide(params, of!(state, Bucket), want, now)
             }
             Self::LeakyBucket(params) => {
-                leaky_bucket::decide(params, of!(state, Bucket), want, now)
+                token_bucket::decide_evenly(&params.bucket(), of!(state, Bucket), want, now)
             }
             Self::Redisson(params) => redisson::decide(params, of!(state, Bucket), want, now),
             Self::FixedWindow(params) => {
@@ -208,13 +184,9 @@ impl Algorithm {
         now: Timestamp,
     ) -> Option<State> {
         match self {
-            Self::TokenBucket(_) | Self::Redisson(_) => {
-                let state = of!(state, Bucket);
-                token_bucket::settle(&self.bucket()?, state, settled, now).map(State::Bucket)
-            }
-            Self::LeakyBucket(params) => {
-                let state = of!(state, Bucket);
-                leaky_bucket::settle(params, state, settled, now).map(State::Bucket)
+            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Redisson(_) => {
+                let (state, even) = (of!(state, Bucket), matches!(self, Self::LeakyBucket(_)));
+                token_bucket::settle(&self.bucket()?, even, state, settled, now).map(State::Bucket)
             }
             Self::FixedWindow(params) => {
                 let state = of!(state, FixedWindow);

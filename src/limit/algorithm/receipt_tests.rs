@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::fixed_window::windows::Windows;
 use super::sliding_log::Log;
 use super::*;
-use crate::limit::rate::{Burst, Interval};
+use crate::limit::patience::Patience;
+use crate::limit::rate::{Burst, Cost, Interval};
 
 /// One event of a history. Each event comes some microseconds after the last event.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +172,7 @@ fn tokens(count: u64, interval: u64, burst: u64) -> token_bucket::Params {
 
 fn missing(state: Option<State>, params: &token_bucket::Params, now: u64) -> (u64, u64) {
     let Some(State::Bucket(state)) = state else { return (0, 0) };
-    let state = token_bucket::ask(params, Some(state), at(now)).state;
+    let (state, _) = token_bucket::refill(params, Some(state), at(now));
     (state.missing, state.rest)
 }
 

@@ -71,15 +71,6 @@ pub struct View<'r> {
     pub id: Option<&'r str>,
 }
 
-/// The key of a request for one limit, if the limit applies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keyed {
-    /// The request counts by this key.
-    Key(Key),
-    /// The limit does not apply to the request.
-    Skip,
-}
-
 /// Why a request has no key. The request is then answered with 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
@@ -95,12 +86,12 @@ pub enum KeyError {
 }
 
 impl KeySpec {
-    /// The key of a request, with plain values.
+    /// The key of a request, with plain values. `None` where the limit does not apply to the request.
     ///
     /// # Errors
     /// Where a part comes twice, can be read in two ways, or is missing and demanded. The first two are
     /// errors even where another part is missing and the limit would not apply.
-    pub fn key(&self, request: &View<'_>) -> Result<Keyed, KeyError> {
+    pub fn key(&self, request: &View<'_>) -> Result<Option<Key>, KeyError> {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
         for source in &*self.sources {
@@ -115,8 +106,8 @@ impl KeySpec {
             }
         }
         match (absent, self.missing) {
-            (None, _) | (Some(_), Missing::Shared) => Ok(Keyed::Key(builder.finish())),
-            (Some(_), Missing::Skip) => Ok(Keyed::Skip),
+            (None, _) | (Some(_), Missing::Shared) => Ok(Some(builder.finish())),
+            (Some(_), Missing::Skip) => Ok(None),
             (Some(source), Missing::Reject) => Err(KeyError::Absent(source.clone())),
         }
     }

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use super::{KeySource, View, credentials, ip_text};
 use crate::limit::key::KeyBuilder;
+use crate::percent::{decode, decode_query};
 use crate::request::name::has_ambiguous_alias;
-use crate::request::percent::{decode, decode_query};
 
 /// How often a request has a part.
 pub(super) enum Found {

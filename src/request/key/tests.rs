@@ -22,7 +22,7 @@ fn spec(sources: &[&str], missing: Missing) -> KeySpec {
     KeySpec { sources: sources.into(), missing, ipv6_prefix: 64 }
 }
 
-fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Keyed, KeyError> {
+fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Option<Key>, KeyError> {
     let mut headers = HeaderMap::new();
     for (name, value) in request.headers {
         headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
@@ -47,7 +47,7 @@ fn keyed(spec: &KeySpec, request: &Request<'_>) -> Result<Keyed, KeyError> {
 
 fn key(sources: &[&str], request: &Request<'_>) -> String {
     match keyed(&spec(sources, Missing::Shared), request) {
-        Ok(Keyed::Key(key)) => key.to_string(),
+        Ok(Some(key)) => key.to_string(),
         other => format!("{other:?}"),
     }
 }
@@ -58,7 +58,7 @@ fn the_subject_of_a_certificate_is_shown_as_it_is() {
     assert_eq!(key(&["cert"], &alice), "CN=a%7Cb,O=Example");
     assert_eq!(key(&["cert", "ip"], &PLAIN), "%-|203.0.113.7");
     assert!(!spec(&["cert"], Missing::Shared).has_secrets());
-    assert_eq!(keyed(&spec(&["cert"], Missing::Skip), &PLAIN), Ok(Keyed::Skip));
+    assert_eq!(keyed(&spec(&["cert"], Missing::Skip), &PLAIN), Ok(None));
     let refused = keyed(&spec(&["cert"], Missing::Reject), &PLAIN).unwrap_err();
     assert_eq!(refused.to_string(), "the client certificate is missing");
 }
@@ -115,7 +115,7 @@ fn addresses_are_counted_by_network() {
         ),
     ] {
         let spec = KeySpec { ipv6_prefix: prefix, ..spec(&["ip"], Missing::Shared) };
-        let Ok(Keyed::Key(key)) = keyed(&spec, &Request { client, ..PLAIN }) else {
+        let Ok(Some(key)) = keyed(&spec, &Request { client, ..PLAIN }) else {
             panic!("{client} has no key");
         };
         assert_eq!(key.as_str(), expected, "{client}");
@@ -150,19 +150,19 @@ fn what_comes_twice_is_refused() {
 fn what_is_missing_is_treated_as_the_limit_says() {
     let sources = ["ip", "header:x-a"];
     assert_eq!(key(&sources, &PLAIN), "203.0.113.7|%-");
-    assert_eq!(keyed(&spec(&sources, Missing::Skip), &PLAIN), Ok(Keyed::Skip));
+    assert_eq!(keyed(&spec(&sources, Missing::Skip), &PLAIN), Ok(None));
     let absent = keyed(&spec(&sources, Missing::Reject), &PLAIN).expect_err("missing");
     assert_eq!(absent.to_string(), "the header `x-a` is missing");
     let empty = Request { headers: &[("x-a", "")], ..PLAIN };
     assert_eq!(key(&sources, &empty), "203.0.113.7|");
-    assert!(matches!(keyed(&spec(&sources, Missing::Reject), &empty), Ok(Keyed::Key(_))));
+    assert!(matches!(keyed(&spec(&sources, Missing::Reject), &empty), Ok(Some(_))));
 }
 
 #[test]
 fn secrets_are_hashed_and_nothing_else() {
     let request = Request { query: Some("q=abc"), headers: &[("x-a", "a|b%")], ..PLAIN };
     let spec = spec(&["ip", "query:q", "header:none", "param:id", "header:x-a"], Missing::Shared);
-    let Ok(Keyed::Key(key)) = keyed(&spec, &request) else { panic!("no key") };
+    let Ok(Some(key)) = keyed(&spec, &request) else { panic!("no key") };
     assert!(spec.has_secrets());
     // SHA-256 of `abc` and of `a|b%`: of the values, not of their spelling in a key.
     assert_eq!(
@@ -170,7 +170,7 @@ fn secrets_are_hashed_and_nothing_else() {
         format!("203.0.113.7|ungWv48Bz-pBQUDeXa4iIw|%-|42|{}", hash(b"a|b%"))
     );
     let open = self::spec(&["ip", "path", "param:id"], Missing::Shared);
-    let Ok(Keyed::Key(key)) = keyed(&open, &request) else { panic!("no key") };
+    let Ok(Some(key)) = keyed(&open, &request) else { panic!("no key") };
     assert!(!open.has_secrets());
     assert_eq!(open.hashed(&key), key);
 }
@@ -228,7 +228,7 @@ proptest! {
             let request = Request { path: &path, query: query.as_deref(), headers, ..PLAIN };
             let spec = spec(&["query:q", "param:id", "header:x-a"], Missing::Shared);
             match keyed(&spec, &request) {
-                Ok(Keyed::Key(key)) => (spec.hashed(&key), key),
+                Ok(Some(key)) => (spec.hashed(&key), key),
                 other => panic!("{other:?}"),
             }
         };

@@ -14,7 +14,7 @@
 
 use std::borrow::Cow;
 
-use super::percent::{Piece, pieces, push_encoded};
+use crate::percent::{Piece, pieces, push_encoded};
 
 /// A path in its two normal forms: the form for the upstream, and the matching form for routes and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]

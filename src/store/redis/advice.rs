@@ -16,22 +16,43 @@ pub(in crate::store) fn words(error: &RedisError) -> String {
     }
 }
 
+const PASSWORD: &str = "give store.url Redis's password and restart";
+
+/// The codes by which a server says that it cannot decide now, for any key. Behind each code stands its label
+/// in metrics, then what the operator can do. `None` where the error passes by itself.
+const REFUSALS: [(&str, &str, Option<&str>); 7] = [
+    ("LOADING", "loading", None),
+    ("MISCONF", "server", Some("Redis cannot save to its disk: see its log")),
+    ("NOAUTH", "permission", Some(PASSWORD)),
+    ("NOPERM", "permission", Some("allow this user the commands and keys that tidegate needs")),
+    (
+        "OOM",
+        "oom",
+        Some("raise Redis's maxmemory: a key that it evicts is a limit that it forgets"),
+    ),
+    ("READONLY", "readonly", Some("store.url names a replica: name the primary and restart")),
+    ("WRONGPASS", "permission", Some(PASSWORD)),
+];
+
+/// The label and the advice of an error by which a server says that it cannot decide now. `None` for any
+/// other error.
+pub(in crate::store) fn refusal(
+    error: &RedisError,
+) -> Option<(&'static str, Option<&'static str>)> {
+    let (_, kind, help) = REFUSALS.iter().find(|(code, ..)| error.code() == Some(code))?;
+    Some((kind, *help))
+}
+
 /// What the operator can do about an error. `None` where that is not known, or the error passes by itself.
 pub(super) fn help(error: &StoreError) -> Option<&'static str> {
     match error {
         StoreError::TimedOut => Some(
             "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
         ),
-        StoreError::Redis(error) => match error.code()? {
-            "NOAUTH" | "WRONGPASS" => Some("give store.url Redis's password and restart"),
-            "NOPERM" => Some("allow this user the commands and keys that tidegate needs"),
-            "OOM" => {
-                Some("raise Redis's maxmemory: a key that it evicts is a limit that it forgets")
-            }
-            "READONLY" => Some("store.url names a replica: name the primary and restart"),
-            "MISCONF" => Some("Redis cannot save to its disk: see its log"),
-            _ => None,
-        },
+        StoreError::Redis(error) => refusal(error)?.1,
+        StoreError::UnknownMaster(_) => {
+            Some("compare the name in store.url with the answer to SENTINEL MASTERS")
+        }
         _ => None,
     }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::call::Call;
 use super::connect::Connector;
@@ -53,7 +53,7 @@ pub(super) struct RedisConnection {
     /// Connections that were made so far.
     made: Arc<AtomicU64>,
     shared: Arc<Shared>,
-    keeper: JoinHandle<()>,
+    _keeper: AbortOnDropHandle<()>,
 }
 
 #[derive(Clone)]
@@ -88,7 +88,7 @@ impl RedisConnection {
         let (shared, made) = (Arc::clone(&server.shared), Arc::new(AtomicU64::new(0)));
         let count = Arc::clone(&made);
         let keeper = tokio::spawn(async move { server.keep(&sender, &count).await });
-        Self { link, made, shared, keeper }
+        Self { link, made, shared, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
     /// The number of connections that were made so far.
@@ -146,12 +146,6 @@ impl RedisConnection {
         let mut link = self.link.clone();
         let link = link.wait_for(|link| known(link).is_some()).await;
         link.ok().and_then(|link| known(&link)).unwrap_or(Err(StoreError::NotConnected))
-    }
-}
-
-impl Drop for RedisConnection {
-    fn drop(&mut self) {
-        self.keeper.abort();
     }
 }
 

@@ -5,15 +5,14 @@
 //! A return that may not have reached Redis is sent again, until the lease has ended by itself.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::call::{Holder, Verb};
 use super::connection::Connects;
@@ -34,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// A worker's slots.
 pub(super) struct Leases {
     table: Arc<SlotTable>,
-    keeper: JoinHandle<()>,
+    _keeper: AbortOnDropHandle<()>,
 }
 
 struct SlotTable {
@@ -49,28 +48,20 @@ struct SlotTable {
 #[derive(Default)]
 struct Slots {
     named: u64,
-    held: HashMap<u64, HeldSlot>,
-    /// Slots whose return may not have reached Redis.
-    unheard: HashMap<u64, Unheard>,
+    known: HashMap<u64, Slot>,
     /// When the keeper looks next.
     look: Option<Instant>,
 }
 
-/// A slot that is held: its bucket's key, its ask, and the time of its next renewal.
-struct HeldSlot {
+/// A slot that is asked for, is held, or goes back.
+struct Slot {
+    /// The name of its bucket's key.
     name: Vec<u8>,
     ask: Ask,
-    due: Instant,
-}
-
-/// A slot whose return may not have reached Redis.
-struct Unheard {
-    name: Vec<u8>,
-    ask: Ask,
-    /// When the return is sent again.
-    due: Instant,
-    /// When its lease has ended in any case.
-    end: Instant,
+    /// When its lease is renewed, or its return is sent again. `None` until Redis has given the slot.
+    due: Option<Instant>,
+    /// For a slot whose return may not have reached Redis: when its lease has ended in any case.
+    end: Option<Instant>,
 }
 
 impl Leases {
@@ -81,67 +72,48 @@ impl Leases {
         let slots = Mutex::default();
         let table = Arc::new(SlotTable { worker, slots, sooner: Notify::new(), teller, shared });
         let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
-        Self { table, keeper }
+        Self { table, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
     /// Names a slot before Redis is asked for it.
-    pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> SlotLease {
+    pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> u64 {
         let mut slots = self.table.slots.lock();
         slots.named += 1;
-        let holder = Holder { worker: self.table.worker, request: slots.named };
-        SlotLease { table: Arc::clone(&self.table), holder, told: Some((name, *ask)) }
+        let request = slots.named;
+        slots.known.insert(request, Slot { name, ask: *ask, due: None, end: None });
+        request
     }
-}
 
-impl Drop for Leases {
-    fn drop(&mut self) {
-        self.keeper.abort();
-    }
-}
-
-/// A slot that Redis has given or may give. Given back when it is dropped.
-pub(in crate::store) struct SlotLease {
-    table: Arc<SlotTable>,
-    holder: Holder,
-    /// The bucket's key and the ask of the return. `None` where the table has them, or nothing was taken.
-    told: Option<(Vec<u8>, Ask)>,
-}
-
-impl SlotLease {
-    pub(in crate::store) fn holder(&self) -> Holder {
-        self.holder
+    /// In whose name Redis is asked for this slot.
+    pub(super) fn holder(&self, request: u64) -> Holder {
+        Holder { worker: self.table.worker, request }
     }
 
     /// Redis gave the slot: from now on its lease is renewed.
-    pub(in crate::store) fn taken(&mut self) {
-        let Some((name, ask)) = self.told.take() else { return };
-        let due = Instant::now() + pause(&ask);
+    pub(super) fn renew(&self, request: u64) {
         let mut slots = self.table.slots.lock();
-        slots.held.insert(self.holder.request, HeldSlot { name, ask, due });
+        let Some(slot) = slots.known.get_mut(&request) else { return };
+        let due = Instant::now() + pause(&slot.ask);
+        slot.due = Some(due);
         self.table.look_at(slots, due);
     }
 
     /// Redis did not give the slot: there is nothing to give back.
-    pub(in crate::store) fn refused(&mut self) {
-        self.told = None;
+    pub(super) fn forget(&self, request: u64) {
+        self.table.slots.lock().known.remove(&request);
+    }
+
+    /// Gives back a slot that Redis has given or may give.
+    pub(super) fn give_back(&self, request: u64) {
+        let Some(mut slot) = self.table.slots.lock().known.remove(&request) else { return };
+        slot.end = Some(Instant::now() + lease(&slot.ask));
+        self.table.give_back(request, slot);
     }
 }
 
-impl Drop for SlotLease {
-    fn drop(&mut self) {
-        let kept = self.table.slots.lock().held.remove(&self.holder.request);
-        let told = kept.map(|kept| (kept.name, kept.ask)).or(self.told.take());
-        if let Some((name, ask)) = told {
-            let due = Instant::now();
-            let end = due + lease(&ask);
-            self.table.give_back(self.holder.request, Unheard { name, ask, due, end });
-        }
-    }
-}
-
-impl fmt::Debug for SlotLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lease").field(&self.holder).finish()
+impl Slot {
+    fn is_held(&self) -> bool {
+        self.due.is_some() && self.end.is_none()
     }
 }
 
@@ -162,7 +134,7 @@ impl SlotTable {
         });
     }
 
-    fn give_back(self: &Arc<Self>, request: u64, slot: Unheard) {
+    fn give_back(self: &Arc<Self>, request: u64, slot: Slot) {
         let (table, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
         // A key of another type holds no slot.
         let lost: Lost = Box::new(move |error| match error {
@@ -172,12 +144,12 @@ impl SlotTable {
         self.tell(request, Verb::Release, &name, &ask, Some(lost));
     }
 
-    fn was_not_heard(&self, request: u64, mut slot: Unheard) {
+    fn was_not_heard(&self, request: u64, mut slot: Slot) {
         let due = Instant::now() + AGAIN;
-        if due < slot.end {
-            slot.due = due;
+        if slot.end.is_some_and(|end| due < end) {
+            slot.due = Some(due);
             let mut slots = self.slots.lock();
-            slots.unheard.insert(request, slot);
+            slots.known.insert(request, slot);
             self.look_at(slots, due);
         }
     }
@@ -185,7 +157,9 @@ impl SlotTable {
     /// Makes the lease of every held slot due now.
     fn announce(&self) {
         let now = Instant::now();
-        self.slots.lock().held.values_mut().for_each(|kept| kept.due = now);
+        self.slots.lock().known.values_mut().filter(|slot| slot.is_held()).for_each(|slot| {
+            slot.due = Some(now);
+        });
     }
 
     /// Sends the renewals and returns that are due. Returns when to look again.
@@ -193,14 +167,16 @@ impl SlotTable {
         let now = Instant::now();
         let mut slots = self.slots.lock();
         // Leases that are due soon are renewed at once too, and are due together from then on.
-        let is_due = |kept: &HeldSlot| kept.due <= now + pause(&kept.ask) / GATHERED;
-        for (request, kept) in slots.held.iter_mut().filter(|(_, kept)| is_due(kept)) {
-            kept.due = now + pause(&kept.ask);
-            self.tell(*request, Verb::Hold, &kept.name, &kept.ask, None);
+        let is_due = |slot: &Slot, by| slot.due.is_some_and(|due| due <= by);
+        for (request, slot) in slots.known.iter_mut().filter(|(_, slot)| slot.is_held()) {
+            if is_due(slot, now + pause(&slot.ask) / GATHERED) {
+                slot.due = Some(now + pause(&slot.ask));
+                self.tell(*request, Verb::Hold, &slot.name, &slot.ask, None);
+            }
         }
-        let again: Vec<_> = slots.unheard.extract_if(|_, slot| slot.due <= now).collect();
-        let held = slots.held.values().map(|kept| kept.due);
-        slots.look = held.chain(slots.unheard.values().map(|slot| slot.due)).min();
+        let again = |_: &u64, slot: &mut Slot| slot.end.is_some() && is_due(slot, now);
+        let again: Vec<_> = slots.known.extract_if(again).collect();
+        slots.look = slots.known.values().filter_map(|slot| slot.due).min();
         let look = slots.look;
         drop(slots);
         for (request, slot) in again {

@@ -32,7 +32,7 @@ use self::connection::{RedisConnection, RedisServer};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
 use self::queue::{Lost, Queue};
-use super::claim::{BucketAsk, Claim, Moment, Party, Taken};
+use super::claim::{BucketAsk, Claim, Moment, Party, Source, Taken};
 use super::memory::Noting;
 use super::{Shared, Store, StoreError};
 use crate::limit::Mode;
@@ -43,15 +43,14 @@ use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::{KeyDisplay, RedisLocation};
 
-pub(super) use self::advice::words;
-pub(super) use self::call::{Holder, Verb};
+pub(super) use self::advice::{refusal, words};
+pub(super) use self::call::Verb;
 pub(super) use self::health::RedisHealth;
-pub(super) use self::leases::SlotLease;
 pub(crate) use self::name::BucketName;
 pub(super) use self::notices::Notices;
-use self::redisson::LimiterReply;
+pub(super) use self::redisson::client_id;
+use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
-pub(super) use self::redisson::{LimiterEntry, client_id};
 pub(super) use self::unsettled::Unsettled;
 
 /// One worker's access to Redis.
@@ -97,17 +96,15 @@ impl Redis {
     ) -> Result<(), StoreError> {
         let holds = |claim: &Claim<'_>| matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
         for claim in claims.iter_mut().filter(|claim| verb == Verb::Take && holds(claim)) {
-            let lease = self.leases.name(&claim.ask, self.name(&claim.question()));
-            claim.hold_lease(store, moment, lease);
+            let slot = self.leases.name(&claim.ask, self.name(&claim.question()));
+            claim.hold_from(Source::Slot(slot), store, moment);
         }
-        let request = match noting {
-            Noting::On => Request::WithReceipts(claims.len()),
-            Noting::Off => Request::Plain(claims.len()),
-        };
+        let request = Request { asks: claims.len(), receipts: noting == Noting::On };
         let mut awaited = self.queue.begin(request, self.deadline(), |call| {
             for claim in claims.iter() {
                 let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
-                call.ask_for(claim.holder(), verb, &claim.ask, name);
+                let holder = claim.slot().map(|slot| self.leases.holder(slot));
+                call.ask_for(holder, verb, &claim.ask, name);
             }
         });
         let reply = match verb {
@@ -125,10 +122,16 @@ impl Redis {
                 claim.party = Party::WrongType;
             }
             claim.decision = one.decision;
-            if holds(claim) {
-                claim.lease_was(took);
-            } else if let Some(receipt) = one.receipt.filter(|_| took) {
-                claim.taken = Some(Taken { receipt, from_shared: false });
+            match (claim.slot(), one.receipt) {
+                (Some(slot), _) if took => self.leases.renew(slot),
+                (Some(slot), _) => {
+                    self.leases.forget(slot);
+                    claim.hold_nothing();
+                }
+                (None, Some(receipt)) if took => {
+                    claim.taken = Some(Taken { receipt, from_shared: false });
+                }
+                (None, _) => {}
             }
         }
         Ok(())
@@ -137,16 +140,14 @@ impl Redis {
     /// The decision that this ask alone would get. Nothing is taken.
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, StoreError> {
         if is_limiter(&ask.ask) {
-            return match self.ask_limiter(ask, Verb::Look, self.deadline()).await? {
-                LimiterReply::Decided(limiter) => Ok(limiter.decision),
-                LimiterReply::Unset => Err(StoreError::Unset),
-                LimiterReply::WrongType => Err(StoreError::WrongType),
-            };
+            let asked = self.ask_limiter(ask, Verb::Look, &new_id(), self.deadline()).await;
+            return asked.map(|(decision, _)| decision);
         }
         let look = |call: &mut Call| {
             call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
         };
-        let reply = self.queue.begin(Request::Plain(1), self.deadline(), look).answer().await?;
+        let one = Request { asks: 1, receipts: false };
+        let reply = self.queue.begin(one, self.deadline(), look).answer().await?;
         let one = reply.first().ok_or(StoreError::Nonsense)?;
         one.decision.ok_or(StoreError::WrongType)
     }
@@ -164,6 +165,11 @@ impl Redis {
         self.queue.teller().tell(self.deadline(), Some(lost), |call| {
             call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
         });
+    }
+
+    /// Gives back a slot that a request holds or asked for.
+    pub(super) fn give_slot_back(&self, slot: u64) {
+        self.leases.give_back(slot);
     }
 
     /// Logs from time to time that this bucket's key holds a value of another type.
@@ -217,7 +223,7 @@ fn probe(prefix: &str) -> Option<Call> {
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
     let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
     let mut call = Call::default();
-    call.request(Request::Plain(1));
+    call.request(Request { asks: 1, receipts: false });
     // No limit's key looks like this, because a limit's name is never empty.
     call.ask(Verb::Take, &ask, |name| {
         name.extend_from_slice(format!("{prefix}::probe").as_bytes())
@@ -233,9 +239,7 @@ async fn run(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value
         return answer;
     }
     for script in [&*SCRIPT, &*redisson::SCRIPT] {
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(&script.text);
-        send(connection, &load).await?;
+        script.load_async(connection).await?;
     }
     send(connection, call).await
 }

@@ -46,8 +46,11 @@ impl BucketName<'_> {
             into.extend_from_slice(b"}:");
         }
         into.extend_from_slice(spec.name.limit().as_bytes());
-        let Suffix(suffix) = Suffix::of(algorithm);
-        into.extend_from_slice(suffix.as_bytes());
+        // A limit whose algorithm changes begins with new buckets.
+        if !matches!(algorithm, Algorithm::TokenBucket(_)) {
+            into.push(b':');
+            into.extend_from_slice(algorithm.name().as_bytes());
+        }
         if spec.name.is_of_candidate() {
             into.extend_from_slice(b":candidate");
         }
@@ -62,26 +65,6 @@ fn write_key(key: &Key, into: &mut Vec<u8>) {
     // No short key begins with `%~`: a percent sign in a key is followed by a hex digit or a dash.
     into.extend_from_slice(b"%~");
     into.extend_from_slice(hash(key.as_bytes()).as_bytes());
-}
-
-/// The end of a key's name, so that a limit whose algorithm changes begins with new buckets.
-struct Suffix(&'static str);
-
-impl Suffix {
-    fn of(algorithm: &Algorithm) -> Self {
-        match algorithm {
-            Algorithm::TokenBucket(_) => Self(""),
-            Algorithm::LeakyBucket(_) => Self(":leaky-bucket"),
-            Algorithm::FixedWindow(_) => Self(":fixed-window"),
-            Algorithm::SlidingWindow(_) => Self(":sliding-window"),
-            // Unused: the keys have Redisson's names.
-            Algorithm::Redisson(_) => Self(":redisson"),
-            Algorithm::SlidingLog(_) => Self(":sliding-log"),
-            Algorithm::Concurrency(_) => Self(":concurrency"),
-            // Unused: a closed limit has no buckets.
-            Algorithm::Closed => Self(":closed"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use tokio::time::Instant;
 use super::call::{AskReply, Reply, Verb};
 use super::queue::Awaited;
 use super::{Claim, PerAsk, Redis, StoreError};
+use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
-use crate::limit::decide::{Ask, Refusers};
+use crate::limit::decide::{self, Ask};
 use crate::limit::decision::Outcome;
 use crate::limit::time::Timestamp;
 
@@ -83,20 +84,13 @@ fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
 }
 
 /// Which of a request's asks have taken. No ask has where a key is of another type.
-pub(super) fn takers<'a>(
-    asks: impl Iterator<Item = &'a Ask> + Clone,
-    reply: &Reply,
-) -> PerAsk<bool> {
-    let outcomes: Option<PerAsk<Outcome>> =
-        reply.iter().map(|one| Some(one.decision?.outcome)).collect();
-    let outcomes = outcomes.unwrap_or_default();
-    let modes = asks.clone().zip(&outcomes).enumerate();
-    let refusers = Refusers::of(modes.map(|(place, (ask, outcome))| (place, ask.mode, *outcome)));
-    let took = |(place, ask): (usize, &Ask)| {
-        let passes = outcomes.get(place).is_some_and(|outcome| outcome.passes());
-        passes && refusers.lets_take(place, ask.mode)
-    };
-    asks.enumerate().map(took).collect()
+pub(super) fn takers<'a>(asks: impl Iterator<Item = &'a Ask>, reply: &Reply) -> PerAsk<bool> {
+    let outcomes: Option<PerAsk<(Mode, Outcome)>> =
+        asks.zip(reply).map(|(ask, one)| Some((ask.mode, one.decision?.outcome))).collect();
+    match outcomes {
+        Some(outcomes) => decide::takers(outcomes.into_iter()).collect(),
+        None => PerAsk::from_elem(false, reply.len()),
+    }
 }
 
 #[cfg(test)]
@@ -104,7 +98,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::limit::Mode;
     use crate::limit::algorithm::token_bucket::Params;
     use crate::limit::decision::Decision;
     use crate::limit::patience::Patience;

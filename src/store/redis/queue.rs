@@ -9,9 +9,10 @@ use std::mem;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::call::{Call, Reply, Request};
 use super::connection::RedisConnection;
@@ -20,14 +21,15 @@ use crate::store::StoreError;
 /// A worker's requests that are to be sent.
 pub(super) struct Queue {
     gathered: Arc<Gathered>,
-    sender: JoinHandle<()>,
+    _sender: AbortOnDropHandle<()>,
 }
 
 #[derive(Default)]
 struct Gathered {
     calls: Mutex<Vec<GatheredCall>>,
     filled: Notify,
-    told: UnderWay,
+    /// The requests under way whose reply nobody waits for.
+    told: TaskTracker,
 }
 
 /// A call, and the recipients of its replies in the order of its requests.
@@ -44,7 +46,7 @@ enum Recipient {
     Nobody {
         lost: Option<Lost>,
         #[allow(dead_code, reason = "it counts until it is dropped")]
-        counted: UnderWayGuard,
+        counted: TaskTrackerToken,
     },
 }
 
@@ -76,8 +78,10 @@ impl Queue {
     /// Begins to send over this connection.
     pub(super) fn to(connection: Arc<RedisConnection>) -> Self {
         let gathered = Arc::new(Gathered::default());
+        // Only a closed tracker can be waited for. It still counts further requests.
+        gathered.told.close();
         let sender = tokio::spawn(send(Arc::clone(&gathered), connection));
-        Self { gathered, sender }
+        Self { gathered, _sender: AbortOnDropHandle::new(sender) }
     }
 
     /// A [`Teller`], which adds requests whose reply nobody waits for.
@@ -87,7 +91,7 @@ impl Queue {
 
     /// Waits until Redis has answered every request whose reply nobody waits for.
     pub(super) async fn told(&self) {
-        self.gathered.told.none().await;
+        self.gathered.told.wait().await;
     }
 
     /// Adds this request, whose asks `ask` writes, to a call. The reply comes by `deadline`, or by the
@@ -99,7 +103,7 @@ impl Queue {
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(deadline, Recipient::Asker(sender), request.asks(), |call| {
+        self.gathered.join(deadline, Recipient::Asker(sender), request.asks, |call| {
             call.request(request);
             ask(call);
         });
@@ -123,50 +127,18 @@ impl Awaited {
 pub(super) struct Teller(Arc<Gathered>);
 
 impl Teller {
-    /// Counts a request as under way before it is sent, until the guard is dropped.
-    pub(super) fn about_to(&self) -> UnderWayGuard {
-        self.0.told.one_more()
+    /// Counts a request as under way before it is sent, until the token is dropped.
+    pub(super) fn about_to(&self) -> TaskTrackerToken {
+        self.0.told.token()
     }
 
     /// Adds a request of one ask, whose reply nobody waits for, to a call.
     pub(super) fn tell(&self, deadline: Instant, lost: Option<Lost>, ask: impl FnOnce(&mut Call)) {
-        let nobody = Recipient::Nobody { lost, counted: self.0.told.one_more() };
+        let nobody = Recipient::Nobody { lost, counted: self.0.told.token() };
         self.0.join(deadline, nobody, 1, |call| {
-            call.request(Request::Plain(1));
+            call.request(Request { asks: 1, receipts: false });
             ask(call);
         });
-    }
-}
-
-/// Counts a worker's requests under way whose reply nobody waits for.
-#[derive(Clone, Default)]
-struct UnderWay(watch::Sender<usize>);
-
-impl UnderWay {
-    /// Waits until the count is zero.
-    async fn none(&self) {
-        // The wait cannot fail, because `self` keeps the sender.
-        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
-    }
-
-    fn one_more(&self) -> UnderWayGuard {
-        self.0.send_modify(|count| *count += 1);
-        UnderWayGuard(self.clone())
-    }
-}
-
-/// Counts one request as under way until it is dropped.
-pub(super) struct UnderWayGuard(UnderWay);
-
-impl Drop for UnderWayGuard {
-    fn drop(&mut self) {
-        self.0.0.send_modify(|count| *count -= 1);
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        self.sender.abort();
     }
 }
 

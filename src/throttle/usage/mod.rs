@@ -1,7 +1,7 @@
 //! Reads a response's cost: a header's value, or a number in its body. `permit` calls this file.
 //!
-//! A body is read as it passes by. No part of the body is kept or held up, and a reader's memory is the
-//! same for any body. `json` and `events` read the two kinds of bodies, and `number` reads the digits.
+//! A body is read as it passes by. No part of the body is held up, and a reader keeps at most a few kilobytes
+//! of it. `json` and `events` read the two kinds of bodies, and `number` reads the digits.
 
 mod events;
 mod json;
@@ -14,12 +14,11 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 
 use self::events::Events;
 use self::json::Scanner;
-use self::number::Number;
 use crate::plan::response::JsonPath;
 
 /// The number in a header. `None` where the header is missing, comes twice, or is no number from 0 on.
 pub(super) fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    Number::of(only(headers, name)?)
+    number::tokens(only(headers, name)?)
 }
 
 /// Reads a number out of a body that passes by.

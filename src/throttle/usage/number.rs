@@ -1,55 +1,17 @@
-//! Reads a number of tokens, digit by digit.
+//! Reads a number of tokens.
 
-/// What was read of a number so far. A fraction is rounded up to whole tokens: `57.0` is 57, `57.2` is 58.
-/// Numbers below zero and numbers with an exponent cannot be read.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Number {
-    whole: u64,
-    part: NumberPart,
-    /// Whether a digit behind the point is above zero.
-    more: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum NumberPart {
-    #[default]
-    Begin,
-    Whole,
-    Point,
-    Fraction,
-    Unreadable,
-}
-
-impl Number {
-    /// Reads the next character.
-    pub(super) fn push(&mut self, byte: u8) {
-        self.part = match (self.part, byte) {
-            (NumberPart::Begin | NumberPart::Whole, b'0'..=b'9') => {
-                // A number that is too large becomes the largest one.
-                self.whole = self.whole.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
-                NumberPart::Whole
-            }
-            (NumberPart::Whole, b'.') => NumberPart::Point,
-            (NumberPart::Point | NumberPart::Fraction, b'0'..=b'9') => {
-                self.more |= byte != b'0';
-                NumberPart::Fraction
-            }
-            _ => NumberPart::Unreadable,
-        };
+/// The number in this text. A fraction is rounded up to whole tokens: `57.0` is 57, `57.2` is 58. A number
+/// that is too large becomes the largest one. `None` for any other text, such as a number below zero or one
+/// with an exponent.
+pub(super) fn tokens(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) {
+        return None;
     }
-
-    /// The number, if no character follows.
-    pub(super) fn value(self) -> Option<u64> {
-        matches!(self.part, NumberPart::Whole | NumberPart::Fraction)
-            .then(|| self.whole.saturating_add(u64::from(self.more)))
-    }
-
-    /// The number in a whole text.
-    pub(super) fn of(text: &[u8]) -> Option<u64> {
-        let mut number = Self::default();
-        text.iter().for_each(|byte| number.push(*byte));
-        number.value()
-    }
+    let more = fraction.bytes().any(|digit| digit != b'0');
+    Some(whole.parse().unwrap_or(u64::MAX).saturating_add(u64::from(more)))
 }
 
 #[cfg(test)]
@@ -81,7 +43,7 @@ mod tests {
             (" 5", None),
             ("1_000", None),
         ] {
-            assert_eq!(Number::of(text.as_bytes()), value, "{text:?}");
+            assert_eq!(tokens(text.as_bytes()), value, "{text:?}");
         }
     }
 }

@@ -10,13 +10,10 @@
 
 pub mod windows;
 
-use std::time::Duration;
-
 use smallvec::{SmallVec, smallvec};
 
 use self::windows::Windows;
 use super::{Difference, Settlement, State as AnyState, Step, Want};
-use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use crate::limit::rate::Burst;
 use crate::limit::time::{STALE, Timestamp};
@@ -56,37 +53,23 @@ pub struct State {
 
 /// Decides on a request at `now`.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let OpenedWindow { state, moved } = open(params, state, now);
+    let (state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
-    let kept = moved.then_some(AnyState::FixedWindow(state));
+    let kept = kept.map(AnyState::FixedWindow);
     let untouched = count.saturating_sub(state.used);
     let taken = |used: u64| {
         let used = (used + cost).min(MOST_USED);
         Some(AnyState::FixedWindow(State { used, ..state }))
     };
-
     if untouched >= cost {
-        let decision = Decision { outcome: Outcome::Allow, remaining: untouched - cost };
-        return Step { decision, untouched, taken: taken(state.used), kept };
+        return Step::of(want, untouched, Some(0), taken(state.used), kept);
     }
-    let refused = |retry_after| Step {
-        decision: Decision { outcome: Outcome::Reject { retry_after }, remaining: untouched },
-        untouched,
-        taken: None,
-        kept,
-    };
     if cost > count {
-        return refused(None);
+        return Step::of(want, untouched, None, None, kept);
     }
     let WindowPlace { ahead, behind } = place(state.used, cost, count);
-    let begins = params.windows.later(state.start, ahead);
-    let wait = begins.micros_since(now).max(1);
-    if !want.patience.allows(wait) {
-        return refused(Some(Duration::from_micros(wait)));
-    }
-    let outcome = Outcome::Delay(Duration::from_micros(wait));
-    let decision = Decision { outcome, remaining: 0 };
-    Step { decision, untouched: 0, taken: taken(behind), kept }
+    let wait = params.windows.later(state.start, ahead).micros_since(now).max(1);
+    Step::of(want, untouched, Some(wait), taken(behind), kept)
 }
 
 /// The place of a request that does not fit into the state's window.
@@ -118,7 +101,7 @@ pub fn settle(
     settled: &Settlement,
     now: Timestamp,
 ) -> Option<State> {
-    let state = open(params, state, now).state;
+    let (state, _) = open(params, state, now);
     let used = match settled.used {
         Difference::More(tokens) => state.used.saturating_add(tokens).min(MOST_USED),
         Difference::Less(tokens) => state.used - tokens.min(returnable(params, state, settled)),
@@ -158,31 +141,27 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.used > params.count.get()
 }
 
-struct OpenedWindow {
-    state: State,
-    /// The clock had stepped back, and the state was moved to its time.
-    moved: bool,
-}
-
-/// The state for the window of `now`. A window that is a little ahead of `now` stays.
-fn open(params: &Params, state: Option<State>, now: Timestamp) -> OpenedWindow {
+/// The state for the window of `now`. A window that is a little ahead of `now` stays. If the clock has
+/// stepped back, the state is moved back too. The second value is then the moved state, which must be kept.
+fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let opens = params.windows.start_of(now);
     let Some(State { start, used }) = state else {
-        return OpenedWindow { state: State { start: opens, used: 0 }, moved: false };
+        return (State { start: opens, used: 0 }, None);
     };
     // A start that is not the start of one of these windows comes from former figures.
     let start = params.windows.start_of(start);
     let ahead = start.micros_since(now);
     if ahead > STALE {
-        return OpenedWindow { state: State { start: opens, used }, moved: true };
+        let moved = State { start: opens, used };
+        return (moved, Some(moved));
     }
     let passed = if ahead > 0 { 0 } else { params.windows.passed(start, now) };
     if passed == 0 {
-        return OpenedWindow { state: State { start, used }, moved: false };
+        return (State { start, used }, None);
     }
     let used = used.saturating_sub(passed.saturating_mul(params.count.get()));
     let start = if used == 0 { opens } else { params.windows.later(start, passed) };
-    OpenedWindow { state: State { start, used }, moved: false }
+    (State { start, used }, None)
 }
 
 #[cfg(test)]

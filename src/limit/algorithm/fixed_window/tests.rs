@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::windows::{Schedule, Unit};
 use super::*;
 use crate::limit::algorithm::testing::{
@@ -5,6 +7,7 @@ use crate::limit::algorithm::testing::{
     when_fresh_it_is_as_good_as_new,
 };
 use crate::limit::algorithm::{Algorithm, Receipt};
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Cost, Interval};
 use proptest::prelude::*;

@@ -6,14 +6,11 @@
 //! made. That time shows whether an entry in the future is a reserved place, or the clock stepped back.
 //!
 //! [`Log::seen`] reads a [`State`] from the list, [`decide`] says what to add, [`Log::write`] adds it. The
-//! twin in `sliding_log.lua` has a sorted set with one member for each permit. Here permits of one moment
-//! are one run.
+//! twin in `sliding_log.lua` has a sorted set with one member for each permit.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::{Difference, Settlement, State as AnyState, Step, Want};
-use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Cost, Rate};
 use crate::limit::time::{STALE, Timestamp};
 
@@ -80,31 +77,18 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     let untouched = if held_back { 0 } else { count.saturating_sub(state.used.into()) };
     let kept = kept.map(AnyState::SlidingLog);
     if cost > count || cost > MOST_COST {
-        let decision = Decision { remaining: untouched, ..Decision::NEVER };
-        return Step { decision, untouched, taken: None, kept };
+        return Step::of(want, untouched, None, None, kept);
     }
     let turn = state.newest.max(state.room_at);
     let lead = turn.micros_since(state.arrived);
+    let wait = if lead == 0 { 0 } else { turn.micros_since(now) };
     let added = u32::try_from(cost).unwrap_or(u32::MAX);
     let used = state.used.saturating_add(added);
-    let taken = Some(AnyState::SlidingLog(State { newest: turn, used, added, ..state }));
-    if lead == 0 {
-        // `room_at` is cut at `Timestamp::MAX`. At that time `untouched` may be below the cost.
-        let remaining = untouched.saturating_sub(cost);
-        let decision = Decision { outcome: Outcome::Allow, remaining };
-        return Step { decision, untouched, taken, kept };
-    }
-    let wait = turn.micros_since(now);
-    let delay = Duration::from_micros(wait);
-    if want.patience.allows(wait) && lead <= MOST_LEAD {
-        let decision = Decision { outcome: Outcome::Delay(delay), remaining: 0 };
-        return Step { decision, untouched: 0, taken, kept };
-    }
-    let outcome = Outcome::Reject { retry_after: Some(delay) };
-    Step { decision: Decision { outcome, remaining: untouched }, untouched, taken: None, kept }
+    let taken = AnyState::SlidingLog(State { newest: turn, used, added, ..state });
+    Step::of(want, untouched, Some(wait), (lead <= MOST_LEAD).then_some(taken), kept)
 }
 
-/// A place is reserved at most this many microseconds ahead: 71 minutes. An entry has 32 bits for it.
+/// A place is reserved at most this many microseconds ahead: 71 minutes. The Lua twin has the same bound.
 pub(crate) const MOST_LEAD: u64 = u32::MAX as u64;
 
 /// The state at `now`, or at its own clock where `now` is a little behind it. If the clock has stepped
@@ -135,52 +119,39 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
 /// The entries of one bucket, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    runs: VecDeque<PermitRun>,
-    permits: u64,
+    entries: VecDeque<Entry>,
 }
 
-/// Permits of one moment, made at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PermitRun {
+/// The entry of one permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    /// When the permit's request goes.
     at: Timestamp,
-    /// Microseconds by which `at` was in the future when the entry was made.
-    lead: u32,
-    permits: u32,
-}
-
-impl PermitRun {
-    fn arrived(&self) -> Timestamp {
-        earlier(self.at, self.lead.into())
-    }
-
-    fn order(&self) -> (Timestamp, Timestamp) {
-        (self.at, self.arrived())
-    }
+    /// The clock by which the entry was made.
+    arrived: Timestamp,
 }
 
 impl Log {
     /// The state for a request of this cost; `None` for an empty list.
     pub fn seen(&self, params: &Params, cost: Cost, now: Timestamp) -> Option<State> {
-        let newest = self.runs.back()?;
-        let arrived = newest.arrived();
+        let Entry { at: newest, arrived } = *self.entries.back()?;
         let interval = params.rate.interval();
         let base = arrived.max(now);
-        let gone: u64 = self.expired(params, base).map(|run| u64::from(run.permits)).sum();
         // The request fits once at most `others` entries are left in the interval.
-        let others = params.rate.count().saturating_sub(cost.get());
-        let room_at = match self.permits.checked_sub(others + 1) {
-            Some(place) => self.at(place).plus_micros(interval),
-            None => Timestamp::MIN,
-        };
-        let used = u32::try_from(self.permits - gone).unwrap_or(u32::MAX);
-        Some(State { arrived, newest: newest.at, room_at, used, added: 0 })
+        let others = index(params.rate.count().saturating_sub(cost.get()));
+        let last_in_the_way = self.entries.len().checked_sub(others + 1);
+        let room_at = last_in_the_way
+            .and_then(|place| self.entries.get(place))
+            .map_or(Timestamp::MIN, |entry| entry.at.plus_micros(interval));
+        let used = self.entries.len() - self.expired(params, base);
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
+        Some(State { arrived, newest, room_at, used, added: 0 })
     }
 
     /// Writes the decided state: follows the clock, adds the entries, forgets those outside the interval.
     pub fn write(&mut self, params: &Params, state: State) {
         self.back_to(state.arrived);
-        let lead = u32::try_from(state.newest.micros_since(state.arrived)).unwrap_or(u32::MAX);
-        self.add(PermitRun { at: state.newest, lead, permits: state.added });
+        self.add(Entry { at: state.newest, arrived: state.arrived }, state.added.into());
         self.forget(params, state.arrived);
     }
 
@@ -193,19 +164,18 @@ impl Log {
         settled: &Settlement,
         now: Timestamp,
     ) -> Option<State> {
-        let arrived = self.runs.back().map_or(now, PermitRun::arrived);
+        let arrived = self.entries.back().map_or(now, |newest| newest.arrived);
         if arrived.micros_since(now) > STALE {
             self.back_to(now);
         }
-        let base = self.runs.back().map_or(now, |run| run.arrived().max(now));
+        let base = self.entries.back().map_or(now, |newest| newest.arrived.max(now));
         self.forget(params, base);
         match settled.used {
             Difference::More(permits) => {
-                let permits = u32::try_from(permits.min(MOST_COST)).unwrap_or(u32::MAX);
-                self.add(PermitRun { at: base, lead: 0, permits });
+                self.add(Entry { at: base, arrived: base }, permits.min(MOST_COST));
             }
             // A list of full length may have forgotten entries that still count, so none is given back.
-            Difference::Less(_) if self.permits >= params.most() => {}
+            Difference::Less(_) if self.entries.len() >= index(params.most()) => {}
             Difference::Less(permits) => {
                 self.remove(settled.receipt.time(), permits.min(MOST_COST));
             }
@@ -217,118 +187,72 @@ impl Log {
     /// Forgets the entries that are in no interval that ends at `now` or later. If too many entries are
     /// left, the oldest of them are forgotten too.
     pub fn forget(&mut self, params: &Params, now: Timestamp) {
-        let runs = self.expired(params, now).count();
-        let gone: u64 = self.runs.drain(..runs).map(|run| u64::from(run.permits)).sum();
-        self.permits -= gone;
-        let mut excess = self.permits.saturating_sub(params.most());
-        self.permits -= excess;
-        while let Some(oldest) = self.runs.front_mut().filter(|_| excess > 0) {
-            excess = match excess.checked_sub(oldest.permits.into()) {
-                Some(rest) => {
-                    self.runs.pop_front();
-                    rest
-                }
-                None => {
-                    oldest.permits -= u32::try_from(excess).unwrap_or(u32::MAX);
-                    0
-                }
-            };
-        }
-        if self.runs.capacity() > 2 * self.runs.len() + SPARE {
-            self.runs.shrink_to(self.runs.len() + self.runs.len() / 4);
+        let excess = self.entries.len().saturating_sub(index(params.most()));
+        self.entries.drain(..self.expired(params, now).max(excess));
+        if self.entries.capacity() > 2 * self.entries.len() + SPARE {
+            self.entries.shrink_to(self.entries.len() + self.entries.len() / 4);
         }
     }
 
     /// The time of each entry with the clock by which it was made, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = (Timestamp, Timestamp)> + '_ {
-        let each = |run: &PermitRun| std::iter::repeat_n(run.order(), index(run.permits));
-        self.runs.iter().flat_map(each)
+        self.entries.iter().map(|entry| (entry.at, entry.arrived))
     }
 
     /// The bytes of the list on the heap.
     pub fn bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<PermitRun>()
+        self.entries.capacity() * size_of::<Entry>()
     }
 
-    fn expired(&self, params: &Params, now: Timestamp) -> impl Iterator<Item = &PermitRun> {
-        let interval = params.rate.interval();
-        let since = now.as_micros().checked_sub(interval);
-        self.runs.iter().take_while(move |run| since.is_some_and(|t| run.at.as_micros() <= t))
+    /// The number of entries that are in no interval that ends at `now` or later.
+    fn expired(&self, params: &Params, now: Timestamp) -> usize {
+        let Some(since) = now.as_micros().checked_sub(params.rate.interval()) else { return 0 };
+        // Every write forgets them, so there are few. A binary search would cost more.
+        self.entries.iter().take_while(|entry| entry.at.as_micros() <= since).count()
     }
 
-    /// The time of the entry at this place, from 0 for the oldest.
-    fn at(&self, place: u64) -> Timestamp {
-        let mut before = 0;
-        let run = self.runs.iter().find(|run| {
-            before += u64::from(run.permits);
-            before > place
-        });
-        run.map_or(Timestamp::MIN, |run| run.at)
-    }
-
-    fn add(&mut self, run: PermitRun) {
-        if run.permits == 0 {
-            return;
-        }
-        self.permits += u64::from(run.permits);
-        let place = match self.runs.back() {
-            Some(newest) if newest.order() > run.order() => {
-                self.runs.partition_point(|other| other.order() <= run.order())
-            }
-            _ => self.runs.len(),
-        };
-        if let Some(same) = place.checked_sub(1).and_then(|before| self.runs.get_mut(before))
-            && same.order() == run.order()
-        {
-            same.permits = same.permits.saturating_add(run.permits);
-            return;
-        }
-        if self.runs.len() == self.runs.capacity() {
+    fn add(&mut self, entry: Entry, permits: u64) {
+        if self.entries.capacity() - self.entries.len() < index(permits) {
             // Growing by doubling would leave about a quarter of the memory of all lists unused.
-            self.runs.reserve_exact(self.runs.len() / 4 + 1);
+            self.entries.reserve_exact(index(permits).max(self.entries.len() / 4 + 1));
         }
-        self.runs.insert(place, run);
+        let place = match self.entries.back() {
+            Some(newest) if *newest > entry => self.entries.partition_point(|it| *it <= entry),
+            _ => self.entries.len(),
+        };
+        for _ in 0..permits {
+            self.entries.insert(place, entry);
+        }
     }
 
     /// Removes up to `permits` entries of this moment, the last entries first.
     fn remove(&mut self, at: Timestamp, permits: u64) {
-        let mut left = permits;
-        let mut behind = self.runs.partition_point(|run| run.at <= at);
-        while let Some(place) = behind.checked_sub(1).filter(|_| left > 0)
-            && let Some(run) = self.runs.get_mut(place).filter(|run| run.at == at)
-        {
-            let gone = left.min(run.permits.into());
-            run.permits -= u32::try_from(gone).unwrap_or(u32::MAX);
-            if run.permits == 0 {
-                self.runs.remove(place);
-            }
-            (left, behind) = (left - gone, place);
-            self.permits -= gone;
-        }
+        let begin = self.entries.partition_point(|entry| entry.at < at);
+        let end = self.entries.partition_point(|entry| entry.at <= at);
+        self.entries.drain(begin.max(end.saturating_sub(index(permits)))..end);
     }
 
     /// Moves all entries back by the same time: the newest entry then looks as if it was made at `now`.
     fn back_to(&mut self, now: Timestamp) {
-        let by = self.runs.back().map_or(0, |newest| newest.arrived().micros_since(now));
+        let by = self.entries.back().map_or(0, |newest| newest.arrived.micros_since(now));
         if by == 0 {
             return;
         }
-        self.runs.retain(|run| run.arrived().as_micros() >= by);
-        for run in &mut self.runs {
-            run.at = earlier(run.at, by);
+        self.entries.retain(|entry| entry.arrived.as_micros() >= by);
+        for entry in &mut self.entries {
+            *entry = Entry { at: earlier(entry.at, by), arrived: earlier(entry.arrived, by) };
         }
-        self.permits = self.runs.iter().map(|run| u64::from(run.permits)).sum();
     }
 }
 
-/// The places for runs that may always stay unused, whatever the list's length.
+/// The places for entries that may always stay unused, whatever the list's length.
 const SPARE: usize = 8;
 
 fn earlier(time: Timestamp, micros: u64) -> Timestamp {
     Timestamp::from_micros(time.as_micros().saturating_sub(micros)).unwrap_or(Timestamp::MIN)
 }
 
-fn index(permits: u32) -> usize {
+fn index(permits: u64) -> usize {
     usize::try_from(permits).unwrap_or(usize::MAX)
 }
 

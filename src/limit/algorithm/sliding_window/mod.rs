@@ -10,10 +10,7 @@
 //! 2^53. With usual figures a grain is a microsecond, and it is never more than a 70,000th of the interval.
 //! Elapsed time is rounded down, against the client. `sliding_window.lua` is the same function for Redis.
 
-use std::time::Duration;
-
 use super::{Difference, Settlement, State as AnyState, Step, Want};
-use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Interval};
 use crate::limit::time::{STALE, Timestamp};
 
@@ -77,36 +74,21 @@ impl State {
 
 /// Decides on a request at `now`.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let OpenedCounters { state, moved } = open(params, state, now);
+    let (state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
-    let kept = moved.then_some(AnyState::SlidingWindow(state));
+    let kept = kept.map(AnyState::SlidingWindow);
     let untouched = untouched(params, state, now);
-
     if untouched >= cost {
-        let taken = State { current: state.current + cost, ..state };
-        return Step {
-            decision: Decision { outcome: Outcome::Allow, remaining: untouched - cost },
-            untouched,
-            taken: Some(AnyState::SlidingWindow(taken)),
-            kept,
-        };
+        let taken = reserve(state, cost, 0).map(AnyState::SlidingWindow);
+        return Step::of(want, untouched, Some(0), taken, kept);
     }
-    let moment = (cost <= count).then(|| moment(params, state, cost));
-    let wait = moment.map(|moment| moment.at.micros_since(now).max(1));
-    if let (Some(moment), Some(wait)) = (moment, wait)
-        && let Some(taken) = reserve(state, cost, moment.ahead)
-        && want.patience.allows(wait)
-    {
-        let outcome = Outcome::Delay(Duration::from_micros(wait));
-        return Step {
-            decision: Decision { outcome, remaining: 0 },
-            untouched: 0,
-            taken: Some(AnyState::SlidingWindow(taken)),
-            kept,
-        };
+    if cost > count {
+        return Step::of(want, untouched, None, None, kept);
     }
-    let outcome = Outcome::Reject { retry_after: wait.map(Duration::from_micros) };
-    Step { decision: Decision { outcome, remaining: untouched }, untouched, taken: None, kept }
+    let moment = moment(params, state, cost);
+    let wait = moment.at.micros_since(now).max(1);
+    let taken = reserve(state, cost, moment.ahead).map(AnyState::SlidingWindow);
+    Step::of(want, untouched, Some(wait), taken, kept)
 }
 
 /// Whole tokens that a request at `now` finds, rounded down.
@@ -121,7 +103,6 @@ fn untouched(params: &Params, state: State, now: Timestamp) -> u64 {
 }
 
 /// The moment at which a request passes.
-#[derive(Clone, Copy)]
 struct WindowMoment {
     /// The number of windows from the state's window to the window of the moment.
     ahead: u64,
@@ -149,7 +130,7 @@ fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
     WindowMoment { ahead: 3, at: state.start.plus_micros(3 * interval) }
 }
 
-/// The state with a held request; `None` where its moment is after the next window, which has no counter.
+/// The state with a request in the window of its moment; `None` where its moment is after the next window, which has no counter.
 fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
     match ahead {
         0 => Some(State { current: state.current + cost, ..state }),
@@ -166,7 +147,7 @@ pub fn settle(
     settled: &Settlement,
     now: Timestamp,
 ) -> Option<State> {
-    let mut state = open(params, state, now).state;
+    let (mut state, _) = open(params, state, now);
     match settled.used {
         Difference::More(tokens) => {
             state.current = state.current.saturating_add(tokens).min(MOST_COUNTED);
@@ -198,34 +179,28 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.previous.max(state.current) > params.count.get() || state.next > 0
 }
 
-struct OpenedCounters {
-    state: State,
-    /// The clock had stepped back, and the state was moved to its time.
-    moved: bool,
-}
-
-/// The state for the window of `now`. A window that is a little ahead of `now` stays.
-fn open(params: &Params, state: Option<State>, now: Timestamp) -> OpenedCounters {
+/// The state for the window of `now`. A window that is a little ahead of `now` stays. If the clock has
+/// stepped back, the state is moved back too. The second value is then the moved state, which must be kept.
+fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let interval = params.interval.as_micros();
     let opens = begin(interval, now);
     let Some(state) = state else {
-        let new = State { start: opens, previous: 0, current: 0, next: 0 };
-        return OpenedCounters { state: new, moved: false };
+        return (State { start: opens, previous: 0, current: 0, next: 0 }, None);
     };
     let state = rebased(params, state);
     let ahead = state.start.micros_since(now);
     if ahead > STALE {
         // In the new window a smaller share of `previous` could count. All of it counts as `current`.
-        return OpenedCounters { state: State { start: opens, ..together(state) }, moved: true };
+        let moved = State { start: opens, ..together(state) };
+        return (moved, Some(moved));
     }
     let (previous, current, next) = match opens.micros_since(state.start) / interval {
-        0 => return OpenedCounters { state, moved: false },
+        0 => return (state, None),
         1 => (state.current, state.next, 0),
         2 => (state.next, 0, 0),
         _ => (0, 0, 0),
     };
-    let previous = params.behind(previous);
-    OpenedCounters { state: State { start: opens, previous, current, next }, moved: false }
+    (State { start: opens, previous: params.behind(previous), current, next }, None)
 }
 
 /// The state under these figures. Where its window does not start with a window of these figures, previous

@@ -5,6 +5,7 @@ use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
     when_fresh_it_is_as_good_as_new,
 };
+use crate::limit::decision::Outcome;
 use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use proptest::prelude::*;

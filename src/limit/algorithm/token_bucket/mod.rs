@@ -9,12 +9,9 @@
 //! Elapsed time is split into whole periods and a rest: no product reaches 2^53, and a promised wait is
 //! exact to the microsecond. `token_bucket.lua` is the same function for Redis, step by step.
 
-use std::time::Duration;
-
 use smallvec::{SmallVec, smallvec};
 
 use super::{Difference, Settlement, State as AnyState, Step, Want};
-use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::{Burst, EXACT, Rate};
 use crate::limit::time::{STALE, Timestamp};
 
@@ -94,65 +91,47 @@ pub struct State {
 /// Decides on a request at `now`. A request that is held takes its tokens at once, and the bucket goes
 /// below zero. Later requests therefore wait behind it.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let BucketSnapshot { state, ahead, untouched, kept } = ask(params, state, now);
-    let (burst, cost) = (params.burst.get(), want.cost.get());
-    let taken = || AnyState::Bucket(take(state, cost));
-
-    if untouched >= cost {
-        let decision = Decision { outcome: Outcome::Allow, remaining: untouched - cost };
-        return Step {
-            decision,
-            untouched,
-            taken: Some(taken()),
-            kept: kept.map(AnyState::Bucket),
-        };
-    }
-    let wait = (cost <= burst).then(|| {
-        let excess = state.missing + cost - burst;
-        (time_to_gain(params, excess, state.rest) + ahead).min(EXACT - 1)
-    });
-    let retry_after = wait.map(Duration::from_micros);
-    match wait {
-        Some(wait) if want.patience.allows(wait) => Step {
-            decision: Decision {
-                outcome: Outcome::Delay(Duration::from_micros(wait)),
-                remaining: 0,
-            },
-            untouched: 0,
-            taken: Some(taken()),
-            kept: kept.map(AnyState::Bucket),
-        },
-        _ => Step {
-            decision: Decision { outcome: Outcome::Reject { retry_after }, remaining: untouched },
-            untouched,
-            taken: None,
-            kept: kept.map(AnyState::Bucket),
-        },
-    }
+    step(params, false, state, want, now)
 }
 
-pub(super) fn take(state: State, tokens: u64) -> State {
+/// Decides on a request at `now` for a leaky bucket. A request that is let in is held until its turn. If its
+/// turn comes later than its patience allows, the request is refused.
+pub(super) fn decide_evenly(
+    params: &Params,
+    state: Option<State>,
+    want: Want,
+    now: Timestamp,
+) -> Step {
+    step(params, true, state, want, now)
+}
+
+fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Timestamp) -> Step {
+    let (state, kept) = refill(params, state, now);
+    let (burst, cost) = (params.burst.get(), want.cost.get());
+    let untouched = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
+    let taken = Some(AnyState::Bucket(take(state, cost)));
+    let kept = kept.map(AnyState::Bucket);
+    if cost > burst {
+        return Step::of(want, untouched, None, None, kept);
+    }
+    let ahead = state.at.micros_since(now);
+    let wait = |tokens| (time_to_gain(params, tokens, state.rest) + ahead).min(EXACT - 1);
+    let room = if untouched >= cost { 0 } else { wait(state.missing + cost - burst) };
+    if !even {
+        return Step::of(want, untouched, Some(room), taken, kept);
+    }
+    let turn = if state.missing + state.rest == 0 { 0 } else { wait(state.missing) };
+    if room > 0 || !want.patience.allows(turn) {
+        // When the queue has room again, the wait for the turn may still be longer than the patience.
+        let retry_after = room.max(turn.saturating_sub(want.patience.as_micros()));
+        return Step::of(want, untouched, Some(retry_after), None, kept);
+    }
+    Step::of(want, untouched, Some(turn), taken, kept)
+}
+
+fn take(state: State, tokens: u64) -> State {
     // The sum cannot overflow: both numbers are below 2^53.
     State { missing: (state.missing + tokens).min(MOST_MISSING), ..state }
-}
-
-/// A bucket as a request finds it.
-pub(super) struct BucketSnapshot {
-    /// The state, refilled up to the request's time.
-    pub(super) state: State,
-    /// Microseconds by which the state is ahead of the request's time.
-    pub(super) ahead: u64,
-    /// Whole tokens in the bucket.
-    pub(super) untouched: u64,
-    /// The state to keep even if the request takes nothing: where the clock had stepped back.
-    pub(super) kept: Option<State>,
-}
-
-pub(super) fn ask(params: &Params, state: Option<State>, now: Timestamp) -> BucketSnapshot {
-    let Refilled { state, moved, ahead } = refill(params, state, now);
-    let used = state.missing + u64::from(state.rest > 0);
-    let untouched = params.burst.get().saturating_sub(used);
-    BucketSnapshot { state, ahead, untouched, kept: moved.then_some(state) }
 }
 
 /// The state after a request's real use is known; `None` where the bucket is then full.
@@ -160,17 +139,24 @@ pub(super) fn ask(params: &Params, state: Option<State>, now: Timestamp) -> Buck
 /// Tokens that were missing when the request took come back by themselves. At most those tokens are given
 /// back that have not yet come back. Otherwise a bucket that was full in the meantime would gain tokens
 /// that it could never have held.
+///
+/// Where requests go at `even` spacing, tokens are given back only where no request came behind this one.
+/// Held requests keep their moments. With tokens given back, the next request would go at the same moment as
+/// the last held one.
 pub fn settle(
     params: &Params,
+    even: bool,
     state: Option<State>,
     settled: &Settlement,
     now: Timestamp,
 ) -> Option<State> {
-    let state = refill(params, state, now).state;
+    let (state, _) = refill(params, state, now);
     let (missing, rest) = match settled.used {
         Difference::More(tokens) => (take(state, tokens).missing, state.rest),
         Difference::Less(tokens) => {
-            let (back, part) = to_come(params, state, settled).min((tokens, 0));
+            let to_come = to_come(params, state, settled);
+            let is_last = (state.missing, state.rest) <= to_come;
+            let (back, part) = if even && !is_last { (0, 0) } else { to_come.min((tokens, 0)) };
             let borrowed = u64::from(state.rest < part);
             let rest = state.rest + borrowed * state.period - part;
             (state.missing.checked_sub(back + borrowed)?, rest)
@@ -181,7 +167,7 @@ pub fn settle(
 
 /// The amount that was missing when the request took and has not yet come back by itself: whole tokens,
 /// and units of `1 / period` token. `state` must be refilled up to now.
-pub(super) fn to_come(params: &Params, state: State, settled: &Settlement) -> (u64, u64) {
+fn to_come(params: &Params, state: State, settled: &Settlement) -> (u64, u64) {
     if settled.receipt.time() == Timestamp::MAX {
         // The real time is later than a timestamp can hold.
         return (u64::MAX, 0);
@@ -204,32 +190,29 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.missing + u64::from(state.rest > 0) > params.burst.get()
 }
 
-struct Refilled {
-    state: State,
-    /// The clock had stepped back, and the state was moved to its time.
-    moved: bool,
-    /// Microseconds by which the state is ahead of `now`.
-    ahead: u64,
-}
-
-/// The state at `now`, or at its own time where `now` is a little behind the state.
-fn refill(params: &Params, state: Option<State>, now: Timestamp) -> Refilled {
+/// The state at `now`, or at its own time where `now` is a little behind the state. If the clock has stepped
+/// back, the state is moved to `now`. The second value is then the moved state, which must be kept.
+pub(super) fn refill(
+    params: &Params,
+    state: Option<State>,
+    now: Timestamp,
+) -> (State, Option<State>) {
     let period = params.rate.period();
     let Some(state) = state else {
-        let full = State { missing: 0, rest: 0, period, at: now };
-        return Refilled { state: full, moved: false, ahead: 0 };
+        return (State { missing: 0, rest: 0, period, at: now }, None);
     };
     let state = under(params, state);
     let ahead = state.at.micros_since(now);
     if ahead > STALE {
-        return Refilled { state: State { at: now, ..state }, moved: true, ahead: 0 };
+        let moved = State { at: now, ..state };
+        return (moved, Some(moved));
     }
     if ahead > 0 {
-        return Refilled { state, moved: false, ahead };
+        return (state, None);
     }
     let elapsed = now.micros_since(state.at);
     let (missing, rest) = gain(params, state.missing, state.rest, elapsed);
-    Refilled { state: State { missing, rest, period, at: now }, moved: false, ahead: 0 }
+    (State { missing, rest, period, at: now }, None)
 }
 
 /// The state under these figures. A rest that was counted under another period is rounded up to a token,
@@ -263,7 +246,7 @@ fn gain(params: &Params, missing: u64, rest: u64, elapsed: u64) -> (u64, u64) {
 }
 
 /// Microseconds until `whole` tokens and `rest` units are gained, at most 2^53 - 1.
-pub(super) fn time_to_gain(params: &Params, whole: u64, rest: u64) -> u64 {
+fn time_to_gain(params: &Params, whole: u64, rest: u64) -> u64 {
     let (tokens, period) = (params.rate.tokens(), params.rate.period());
     let periods = (whole / tokens).saturating_mul(period);
     let units = (whole % tokens) * period + rest;

@@ -4,6 +4,7 @@ use crate::limit::algorithm::Receipt;
 use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at,
 };
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
 use proptest::prelude::*;
@@ -273,7 +274,7 @@ proptest! {
             let receipt = Receipt::new(fresh_at(&figures, taken));
             let used = Difference::Less(tokens);
             let settled = Settlement { used, receipt, patience: Patience::NONE };
-            let back = settle(&figures, Some(taken), &settled, now);
+            let back = settle(&figures, false, Some(taken), &settled, now);
             let again = decide(&figures, back, want(cost(tokens)), now);
             prop_assert_eq!(again.decision, step.decision);
             prop_assert_eq!(again.untouched, step.untouched);

@@ -1,4 +1,4 @@
--- The twin of mod.rs and ../leaky_bucket.rs, in Lua's doubles. Doubles are exact for every whole number
+-- The twin of mod.rs, for leaky buckets too, in Lua's doubles. Doubles are exact for every whole number
 -- below 2^53, and the state stays in that range. This file only calculates; `store/shell.lua` has the keys,
 -- the clock and the expiries.
 --

@@ -16,10 +16,8 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 
-/// The most requests of one call. Redis does nothing else while it runs a script.
-const MOST_REQUESTS: usize = 64;
-
-/// The most asks of one call. A request with more asks has a call of its own.
+/// The most asks of one call. Redis does nothing else while it runs a script. A request with more asks has a
+/// call of its own.
 const MOST_ASKS: usize = 64;
 
 /// The bytes of one number in the answer.
@@ -35,22 +33,9 @@ const SHELL: &str = include_str!("../../shell.lua");
 /// A line of `shell.lua`, and the text that replaces it.
 const LISTS: (&str, &str) = ("-- (lists.lua)\n", include_str!("../../lists.lua"));
 
-/// The script, and the hash by which Redis knows it.
-pub(super) static SCRIPT: LazyLock<Code> = LazyLock::new(|| {
-    Code::new(format!("{}{}", algorithm::LUA, SHELL.replacen(LISTS.0, LISTS.1, 1)))
+pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&format!("{}{}", algorithm::LUA, SHELL.replacen(LISTS.0, LISTS.1, 1)))
 });
-
-pub(super) struct Code {
-    pub(super) text: String,
-    pub(super) hash: String,
-}
-
-impl Code {
-    pub(super) fn new(text: String) -> Self {
-        let hash = Script::new(&text).get_hash().to_owned();
-        Self { text, hash }
-    }
-}
 
 /// What an ask wants of its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,25 +74,13 @@ pub(crate) struct AskReply {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// How many asks a request has, and whether it wants receipts.
+/// One request of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    Plain(usize),
-    WithReceipts(usize),
-}
-
-impl Request {
-    pub(super) fn asks(self) -> usize {
-        let (Self::Plain(asks) | Self::WithReceipts(asks)) = self;
-        asks
-    }
-
-    fn receipts(self) -> usize {
-        match self {
-            Self::Plain(_) => 0,
-            Self::WithReceipts(asks) => asks,
-        }
-    }
+pub(crate) struct Request {
+    /// The number of its asks, at least one.
+    pub(crate) asks: usize,
+    /// Whether it wants receipts.
+    pub(crate) receipts: bool,
 }
 
 /// Requests that go to Redis together.
@@ -129,19 +102,16 @@ impl Call {
     /// Whether a request with this many asks may still join.
     pub(super) fn has_room(&self, asks: usize) -> bool {
         self.requests.is_empty()
-            || (self.requests.len() < MOST_REQUESTS
-                && self.requests.iter().map(|request| request.asks()).sum::<usize>() + asks
-                    <= MOST_ASKS)
+            || self.requests.iter().map(|request| request.asks).sum::<usize>() + asks <= MOST_ASKS
     }
 
     /// Begins a request, whose asks are to follow.
     pub(super) fn request(&mut self, request: Request) {
-        match request {
-            Request::Plain(asks) => pack_place(asks, &mut self.plan),
-            Request::WithReceipts(asks) => {
-                let asks = i64::try_from(asks).unwrap_or(i64::MAX);
-                pack_number(-asks, &mut self.plan);
-            }
+        if request.receipts {
+            let asks = i64::try_from(request.asks).unwrap_or(i64::MAX);
+            pack_number(-asks, &mut self.plan);
+        } else {
+            pack_place(request.asks, &mut self.plan);
         }
         self.requests.push(request);
     }
@@ -191,7 +161,7 @@ impl Call {
         let mut terms = Vec::with_capacity(64);
         let size = self.keys.len() + self.plan.len() + 80 * (1 + self.terms.len());
         let mut call = Cmd::with_capacity(4 + self.ends.len() + self.terms.len(), size);
-        call.arg("EVALSHA").arg(&SCRIPT.hash).arg(self.ends.len());
+        call.arg("EVALSHA").arg(SCRIPT.get_hash()).arg(self.ends.len());
         let mut from = 0;
         for end in &self.ends {
             call.arg(self.keys.get(from..*end).unwrap_or_default());
@@ -214,9 +184,10 @@ impl Call {
         let Value::BulkString(bytes) = answer else { return None };
         let (numbers, odd) = bytes.as_chunks::<NUMBER>();
         let mut checked = numbers.iter();
-        let all = self.requests.iter().map(|request| request.asks()).sum::<usize>();
+        let all = self.requests.iter().map(|request| request.asks).sum::<usize>();
         let understood = (0..all).all(|_| read(&mut checked).is_some());
-        let receipts = self.requests.iter().map(|request| request.receipts()).sum::<usize>();
+        let noted = self.requests.iter().filter(|request| request.receipts);
+        let receipts = noted.map(|request| request.asks).sum::<usize>();
         // Receipts stand behind all decisions.
         let mut noted = checked.as_slice().iter();
         if !understood || noted.len() != receipts || !odd.is_empty() {
@@ -226,12 +197,9 @@ impl Call {
         Some(self.requests.iter().map(move |request| {
             let one = |_| AskReply {
                 decision: read(&mut numbers).flatten(),
-                receipt: match request {
-                    Request::Plain(_) => None,
-                    Request::WithReceipts(_) => noted.next().map(receipt),
-                },
+                receipt: request.receipts.then(|| noted.next().map(receipt)).flatten(),
             };
-            (0..request.asks()).map(one).collect()
+            (0..request.asks).map(one).collect()
         }))
     }
 }
@@ -282,7 +250,7 @@ mod tests {
     fn call(requests: &[&[(&str, u64)]]) -> Call {
         let mut call = Call::default();
         for asks in requests {
-            call.request(Request::Plain(asks.len()));
+            call.request(Request { asks: asks.len(), receipts: false });
             for (name, cost) in *asks {
                 call.ask(Verb::Take, &ask(*cost), |key| key.extend_from_slice(name.as_bytes()));
             }
@@ -312,9 +280,9 @@ mod tests {
     fn a_call_is_bounded_and_any_request_fits_into_one() {
         let mut full = Call::default();
         assert!(full.has_room(10_000));
-        for _ in 0..MOST_REQUESTS {
+        for _ in 0..MOST_ASKS {
             assert!(full.has_room(1));
-            full.request(Request::Plain(1));
+            full.request(Request { asks: 1, receipts: false });
         }
         assert!(!full.has_room(1));
         let large = call(&[&[("a", 1); MOST_ASKS - 1]]);
@@ -349,9 +317,9 @@ mod tests {
     #[test]
     fn receipts_stand_behind_all_that_is_said() {
         let mut call = call(&[&[("a", 1)]]);
-        for request in [Request::WithReceipts(2), Request::Plain(1), Request::WithReceipts(1)] {
-            call.request(request);
-            for _ in 0..request.asks() {
+        for (asks, receipts) in [(2, true), (1, false), (1, true)] {
+            call.request(Request { asks, receipts });
+            for _ in 0..asks {
                 call.ask(Verb::Take, &ask(1), |key| key.push(b'a'));
             }
         }

@@ -1,25 +1,22 @@
 //! Asks a Redisson limiter: one script call for each limiter, over keys and bytes as Redisson writes them.
 //!
 //! `store/outage.rs` calls [`Redis::ask_limiter_for`]. The other side is `redisson.lua`, whose head
-//! describes the data in Redis. `command` is for operators, `names` builds the keys, and `entry` holds
-//! taken permits.
+//! describes the data in Redis. `command` is for operators, and `names` builds the keys.
 
 mod command;
-mod entry;
 mod names;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Script, Value};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use self::command::{LimiterConfig, LimiterError, Limiters};
-pub(in crate::store) use self::entry::LimiterEntry;
-use self::entry::TakenPermits;
 pub(crate) use self::names::{LimiterKeys, limiter_name};
-use super::call::{Code, Verb};
+use super::call::Verb;
 use super::notices::shown;
 use super::queue::Lost;
 use super::{BucketAsk, Claim, Moment, Party, Redis, Store, StoreError};
@@ -27,35 +24,16 @@ use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
-use crate::store::claim::LimiterFigures;
+use crate::store::claim::{LimiterFigures, Source};
 
-/// The script, and the hash by which Redis knows it.
-pub(super) static SCRIPT: LazyLock<Code> =
-    LazyLock::new(|| Code::new(include_str!("redisson.lua").to_owned()));
+pub(super) static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("redisson.lua")));
 
 /// A clock that is ahead of Redis's clock by at most this much is not reported.
 const AHEAD: Duration = Duration::from_millis(100);
 
 /// The most permits of one entry.
 const MOST: u32 = u32::MAX;
-
-/// What Redis answers about a limiter.
-pub(super) enum LimiterReply {
-    /// The limiter's decision.
-    Decided(Box<LimiterDecision>),
-    /// The limiter has no figures, neither in Redis nor in `proxy.toml`.
-    Unset,
-    /// One of the limiter's keys holds a value of another type.
-    WrongType,
-}
-
-/// A limiter's decision on one request.
-pub(super) struct LimiterDecision {
-    pub(super) decision: Decision,
-    figures: LimiterFigures,
-    /// The permits that were taken, if any.
-    entry: Option<LimiterEntry>,
-}
 
 impl Redis {
     /// Asks the limiter of a claim, and writes the decision into the claim.
@@ -67,75 +45,82 @@ impl Redis {
         moment: Moment,
         deadline: Instant,
     ) -> Result<(), StoreError> {
-        let reply = match self.ask_limiter(&claim.question(), verb, deadline).await {
-            Err(error) if error.is_of_one_key() => {
-                self.shared.notices.refused(claim.spec, &error);
-                claim.party = Party::WrongType;
-                return Ok(());
-            }
-            reply => reply?,
-        };
-        match reply {
-            LimiterReply::Decided(limiter) => {
-                let LimiterDecision { decision, figures, entry } = *limiter;
-                (claim.decision, claim.figures) = (Some(decision), Some(figures));
-                if let Some(entry) = entry {
-                    claim.hold_entry(store, moment, entry);
-                }
-            }
-            LimiterReply::Unset | LimiterReply::WrongType => claim.party = Party::WrongType,
+        let id = new_id();
+        if verb == Verb::Take {
+            claim.hold_from(Source::Limiter(id), store, moment);
         }
-        Ok(())
+        match self.ask_limiter(&claim.question(), verb, &id, deadline).await {
+            Ok((decision, figures)) => {
+                if !decision.outcome.passes() {
+                    claim.hold_nothing();
+                }
+                claim.decision = Some(decision);
+                claim.figures = Some(LimiterFigures {
+                    capacity: figures.rate,
+                    window_seconds: figures.interval_ms.div_ceil(1_000),
+                });
+                Ok(())
+            }
+            Err(error) if error.is_of_one_key() => {
+                claim.party = Party::WrongType;
+                if let StoreError::Redis(_) = error {
+                    self.shared.notices.refused(claim.spec, &error);
+                    // The script may have taken permits before it failed. They go back.
+                    claim.reset();
+                } else {
+                    claim.hold_nothing();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if let StoreError::Away | StoreError::NotConnected = error {
+                    // The call was never sent.
+                    claim.hold_nothing();
+                }
+                Err(error)
+            }
+        }
     }
 
-    /// Asks a limiter for the ask's cost.
+    /// Asks a limiter for the ask's cost. `id` names the permits that are taken.
     pub(super) async fn ask_limiter(
         &self,
         ask: &BucketAsk<'_>,
         verb: Verb,
+        id: &[u8; 16],
         deadline: Instant,
-    ) -> Result<LimiterReply, StoreError> {
-        let (id, keys) = (new_id(), self.limiter_keys(ask));
+    ) -> Result<(Decision, LimiterHash), StoreError> {
         let (wanted, permits) = wanted(ask, verb);
-        let call = command(&keys, wanted, permits, &id, written(ask), ask.ask.patience);
-        // From here on the permits may have been taken, also where no answer comes.
-        let entry = (verb == Verb::Take)
-            .then(|| LimiterEntry::new(self, TakenPermits { keys, permits, id }));
-        let answer = self.connection.call(&call, read, deadline).await;
-        let (answer, entry) = match (answer, entry) {
-            (Err(error @ (StoreError::Away | StoreError::NotConnected)), Some(entry)) => {
-                // The call was never sent.
-                entry.keep();
-                return Err(error);
-            }
-            (answer, entry) => (answer?, entry),
-        };
-        let (said, figures) = match answer {
-            ScriptReply::Decided(decision, figures) => (decision, figures),
-            ScriptReply::Unset => {
-                forget(entry);
-                self.shared.notices.unset(ask.spec);
-                return Ok(LimiterReply::Unset);
-            }
-            ScriptReply::WrongType => {
-                forget(entry);
-                self.shared.notices.other_type(ask.spec, || shown(ask.spec));
-                return Ok(LimiterReply::WrongType);
-            }
-        };
-        self.tell(ask, &figures);
-        let entry = match said.outcome {
-            Outcome::Allow | Outcome::Delay(_) => entry,
-            Outcome::Reject { .. } => {
-                forget(entry);
-                None
-            }
-        };
-        let figures = LimiterFigures {
-            capacity: figures.rate,
-            window_seconds: figures.interval_ms.div_ceil(1_000),
-        };
-        Ok(LimiterReply::Decided(Box::new(LimiterDecision { decision: said, figures, entry })))
+        let keys = self.limiter_keys(ask);
+        let call = command(&keys, wanted, permits, id, written(ask), ask.ask.patience);
+        let reply = self.connection.call(&call, read, deadline).await?;
+        match &reply {
+            Ok((_, figures)) => self.tell(ask, figures),
+            Err(StoreError::Unset) => self.shared.notices.unset(ask.spec),
+            Err(_) => self.shared.notices.other_type(ask.spec, || shown(ask.spec)),
+        }
+        reply
+    }
+
+    /// Starts a task that gives back the permits of this id. `None` where no task can be started.
+    pub(in crate::store) fn return_permits(
+        &self,
+        ask: &BucketAsk<'_>,
+        id: [u8; 16],
+    ) -> Option<JoinHandle<()>> {
+        // Without a runtime the process is ending. The entry leaves the interval by itself.
+        let runtime = Handle::try_current().ok()?;
+        let (_, permits) = wanted(ask, Verb::Take);
+        let keys = self.limiter_keys(ask);
+        let call = command(&keys, "return", permits, &id, None, Patience::NONE);
+        let (connection, timeout) = (Arc::clone(&self.connection), self.shared.timeout());
+        let counted = self.queue.teller().about_to();
+        Some(runtime.spawn(async move {
+            let understood = |value| matches!(value, Value::Array(_)).then_some(());
+            // If the call fails, the permits come back when the interval is over.
+            let _ = connection.call(&call, understood, Instant::now() + timeout).await;
+            drop(counted);
+        }))
     }
 
     /// Tells a limiter how much more or less a request used than its cost. A task sends the call, and
@@ -149,11 +134,8 @@ impl Redis {
         let (connection, deadline) = (Arc::clone(&self.connection), self.deadline());
         let counted = self.queue.teller().about_to();
         runtime.spawn(async move {
-            match connection.call(&call, read, deadline).await {
-                Ok(ScriptReply::Decided(..)) => {}
-                Ok(ScriptReply::WrongType) => lost(&StoreError::WrongType),
-                Ok(ScriptReply::Unset) => lost(&StoreError::Unset),
-                Err(error) => lost(&error),
+            if let Err(error) | Ok(Err(error)) = connection.call(&call, read, deadline).await {
+                lost(&error);
             }
             drop(counted);
         });
@@ -199,12 +181,6 @@ impl Redis {
     }
 }
 
-fn forget(entry: Option<LimiterEntry>) {
-    if let Some(entry) = entry {
-        entry.keep();
-    }
-}
-
 /// The verb of the script, and the number of permits.
 fn wanted(ask: &BucketAsk<'_>, verb: Verb) -> (&'static str, i64) {
     let cost = ask.ask.cost.get().cast_signed();
@@ -219,7 +195,7 @@ fn wanted(ask: &BucketAsk<'_>, verb: Verb) -> (&'static str, i64) {
     }
 }
 
-fn new_id() -> [u8; 16] {
+pub(super) fn new_id() -> [u8; 16] {
     fastrand::u128(..).to_be_bytes()
 }
 
@@ -249,7 +225,7 @@ fn command(
     patience: Patience,
 ) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
-    call.arg(&SCRIPT.hash).arg(keys.all().len()).arg(&keys.all()[..]);
+    call.arg(SCRIPT.get_hash()).arg(keys.all().len()).arg(&keys.all()[..]);
     call.arg(verb).arg(permits).arg(&id[..]);
     match figures {
         Some((rate, interval_ms, sharing)) => {
@@ -261,15 +237,9 @@ fn command(
     call
 }
 
-enum ScriptReply {
-    Decided(Decision, LimiterHash),
-    Unset,
-    WrongType,
-}
-
 /// A limiter's figures, as the script reports them, and two warnings.
 #[derive(Clone, Copy)]
-struct LimiterHash {
+pub(super) struct LimiterHash {
     rate: u64,
     interval_ms: u64,
     sharing: Sharing,
@@ -280,7 +250,8 @@ struct LimiterHash {
     ends_too_soon: bool,
 }
 
-fn read(answer: Value) -> Option<ScriptReply> {
+/// Reads the script's reply. `None` where it is none.
+fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), StoreError>> {
     let Value::Array(values) = answer else { return None };
     let number = |value: &Value| match value {
         Value::Int(number) => Some(*number),
@@ -288,8 +259,8 @@ fn read(answer: Value) -> Option<ScriptReply> {
     };
     let numbers: Option<Vec<i64>> = values.iter().map(number).collect();
     match numbers?.as_slice() {
-        [1] => Some(ScriptReply::Unset),
-        [2] => Some(ScriptReply::WrongType),
+        [1] => Some(Err(StoreError::Unset)),
+        [2] => Some(Err(StoreError::WrongType)),
         [0, wait, waits, left, rate, interval_ms, kind, ahead] => {
             let wait = u64::try_from(*wait).ok().map(Duration::from_micros);
             let outcome = match (wait, waits) {
@@ -308,7 +279,7 @@ fn read(answer: Value) -> Option<ScriptReply> {
                 ahead: Duration::from_millis(u64::try_from(*ahead).ok()?),
                 ends_too_soon: *waits == 2,
             };
-            Some(ScriptReply::Decided(Decision { outcome, remaining }, figures))
+            Some(Ok((Decision { outcome, remaining }, figures)))
         }
         _ => None,
     }
@@ -361,9 +332,7 @@ mod tests {
             (2, Outcome::Reject { retry_after: Some(seven) }),
         ] {
             let said = read(answer(&[0, 7, waits, -3, 10, 1_000, 0, 0]));
-            let Some(ScriptReply::Decided(decision, figures)) = said else {
-                panic!("not understood");
-            };
+            let (decision, figures) = said.unwrap().unwrap();
             assert_eq!((decision.outcome, decision.remaining), (outcome, 0));
             assert_eq!(figures.ends_too_soon, waits == 2);
         }

@@ -1,13 +1,16 @@
 //! Finds one number in JSON that passes by in pieces.
 //!
-//! The scanner keeps no text. It keeps how many objects on the path are open, how deep it is in other
-//! values, and how far the present key agrees with the wanted key. Therefore its memory is the same for any
-//! body, and the cuts between pieces make no difference.
+//! The scanner keeps how many objects on the path are open, how deep it is in other values, and the text of
+//! the present key or number. Therefore its memory is bounded for any body, and the cuts between pieces make
+//! no difference.
 
 use std::sync::Arc;
 
-use super::number::Number;
+use super::number;
 use crate::plan::response::JsonPath;
+
+/// A key or a number that has this many bytes or more is not read.
+const LONGEST: usize = 4_096;
 
 /// Looks for the number at a path, in one document after another. The last number counts.
 #[derive(Debug)]
@@ -20,25 +23,31 @@ pub(super) struct Scanner {
     /// Whether the present key is the path's.
     on_path: bool,
     state: ScanState,
+    /// The present key, with its quotes, or the present number. Cut at [`LONGEST`].
+    text: Vec<u8>,
     found: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum ScanState {
     /// A value is to begin.
     Value,
     /// A key is to begin, or the object ends.
     Key,
     /// Within a key.
-    InKey(KeyMatch),
+    InKey,
+    /// Behind a backslash in a key.
+    KeyEscape,
     /// A key has ended.
     Colon,
     /// A value has ended.
     After,
     /// Within a text that is no key on the path.
-    Text { escaped: bool },
+    Text,
+    /// Behind a backslash in such a text.
+    Escape,
     /// Within a number on the path.
-    Number(Number),
+    Number,
     /// Within any other value that is no text.
     Word,
     /// Within an object or a list that does not lie on the path.
@@ -57,7 +66,15 @@ enum Step {
 
 impl Scanner {
     pub(super) fn new(path: Arc<JsonPath>) -> Self {
-        Self { path, level: 0, aside: 0, on_path: false, state: ScanState::Value, found: None }
+        Self {
+            path,
+            level: 0,
+            aside: 0,
+            on_path: false,
+            state: ScanState::Value,
+            text: Vec::new(),
+            found: None,
+        }
     }
 
     /// The last number at the path so far.
@@ -76,10 +93,13 @@ impl Scanner {
         while let Some((byte, behind)) = rest.split_first() {
             rest = behind;
             while self.step(*byte) == Step::Again {}
-            // Bytes that cannot change the state are skipped at once.
+            // Bytes that cannot change the state are read at once.
             let dull = match self.state {
-                ScanState::Text { escaped: false } => {
-                    rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))
+                ScanState::Text => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
+                ScanState::InKey => {
+                    let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+                    keep(&mut self.text, rest.get(..end.unwrap_or(rest.len())).unwrap_or_default());
+                    end
                 }
                 ScanState::Aside => {
                     rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'[' | b'}' | b']'))
@@ -92,36 +112,36 @@ impl Scanner {
     }
 
     fn step(&mut self, byte: u8) -> Step {
-        let (state, step) = match &mut self.state {
-            ScanState::InKey(key) => {
-                // Keys are read only within objects on the path. There are at most as many of these as the
-                // path has keys.
-                let place = self.level.saturating_sub(1);
-                let wanted = self.path.keys().get(place).map_or("", |key| key);
-                match key.push(byte, wanted.as_bytes()) {
-                    Some(same) => {
-                        self.on_path = same;
-                        (ScanState::Colon, Step::Taken)
-                    }
-                    None => return Step::Taken,
-                }
-            }
-            ScanState::Text { escaped } => match byte {
-                _ if std::mem::take(escaped) => return Step::Taken,
-                b'\\' => {
-                    *escaped = true;
-                    return Step::Taken;
-                }
+        let (state, step) = match self.state {
+            ScanState::Text => match byte {
+                b'\\' => (ScanState::Escape, Step::Taken),
                 b'"' => (self.behind(), Step::Taken),
                 _ => return Step::Taken,
             },
-            ScanState::Number(number) => match byte {
+            ScanState::Escape => (ScanState::Text, Step::Taken),
+            ScanState::InKey => {
+                keep(&mut self.text, &[byte]);
+                match byte {
+                    b'\\' => (ScanState::KeyEscape, Step::Taken),
+                    b'"' => {
+                        self.on_path = self.is_at_wanted_key();
+                        (ScanState::Colon, Step::Taken)
+                    }
+                    _ => return Step::Taken,
+                }
+            }
+            ScanState::KeyEscape => {
+                keep(&mut self.text, &[byte]);
+                (ScanState::InKey, Step::Taken)
+            }
+            ScanState::Number => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
-                    self.found = number.value().or(self.found);
+                    let number = self.kept().and_then(number::tokens);
+                    self.found = number.or(self.found);
                     (ScanState::After, Step::Again)
                 }
                 _ => {
-                    number.push(byte);
+                    keep(&mut self.text, &[byte]);
                     return Step::Taken;
                 }
             },
@@ -133,7 +153,7 @@ impl Scanner {
                 _ => return Step::Taken,
             },
             ScanState::Aside => match byte {
-                b'"' => (ScanState::Text { escaped: false }, Step::Taken),
+                b'"' => (ScanState::Text, Step::Taken),
                 b'{' | b'[' => {
                     self.aside = self.aside.saturating_add(1);
                     return Step::Taken;
@@ -156,7 +176,7 @@ impl Scanner {
 
     /// The meaning of a character between keys and values.
     fn between(&mut self, byte: u8) -> (ScanState, Step) {
-        let state = match (&self.state, byte) {
+        let state = match (self.state, byte) {
             // A byte order mark, which a text may begin with.
             (ScanState::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.level == 0 => ScanState::Value,
             (ScanState::Value, b'{') if self.leads_on() => {
@@ -167,14 +187,19 @@ impl Scanner {
                 self.aside = 1;
                 ScanState::Aside
             }
-            (ScanState::Value, b'"') => ScanState::Text { escaped: false },
+            (ScanState::Value, b'"') => ScanState::Text,
             (ScanState::Value, b'-' | b'0'..=b'9') if self.is_at_end() => {
-                return (ScanState::Number(Number::default()), Step::Again);
+                self.text.clear();
+                return (ScanState::Number, Step::Again);
             }
             (ScanState::Value, b'-' | b'0'..=b'9' | b'a'..=b'z') if self.level > 0 => {
                 ScanState::Word
             }
-            (ScanState::Key, b'"') => ScanState::InKey(KeyMatch::default()),
+            (ScanState::Key, b'"') => {
+                self.text.clear();
+                self.text.push(byte);
+                ScanState::InKey
+            }
             (ScanState::Key | ScanState::After, b'}') if self.level > 0 => {
                 self.level -= 1;
                 ScanState::After
@@ -186,6 +211,21 @@ impl Scanner {
             _ => ScanState::Lost,
         };
         (state, Step::Taken)
+    }
+
+    /// The present key or number; `None` where it is too long.
+    fn kept(&self) -> Option<&[u8]> {
+        (self.text.len() < LONGEST).then_some(&self.text)
+    }
+
+    /// Whether the present key, which has just ended, is the one that the path has at this level.
+    fn is_at_wanted_key(&self) -> bool {
+        let wanted = self.level.checked_sub(1).and_then(|place| self.path.keys().get(place));
+        let (Some(wanted), Some(quoted)) = (wanted, self.kept()) else { return false };
+        if quoted.contains(&b'\\') {
+            return serde_json::from_slice::<String>(quoted).is_ok_and(|key| *key == **wanted);
+        }
+        quoted.get(1..quoted.len() - 1) == Some(wanted.as_bytes())
     }
 
     /// Whether an object here lies on the path.
@@ -204,96 +244,10 @@ impl Scanner {
     }
 }
 
-/// How far the present key agrees with the wanted key.
-#[derive(Debug, Default)]
-struct KeyMatch {
-    /// This many bytes agree.
-    at: usize,
-    /// A byte was different.
-    differs: bool,
-    escape: Escape,
-    /// The first half of a character that is written as a pair of UTF-16 codes.
-    high: Option<u32>,
-}
-
-#[derive(Debug, Default)]
-enum Escape {
-    #[default]
-    None,
-    Begun,
-    /// Within `\uXXXX`: the digits so far, and their value.
-    Code {
-        digits: u8,
-        code: u32,
-    },
-}
-
-impl KeyMatch {
-    /// Reads the next byte of the key as written. At the closing quote, returns whether the key is
-    /// `wanted`.
-    fn push(&mut self, byte: u8, wanted: &[u8]) -> Option<bool> {
-        match (&self.escape, byte) {
-            (Escape::None, b'"') => {
-                return Some(!self.differs && self.high.is_none() && self.at == wanted.len());
-            }
-            (Escape::None, b'\\') => self.escape = Escape::Begun,
-            (Escape::None, _) => self.compare(&[byte], wanted),
-            (Escape::Begun, b'u') => self.escape = Escape::Code { digits: 0, code: 0 },
-            (Escape::Begun, _) => {
-                self.escape = Escape::None;
-                match byte {
-                    b'"' | b'\\' | b'/' => self.compare(&[byte], wanted),
-                    b'b' => self.compare(&[8], wanted),
-                    b'f' => self.compare(&[12], wanted),
-                    b'n' => self.compare(b"\n", wanted),
-                    b'r' => self.compare(b"\r", wanted),
-                    b't' => self.compare(b"\t", wanted),
-                    _ => self.differs = true,
-                }
-            }
-            (Escape::Code { digits, code }, _) => {
-                let digit = char::from(byte).to_digit(16);
-                self.differs |= digit.is_none();
-                let code = code * 16 + digit.unwrap_or_default();
-                if *digits < 3 {
-                    self.escape = Escape::Code { digits: digits + 1, code };
-                } else {
-                    self.escape = Escape::None;
-                    self.character(code, wanted);
-                }
-            }
-        }
-        None
-    }
-
-    /// Compares a character that is written by its code in UTF-16, or keeps the first half of it.
-    fn character(&mut self, code: u32, wanted: &[u8]) {
-        let whole = match (self.high.take(), code) {
-            (None, 0xD800..=0xDBFF) => {
-                self.high = Some(code);
-                return;
-            }
-            (Some(high), 0xDC00..=0xDFFF) => {
-                char::from_u32(0x1_0000 + (high - 0xD800) * 0x400 + (code - 0xDC00))
-            }
-            (None, _) => char::from_u32(code),
-            (Some(_), _) => None,
-        };
-        match whole {
-            Some(whole) => self.compare(whole.encode_utf8(&mut [0; 4]).as_bytes(), wanted),
-            None => self.differs = true,
-        }
-    }
-
-    fn compare(&mut self, bytes: &[u8], wanted: &[u8]) {
-        let end = self.at + bytes.len();
-        // Behind the first half of a character only the second half may stand.
-        if self.differs || self.high.is_some() || wanted.get(self.at..end) != Some(bytes) {
-            self.differs = true;
-        } else {
-            self.at = end;
-        }
-    }
+/// Keeps as much of these bytes as there is room for.
+fn keep(text: &mut Vec<u8>, bytes: &[u8]) {
+    let room = LONGEST - text.len();
+    text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
 }
 
 #[cfg(test)]

@@ -66,6 +66,22 @@ fn finds_the_number_at_the_path() {
 }
 
 #[test]
+fn what_is_too_long_is_not_read() {
+    let long = |length: usize| "7".repeat(length);
+    for (name, text, found) in [
+        ("a long key", format!(r#"{{"n":1,"{}":2}}"#, long(10_000)), Some(1)),
+        ("a long number", format!(r#"{{"n":1,"n":{}}}"#, long(10_000)), Some(1)),
+        ("a large number", format!(r#"{{"n":1,"n":{}}}"#, long(4_000)), Some(u64::MAX)),
+    ] {
+        assert_eq!(scan("n", &[text.as_bytes()]), found, "{name}");
+        let single: Vec<_> = text.as_bytes().chunks(1).collect();
+        assert_eq!(scan("n", &single), found, "{name}, byte by byte");
+    }
+    let key = long(4_096);
+    assert_eq!(scan(&key, &[format!(r#"{{"{key}":1}}"#).as_bytes()]), None);
+}
+
+#[test]
 fn depth_costs_nothing() {
     let mut scanner = Scanner::new(Arc::new("usage.total".parse().unwrap()));
     scanner.read(br#"{"deep":"#);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// A piece of a percent-encoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'t> {
+pub(crate) enum Piece<'t> {
     /// Characters without percent-encoding.
     Text(&'t str),
     /// An encoded byte.
@@ -14,7 +14,7 @@ pub(super) enum Piece<'t> {
 }
 
 /// The pieces of a text. `Text` pieces may be empty.
-pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+pub(crate) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut parts = text.split('%');
     let first = Piece::Text(parts.next().unwrap_or_default());
     std::iter::once(first).chain(parts.flat_map(|part| match escape(part) {
@@ -23,13 +23,18 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     }))
 }
 
-/// Appends an encoded byte, with hex digits in upper case.
-pub(super) fn push_encoded(text: &mut String, byte: u8) {
-    text.extend(['%', hex(byte >> 4), hex(byte & 15)]);
+/// An encoded byte, with hex digits in upper case.
+pub(crate) fn encoded(byte: u8) -> [u8; 3] {
+    [b'%', hex(byte >> 4), hex(byte & 15)]
+}
+
+/// Appends an encoded byte.
+pub(crate) fn push_encoded(text: &mut String, byte: u8) {
+    text.extend(encoded(byte).map(char::from));
 }
 
 /// The decoded bytes of a text. A broken percent sign stays a percent sign.
-pub(super) fn decode(text: &str) -> Cow<'_, [u8]> {
+pub(crate) fn decode(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('%') {
         return Cow::Borrowed(text.as_bytes());
     }
@@ -45,7 +50,7 @@ pub(super) fn decode(text: &str) -> Cow<'_, [u8]> {
 }
 
 /// The decoded bytes of a name or value in a query, where `+` is a space.
-pub(super) fn decode_query(text: &str) -> Cow<'_, [u8]> {
+pub(crate) fn decode_query(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('+') {
         return decode(text);
     }
@@ -57,8 +62,8 @@ fn escape(text: &str) -> Option<(u8, &str)> {
     Some((unhex(high)? << 4 | unhex(low)?, text.get(2..)?))
 }
 
-fn hex(nibble: u8) -> char {
-    char::from(if nibble < 10 { b'0' + nibble } else { b'A' + (nibble & 15) - 10 })
+fn hex(nibble: u8) -> u8 {
+    if nibble < 10 { b'0' + nibble } else { b'A' + (nibble - 10) }
 }
 
 fn unhex(digit: u8) -> Option<u8> {

@@ -1,0 +1,58 @@
+//! What a request wants of a bucket, and what an algorithm answers to it.
+
+use std::time::Duration;
+
+use super::State;
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::patience::Patience;
+use crate::limit::rate::Cost;
+
+/// What a request wants of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// The tokens that the request takes.
+    pub cost: Cost,
+    /// How long the request may be held.
+    pub patience: Patience,
+}
+
+/// What one algorithm would do with one request. Nothing has been taken yet: all limits of a route
+/// together decide whether the request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The answer. Its `remaining` is valid if an allowed request takes its cost.
+    pub decision: Decision,
+    /// The tokens that remain if the request takes nothing, rounded down. Where the request would be
+    /// held, this is the same number as in `decision`.
+    pub untouched: u64,
+    /// The state after the request has taken; `None` where the request is refused.
+    pub taken: Option<State>,
+    /// The state to keep although nothing was taken. It is there only where the clock had stepped back
+    /// and the state was moved to the new time.
+    pub kept: Option<State>,
+}
+
+impl Step {
+    /// The step of a request that could go after `wait` microseconds, in a bucket with this many `untouched`
+    /// tokens. With no `wait` the request can never go. With no `taken` the request is refused, however
+    /// long it may be held.
+    pub(super) fn of(
+        want: Want,
+        untouched: u64,
+        wait: Option<u64>,
+        taken: Option<State>,
+        kept: Option<State>,
+    ) -> Self {
+        let taken = taken.filter(|_| wait.is_some_and(|wait| want.patience.allows(wait)));
+        let left = untouched.saturating_sub(want.cost.get());
+        let (outcome, remaining, untouched) = match (wait, taken) {
+            (Some(0), Some(_)) => (Outcome::Allow, left, untouched),
+            (Some(wait), Some(_)) => (Outcome::Delay(Duration::from_micros(wait)), left, left),
+            (wait, _) => {
+                let retry_after = wait.map(Duration::from_micros);
+                (Outcome::Reject { retry_after }, untouched, untouched)
+            }
+        };
+        Self { decision: Decision { outcome, remaining }, untouched, taken, kept }
+    }
+}
