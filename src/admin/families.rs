@@ -122,6 +122,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         }
     }),
     ("counter", "tidegate_malformed_requests_total", "Connections that said what is no request.", |scrape, page| page.number(&scrape.process.malformed.total())),
+    ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
     ("counter", "tidegate_deny_cache_hits_total", "Requests that were refused without a question to Redis, because the refusal was known.", |scrape, page| page.number(&scrape.store.known_refusals)),
     ("gauge", "tidegate_memory_keys", "Buckets in this process's memory.", |scrape, page| page.number(&scrape.store.keys)),
     ("counter", "tidegate_shared_decisions_total", "Decisions by a bucket that new keys share, the memory being full.", |scrape, page| page.number(&scrape.store.shared_uses)),
@@ -252,6 +253,7 @@ limits = ["per-client", "off", "slots"]
         page(&Scrape {
             total: process.metrics.total(),
             store: Counters {
+                processes: 1,
                 known_refusals: 17,
                 keys: 3,
                 shared_uses: 6,
@@ -322,7 +324,7 @@ limits = ["per-client", "off", "slots"]
     #[test]
     fn a_scrape_before_the_first_request_has_every_family() {
         let page = page_of(|_| {});
-        assert_eq!(page.matches("# TYPE tidegate_").count(), 28);
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 29);
         assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
     }
 

@@ -4,7 +4,7 @@
 //! The buckets of this process come first: they decide on limits of scope `node`. Then each Redisson
 //! limiter is asked by a call of its own, and all other buckets in Redis by one call. What the first
 //! parties gave goes back where a later party refuses. Where Redis does not decide, each limit follows its
-//! `on_store_error`. With `local`, this process decides with the whole limit, in buckets that it keeps
+//! `on_store_error`. With `local`, this process decides with its share of the limit, in buckets that it keeps
 //! between outages.
 
 use std::sync::Arc;
@@ -203,6 +203,10 @@ fn leave_redis(shared: &Shared, claims: &mut [&mut Claim<'_>]) -> Result<(), Una
             met = true;
             claim.party = without_redis(claim, place)
                 .inspect_err(|_| health.into_iter().for_each(RedisHealth::refused_without))?;
+            if claim.party == Party::Process {
+                let processes = shared.processes.load(Ordering::Relaxed);
+                claim.ask.algorithm = claim.ask.algorithm.share(processes, claim.ask.cost);
+            }
         }
     }
     if met {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,6 +29,10 @@ pub struct Shared {
     pub(super) current_limits: CurrentLimits,
     /// Requests that were refused without Redis, because the refusal was known.
     pub(super) known_refusals: AtomicU64,
+    /// Whether a worker announces this process in Redis.
+    pub(super) is_announced: AtomicBool,
+    /// The processes that share Redis, this one among them.
+    pub(super) processes: AtomicU64,
     /// Failed calls of Redis, by the error's kind.
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -42,6 +46,8 @@ pub struct Counters {
     pub shared_uses: u64,
     /// Buckets that were forgotten to make room, although they were not full again.
     pub forgotten: u64,
+    /// The processes that shared Redis when it last answered, this one among them.
+    pub processes: u64,
     /// Requests that were refused without Redis, because the refusal was known.
     pub known_refusals: u64,
     /// Settlements that may not have reached Redis.
@@ -76,6 +82,8 @@ impl Shared {
             unsettled: Unsettled::default(),
             current_limits: CurrentLimits::default(),
             known_refusals: AtomicU64::new(0),
+            is_announced: AtomicBool::new(false),
+            processes: AtomicU64::new(1),
             errors: Mutex::default(),
         };
         shared.adjust(spec);
@@ -122,6 +130,7 @@ impl Shared {
             keys: self.memory.keys(),
             shared_uses: self.memory.shared_uses(),
             forgotten: self.memory.forgotten(),
+            processes: self.processes.load(Ordering::Relaxed),
             known_refusals: self.known_refusals.load(Ordering::Relaxed),
             unsettled: self.unsettled.count(),
             redis_up: self.health.as_ref().map(RedisHealth::is_up),

@@ -4,7 +4,7 @@
 use super::{
     Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
 };
-use crate::limit::rate::{Burst, Rate};
+use crate::limit::rate::{Burst, Cost, Rate};
 
 /// How many lower counts are tried for a rate that does not fit.
 const TRIES: u64 = 20_000;
@@ -12,13 +12,17 @@ const TRIES: u64 = 20_000;
 impl Algorithm {
     /// The figures for one of `processes` that share the limit evenly. A rate is divided exactly where that
     /// fits, and else rounded down. A burst, a queue and slots are rounded up. A window's count is rounded
-    /// down. Nothing becomes zero. The figures of a Redisson limiter stay: only Redis knows them.
-    pub(crate) fn share(self, processes: u64) -> Self {
+    /// down. A bucket or window still holds a request of this cost, if it did before. The figures of a
+    /// Redisson limiter stay: only Redis knows them.
+    pub(crate) fn share(self, processes: u64, cost: Cost) -> Self {
         if processes <= 1 {
             return self;
         }
-        let up = |burst: Burst| Burst::new(burst.get().div_ceil(processes)).unwrap_or(burst);
-        let down = |burst: Burst| Burst::new((burst.get() / processes).max(1)).unwrap_or(burst);
+        let least = |whole: u64| cost.get().min(whole);
+        let at_least =
+            |part: u64, whole: Burst| Burst::new(part.max(least(whole.get()))).unwrap_or(whole);
+        let up = |whole: Burst| at_least(whole.get().div_ceil(processes), whole);
+        let down = |whole: Burst| at_least(whole.get() / processes, whole);
         match self {
             Self::TokenBucket(params) => Self::TokenBucket(token_bucket::Params {
                 rate: part(params.rate, processes),
@@ -38,7 +42,8 @@ impl Algorithm {
                 Self::SlidingWindow(sliding_window::Params::new(count, params.interval))
             }
             Self::SlidingLog(params) => {
-                let rate = whole_part(params.rate(), processes);
+                let least = least(params.rate().count());
+                let rate = whole_part(params.rate(), processes, least);
                 Self::SlidingLog(sliding_log::Params::new(rate).unwrap_or(params))
             }
             Self::Concurrency(params) => {
@@ -54,12 +59,12 @@ fn part(rate: Rate, processes: u64) -> Rate {
     let longer = rate.interval().checked_mul(processes);
     longer
         .and_then(|interval| Rate::new(rate.count(), interval).ok())
-        .unwrap_or_else(|| whole_part(rate, processes))
+        .unwrap_or_else(|| whole_part(rate, processes, 1))
 }
 
-/// A share of a rate in the same interval, at least 1.
-fn whole_part(rate: Rate, processes: u64) -> Rate {
-    let count = (rate.count() / processes).max(1);
+/// A share of a rate in the same interval.
+fn whole_part(rate: Rate, processes: u64, least: u64) -> Rate {
+    let count = (rate.count() / processes).max(least);
     let lower = count.saturating_sub(TRIES).max(1)..=count;
     lower.rev().find_map(|count| Rate::new(count, rate.interval()).ok()).unwrap_or(rate)
 }
@@ -78,25 +83,28 @@ mod tests {
 
     #[test]
     fn a_share_of_each_algorithm() {
-        assert_eq!(bucket("10/s", 10).share(1), bucket("10/s", 10));
-        assert_eq!(bucket("10/s", 10).share(3), bucket("10/3s", 4));
-        assert_eq!(bucket("1/s", 1).share(5), bucket("1/5s", 1));
+        assert_eq!(bucket("10/s", 10).share(1, Cost::ONE), bucket("10/s", 10));
+        assert_eq!(bucket("10/s", 10).share(3, Cost::ONE), bucket("10/3s", 4));
+        assert_eq!(bucket("1/s", 1).share(5, Cost::ONE), bucket("1/5s", 1));
         let leaky = |rate: &str, queue| {
             let params = leaky_bucket::Params::new(rate.parse().unwrap(), queue).unwrap();
             Algorithm::LeakyBucket(params)
         };
-        assert_eq!(leaky("10/s", 5).share(2), leaky("10/2s", 3));
+        assert_eq!(leaky("10/s", 5).share(2, Cost::ONE), leaky("10/2s", 3));
         let log = |rate: &str| {
             Algorithm::SlidingLog(sliding_log::Params::new(rate.parse().unwrap()).unwrap())
         };
-        assert_eq!(log("10/h").share(3), log("3/h"));
-        assert_eq!(log("2/h").share(3), log("1/h"));
+        assert_eq!(log("10/h").share(3, Cost::ONE), log("3/h"));
+        assert_eq!(log("2/h").share(3, Cost::ONE), log("1/h"));
         let slots = |limit| {
             let lease = std::time::Duration::from_secs(60);
             Algorithm::Concurrency(concurrency::Params::new(Burst::new(limit).unwrap(), lease))
         };
-        assert_eq!(slots(10).share(4), slots(3));
-        assert_eq!(Algorithm::Closed.share(4), Algorithm::Closed);
+        assert_eq!(slots(10).share(4, Cost::ONE), slots(3));
+        let five = Cost::new(5).unwrap();
+        assert_eq!(bucket("10/s", 10).share(3, five), bucket("10/3s", 5));
+        assert_eq!(log("10/h").share(3, five), log("5/h"));
+        assert_eq!(Algorithm::Closed.share(4, Cost::ONE), Algorithm::Closed);
     }
 
     proptest! {

@@ -16,15 +16,18 @@ mod leases;
 mod name;
 mod notices;
 mod pending;
+mod processes;
 mod queue;
 mod redisson;
 mod unsettled;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::call::{Call, Request, SCRIPT};
 use self::connect::Connector;
@@ -56,7 +59,8 @@ pub(super) use self::unsettled::Unsettled;
 /// One worker's access to Redis.
 pub(super) struct Redis {
     connection: Arc<RedisConnection>,
-    queue: Queue,
+    queue: Arc<Queue>,
+    _announcer: Option<AbortOnDropHandle<()>>,
     leases: Leases,
     prefix: String,
     display: KeyDisplay,
@@ -74,9 +78,16 @@ impl Redis {
         let connector = Connector::new(location);
         let server = RedisServer { connector, probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Arc::new(RedisConnection::keep(server));
-        let queue = Queue::to(Arc::clone(&connection));
+        let queue = Arc::new(Queue::to(Arc::clone(&connection)));
+        let is_first = !shared.is_announced.swap(true, Ordering::Relaxed);
+        let announcer = is_first.then(|| {
+            let (queue, shared) = (Arc::clone(&queue), Arc::clone(&shared));
+            let announcing = processes::announce(queue, prefix.to_owned(), shared);
+            AbortOnDropHandle::new(tokio::spawn(announcing))
+        });
         let leases = Leases::keep(queue.teller(), connection.connects(), Arc::clone(&shared));
-        Self { connection, queue, leases, prefix: prefix.to_owned(), display, shared }
+        let prefix = prefix.to_owned();
+        Self { connection, queue, _announcer: announcer, leases, prefix, display, shared }
     }
 
     /// The number of connections that were made so far.

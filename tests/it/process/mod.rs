@@ -12,5 +12,6 @@ mod logs;
 mod readme;
 mod regression;
 mod reload;
+mod shared;
 mod trouble;
 mod upstreams;

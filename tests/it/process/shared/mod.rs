@@ -1,0 +1,4 @@
+//! Several processes that share limits through Redis.
+
+mod share;
+mod tls;

@@ -1,0 +1,55 @@
+//! Without Redis each process enforces its share of what the processes enforced together.
+
+use crate::support::client::statuses;
+use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::tidegate::Tidegate;
+use crate::support::wait_until;
+
+fn limited(server: &RedisServer) -> Tidegate {
+    let limit = "rate = \"12/h\"\nkey = [\"ip\"]";
+    Proxy::answering().admin().limit("client", limit).store(&server.fields()).start()
+}
+
+fn processes(server: &RedisServer) -> usize {
+    server.run(&["ZCARD", "tidegate::processes"])
+}
+
+/// How many of twenty requests pass.
+fn passed(proxy: &Tidegate) -> usize {
+    let asked = statuses(proxy.address, &[&[][..]; 20]);
+    asked.into_iter().filter(|status| *status == 200).count()
+}
+
+#[test]
+fn three_processes_without_redis_let_pass_what_one_would() {
+    let mut server = RedisServer::start();
+    let proxies = [limited(&server), limited(&server), limited(&server)];
+    wait_until("three processes are known", || processes(&server) == 3);
+    // Each of them has to hear of the others.
+    for proxy in &proxies {
+        wait_until("each knows three", || {
+            Metrics::of(proxy.admin()).value("tidegate_processes") == 3.0
+        });
+    }
+    server.kill();
+    for proxy in &proxies {
+        wait_until("Redis counts as away", || {
+            Metrics::of(proxy.admin()).value("tidegate_store_up") == 0.0
+        });
+    }
+    assert_eq!(proxies.each_ref().map(passed), [4, 4, 4]);
+}
+
+#[test]
+fn one_process_has_the_whole_limit() {
+    let mut server = RedisServer::start();
+    let proxy = limited(&server);
+    wait_until("one process is known", || processes(&server) == 1);
+    server.kill();
+    wait_until("Redis counts as away", || {
+        Metrics::of(proxy.admin()).value("tidegate_store_up") == 0.0
+    });
+    assert_eq!(passed(&proxy), 12);
+}
