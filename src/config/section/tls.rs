@@ -137,7 +137,8 @@ pub(super) fn upstream(
     let spec = towards(section, first, system)?;
     let fits = secure.map(|(server, span)| is_nameable(section, &spec, &server.endpoint, span));
     // All of them are looked at, to report all problems.
-    fits.fold(true, |all, fits| all && fits).then(|| Arc::new(spec))
+    let misfits = fits.filter(|fits| !fits).count();
+    (misfits == 0).then(|| Arc::new(spec))
 }
 
 /// `tls` of a store at these places, by TLS if there is a `url` to report problems at.

@@ -134,6 +134,17 @@ impl RedisConnection {
         result
     }
 
+    /// Like [`RedisConnection::call`], for a call that no request waits for: its failure says nothing about
+    /// whether Redis can decide.
+    pub(super) async fn try_call<T>(
+        &self,
+        call: &Cmd,
+        read: impl FnOnce(Value) -> Option<T>,
+    ) -> Option<T> {
+        let calling = async { self.live().await.ok()?.call(call, read).await.ok() };
+        timeout(self.shared.timeout(), calling).await.ok()?
+    }
+
     async fn live(&self) -> Result<Live, StoreError> {
         let known = |link: &Link| match link {
             Link::Ready(live) => Some(Ok(live.clone())),

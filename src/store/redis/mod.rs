@@ -59,7 +59,7 @@ pub(super) use self::unsettled::Unsettled;
 /// One worker's access to Redis.
 pub(super) struct Redis {
     connection: Arc<RedisConnection>,
-    queue: Arc<Queue>,
+    queue: Queue,
     _announcer: Option<AbortOnDropHandle<()>>,
     leases: Leases,
     prefix: String,
@@ -78,11 +78,11 @@ impl Redis {
         let connector = Connector::new(location);
         let server = RedisServer { connector, probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Arc::new(RedisConnection::keep(server));
-        let queue = Arc::new(Queue::to(Arc::clone(&connection)));
+        let queue = Queue::to(Arc::clone(&connection));
         let is_first = !shared.is_announced.swap(true, Ordering::Relaxed);
         let announcer = is_first.then(|| {
-            let (queue, shared) = (Arc::clone(&queue), Arc::clone(&shared));
-            let announcing = processes::announce(queue, prefix.to_owned(), shared);
+            let (connection, shared) = (Arc::clone(&connection), Arc::clone(&shared));
+            let announcing = processes::announce(connection, prefix.to_owned(), shared);
             AbortOnDropHandle::new(tokio::spawn(announcing))
         });
         let leases = Leases::keep(queue.teller(), connection.connects(), Arc::clone(&shared));

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use super::call::{Holder, Request, Verb};
-use super::queue::Queue;
+use super::call::{Call, Holder, Request, Verb};
+use super::connection::RedisConnection;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
@@ -29,7 +29,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MOST: u64 = 1_000_000;
 
 /// Announces this process again and again, and notes in `shared` how many there are.
-pub(super) async fn announce(queue: Arc<Queue>, prefix: String, shared: Arc<Shared>) {
+pub(super) async fn announce(
+    connection: Arc<RedisConnection>,
+    prefix: String,
+    shared: Arc<Shared>,
+) {
     let Some(most) = Burst::new(MOST) else { return };
     let algorithm = Algorithm::Concurrency(concurrency::Params::new(most, LEASE));
     let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
@@ -37,25 +41,18 @@ pub(super) async fn announce(queue: Arc<Queue>, prefix: String, shared: Arc<Shar
     let holder = Some(Holder { worker, request: 0 });
     // No limit's key looks like this, because a limit's name is never empty.
     let name = format!("{prefix}::processes");
-    let teller = queue.teller();
+    let mut call = Call::default();
+    for (holder, verb) in [(holder, Verb::Hold), (None, Verb::Look)] {
+        call.request(Request { asks: 1, receipts: false });
+        call.ask_for(holder, verb, &ask, |key| key.extend_from_slice(name.as_bytes()));
+    }
+    let command = call.command();
     loop {
-        if shared.redis_is_up() {
-            let deadline = Instant::now() + shared.timeout();
-            teller.tell(deadline, None, |call| {
-                call.ask_for(holder, Verb::Hold, &ask, |key| {
-                    key.extend_from_slice(name.as_bytes())
-                });
-            });
-            let count = Request { asks: 1, receipts: false };
-            let mut counted = queue.begin(count, deadline, |call| {
-                call.ask(Verb::Look, &ask, |key| key.extend_from_slice(name.as_bytes()));
-            });
-            let reply = counted.answer().await;
-            // Without an answer the last count is the best there is.
-            if let Some(decision) = reply.ok().and_then(|reply| reply.first()?.decision) {
-                let known = MOST.saturating_sub(decision.remaining).max(1);
-                shared.processes.store(known, Ordering::Relaxed);
-            }
+        let counted = connection.try_call(&command, |answer| call.read(&answer)?.last());
+        // Without an answer the last count is the best there is.
+        if let Some(decision) = counted.await.and_then(|reply| reply.first()?.decision) {
+            let known = MOST.saturating_sub(decision.remaining).max(1);
+            shared.processes.store(known, Ordering::Relaxed);
         }
         sleep(PAUSE).await;
     }

@@ -68,7 +68,7 @@ impl Bench {
 
     fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.server.run(&["KEYS", "*"]);
-        keys.retain(|key| key != "tidegate::probe");
+        keys.retain(|key| !key.starts_with("tidegate::"));
         keys.sort();
         keys
     }
