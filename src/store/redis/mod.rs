@@ -2,10 +2,11 @@
 //! this file, and decides what happens where Redis does not answer with a decision.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
-//! `call` packs them and reads the answer, `connection` sends the call. `pending` is a question whose
-//! client may leave before the answer. `health` knows whether the server can decide, `advice` and `notices`
-//! have the words for operators. `leases` keeps the slots that are held in Redis, and `unsettled` counts
-//! lost settlements. `redisson` asks Redisson limiters, by its own script and calls.
+//! `call` packs them and reads the answer, `connection` sends the call on a connection that `connect` has
+//! made. `pending` is a question whose client may leave before the answer. `health` knows whether the server
+//! can decide, `advice` and `notices` have the words for operators. `leases` keeps the slots that are held
+//! in Redis, `processes` counts the processes that share it, and `unsettled` counts lost settlements.
+//! `redisson` asks Redisson limiters, by its own script and calls.
 
 mod advice;
 mod call;
