@@ -35,7 +35,14 @@ const MOST: usize = 16_384;
 
 /// The refusals that a worker knows.
 #[derive(Default)]
-pub(super) struct KnownRefusals(Mutex<HashMap<Identity, KnownRefusal>>);
+pub(super) struct KnownRefusals(Mutex<RefusalTable>);
+
+#[derive(Default)]
+struct RefusalTable {
+    refusals: HashMap<Identity, KnownRefusal>,
+    /// When those that have ended were last removed from a full table.
+    cleaned: Option<Timestamp>,
+}
 
 struct KnownRefusal {
     /// With other figures the bucket may not refuse.
@@ -59,13 +66,13 @@ impl KnownRefusals {
         connection: u64,
     ) -> bool {
         let mut known = self.0.lock();
-        if known.is_empty() {
+        if known.refusals.is_empty() || !claims.iter().all(|claim| is_lasting(claim)) {
             return false;
         }
         let ends: Option<PerAsk<Timestamp>> = claims
             .iter()
             .map(|claim| {
-                let refusal = known.get_mut(&memory.identity(&claim.question()))?;
+                let refusal = known.refusals.get_mut(&memory.identity(&claim.question()))?;
                 let holds = refusal.algorithm == claim.ask.algorithm
                     && refusal.connection == connection
                     && now < refusal.ends;
@@ -74,7 +81,7 @@ impl KnownRefusals {
                     refusal.until = now.plus(ASKING);
                     return None;
                 }
-                (holds && is_lasting(claim)).then_some(refusal.ends)
+                holds.then_some(refusal.ends)
             })
             .collect();
         let Some(ends) = ends else { return false };
@@ -82,13 +89,21 @@ impl KnownRefusals {
             let retry_after = Some(Duration::from_micros(ends.micros_since(now)));
             let outcome = Outcome::Reject { retry_after };
             claim.decision = Some(Decision { outcome, remaining: 0 });
+            claim.party = Party::Nobody;
         }
         true
     }
 
     /// The bucket is made new: it may not refuse.
-    pub(super) fn forget(&self, bucket: &Identity) {
-        self.0.lock().remove(bucket);
+    pub(super) fn forget_bucket(&self, bucket: &Identity) {
+        self.0.lock().refusals.remove(bucket);
+    }
+
+    /// Redis did not answer: what it said before may no longer be so.
+    pub(super) fn forget(&self, memory: &Memory, claims: &[&mut Claim<'_>]) {
+        for claim in claims {
+            self.forget_bucket(&memory.identity(&claim.question()));
+        }
     }
 
     /// Notes what Redis said about these claims. `asked` is before the question was sent.
@@ -110,22 +125,31 @@ impl KnownRefusals {
             let mut known = self.0.lock();
             let Some(after) = after else {
                 // Somebody may have made the bucket new.
-                if !known.is_empty() && outcome.passes() {
-                    known.remove(&memory.identity(&claim.question()));
+                if !known.refusals.is_empty() && outcome.passes() {
+                    known.refusals.remove(&memory.identity(&claim.question()));
                 }
                 continue;
             };
-            if known.len() >= MOST {
-                known.retain(|_, refusal| asked < refusal.until);
-                if known.len() >= MOST {
-                    return;
-                }
+            if !known.has_room(asked) {
+                return;
             }
             let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
             let algorithm = claim.ask.algorithm;
             let refusal = KnownRefusal { algorithm, ends, until, connection };
-            known.insert(memory.identity(&claim.question()), refusal);
+            known.refusals.insert(memory.identity(&claim.question()), refusal);
         }
+    }
+}
+
+impl RefusalTable {
+    /// Whether one more refusal fits. A full table is looked through now and then, and not for each refusal.
+    fn has_room(&mut self, now: Timestamp) -> bool {
+        let is_due = self.cleaned.is_none_or(|cleaned| cleaned.plus(ASKING) <= now);
+        if self.refusals.len() >= MOST && is_due {
+            self.refusals.retain(|_, refusal| now < refusal.until);
+            self.cleaned = Some(now);
+        }
+        self.refusals.len() < MOST
     }
 }
 
@@ -137,6 +161,7 @@ fn is_lasting(claim: &Claim<'_>) -> bool {
         && claim.ask.mode == Mode::Enforce
         && claim.ask.cost == Cost::ONE
         && claim.ask.patience == Patience::NONE
+        && claim.spec.wait == Patience::NONE
         && !claim.spec.is_settled()
         && !matches!(claim.ask.algorithm, Algorithm::Concurrency(_))
 }

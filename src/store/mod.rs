@@ -243,7 +243,7 @@ impl Store {
     /// Where Redis does not answer.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         self.shared.memory.forget(ask);
-        self.known.forget(&self.shared.memory.identity(ask));
+        self.known.forget_bucket(&self.shared.memory.identity(ask));
         match self.redis_of(ask) {
             None => Ok(()),
             Some(redis) => redis.forget(ask).await,

@@ -42,7 +42,9 @@ pub(super) async fn take(
         return Ok(());
     }
     let connection = redis.connections_made();
-    if store.known.refuse(&store.shared.memory, claims, moment.time, connection) {
+    if store.shared.redis_is_up()
+        && store.known.refuse(&store.shared.memory, claims, moment.time, connection)
+    {
         store.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }
@@ -64,7 +66,10 @@ pub(super) async fn take(
             }
             // Redis may have carried out the call, and then its tokens are lost. To ask Redis about them
             // would take the time that has just run out.
-            Err(_) => break,
+            Err(_) => {
+                store.known.forget(&store.shared.memory, claims);
+                break;
+            }
         }
     }
     claims.iter_mut().for_each(|claim| claim.reset());

@@ -32,7 +32,7 @@ use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
-use crate::store::{self, Claim, Moment, Store, Unavailable};
+use crate::store::{self, Claim, Moment, Party, Store, Unavailable};
 
 /// One worker's access to the limits.
 pub struct Throttle {
@@ -134,6 +134,7 @@ impl Throttle {
             self.metrics.decided(Some(moment.at.elapsed()), failed);
             return Err(Refused::StoreUnavailable);
         }
+        let is_asked = open.iter().any(|claim| claim.party != Party::Nobody);
         drop(open);
         let took = is_asked.then(|| moment.at.elapsed());
         self.metrics

@@ -29,7 +29,9 @@ impl Algorithm {
                 burst: up(params.burst),
             }),
             Self::LeakyBucket(params) => {
+                // One place is that of the request that goes.
                 let queue = params.queue().div_ceil(processes);
+                let queue = queue.max(least(params.queue() + 1) - 1);
                 let shared = leaky_bucket::Params::new(part(params.rate, processes), queue);
                 Self::LeakyBucket(shared.unwrap_or(params))
             }
@@ -104,6 +106,7 @@ mod tests {
         let five = Cost::new(5).unwrap();
         assert_eq!(bucket("10/s", 10).share(3, five), bucket("10/3s", 5));
         assert_eq!(log("10/h").share(3, five), log("5/h"));
+        assert_eq!(leaky("10/s", 10).share(5, five), leaky("10/5s", 4));
         assert_eq!(Algorithm::Closed.share(4, Cost::ONE), Algorithm::Closed);
     }
 

@@ -1,6 +1,6 @@
 //! The words for operators where Redis does not decide: Redis's own error, and what to do about it.
 
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 
 use super::StoreError;
 
@@ -30,7 +30,11 @@ const REFUSALS: [(&str, &str, Option<&str>); 7] = [
         "oom",
         Some("raise Redis's maxmemory: a key that it evicts is a limit that it forgets"),
     ),
-    ("READONLY", "readonly", Some("store.url names a replica: name the primary and restart")),
+    (
+        "READONLY",
+        "readonly",
+        Some("store.url leads to a replica: name the primary, or wait for the end of a failover"),
+    ),
     ("WRONGPASS", "permission", Some(PASSWORD)),
 ];
 
@@ -39,7 +43,12 @@ const REFUSALS: [(&str, &str, Option<&str>); 7] = [
 pub(in crate::store) fn refusal(
     error: &RedisError,
 ) -> Option<(&'static str, Option<&'static str>)> {
-    let (_, kind, help) = REFUSALS.iter().find(|(code, ..)| error.code() == Some(code))?;
+    // The library drops Redis's own answer to a wrong password.
+    let code = match error.kind() {
+        ErrorKind::AuthenticationFailed => "WRONGPASS",
+        _ => error.code()?,
+    };
+    let (_, kind, help) = REFUSALS.iter().find(|(refusal, ..)| *refusal == code)?;
     Some((kind, *help))
 }
 

@@ -27,7 +27,8 @@ const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
 pub(super) struct Connector {
     location: RedisLocation,
     tls: Option<(TlsConnector, Arc<ClientTlsSpec>)>,
-    /// The sentinel that answered last.
+    /// The sentinel that is asked first next time. Each search begins with another one: a sentinel that is
+    /// silent, or cut off from the others, must not stand in the way.
     sentinel: AtomicUsize,
 }
 
@@ -41,13 +42,24 @@ impl Connector {
         Self { location: location.clone(), tls, sentinel: AtomicUsize::new(0) }
     }
 
-    /// Connects to the server that decides now, and logs in. The caller bounds the time. Returns the
-    /// server's place as well.
-    pub(super) async fn connect(&self) -> Result<(MultiplexedConnection, Endpoint), StoreError> {
-        let server = match &self.location.topology {
-            RedisTopology::Server(endpoint) => endpoint.clone(),
-            RedisTopology::Sentinel { sentinels, master } => self.master(sentinels, master).await?,
-        };
+    /// The server that decides now.
+    pub(super) async fn find(&self) -> Result<Endpoint, StoreError> {
+        match &self.location.topology {
+            RedisTopology::Server(endpoint) => Ok(endpoint.clone()),
+            RedisTopology::Sentinel { sentinels, master } => self.master(sentinels, master).await,
+        }
+    }
+
+    /// Whether the server that decides may become another one.
+    pub(super) fn may_move(&self) -> bool {
+        matches!(self.location.topology, RedisTopology::Sentinel { .. })
+    }
+
+    /// Connects to the server that was found, and logs in. The caller bounds the time.
+    pub(super) async fn connect(
+        &self,
+        server: &Endpoint,
+    ) -> Result<MultiplexedConnection, StoreError> {
         let mut login =
             RedisConnectionInfo::default().set_db(self.location.database).set_skip_set_lib_name();
         if let Some(user) = &self.location.user {
@@ -56,41 +68,28 @@ impl Connector {
         if let Some(password) = &self.location.password {
             login = login.set_password(password);
         }
-        let mut connection = self.open(&server, &login).await?;
-        if matches!(self.location.topology, RedisTopology::Sentinel { .. }) {
+        let mut connection = self.open(server, &login).await?;
+        if self.may_move() {
             let role: Vec<redis::Value> = cmd("ROLE").query_async(&mut connection).await?;
             // For some seconds after a failover a sentinel may name a server that is a replica now.
             if !matches!(role.first(), Some(redis::Value::BulkString(role)) if role == b"master") {
-                return Err(StoreError::NotMaster(server));
+                return Err(StoreError::NotMaster(server.clone()));
             }
         }
         // For `CLIENT LIST` alone. A user who may not do this is no problem.
         let mut naming = cmd("CLIENT");
         naming.arg("SETNAME").arg("tidegate");
         let _ = naming.exec_async(&mut connection).await;
-        Ok((connection, server))
+        Ok(connection)
     }
 
-    /// Where the sentinels see the master; `None` where the store is a single server.
-    pub(super) async fn present_master(&self) -> Option<Result<Endpoint, StoreError>> {
-        match &self.location.topology {
-            RedisTopology::Server(_) => None,
-            RedisTopology::Sentinel { sentinels, master } => {
-                Some(self.master(sentinels, master).await)
-            }
-        }
-    }
-
-    /// Asks one sentinel after the other, beginning with the one that answered last.
+    /// Asks one sentinel after the other.
     async fn master(&self, sentinels: &[Endpoint], name: &str) -> Result<Endpoint, StoreError> {
-        let first = self.sentinel.load(Ordering::Relaxed);
+        let first = self.sentinel.fetch_add(1, Ordering::Relaxed) % sentinels.len().max(1);
         let mut failure = StoreError::NotConnected;
         for place in (0..sentinels.len()).map(|n| (first + n) % sentinels.len()) {
             match timeout(SENTINEL_PATIENCE, self.ask(&sentinels[place], name)).await {
-                Ok(Ok(Some(server))) => {
-                    self.sentinel.store(place, Ordering::Relaxed);
-                    return Ok(server);
-                }
+                Ok(Ok(Some(server))) => return Ok(server),
                 // Another sentinel may know the name.
                 Ok(Ok(None)) => failure = StoreError::UnknownMaster(name.to_owned()),
                 Ok(Err(error)) => failure = StoreError::Redis(error),
@@ -133,7 +132,12 @@ impl Connector {
         // Each call is a small packet. Held back until the last packet is acknowledged, it would be late by
         // a round trip.
         stream.set_nodelay(true)?;
-        let Some((connector, spec)) = &self.tls else { return speak(stream, login).await };
+        let Some((connector, spec)) = &self.tls else {
+            return match self.location.tls {
+                Some(_) => Err(io::Error::other("TLS cannot be set up").into()),
+                None => speak(stream, login).await,
+            };
+        };
         let no_name = || io::Error::other(format!("no certificate can be for {host}"));
         let name = spec.name_of(host).ok_or_else(no_name)?;
         speak(connector.connect(name, stream).await?, login).await

@@ -140,9 +140,9 @@ impl RedisConnection {
         &self,
         call: &Cmd,
         read: impl FnOnce(Value) -> Option<T>,
-    ) -> Option<T> {
-        let calling = async { self.live().await.ok()?.call(call, read).await.ok() };
-        timeout(self.shared.timeout(), calling).await.ok()?
+    ) -> Result<T, StoreError> {
+        let calling = async { self.live().await?.call(call, read).await };
+        timeout(self.shared.timeout(), calling).await.map_err(|_| StoreError::TimedOut)?
     }
 
     async fn live(&self) -> Result<Live, StoreError> {
@@ -260,8 +260,9 @@ impl RedisServer {
 
     /// Makes a connection and tries it with a probe.
     async fn connect(&self) -> Result<(Live, Endpoint), StoreError> {
-        let connecting = timeout(CONNECT_TIMEOUT, self.connector.connect()).await;
-        let (connection, server) = connecting.map_err(|_| StoreError::TimedOut)??;
+        let server = self.connector.find().await?;
+        let connecting = timeout(CONNECT_TIMEOUT, self.connector.connect(&server)).await;
+        let connection = connecting.map_err(|_| StoreError::TimedOut)??;
         let live = Live { connection, failures: Arc::default() };
         match self.probe(&live).await {
             Ok(()) => Ok((live, server)),
@@ -296,16 +297,17 @@ impl RedisServer {
                 }
             }
         };
+        // Two sentinels in a row must name the same other server: one may be cut off from the others.
         let demoted = async {
-            loop {
+            let mut named = None;
+            while self.connector.may_move() {
                 sleep(MASTER_CHECK).await;
-                match self.connector.present_master().await {
-                    Some(Ok(master)) if master != *server => return,
-                    // Without sentinels that answer, the present master is as good as any.
-                    Some(_) => {}
-                    None => std::future::pending().await,
+                let Ok(master) = self.connector.find().await else { continue };
+                if master != *server && named.replace(master.clone()) == Some(master) {
+                    return;
                 }
             }
+            std::future::pending().await
         };
         tokio::select! {
             () = live.failures.broken.notified() => {}

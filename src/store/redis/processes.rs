@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::advice::refusal;
 use super::call::{Call, Holder, Request, Verb};
 use super::connection::RedisConnection;
 use crate::limit::Mode;
@@ -17,13 +18,17 @@ use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost};
-use crate::store::Shared;
+use crate::observe::seldom::Seldom;
+use crate::store::{Shared, StoreError};
 
-/// A process that died counts for this long.
+/// A process that died counts for this long in Redis, and as long again in each process.
 const LEASE: Duration = Duration::from_secs(10);
 
 /// The time between two announcements. A process that starts is known to the others after this time.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// The time between two warnings that the processes cannot be counted.
+const SILENCE: Duration = Duration::from_secs(600);
 
 /// More processes than anybody has.
 const MOST: u64 = 1_000_000;
@@ -47,12 +52,30 @@ pub(super) async fn announce(
         call.ask_for(holder, verb, &ask, |key| key.extend_from_slice(name.as_bytes()));
     }
     let command = call.command();
+    let mut highest_at = Instant::now();
+    let told = Seldom::new(SILENCE);
     loop {
-        let counted = connection.try_call(&command, |answer| call.read(&answer)?.last());
-        // Without an answer the last count is the best there is.
-        if let Some(decision) = counted.await.and_then(|reply| reply.first()?.decision) {
-            let known = MOST.saturating_sub(decision.remaining).max(1);
-            shared.processes.store(known, Ordering::Relaxed);
+        match connection.try_call(&command, |answer| call.read(&answer)?.last()).await {
+            Ok(reply) => {
+                let decision = reply.first().and_then(|one| one.decision);
+                let held = decision.map_or(1, |it| MOST.saturating_sub(it.remaining));
+                // A Redis that lost its data knows few processes until each has announced itself again.
+                let known = shared.processes.load(Ordering::Relaxed);
+                if held >= known || highest_at.elapsed() >= LEASE {
+                    shared.processes.store(held.max(1), Ordering::Relaxed);
+                    highest_at = Instant::now();
+                }
+            }
+            // Without an answer the last count is the best there is.
+            Err(error) => {
+                if let StoreError::Redis(refused) = &error
+                    && let Some((_, help)) = refusal(refused)
+                    && told.is_due(())
+                {
+                    let help = help.unwrap_or_default();
+                    tracing::warn!(%error, "help" = help, "processes not counted");
+                }
+            }
         }
         sleep(PAUSE).await;
     }

@@ -98,6 +98,12 @@ impl Sentinels {
         self.processes[place].wait().unwrap();
     }
 
+    /// It goes on taking connections and answers nothing.
+    pub(crate) fn pause_sentinel(&self, place: usize) {
+        let pid = self.processes[place].id().to_string();
+        assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    }
+
     fn ask<T: redis::FromRedisValue>(&self, place: usize, what: &str) -> Option<T> {
         let url = format!("redis://{}", self.ports[place].address);
         let mut connection = redis::Client::open(url).unwrap().get_connection().ok()?;

@@ -127,8 +127,9 @@ impl Limiters {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(RedisError::from)?;
         let connector = Connector::new(location);
-        let connecting = runtime.block_on(async { timeout(PATIENCE, connector.connect()).await });
-        let (connection, _) = connecting.map_err(|_| StoreError::TimedOut)??;
+        let connecting = async { connector.connect(&connector.find().await?).await };
+        let connecting = runtime.block_on(async { timeout(PATIENCE, connecting).await });
+        let connection = connecting.map_err(|_| StoreError::TimedOut)??;
         Ok(Self { runtime, connection, client: client_id() })
     }
 

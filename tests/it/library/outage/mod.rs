@@ -248,6 +248,11 @@ async fn a_password_that_is_wrong_or_missing() {
         let bench = Bench::on(&format!("redis://{user}127.0.0.1:{}", server.port()));
         bench.assert_decides_alone("password").await;
         assert!(!bench.log.text().contains("wrong-secret"), "{}", bench.log.text());
+        assert!(
+            bench.log.text().contains("give store.url Redis's password"),
+            "{}",
+            bench.log.text()
+        );
     }
 }
 

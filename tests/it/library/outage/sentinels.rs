@@ -67,6 +67,15 @@ async fn a_demoted_master_is_left() {
 }
 
 #[tokio::test]
+async fn sentinels_that_are_silent_are_no_problem() {
+    let sentinels = Sentinels::start();
+    sentinels.pause_sentinel(0);
+    sentinels.pause_sentinel(1);
+    let bench = Bench::on(&sentinels.url());
+    bench.until_redis_decides().await;
+}
+
+#[tokio::test]
 async fn a_sentinel_that_is_gone_is_no_problem() {
     let mut sentinels = Sentinels::start();
     sentinels.kill_sentinel(0);
