@@ -62,7 +62,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             page.histogram(&[("route", route)], seconds);
         }
     }),
-    ("histogram", "tidegate_upstream_duration_seconds", "Time from a request's way upstream to the head of the answer.", |scrape, page| {
+    ("histogram", "tidegate_upstream_duration_seconds", "Time from sending a request upstream to the head of the response.", |scrape, page| {
         for (upstream, counts) in &scrape.total.upstreams {
             page.histogram(&[("upstream", upstream.as_str())], &counts.seconds);
         }
@@ -84,7 +84,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     }),
     ("counter", "tidegate_received_bytes_total", "Bytes that clients sent.", |scrape, page| page.number(&scrape.total.received)),
     ("counter", "tidegate_sent_bytes_total", "Bytes that clients were sent.", |scrape, page| page.number(&scrape.total.sent)),
-    ("gauge", "tidegate_limit_rate", "Tokens a second, as the file has it.", |scrape, page| {
+    ("gauge", "tidegate_limit_rate", "The rate of a limit in the configuration file, in tokens a second.", |scrape, page| {
         for limit in &scrape.published.plan.limits {
             if let Some(rate) = rate(limit) {
                 page.sample(&[("limit", limit.name.as_str())], &number(rate));
@@ -101,7 +101,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             page.sample(&[("limit", limit.name.as_str())], &scrape.process.throttled.throttled_keys(&limit.name));
         }
     }),
-    ("counter", "tidegate_upstream_retries_total", "Further tries of requests.", |scrape, page| {
+    ("counter", "tidegate_upstream_retries_total", "Tries of requests after the first try.", |scrape, page| {
         for (upstream, servers) in scrape.upstreams() {
             let retries: u64 = servers.iter().map(|server| server.retries()).sum();
             page.sample(&[("upstream", upstream)], &retries);
@@ -121,7 +121,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             }
         }
     }),
-    ("counter", "tidegate_malformed_requests_total", "Connections that said what is no request.", |scrape, page| page.number(&scrape.process.malformed.total())),
+    ("counter", "tidegate_malformed_requests_total", "Connections that sent something other than an HTTP request.", |scrape, page| page.number(&scrape.process.malformed.total())),
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
     ("counter", "tidegate_deny_cache_hits_total", "Requests that were refused without a question to Redis, because the refusal was known.", |scrape, page| page.number(&scrape.store.known_refusals)),
     ("gauge", "tidegate_memory_keys", "Buckets in this process's memory.", |scrape, page| page.number(&scrape.store.keys)),

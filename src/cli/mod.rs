@@ -125,7 +125,8 @@ fn serve(
     overrides: &Overrides,
     beside: impl Future<Output = ()> + Send + 'static,
 ) -> CommandResult {
-    // Made before the file is loaded. Otherwise a change between the two would be missed.
+    // `Reload` must exist before the file is loaded. Otherwise a change of the file between the two steps
+    // would be missed.
     let reload = Reload::new(file.to_owned(), overrides.clone());
     let loaded = config::load(file, &config::process_environment, overrides)?;
     if !loaded.warnings.is_empty() {

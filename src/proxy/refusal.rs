@@ -49,8 +49,8 @@ pub(crate) enum Refusal<'p> {
 /// What the answer to a refused request says.
 pub(super) struct Meaning {
     pub(super) status: StatusCode,
-    /// For a gRPC call. Clients take [`Status::Unavailable`] as leave to try again. A call that ran out of
-    /// time has another status, since the API may still act on it.
+    /// The status of a gRPC call. A client may repeat a call that ended with [`Status::Unavailable`]. A call
+    /// whose response or deadline timed out has another status, because the API may still act on the call.
     pub(super) grpc: Status,
     /// Says nothing about a failed upstream: that is for the log only.
     pub(super) detail: Cow<'static, str>,

@@ -1,9 +1,10 @@
 //! Refusals that need no question: a bucket in Redis that refused one token goes on refusing until a moment
 //! that Redis has named. Until then this worker refuses by itself. `outage` asks here before it asks Redis.
 //!
-//! The answer is Redis's own. It is known only for a request that takes one token from each of its limits:
-//! then no token is left up to the moment. The moment counts from before the question was sent, so it comes
-//! no later than in Redis, and no clocks are compared. From the moment on Redis is asked again.
+//! The answer is the answer that Redis would give. It is known only for a request that takes one token from each
+//! of its limits, because only then the number of remaining tokens is known: none. The wait is counted from the
+//! time before the question was sent. Therefore it never ends later here than in Redis, and no clocks are
+//! compared. After the wait Redis is asked again.
 //!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
 //! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon.
@@ -56,8 +57,8 @@ struct KnownRefusal {
 }
 
 impl KnownRefusals {
-    /// Writes the decisions of a request that all of its limits refuse, if that is known of each of them.
-    /// Returns whether it is. Otherwise the claims stay as they are.
+    /// Refuses the request if a refusal of each of its limits is known. Returns whether the request was refused.
+    /// If it was not, the claims stay unchanged.
     pub(super) fn refuse(
         &self,
         memory: &Memory,

@@ -90,8 +90,8 @@ impl BodyEnd {
         }
     }
 
-    /// Since when the server has to act, for a request that was handed over at `sent`. `None` while the
-    /// client has to send more.
+    /// Since when the server has to act, for a request that was handed over at `sent`. `None` while the client
+    /// has to send more, and after the body failed.
     pub(super) fn awaits_server_since(&self, sent: Instant) -> Option<Instant> {
         match self.progress() {
             None => Some(sent),

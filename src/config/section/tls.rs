@@ -141,7 +141,8 @@ pub(super) fn upstream(
     (misfits == 0).then(|| Arc::new(spec))
 }
 
-/// `tls` of a store at these places, by TLS if there is a `url` to report problems at.
+/// Reads `tls` of `[store]`, for these servers. `url` is the place of the store's URL in the file. `url` is
+/// `None` if the URL does not ask for TLS.
 pub(super) fn store(
     section: &mut Section<'_>,
     servers: &[Endpoint],

@@ -10,10 +10,10 @@ use crate::limit::rate::{Burst, Cost, Rate};
 const TRIES: u64 = 20_000;
 
 impl Algorithm {
-    /// The figures for one of `processes` that share the limit evenly. A rate is divided exactly where that
-    /// fits, and else rounded down. A burst, a queue and slots are rounded up. A window's count is rounded
-    /// down. A bucket or window still holds a request of this cost, if it did before. The figures of a
-    /// Redisson limiter stay: only Redis knows them.
+    /// The figures for one process, when `processes` processes share the limit evenly. A rate gets a longer
+    /// interval if the interval is allowed. Otherwise the rate's count is rounded down, to at least 1. A burst,
+    /// a queue and slots are rounded up. A window's count is rounded down. A request of this cost that fits the
+    /// whole limit always fits the share. The figures of a Redisson limiter stay: only Redis knows them.
     pub(crate) fn share(self, processes: u64, cost: Cost) -> Self {
         if processes <= 1 {
             return self;
@@ -111,7 +111,8 @@ mod tests {
     }
 
     proptest! {
-        /// All shares of a rate together are never more than the rate, where each is at least one.
+        /// All shares of a rate together are at most the rate. A share with a count of 1 may be more: it cannot be
+        /// rounded down.
         #[test]
         fn shares_are_never_more_than_the_rate(
             count in 1..MAX_TOKENS,

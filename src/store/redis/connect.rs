@@ -129,8 +129,8 @@ impl Connector {
             Endpoint::Tcp { host, port } => (host.as_str(), *port),
         };
         let stream = TcpStream::connect((host, port)).await?;
-        // Each call is a small packet. Held back until the last packet is acknowledged, it would be late by
-        // a round trip.
+        // Without this option the system holds a small packet back until the packet before it is acknowledged.
+        // Calls are small packets, and each would be late by a round trip.
         stream.set_nodelay(true)?;
         let Some((connector, spec)) = &self.tls else {
             return match self.location.tls {
