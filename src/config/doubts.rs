@@ -35,7 +35,7 @@ impl Whole<'_> {
         self.loops();
         self.dead_routes();
         self.unknown_routes();
-        // A part with an error may have been meant to use what nothing else uses.
+        // A setting with an error is not in the plan. Without this setting these warnings could be false.
         if !self.cx.has_errors() {
             self.unused();
             self.sources_without_values();

@@ -23,7 +23,7 @@ use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Permit;
 use crate::upstream::body::{RequestBody, Trailers};
-use crate::upstream::{Answered, Failure, Upstream, UpstreamError};
+use crate::upstream::{Answered, ServerFailure, Upstream, UpstreamError};
 
 /// Where a request goes, and what is known about the request.
 pub(super) struct Way<'r> {
@@ -95,7 +95,7 @@ pub(super) async fn send(
                 exchange.switched = Some(Box::new(switched));
                 Ok(answer)
             }
-            None => Err(failed(server(), Failure::Switched)),
+            None => Err(failed(server(), ServerFailure::Switched)),
         };
     }
     let Answered { response, mut lease } = answered;
@@ -108,7 +108,7 @@ pub(super) async fn send(
         Ok(Framing::Clear) => {}
         Ok(Framing::Doubtful) => lease.end_soon(),
         Err(UnknownCoding) => {
-            return Err(failed(lease.server().clone(), Failure::Coding));
+            return Err(failed(lease.server().clone(), ServerFailure::Coding));
         }
     }
     let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
@@ -121,7 +121,7 @@ pub(super) async fn send(
     Ok(answer)
 }
 
-fn failed(server: Arc<str>, failure: Failure) -> Refusal<'static> {
+fn failed(server: Arc<str>, failure: ServerFailure) -> Refusal<'static> {
     Refusal::Upstream(UpstreamError { server, failure })
 }
 

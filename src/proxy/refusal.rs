@@ -11,7 +11,7 @@ use crate::request::method::MethodCase;
 use crate::request::path::AmbiguousPath;
 use crate::throttle::Refused;
 use crate::upstream::body::BodyFault;
-use crate::upstream::{Failure, UpstreamError};
+use crate::upstream::{ServerFailure, UpstreamError};
 
 /// Why a request does not go upstream, or got no answer from there.
 #[derive(Debug)]
@@ -100,10 +100,10 @@ impl Refusal<'_> {
                 (504, Status::DeadlineExceeded, "no answer before the call's deadline".into())
             }
             Self::Upstream(error) => match error.failure {
-                Failure::ResponseTimeout => {
+                ServerFailure::ResponseTimeout => {
                     (504, Status::DeadlineExceeded, "the API did not answer in time".into())
                 }
-                Failure::ConnectTimeout => {
+                ServerFailure::ConnectTimeout => {
                     (504, Status::Unavailable, "the API did not answer in time".into())
                 }
                 _ => (502, Status::Unavailable, "the API could not be reached or broke off".into()),

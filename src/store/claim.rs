@@ -170,8 +170,8 @@ impl<'p> Claim<'p> {
             store: Arc::clone(store),
             spec: Arc::clone(self.spec),
             key: self.key.clone(),
-            // This request may have had no place to wait, but others may wait behind it. A settlement must
-            // know.
+            // The patience of this request is zero where no place to wait was free. A settlement needs
+            // the limit's own `wait`, because other requests may wait behind this request.
             ask: Ask { patience: self.spec.wait, ..self.ask },
             moment,
             source,

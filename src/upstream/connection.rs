@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::balance::InFlight;
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
-use super::error::Failure;
+use super::error::ServerFailure;
 use super::stream::{ServerTransport, SocketState};
 use crate::plan::{Scheme, ServerAddress};
 
@@ -76,7 +76,7 @@ pub(super) struct Driver {
 
 /// Why no response head has come.
 pub(super) struct NoHead {
-    pub(super) failure: Failure,
+    pub(super) failure: ServerFailure,
     /// The request, if no byte of the request was sent.
     pub(super) unsent: Option<Box<Request<RequestBody>>>,
 }
@@ -220,7 +220,7 @@ impl Connection {
                 }
                 Self::Http2(_) => in_time(exchange, &mut Deadline::default(), limit, &end).await,
             };
-            let too_late = NoHead { failure: Failure::ResponseTimeout, unsent: None };
+            let too_late = NoHead { failure: ServerFailure::ResponseTimeout, unsent: None };
             sent.ok_or(too_late)?.map_err(|mut failure| {
                 let unsent = failure.take_message().map(|mut request| {
                     into_http1(&mut request);
@@ -232,7 +232,7 @@ impl Connection {
                 };
                 let heard = self.has_heard();
                 NoHead {
-                    failure: Failure::Exchange { source, heard },
+                    failure: ServerFailure::Exchange { source, heard },
                     unsent: unsent.map(Box::new),
                 }
             })

@@ -13,12 +13,12 @@ pub struct UpstreamError {
     /// The server's URL. After several tries it is the last server.
     pub server: Arc<str>,
     /// What went wrong.
-    pub failure: Failure,
+    pub failure: ServerFailure,
 }
 
 /// What went wrong with a server.
 #[derive(Debug)]
-pub enum Failure {
+pub enum ServerFailure {
     /// The server cannot be connected to.
     Connect(io::Error),
     /// The server did not take the connection in time.
@@ -42,10 +42,10 @@ impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { server, failure } = self;
         match failure {
-            Failure::Connect(source) => write!(f, "cannot connect to {server}: {source}"),
-            Failure::ConnectTimeout => write!(f, "no connection to {server} in time"),
-            Failure::ResponseTimeout => write!(f, "no answer from {server} in time"),
-            Failure::Exchange { source, heard } => {
+            ServerFailure::Connect(source) => write!(f, "cannot connect to {server}: {source}"),
+            ServerFailure::ConnectTimeout => write!(f, "no connection to {server} in time"),
+            ServerFailure::ResponseTimeout => write!(f, "no answer from {server} in time"),
+            ServerFailure::Exchange { source, heard } => {
                 write!(f, "the exchange with {server} failed: ")?;
                 match (source.is_incomplete_message(), heard) {
                     (true, true) => {
@@ -55,17 +55,17 @@ impl fmt::Display for UpstreamError {
                     (false, _) => Cause(source).fmt(f),
                 }
             }
-            Failure::Coding => {
+            ServerFailure::Coding => {
                 write!(f, "{server} answered with a transfer coding other than chunked")
             }
-            Failure::Switched => {
+            ServerFailure::Switched => {
                 write!(f, "{server} changed to another protocol without being asked")
             }
         }
     }
 }
 
-impl Failure {
+impl ServerFailure {
     /// The kind of failure in the metrics.
     pub(crate) fn kind(&self) -> UpstreamFailure {
         match self {

@@ -39,7 +39,7 @@ use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
 
 pub use self::connection::ConnectionLease;
 pub(crate) use self::error::Cause;
-pub use self::error::{Failure, UpstreamError};
+pub use self::error::{ServerFailure, UpstreamError};
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    fn failed(&self, failure: Failure) -> UpstreamError {
+    fn failed(&self, failure: ServerFailure) -> UpstreamError {
         UpstreamError { server: self.state.url().clone(), failure }
     }
 
@@ -246,9 +246,9 @@ impl Upstream {
                     return Ok((server, connection));
                 }
                 Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
-                    Failure::Connect(error)
+                    ServerFailure::Connect(error)
                 }
-                Ok(Err(_)) | Err(_) => Failure::ConnectTimeout,
+                Ok(Err(_)) | Err(_) => ServerFailure::ConnectTimeout,
             });
             if server.state.failed() {
                 let upstream = self.spec.name.as_str();

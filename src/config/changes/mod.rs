@@ -128,7 +128,7 @@ impl Changes {
         let (had, has) = (facts(old), facts(new));
         let mut begins_anew = old.scope != new.scope;
         for (name, old) in &had {
-            // A fact that only one of the two algorithms has says no more than the algorithm.
+            // If only one of the plans has the fact, the algorithm has changed, and its own line says this.
             if let Some((_, new)) = has.iter().find(|(other, _)| other == name) {
                 self.value(&format!("{title} {name}"), old, new);
                 begins_anew |= matches!(*name, "algorithm" | "name") && old != new;

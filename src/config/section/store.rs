@@ -41,6 +41,9 @@ const URL: &str = "expected \"memory:\", \"redis://HOST\", \"redis://USER:PASSWO
 const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as %3A, `?` as %3F, \
                       `#` as %23 and `%` as %25";
 
+/// How the schemes of a Redis begin.
+const SCHEMES: [&str; 2] = ["redis", "valkey"];
+
 const LONGEST_PREFIX: usize = 64;
 
 /// The store, and its `on_error`: the default `on_store_error` of all limits.
@@ -86,7 +89,7 @@ fn redis_url(item: &Item<'_>) -> Option<RedisUrl> {
             item.fault(format!("a store at `{scheme}:` is not supported yet"), URL);
         }
         // The usual reason: a generated password has characters with a meaning in a URL.
-        scheme if url.contains('@') && !scheme.contains('@') => {
+        scheme if url.contains('@') && SCHEMES.iter().any(|it| scheme.starts_with(it)) => {
             text.refuse(URL).help(ENCODE);
         }
         "memory" => {

@@ -157,8 +157,10 @@ pub(super) fn store(
     }
     let spec = towards(section, url.clone(), &SystemRoots::new())?;
     let url = url?;
-    let fits = servers.iter().all(|server| is_nameable(section, &spec, server, &url));
-    fits.then(|| Arc::new(spec))
+    let fits = servers.iter().map(|server| is_nameable(section, &spec, server, &url));
+    // All of them are looked at, to report all problems.
+    let misfits = fits.filter(|fits| !fits).count();
+    (misfits == 0).then(|| Arc::new(spec))
 }
 
 /// Reads `tls` towards servers. `None` where it is wrong, or where no server is reached by TLS: `first` is

@@ -24,7 +24,7 @@ const QUEUE: usize = 4_096;
 const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Makes connections to one Redis.
-pub(super) struct Connector {
+pub(super) struct RedisConnector {
     location: RedisLocation,
     tls: Option<(TlsConnector, Arc<ClientTlsSpec>)>,
     /// The sentinel that is asked first next time. Each search begins with another one: a sentinel that is
@@ -32,7 +32,7 @@ pub(super) struct Connector {
     sentinel: AtomicUsize,
 }
 
-impl Connector {
+impl RedisConnector {
     pub(super) fn new(location: &RedisLocation) -> Self {
         // The same certificates were tried when proxy.toml was read, so this does not fail.
         let tls = location.tls.as_ref().and_then(|spec| {

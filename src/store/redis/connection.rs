@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call::Call;
-use super::connect::Connector;
+use super::connect::RedisConnector;
 use super::health::{RedisHealth, jitter};
 use super::run;
 use crate::plan::Endpoint;
@@ -41,7 +41,7 @@ const MASTER_CHECK: Duration = Duration::from_secs(1);
 
 /// The server to connect to.
 pub(super) struct RedisServer {
-    pub(super) connector: Connector,
+    pub(super) connector: RedisConnector,
     /// A call that tells whether the server can decide.
     pub(super) probe: Option<Call>,
     pub(super) shared: Arc<Shared>,
@@ -303,9 +303,11 @@ impl RedisServer {
             while self.connector.may_move() {
                 sleep(MASTER_CHECK).await;
                 let Ok(master) = self.connector.find().await else { continue };
-                if master != *server && named.replace(master.clone()) == Some(master) {
+                let other = Some(master).filter(|master| master != server);
+                if other.is_some() && other == named {
                     return;
                 }
+                named = other;
             }
             std::future::pending().await
         };

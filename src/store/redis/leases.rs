@@ -48,13 +48,13 @@ struct SlotTable {
 #[derive(Default)]
 struct Slots {
     named: u64,
-    known: HashMap<u64, Slot>,
+    known: HashMap<u64, LeasedSlot>,
     /// When the keeper looks next.
     look: Option<Instant>,
 }
 
 /// A slot that is asked for, is held, or goes back.
-struct Slot {
+struct LeasedSlot {
     /// The name of its bucket's key.
     name: Vec<u8>,
     ask: Ask,
@@ -80,7 +80,7 @@ impl Leases {
         let mut slots = self.table.slots.lock();
         slots.named += 1;
         let request = slots.named;
-        slots.known.insert(request, Slot { name, ask: *ask, due: None, end: None });
+        slots.known.insert(request, LeasedSlot { name, ask: *ask, due: None, end: None });
         request
     }
 
@@ -111,7 +111,7 @@ impl Leases {
     }
 }
 
-impl Slot {
+impl LeasedSlot {
     fn is_held(&self) -> bool {
         self.due.is_some() && self.end.is_none()
     }
@@ -134,7 +134,7 @@ impl SlotTable {
         });
     }
 
-    fn give_back(self: &Arc<Self>, request: u64, slot: Slot) {
+    fn give_back(self: &Arc<Self>, request: u64, slot: LeasedSlot) {
         let (table, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
         // A key of another type holds no slot.
         let lost: Lost = Box::new(move |error| match error {
@@ -144,7 +144,7 @@ impl SlotTable {
         self.tell(request, Verb::Release, &name, &ask, Some(lost));
     }
 
-    fn was_not_heard(&self, request: u64, mut slot: Slot) {
+    fn was_not_heard(&self, request: u64, mut slot: LeasedSlot) {
         let due = Instant::now() + AGAIN;
         if slot.end.is_some_and(|end| due < end) {
             slot.due = Some(due);
@@ -167,14 +167,14 @@ impl SlotTable {
         let now = Instant::now();
         let mut slots = self.slots.lock();
         // Leases that are due soon are renewed at once too, and are due together from then on.
-        let is_due = |slot: &Slot, by| slot.due.is_some_and(|due| due <= by);
+        let is_due = |slot: &LeasedSlot, by| slot.due.is_some_and(|due| due <= by);
         for (request, slot) in slots.known.iter_mut().filter(|(_, slot)| slot.is_held()) {
             if is_due(slot, now + pause(&slot.ask) / GATHERED) {
                 slot.due = Some(now + pause(&slot.ask));
                 self.tell(*request, Verb::Hold, &slot.name, &slot.ask, None);
             }
         }
-        let again = |_: &u64, slot: &mut Slot| slot.end.is_some() && is_due(slot, now);
+        let again = |_: &u64, slot: &mut LeasedSlot| slot.end.is_some() && is_due(slot, now);
         let again: Vec<_> = slots.known.extract_if(again).collect();
         slots.look = slots.known.values().filter_map(|slot| slot.due).min();
         let look = slots.look;

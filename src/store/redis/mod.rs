@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::call::{Call, Request, SCRIPT};
-use self::connect::Connector;
+use self::connect::RedisConnector;
 use self::connection::{RedisConnection, RedisServer};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
@@ -76,7 +76,7 @@ impl Redis {
         display: KeyDisplay,
         shared: Arc<Shared>,
     ) -> Self {
-        let connector = Connector::new(location);
+        let connector = RedisConnector::new(location);
         let server = RedisServer { connector, probe: probe(prefix), shared: Arc::clone(&shared) };
         let connection = Arc::new(RedisConnection::keep(server));
         let queue = Queue::to(Arc::clone(&connection));

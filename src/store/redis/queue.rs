@@ -78,7 +78,7 @@ impl Queue {
     /// Begins to send over this connection.
     pub(super) fn to(connection: Arc<RedisConnection>) -> Self {
         let gathered = Arc::new(Gathered::default());
-        // Only a closed tracker can be waited for. It still counts further requests.
+        // `TaskTracker::wait` ends only after `close`. A closed tracker still counts new requests.
         gathered.told.close();
         let sender = tokio::spawn(send(Arc::clone(&gathered), connection));
         Self { gathered, _sender: AbortOnDropHandle::new(sender) }

@@ -13,7 +13,7 @@ use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
 use crate::plan::RedisLocation;
 use crate::store::StoreError;
-use crate::store::redis::connect::Connector;
+use crate::store::redis::connect::RedisConnector;
 
 /// The most time for each step. It is short, because a person waits at a terminal.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -126,7 +126,7 @@ impl Limiters {
     pub(crate) fn connect(location: &RedisLocation) -> Result<Self, StoreError> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(RedisError::from)?;
-        let connector = Connector::new(location);
+        let connector = RedisConnector::new(location);
         let connecting = async { connector.connect(&connector.find().await?).await };
         let connecting = runtime.block_on(async { timeout(PATIENCE, connecting).await });
         let connection = connecting.map_err(|_| StoreError::TimedOut)??;

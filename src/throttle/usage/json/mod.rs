@@ -23,7 +23,7 @@ pub(super) struct Scanner {
     /// Whether the present key is the path's.
     on_path: bool,
     state: ScanState,
-    /// The present key, with its quotes, or the present number. Cut at [`LONGEST`].
+    /// The bytes of the key or the number that is being read, at most [`LONGEST`]. A key has its quotes.
     text: Vec<u8>,
     found: Option<u64>,
 }

@@ -1,5 +1,10 @@
 //! A Redis behind sentinels: the master is found, a failover is followed, and a demoted master is left.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tidegate::limit::decision::Verdict;
 
 use super::{Bench, ask, key, limit};
@@ -64,6 +69,41 @@ async fn a_demoted_master_is_left() {
         // A known refusal does not let the connection's task run.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+}
+
+/// A sentinel that is cut off from the others names a server that is not the master.
+#[tokio::test]
+async fn one_sentinel_that_is_wrong_ends_no_connection() {
+    let sentinels = Sentinels::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let wrong = listener.local_addr().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (count, replica) = (Arc::clone(&asked), sentinels.servers[1].port().to_string());
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let _ = client.read(&mut [0; 1_024]);
+            let length = replica.len();
+            let answer = format!("*2\r\n$9\r\n127.0.0.1\r\n${length}\r\n{replica}\r\n");
+            let _ = client.write_all(answer.as_bytes());
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let url = sentinels.url().replace("redis-sentinel://", &format!("redis-sentinel://{wrong},"));
+    let bench = Bench::on(&url);
+    bench.until_redis_decides().await;
+    let connection = || -> Vec<String> {
+        let clients: String = sentinels.servers[0].run(&["CLIENT", "LIST"]);
+        let ours = clients.lines().filter(|line| line.contains("name=tidegate "));
+        ours.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    };
+    let (before, first) = (connection(), asked.load(Ordering::SeqCst));
+    assert_eq!(before.len(), 1);
+    let patience = tokio::time::Instant::now() + super::PATIENCE;
+    while asked.load(Ordering::SeqCst) < first + 3 {
+        assert!(tokio::time::Instant::now() < patience, "the wrong sentinel is not asked");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(connection(), before, "the connection was left");
 }
 
 #[tokio::test]
