@@ -64,7 +64,6 @@ impl KnownRefusals {
         memory: &Memory,
         claims: &mut [&mut Claim<'_>],
         now: Timestamp,
-        connection: u64,
     ) -> bool {
         let mut known = self.0.lock();
         if known.refusals.is_empty() || !claims.iter().all(|claim| is_lasting(claim)) {
@@ -75,7 +74,7 @@ impl KnownRefusals {
             .map(|claim| {
                 let refusal = known.refusals.get_mut(&memory.identity(&claim.question()))?;
                 let holds = refusal.algorithm == claim.ask.algorithm
-                    && refusal.connection == connection
+                    && Some(refusal.connection) == claim.place.connection
                     && now < refusal.ends;
                 if holds && now >= refusal.until {
                     // This request asks Redis again, and those that come meanwhile need not.
@@ -101,22 +100,15 @@ impl KnownRefusals {
     }
 
     /// Redis did not answer: what it said before may no longer be so.
-    pub(super) fn forget(&self, memory: &Memory, claims: &[&mut Claim<'_>]) {
-        for claim in claims {
-            self.forget_bucket(&memory.identity(&claim.question()));
-        }
+    pub(super) fn forget(&self, memory: &Memory, claim: &Claim<'_>) {
+        self.forget_bucket(&memory.identity(&claim.question()));
     }
 
     /// Notes what Redis said about these claims. `asked` is before the question was sent.
-    pub(super) fn note(
-        &self,
-        memory: &Memory,
-        claims: &[&mut Claim<'_>],
-        asked: Timestamp,
-        connection: u64,
-    ) {
+    pub(super) fn note(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
         for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
             let Some(Decision { outcome, remaining }) = claim.decision else { continue };
+            let Some(connection) = claim.place.connection else { continue };
             let after = match outcome {
                 Outcome::Reject { retry_after } if remaining == 0 && is_lasting(claim) => {
                     retry_after
