@@ -75,9 +75,9 @@ pub enum StoreError {
     /// This number of the cluster's slots have no server.
     #[error("{0} of the cluster's slots have no server")]
     NoServer(usize),
-    /// The server is cut off from the majority of its cluster.
-    #[error("{0} is cut off from its cluster")]
-    CutOff(Endpoint),
+    /// The server says that its cluster does not work. A server that is cut off from the others says so, too.
+    #[error("{0} says that its cluster is down")]
+    ClusterDown(Endpoint),
     /// The server's version lacks what the scripts need.
     #[error("Redis {0} is too old: 6.2 or later is needed")]
     TooOld(String),
@@ -144,7 +144,7 @@ impl StoreError {
                 (None, None) => "connection",
             },
             Self::UnknownMaster(_) | Self::NotMaster(_) => "sentinel",
-            Self::NoServer(_) | Self::CutOff(_) => "cluster",
+            Self::NoServer(_) | Self::ClusterDown(_) => "cluster",
             Self::TooOld(_) => "version",
             Self::Nonsense => "nonsense",
             Self::WrongType => "type",

@@ -33,7 +33,7 @@ pub(super) async fn follow(nodes: Arc<RedisNodes>) {
     loop {
         let turn = nodes.health().turn().await;
         let is_known = !nodes.map().owners().is_empty();
-        match ask_any(&nodes, is_known).await {
+        match ask_any(&nodes).await {
             Ok(ranges) => match nodes.replace(&ranges) {
                 0 => turn.succeeded(),
                 slots => turn.failed(&StoreError::NoServer(slots)),
@@ -57,9 +57,9 @@ pub(super) async fn follow(nodes: Arc<RedisNodes>) {
 }
 
 /// Asks one server after the other: first those that have slots and decide, then the other servers that have
-/// slots, then those that `proxy.toml` names. Where the map is known, a server that is cut off from the
-/// majority of the cluster does not count.
-async fn ask_any(nodes: &RedisNodes, is_known: bool) -> Result<Vec<SlotRange>, StoreError> {
+/// slots, then those that `proxy.toml` names. The answer of a server whose cluster does not work does not
+/// count: it may be cut off from the others.
+async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
     let mut owners = nodes.map().owners();
     fastrand::shuffle(&mut owners);
     owners.sort_by_key(|node| !node.health.is_up());
@@ -67,7 +67,7 @@ async fn ask_any(nodes: &RedisNodes, is_known: bool) -> Result<Vec<SlotRange>, S
     let named = named.map(|server| nodes.location().of_server(server.clone()));
     let mut failure = StoreError::NotConnected;
     for location in owners.iter().map(|node| node.location.clone()).chain(named) {
-        match ask(&location, is_known).await {
+        match ask(&location).await {
             Ok(ranges) => return Ok(ranges),
             Err(error) => failure = error,
         }
@@ -75,7 +75,7 @@ async fn ask_any(nodes: &RedisNodes, is_known: bool) -> Result<Vec<SlotRange>, S
     Err(failure)
 }
 
-async fn ask(server: &RedisLocation, is_known: bool) -> Result<Vec<SlotRange>, StoreError> {
+async fn ask(server: &RedisLocation) -> Result<Vec<SlotRange>, StoreError> {
     let connector = RedisConnector::new(server);
     let asking = async {
         let endpoint = connector.find().await?;
@@ -83,8 +83,8 @@ async fn ask(server: &RedisLocation, is_known: bool) -> Result<Vec<SlotRange>, S
         let mut question = redis::pipe();
         question.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
         let (info, slots): (String, Value) = question.query_async(&mut connection).await?;
-        if is_known && !info.contains("cluster_state:ok") {
-            return Err(StoreError::CutOff(endpoint));
+        if !info.contains("cluster_state:ok") {
+            return Err(StoreError::ClusterDown(endpoint));
         }
         read_slots(&slots, &endpoint).ok_or(StoreError::Nonsense)
     };
@@ -96,7 +96,7 @@ pub(super) async fn server_of(servers: &RedisLocation, key: &[u8]) -> Result<End
     let Slot(slot) = Slot::of(key);
     let mut failure = StoreError::NoServer(1);
     for server in servers.topology.servers() {
-        match ask(&servers.of_server(server.clone()), false).await {
+        match ask(&servers.of_server(server.clone())).await {
             Ok(ranges) => {
                 let has_it = |(first, last, _): &&SlotRange| (*first..=*last).contains(&slot);
                 if let Some((_, _, server)) = ranges.iter().find(has_it) {

@@ -1,5 +1,6 @@
 //! Redis out of reach, in every way that can be made to happen.
 
+mod cluster;
 mod connections;
 mod limits;
 mod old;
