@@ -177,7 +177,7 @@ impl RedisNodes {
 
     /// Writes what a server says about all slots. Returns how many slots have no server.
     pub(super) fn replace(&self, ranges: &[SlotRange]) -> usize {
-        let mut uncovered = 0;
+        let (mut uncovered, mut is_failover) = (0, false);
         self.map.send_modify(|map| {
             let before = map.owners();
             let mut owners = vec![None; usize::from(SLOTS)];
@@ -196,9 +196,12 @@ impl RedisNodes {
             let now = map.owners();
             let is_gone = |node: &&Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
             // Other servers have what it had: its outage ends.
-            before.iter().filter(is_gone).for_each(|node| node.health.replaced());
+            for node in before.iter().filter(is_gone) {
+                node.health.replaced();
+                is_failover = true;
+            }
         });
-        self.tell_moves();
+        self.tell_moves(is_failover);
         uncovered
     }
 
@@ -222,10 +225,11 @@ impl RedisNodes {
         *self.moved.lock().entry((from, name(to))).or_default() += slots;
     }
 
-    /// Logs the slots that moved since the last such line, unless that line is too young.
-    fn tell_moves(&self) {
+    /// Logs the slots that moved since the last such line. A resharding is told from time to time.
+    fn tell_moves(&self, is_failover: bool) {
         let mut moved = self.moved.lock();
-        if moved.is_empty() || !self.lines.is_due(()) {
+        let is_due = self.lines.is_due(());
+        if moved.is_empty() || !is_due && !is_failover {
             return;
         }
         let mut moves = String::new();
