@@ -5,7 +5,8 @@
 //! holds for a moment what it took from the others, and another request may be refused meanwhile.
 //!
 //! Where Redis, or the server that has a key, does not decide, the limit follows its `on_store_error`. With
-//! `local`, this process decides with its share of the limit, in buckets that it keeps between outages.
+//! `local`, this process decides with its share of the limit, in buckets of its own. They begin with what Redis
+//! last said.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,9 +17,10 @@ use tokio::time::{Instant, timeout_at};
 use super::claim::{Claim, Moment, Party, verdict};
 use super::memory::Noting;
 use super::redis::{Redis, Slot, Verb, is_limiter};
-use super::{Shared, Store, StoreError, Unavailable, noting};
-use crate::limit::decide::{PerAsk, takers};
-use crate::limit::decision::Outcome;
+use super::{BucketAsk, Shared, Store, StoreError, Unavailable, noting};
+use crate::limit::algorithm::Algorithm;
+use crate::limit::decide::{Ask, PerAsk, takers};
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
 
@@ -67,6 +69,7 @@ pub(super) async fn take(
     request.ask_process(claims);
     store.known.note(&store.shared.memory, claims, moment.time);
     request.end(claims);
+    request.prepare(claims);
     Ok(())
 }
 
@@ -182,6 +185,35 @@ impl RedisRequest<'_> {
         claim.reset();
         claim.party = Party::Unreachable;
         self.store.known.forget(&self.store.shared.memory, claim);
+    }
+
+    /// Makes the process's own buckets ready to decide in place of Redis: each begins with its share of what is
+    /// used now.
+    fn prepare(&self, claims: &[&mut Claim<'_>]) {
+        let shared = &self.store.shared;
+        let processes = shared.processes.load(Ordering::Relaxed);
+        for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
+            let Some(Decision { remaining, .. }) = claim.decision else { continue };
+            let (Ask { algorithm, cost, .. }, is_local) =
+                (claim.ask, claim.spec.on_store_error == OnStoreError::Local);
+            // What is used of a list or of slots has times and holders that only Redis knows.
+            let is_list = matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_));
+            let used = algorithm.capacity().saturating_sub(remaining);
+            // A bucket that only this request has used would cost memory and say little.
+            if !is_local || is_list || used <= cost.get() {
+                continue;
+            }
+            let share = algorithm.share(processes, cost);
+            let used = u128::from(used) * u128::from(share.capacity());
+            let used = used.div_ceil(u128::from(algorithm.capacity().max(1)));
+            let ask = Ask { algorithm: share, ..claim.ask };
+            let now = shared.wall.both(self.moment.present());
+            shared.memory.write_used(
+                &BucketAsk { ask, ..claim.question() },
+                u64::try_from(used).unwrap_or(u64::MAX),
+                now,
+            );
+        }
     }
 
     fn give_back(&self, claim: &mut Claim<'_>) {
