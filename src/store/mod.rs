@@ -4,7 +4,7 @@
 //! decide on claims: `memory` (the buckets of this process), `redis` (buckets in Redis, by `shell.lua` and
 //! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage`
 //! asks one party after the other, and decides what happens while Redis is away. `known` has the refusals
-//! that need no question to Redis. `claim` holds what a limit gave until it is kept, settled or given back.
+//! that need no question to Redis, and `prefetch` the tokens that were taken in advance. `claim` holds what a limit gave until it is kept, settled or given back.
 //! `current_limits` has the figures of the last reload.
 //!
 //! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a Redis
@@ -15,10 +15,12 @@ mod current_limits;
 mod known;
 mod memory;
 mod outage;
+mod prefetch;
 mod redis;
 mod shared;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -27,6 +29,7 @@ use self::claim::Taken;
 pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
 use self::known::KnownRefusals;
 use self::memory::Noting;
+use self::prefetch::Prefetch;
 use self::redis::Redis;
 pub(crate) use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
@@ -158,6 +161,7 @@ pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
     known: KnownRefusals,
+    prefetch: Arc<Prefetch>,
 }
 
 impl Store {
@@ -170,7 +174,13 @@ impl Store {
             .redis
             .as_ref()
             .map(|nodes| Redis::new(nodes, &spec.prefix, display, Arc::clone(&shared)));
-        Arc::new(Self { shared, redis, known: KnownRefusals::default() })
+        let (known, prefetch) = (KnownRefusals::default(), Arc::default());
+        shared.stores.fetch_add(1, Ordering::Relaxed);
+        let store = Arc::new(Self { shared, redis, known, prefetch });
+        if store.redis.is_some() {
+            tokio::spawn(prefetch::keep(Arc::downgrade(&store)));
+        }
+        store
     }
 
     /// The time of day at `now`. In this process, windows that begin with the clock follow it.
@@ -250,10 +260,13 @@ impl Store {
         BucketAsk { ask: self.shared.current_limits.of(ask, self.wall(now)), ..*ask }
     }
 
+    /// Gives back the tokens that were fetched and not spent.
+    ///
     /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes
     /// at most `store.timeout`, and twice that where Redis must first say what was taken.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
+            self.prefetch.give_back(redis);
             redis.told().await;
         }
     }
@@ -264,7 +277,9 @@ impl Store {
     /// Where Redis does not answer.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         self.shared.memory.forget(ask);
-        self.known.forget_bucket(&self.shared.memory.identity(ask));
+        let bucket = self.shared.memory.identity(ask);
+        self.known.forget_bucket(&bucket);
+        self.prefetch.forget_bucket(&bucket);
         match self.redis_of(ask) {
             None => Ok(()),
             Some(redis) => redis.forget(ask).await,
@@ -291,4 +306,10 @@ fn noting(claims: &[&mut Claim<'_>]) -> Noting {
     let comes_back =
         |claim: &&mut Claim<'_>| claim.ask.patience > Patience::NONE || claim.is_held_to_the_end();
     if claims.iter().any(comes_back) { Noting::On } else { Noting::Off }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.shared.stores.fetch_sub(1, Ordering::Relaxed);
+    }
 }
