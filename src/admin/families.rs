@@ -334,7 +334,7 @@ limits = ["per-client", "off", "slots"]
     #[test]
     fn a_scrape_before_the_first_request_has_every_family() {
         let page = page_of(|_| {});
-        assert_eq!(page.matches("# TYPE tidegate_").count(), 29);
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 30);
         assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Store;
-use super::redis::Slot;
+use super::redis::HashSlot;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
@@ -78,7 +78,7 @@ pub enum Party {
 /// Where a claim's key is in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedisPlace {
-    pub(super) slot: Slot,
+    pub(super) slot: HashSlot,
     /// The number of this worker's connection to the server. `None` where the server is away.
     pub(super) connection: Option<u64>,
 }

@@ -54,6 +54,9 @@ struct KnownRefusal {
     until: Timestamp,
     /// The number of the connection on which Redis refused.
     connection: u64,
+    /// No other slot was asked together with this one. Otherwise a request that another slot refuses may give
+    /// tokens back at any moment.
+    is_exact: bool,
 }
 
 impl KnownRefusals {
@@ -73,9 +76,7 @@ impl KnownRefusals {
             .iter()
             .map(|claim| {
                 let refusal = known.refusals.get_mut(&memory.identity(&claim.question()))?;
-                let holds = refusal.algorithm == claim.ask.algorithm
-                    && Some(refusal.connection) == claim.place.connection
-                    && now < refusal.ends;
+                let holds = refusal.is_exact && refusal.is_of(claim) && now < refusal.ends;
                 if holds && now >= refusal.until {
                     // This request asks Redis again, and those that come meanwhile need not.
                     refusal.until = now.plus(ASKING);
@@ -94,6 +95,15 @@ impl KnownRefusals {
         true
     }
 
+    /// Whether a limit of the request refused a moment ago, and probably still does.
+    pub(super) fn knows(&self, memory: &Memory, claims: &[&mut Claim<'_>], now: Timestamp) -> bool {
+        let known = self.0.lock();
+        claims.iter().filter(|claim| is_lasting(claim)).any(|claim| {
+            let refusal = known.refusals.get(&memory.identity(&claim.question()));
+            refusal.is_some_and(|refusal| refusal.is_of(claim) && now < refusal.until)
+        })
+    }
+
     /// The bucket is made new: it may not refuse.
     pub(super) fn forget_bucket(&self, bucket: &Identity) {
         self.0.lock().refusals.remove(bucket);
@@ -106,9 +116,11 @@ impl KnownRefusals {
 
     /// Notes what Redis said about these claims. `asked` is before the question was sent.
     pub(super) fn note(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
+        let is_exact = claims.windows(2).all(|pair| pair[0].place.slot == pair[1].place.slot);
         for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
             let Some(Decision { outcome, remaining }) = claim.decision else { continue };
-            let Some(connection) = claim.place.connection else { continue };
+            // Before the first connection to its server is made, a claim has the number 0.
+            let Some(connection @ 1..) = claim.place.connection else { continue };
             let after = match outcome {
                 Outcome::Reject { retry_after } if remaining == 0 && is_lasting(claim) => {
                     retry_after
@@ -128,9 +140,15 @@ impl KnownRefusals {
             }
             let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
             let algorithm = claim.ask.algorithm;
-            let refusal = KnownRefusal { algorithm, ends, until, connection };
+            let refusal = KnownRefusal { algorithm, ends, until, connection, is_exact };
             known.refusals.insert(memory.identity(&claim.question()), refusal);
         }
+    }
+}
+
+impl KnownRefusal {
+    fn is_of(&self, claim: &Claim<'_>) -> bool {
+        self.algorithm == claim.ask.algorithm && Some(self.connection) == claim.place.connection
     }
 }
 

@@ -105,7 +105,11 @@ impl StoreError {
         };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
-            _ if self.is_redirection() => true,
+            Some("CLUSTERDOWN") => {
+                error.detail().is_some_and(|detail| detail.contains("slot not served"))
+            }
+            // While a slot moves, a script cannot write to a key that it has just emptied.
+            Some("ERR") => error.detail().is_some_and(|detail| detail.contains("non local key")),
             // NOPERM is also the answer where the user may not run a command. Then no key works.
             Some("NOPERM") => error.detail().is_some_and(|detail| detail.contains("key")),
             _ => false,
@@ -115,7 +119,7 @@ impl StoreError {
     /// Whether the server answers and says that it cannot decide now. To ask again at once would not help.
     fn is_refusal(&self) -> bool {
         match self {
-            Self::Redis(error) => redis::refusal(error).is_some(),
+            Self::Redis(error) => redis::refusal(error).is_some() && !self.is_of_one_key(),
             _ => matches!(self, Self::TooOld(_) | Self::NoServer(_)),
         }
     }

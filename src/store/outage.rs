@@ -16,13 +16,16 @@ use tokio::time::{Instant, timeout_at};
 
 use super::claim::{Claim, Moment, Party, verdict};
 use super::memory::Noting;
-use super::redis::{Redis, Slot, Verb, is_limiter};
+use super::redis::{HashSlot, Redis, Verb, is_limiter};
 use super::{BucketAsk, Shared, Store, StoreError, Unavailable, noting};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk, takers};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
+
+/// The most rounds of questions to the slots for one request.
+const MOST_ROUNDS: usize = 4;
 
 /// Decides over all claims together, whether Redis answers or not.
 pub(super) async fn take(
@@ -99,25 +102,42 @@ impl RedisRequest<'_> {
     /// Where Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
     async fn ask_parties(&self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         let mut passes = self.ask_process(claims);
+        let has_limiter = claims.iter().any(|claim| claim.party == Party::Limiter);
         for claim in claims.iter_mut().filter(|claim| claim.party == Party::Limiter) {
             let verb = if passes { Verb::Take } else { Verb::Look };
-            let asking =
-                self.redis.ask_limiter_for(claim, verb, self.store, self.moment, self.deadline);
+            let (store, moment, deadline) = (self.store, self.moment, self.deadline);
+            let asking = self.redis.ask_limiter_for(claim, verb, store, moment, deadline);
             if asking.await.is_err() {
                 self.lose(claim);
             }
             passes &= !claim.refuses();
         }
         leave_redis(&self.store.shared, claims)?;
-        let verb = if passes { Verb::Take } else { Verb::Look };
-        let mut grouping = Grouping::BySlot;
+        let mut verb = if passes { Verb::Take } else { Verb::Look };
+        // The other slots must not lose tokens, even for a moment, to a flood that one slot refuses.
+        let (memory, now) = (&self.store.shared.memory, self.moment.time);
+        let is_look =
+            passes && is_in_several_slots(claims) && self.store.known.knows(memory, claims, now);
+        if is_look {
+            verb = Verb::Look;
+        }
+        let mut round = Round { is_first: !has_limiter, grouping: Grouping::BySlot };
         // Only an answer tells that a key has another type, or that a slot moves. Then the claims that were
         // asked together with such a key are asked again.
-        for turn in [Turn::First, Turn::Again, Turn::Again] {
-            if !claims.iter().any(|claim| is_undecided(claim)) {
-                return Ok(());
+        for _ in 0..MOST_ROUNDS {
+            if is_look && verb == Verb::Look && !claims.iter().any(|claim| is_undecided(claim)) {
+                if claims.iter().any(|claim| claim.refuses()) {
+                    return Ok(());
+                }
+                let there = claims.iter_mut().filter(|claim| claim.party == Party::Redis);
+                there.for_each(|claim| claim.reset());
+                verb = Verb::Take;
             }
-            grouping = self.ask_buckets(claims, verb, turn, grouping).await;
+            if !claims.iter().any(|claim| is_undecided(claim)) || Instant::now() >= self.deadline {
+                break;
+            }
+            round.grouping = self.ask_buckets(claims, verb, round).await;
+            round.is_first = false;
             leave_redis(&self.store.shared, claims)?;
         }
         claims.iter_mut().filter(|claim| is_undecided(claim)).for_each(|claim| self.lose(claim));
@@ -129,26 +149,27 @@ impl RedisRequest<'_> {
         &self,
         claims: &mut [&mut Claim<'_>],
         verb: Verb,
-        turn: Turn,
-        grouping: Grouping,
+        round: Round,
     ) -> Grouping {
-        let is_alone = claims.iter().all(|claim| claim.party == Party::Redis);
-        let asked_before = claims.iter().any(|claim| claim.party == Party::Limiter);
-        let mut parties = parties(claims, grouping);
-        // What one party gives must go back if another party refuses.
-        let noting = match turn {
-            Turn::First if is_alone && parties.len() == 1 => self.noting,
-            Turn::First | Turn::Again => Noting::On,
-        };
+        let is_process_last = claims.iter().any(|claim| is_for_process(claim));
+        let mut parties = parties(claims, round.grouping);
+        // What one party gives must go back if a party refuses that answers later.
+        let is_last = parties.len() == 1 && !is_process_last;
+        let noting = if is_last { self.noting } else { Noting::On };
         let asking = parties.iter_mut().map(|party| async {
             let asking = self.redis.ask_for(party, verb, noting, self.store, self.moment);
-            match turn {
+            let answer = match round.is_first {
                 // The call has the same deadline by itself.
-                Turn::First if !asked_before => asking.await,
-                Turn::First | Turn::Again => {
+                true => asking.await,
+                false => {
                     timeout_at(self.deadline, asking).await.unwrap_or(Err(StoreError::TimedOut))
                 }
+            };
+            if !is_last {
+                // The client may leave before the other parties have answered.
+                party.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
             }
+            answer
         });
         let answers = all(asking).await;
         let mut next = Grouping::BySlot;
@@ -176,7 +197,7 @@ impl RedisRequest<'_> {
     /// whether no claim refuses.
     fn ask_process(&self, claims: &mut [&mut Claim<'_>]) -> bool {
         let mut here = of(claims, Party::Process);
-        here.retain(|claim| claim.decision.is_none());
+        here.retain(|claim| is_for_process(claim));
         // The request may have waited for Redis since `moment.time`. An older time would set buckets back.
         let now = self.store.shared.wall.both(self.moment.present());
         let verdict = self.store.shared.memory.take(&mut here, Noting::On, now);
@@ -223,7 +244,11 @@ impl RedisRequest<'_> {
 
     fn give_back(&self, claim: &mut Claim<'_>) {
         claim.hold(self.store, self.moment);
-        drop(claim.give_back());
+        if let Some(grant) = claim.give_back() {
+            // A refusal that was noted meanwhile may not hold any more.
+            self.store.known.forget(&self.store.shared.memory, claim);
+            drop(grant);
+        }
     }
 
     /// Ends the claims after all parties have decided. Keeps what cannot come back any more, and gives back
@@ -245,11 +270,12 @@ impl RedisRequest<'_> {
     }
 }
 
-/// Whether a request's buckets in Redis are asked for the first time.
+/// One round of questions to the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    First,
-    Again,
+struct Round {
+    /// No party was asked over the network before.
+    is_first: bool,
+    grouping: Grouping,
 }
 
 /// Which claims are asked together.
@@ -269,6 +295,16 @@ async fn all<T>(mut asking: impl ExactSizeIterator<Item = impl Future<Output = T
     }
 }
 
+fn is_in_several_slots(claims: &[&mut Claim<'_>]) -> bool {
+    let mut slots = claims.iter().filter(|claim| is_undecided(claim)).map(|it| it.place.slot);
+    slots.next().is_some_and(|first| slots.any(|slot| slot != first))
+}
+
+/// Whether the process is still to decide on the claim.
+fn is_for_process(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Process && claim.decision.is_none()
+}
+
 /// Whether the claim is still to be asked in Redis.
 fn is_undecided(claim: &Claim<'_>) -> bool {
     claim.party == Party::Redis && claim.decision.is_none()
@@ -279,10 +315,10 @@ fn parties<'c, 'p>(
     claims: &'c mut [&mut Claim<'p>],
     grouping: Grouping,
 ) -> PerAsk<PerAsk<&'c mut Claim<'p>>> {
-    let mut parties: PerAsk<(Slot, PerAsk<&mut Claim<'p>>)> = PerAsk::new();
+    let mut parties: PerAsk<(HashSlot, PerAsk<&mut Claim<'p>>)> = PerAsk::new();
     for claim in claims.iter_mut().map(|claim| &mut **claim).filter(|claim| is_undecided(claim)) {
         let slot = claim.place.slot;
-        let same = |party: &&mut (Slot, _)| grouping == Grouping::BySlot && party.0 == slot;
+        let same = |party: &&mut (HashSlot, _)| grouping == Grouping::BySlot && party.0 == slot;
         match parties.iter_mut().find(same) {
             Some((_, party)) => party.push(claim),
             None => parties.push((slot, PerAsk::from_iter([claim]))),

@@ -62,6 +62,9 @@ pub(super) fn help(error: &StoreError) -> Option<&'static str> {
         StoreError::TimedOut => Some(
             "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
         ),
+        StoreError::Redis(error) if error.code() == Some("MOVED") => {
+            Some("this server belongs to a cluster: write redis-cluster:// in store.url")
+        }
         StoreError::Redis(error) => refusal(error)?.1,
         StoreError::ClusterDown(_) => Some(CLUSTER),
         StoreError::NoServer(_) => Some("see CLUSTER SLOTS: give these slots a server"),

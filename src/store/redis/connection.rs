@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::connect::RedisConnector;
 use super::health::jitter;
 use super::nodes::{RedisNode, RedisNodes};
-use super::slot::Slot;
+use super::slot::HashSlot;
 use super::{probe, run};
 use crate::plan::Endpoint;
 use crate::store::{Shared, StoreError};
@@ -40,8 +40,8 @@ const FAILURES: u32 = 3;
 /// How often the sentinels are asked whether the master is still the same server.
 const MASTER_CHECK: Duration = Duration::from_secs(1);
 
-/// The names that are tried for a probe's key. In a cluster one of so many lies in a slot of each server.
-const MOST_NAMES: u32 = 100_000;
+/// The names that are tried for a probe's key. One of them lies in a slot of each server that has more than a few.
+const MOST_NAMES: u32 = 10_000;
 
 /// The server to connect to.
 pub(super) struct RedisServer {
@@ -61,6 +61,7 @@ pub(super) struct RedisConnection {
     /// The number of the present connection among all of the worker. 0 before the first one.
     number: Arc<AtomicU64>,
     node: Arc<RedisNode>,
+    is_in_cluster: bool,
     shared: Arc<Shared>,
     _keeper: AbortOnDropHandle<()>,
 }
@@ -95,10 +96,11 @@ impl RedisConnection {
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
         let (shared, node) = (Arc::clone(&server.shared), Arc::clone(&server.node));
+        let is_in_cluster = server.nodes.is_cluster();
         let number = Arc::new(AtomicU64::new(0));
         let present = Arc::clone(&number);
         let keeper = tokio::spawn(async move { server.keep(&sender, &present).await });
-        Self { link, number, node, shared, _keeper: AbortOnDropHandle::new(keeper) }
+        Self { link, number, node, is_in_cluster, shared, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
     /// The number of the present connection among all of the worker.
@@ -117,6 +119,10 @@ impl RedisConnection {
     ) -> Result<T, StoreError> {
         let health = &self.node.health;
         let phase = health.begin().ok_or(StoreError::Away)?;
+        if Instant::now() >= deadline {
+            // The time has run out elsewhere: it says nothing about this server.
+            return Err(StoreError::TimedOut);
+        }
         let result = timeout_at(deadline, async {
             let live = self.live().await?;
             live.call(call, asking, read).await
@@ -128,17 +134,24 @@ impl RedisConnection {
             }
             Err(StoreError::TimedOut)
         });
-        if let Err(error) = &result {
+        if let Err(error) = &result
+            && !self.is_redirection(error)
+        {
             self.shared.count_error(error);
         }
         match &result {
             Ok(_) => health.succeeded(phase),
-            Err(error) if error.is_redirection() => health.succeeded(phase),
+            Err(error) if self.is_redirection(error) => health.succeeded(phase),
             // The failed attempt to connect was counted when it failed.
             Err(StoreError::NotConnected) => {}
             Err(error) => health.failed(phase, error),
         }
         result
+    }
+
+    /// Whether the server works, and names another server of its cluster.
+    fn is_redirection(&self, error: &StoreError) -> bool {
+        self.is_in_cluster && error.is_redirection()
     }
 
     /// Like [`RedisConnection::call`], for a call that no request waits for: its failure says nothing about
@@ -277,7 +290,7 @@ impl RedisServer {
         let call = live.clone().call(&command, false, |answer| probe.read(&answer).map(|_| ()));
         match timeout(self.shared.timeout(), call).await {
             // It works, and has other slots than before.
-            Ok(Err(error)) if error.is_redirection() => {
+            Ok(Err(error)) if self.nodes.is_cluster() && error.is_redirection() => {
                 self.nodes.has_changed();
                 Ok(())
             }
@@ -293,12 +306,12 @@ impl RedisServer {
         if !self.nodes.is_cluster() {
             return plain;
         }
-        let map = self.nodes.map();
-        let is_here = |name: &String| {
-            map.owner(Slot::of(name.as_bytes())).is_some_and(|owner| owner.id == self.node.id)
-        };
-        let names = (0..MOST_NAMES).map(|number| format!("{plain}:{number}"));
-        names.into_iter().find(is_here).unwrap_or(plain)
+        let slots = self.nodes.map().slots_of(&self.node);
+        let is_here = |name: &String| slots.contains(&HashSlot::of(name.as_bytes()));
+        // A server without slots answers that another one has them.
+        let tries = if slots.is_empty() { 0 } else { MOST_NAMES };
+        let mut names = (0..tries).map(|number| format!("{plain}:{number}"));
+        names.find(is_here).unwrap_or(plain)
     }
 
     /// Returns when the connection is no longer to be used.

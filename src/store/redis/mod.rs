@@ -60,7 +60,7 @@ pub(super) use self::notices::Notices;
 pub(super) use self::redisson::client_id;
 use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
-pub(super) use self::slot::Slot;
+pub(super) use self::slot::HashSlot;
 pub(super) use self::unsettled::Unsettled;
 
 /// One worker's access to Redis.
@@ -112,9 +112,9 @@ impl Redis {
         }
     }
 
-    fn slot(&self, ask: &BucketAsk<'_>) -> Slot {
+    fn slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
         match (self.router.is_cluster(), is_limiter(&ask.ask)) {
-            (false, _) => Slot::default(),
+            (false, _) => HashSlot::default(),
             (true, false) => self.router.slot(&self.name(ask)),
             (true, true) => self.router.slot(&self.limiter_keys(ask).hash),
         }

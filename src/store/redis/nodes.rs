@@ -4,7 +4,7 @@
 //! owners and writes them here. Between two such answers a server's redirection corrects a single slot.
 //! `router` asks here for the server of a key, and `outage` asks whether that server decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::health::{HealthSummary, RedisHealth};
-use super::slot::{SLOTS, Slot, SlotRange};
+use super::slot::{HashSlot, SLOTS, SlotRange};
 use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, LimitSpec, RedisLocation, RedisTopology};
 
@@ -55,13 +55,19 @@ pub(super) struct SlotMap {
 
 impl SlotMap {
     /// The server that has a slot. `None` where no server has it, or where that is not known yet.
-    pub(super) fn owner(&self, slot: Slot) -> Option<&Arc<RedisNode>> {
+    pub(super) fn owner(&self, slot: HashSlot) -> Option<&Arc<RedisNode>> {
         self.nodes.get((*self.owners.get(usize::from(slot.0))?)?)
     }
 
     /// Whether the owners of the slots are not known yet, and no attempt to find them has failed.
     pub(super) fn is_sought(&self) -> bool {
         self.owners.is_empty() && !self.is_missing
+    }
+
+    /// The slots that a server has.
+    pub(super) fn slots_of(&self, node: &RedisNode) -> HashSet<HashSlot> {
+        let owned = (0..).zip(&self.owners).filter(|(_, owner)| **owner == Some(node.id));
+        owned.map(|(slot, _)| HashSlot(slot)).collect()
     }
 
     /// The servers that have slots.
@@ -117,7 +123,7 @@ impl RedisNodes {
     }
 
     /// Whether the server that has this slot decides.
-    pub(super) fn is_up(&self, slot: Slot) -> bool {
+    pub(super) fn is_up(&self, slot: HashSlot) -> bool {
         let map = self.map();
         match map.owner(slot) {
             Some(node) => node.health.is_up(),
@@ -126,7 +132,7 @@ impl RedisNodes {
     }
 
     /// The health of the server that has this slot.
-    pub(in crate::store) fn health_of(&self, slot: Slot) -> Arc<RedisHealth> {
+    pub(in crate::store) fn health_of(&self, slot: HashSlot) -> Arc<RedisHealth> {
         Arc::clone(self.map().owner(slot).map_or(&self.health, |node| &node.health))
     }
 
@@ -151,7 +157,7 @@ impl RedisNodes {
     }
 
     /// A server says that another one has this slot.
-    pub(super) fn moved(&self, slot: Slot, to: &Endpoint) {
+    pub(super) fn moved(&self, slot: HashSlot, to: &Endpoint) {
         self.has_changed();
         self.map.send_if_modified(|map| {
             let to = self.node(map, to);
@@ -177,14 +183,14 @@ impl RedisNodes {
 
     /// Writes what a server says about all slots. Returns how many slots have no server.
     pub(super) fn replace(&self, ranges: &[SlotRange]) -> usize {
-        let (mut uncovered, mut is_failover) = (0, false);
+        let (mut uncovered, mut replaced) = (0, Vec::new());
         self.map.send_modify(|map| {
             let before = map.owners();
             let mut owners = vec![None; usize::from(SLOTS)];
             for (first, last, endpoint) in ranges {
                 let node = self.node(map, endpoint);
                 for slot in *first..=*last {
-                    let (place, was) = (usize::from(slot), map.owner(Slot(slot)));
+                    let (place, was) = (usize::from(slot), map.owner(HashSlot(slot)));
                     if was.is_some_and(|was| was.id != node.id) {
                         self.note_move(was, &node, 1);
                     }
@@ -195,13 +201,11 @@ impl RedisNodes {
             map.owners = owners;
             let now = map.owners();
             let is_gone = |node: &&Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
-            // Other servers have what it had: its outage ends.
-            for node in before.iter().filter(is_gone) {
-                node.health.replaced();
-                is_failover = true;
-            }
+            replaced = before.iter().filter(is_gone).cloned().collect();
         });
-        self.tell_moves(is_failover);
+        // Other servers have what these servers had: their outage ends.
+        replaced.iter().for_each(|node| node.health.replaced());
+        self.tell_moves(!replaced.is_empty());
         uncovered
     }
 
@@ -228,8 +232,7 @@ impl RedisNodes {
     /// Logs the slots that moved since the last such line. A resharding is told from time to time.
     fn tell_moves(&self, is_failover: bool) {
         let mut moved = self.moved.lock();
-        let is_due = self.lines.is_due(());
-        if moved.is_empty() || !is_due && !is_failover {
+        if moved.is_empty() || !self.lines.is_due(()) && !is_failover {
             return;
         }
         let mut moves = String::new();
@@ -267,7 +270,10 @@ impl RedisNodes {
     /// The servers of a cluster that have slots, each with whether it decides. Empty without a cluster.
     pub(in crate::store) fn servers(&self) -> Vec<(String, bool)> {
         let owners = if self.is_cluster { self.map().owners() } else { Vec::new() };
-        owners.iter().map(|node| (node.location.to_string(), node.health.is_up())).collect()
+        let of_owners = owners.iter().map(|node| (node.location.to_string(), node.health.is_up()));
+        // Slots without a server are nobody's.
+        let whole = (self.is_cluster && !self.health.is_up()).then(|| self.location.to_string());
+        of_owners.chain(whole.map(|cluster| (cluster, false))).collect()
     }
 
     fn all(&self) -> Vec<Arc<RedisHealth>> {

@@ -19,7 +19,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::call::{Call, Reply, Request};
 use super::router::Router;
-use super::slot::Slot;
+use super::slot::HashSlot;
 use crate::store::StoreError;
 
 /// The calls among which a request looks for one of its slot. With more it would look for longer than it saves.
@@ -41,7 +41,7 @@ struct Gathered {
 
 /// A call, and the recipients of its replies in the order of its requests.
 struct GatheredCall {
-    slot: Slot,
+    slot: HashSlot,
     call: Call,
     waiting: Vec<Recipient>,
     deadline: Instant,
@@ -106,7 +106,7 @@ impl Queue {
     /// deadline of the request that began the call.
     pub(super) fn begin(
         &self,
-        slot: Slot,
+        slot: HashSlot,
         request: Request,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
@@ -144,7 +144,7 @@ impl Teller {
     /// Adds a request of one ask, whose reply nobody waits for, to a call.
     pub(super) fn tell(
         &self,
-        slot: Slot,
+        slot: HashSlot,
         deadline: Instant,
         lost: Option<Lost>,
         ask: impl FnOnce(&mut Call),
@@ -160,7 +160,7 @@ impl Teller {
 impl Gathered {
     fn join(
         &self,
-        slot: Slot,
+        slot: HashSlot,
         deadline: Instant,
         waiting: Recipient,
         asks: usize,
@@ -170,8 +170,9 @@ impl Gathered {
         if calls.is_empty() {
             self.filled.notify_one();
         }
-        let fits = |shared: &&mut GatheredCall| shared.slot == slot && shared.call.has_room(asks);
-        if let Some(shared) = calls.iter_mut().rev().take(MOST_CALLS).find(fits) {
+        // The newest call of the slot: in an older one a question would be sent before what it must follow.
+        let newest = calls.iter_mut().rev().take(MOST_CALLS).find(|call| call.slot == slot);
+        if let Some(shared) = newest.filter(|shared| shared.call.has_room(asks)) {
             add(&mut shared.call);
             return shared.waiting.push(waiting);
         }

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::connect::RedisConnector;
 use super::connection::{RedisConnection, RedisServer};
 use super::nodes::{RedisNode, RedisNodes};
-use super::slot::{Slot, read_address};
+use super::slot::{HashSlot, read_address};
 use crate::plan::{Endpoint, RedisTopology};
 use crate::store::{Shared, StoreError};
 
@@ -80,17 +80,17 @@ impl Router {
     }
 
     /// The slot of a key.
-    pub(super) fn slot(&self, key: &[u8]) -> Slot {
-        if self.nodes.is_cluster() { Slot::of(key) } else { Slot::default() }
+    pub(super) fn slot(&self, key: &[u8]) -> HashSlot {
+        if self.nodes.is_cluster() { HashSlot::of(key) } else { HashSlot::default() }
     }
 
     /// Whether the server that has this slot decides.
-    pub(super) fn is_up(&self, slot: Slot) -> bool {
+    pub(super) fn is_up(&self, slot: HashSlot) -> bool {
         self.nodes.is_up(slot)
     }
 
     /// The number of the connection to the server that has this slot. `None` where that server is away.
-    pub(super) fn connection_number(&self, slot: Slot) -> Option<u64> {
+    pub(super) fn connection_number(&self, slot: HashSlot) -> Option<u64> {
         let map = self.nodes.map();
         let Some(node) = map.owner(slot) else { return map.is_sought().then_some(0) };
         let connections = self.connections.lock();
@@ -107,7 +107,7 @@ impl Router {
     /// the wait for a connection. An answer that `read` does not understand is a failure.
     pub(super) async fn call<T>(
         &self,
-        slot: Slot,
+        slot: HashSlot,
         call: &Cmd,
         mut read: impl FnMut(Value) -> Option<T>,
         deadline: Instant,
@@ -126,11 +126,12 @@ impl Router {
             let RedisTopology::Server(here) = &node.location.topology else { return result };
             let named = error.redirect_node().and_then(|(text, _)| read_address(text, here));
             let Some(named) = named.filter(|_| self.is_cluster()) else { return result };
-            if redirection > MOST_REDIRECTIONS || Instant::now() > deadline {
-                return result;
-            }
             if redirection > 1 {
                 sleep(DISAGREEMENT).await;
+            }
+            if redirection > MOST_REDIRECTIONS || Instant::now() >= deadline {
+                self.shared.count_error(&StoreError::Redis(error.clone()));
+                return result;
             }
             asking = !moved;
             node = self.follow(slot, &named, moved).ok_or(StoreError::NotConnected)?;
@@ -142,18 +143,23 @@ impl Router {
     /// Redis can decide.
     pub(super) async fn try_call<T>(
         &self,
-        slot: Slot,
+        slot: HashSlot,
         call: &Cmd,
         read: impl FnOnce(Value) -> Option<T>,
     ) -> Result<T, StoreError> {
         let deadline = Instant::now() + self.shared.timeout();
         let node = self.owner(slot, deadline).await?;
         let connection = self.connection(&node);
-        connection.try_call(call, read, deadline).await
+        let result = connection.try_call(call, read, deadline).await;
+        if result.as_ref().is_err_and(StoreError::is_redirection) {
+            // The next call finds the right server.
+            self.nodes.has_changed();
+        }
+        result
     }
 
     /// The server that a redirection names. A slot that has moved is noted, one that is about to move is not.
-    fn follow(&self, slot: Slot, named: &Endpoint, moved: bool) -> Option<Arc<RedisNode>> {
+    fn follow(&self, slot: HashSlot, named: &Endpoint, moved: bool) -> Option<Arc<RedisNode>> {
         if moved {
             self.nodes.moved(slot, named);
         }
@@ -161,7 +167,7 @@ impl Router {
     }
 
     /// Waits until the servers are known.
-    async fn owner(&self, slot: Slot, deadline: Instant) -> Result<Arc<RedisNode>, StoreError> {
+    async fn owner(&self, slot: HashSlot, deadline: Instant) -> Result<Arc<RedisNode>, StoreError> {
         if let Some(node) = self.nodes.map().owner(slot) {
             return Ok(Arc::clone(node));
         }

@@ -14,9 +14,9 @@ const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// The hash slot of a key. Without a cluster all keys are in slot 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::store) struct Slot(pub(super) u16);
+pub(in crate::store) struct HashSlot(pub(super) u16);
 
-impl Slot {
+impl HashSlot {
     /// The slot of this key in a cluster.
     pub(super) fn of(key: &[u8]) -> Self {
         Self(CRC.checksum(hash_tag(key)) % SLOTS)
@@ -94,7 +94,7 @@ mod tests {
             ("foo{bar}{zap}", 5_061),
             ("", 0),
         ] {
-            assert_eq!(Slot::of(key.as_bytes()), Slot(slot), "{key}");
+            assert_eq!(HashSlot::of(key.as_bytes()), HashSlot(slot), "{key}");
         }
     }
 

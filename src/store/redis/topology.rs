@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::RedisConnector;
 use super::nodes::RedisNodes;
-use super::slot::{Slot, SlotRange, read_slots};
+use super::slot::{HashSlot, SlotRange, read_slots};
 use crate::plan::{Endpoint, RedisLocation};
 use crate::store::StoreError;
 
@@ -49,7 +49,7 @@ pub(super) async fn follow(nodes: Arc<RedisNodes>) {
         sleep(FIRST).await;
         while Instant::now() < due {
             sleep(SOON).await;
-            if nodes.is_any_away() || nodes.was_stale() {
+            if nodes.is_any_away() || nodes.was_stale() || !nodes.health().is_up() {
                 break;
             }
         }
@@ -93,7 +93,7 @@ async fn ask(server: &RedisLocation) -> Result<Vec<SlotRange>, StoreError> {
 
 /// The server that has this key's slot now. For an operator's command, which has no map.
 pub(super) async fn server_of(servers: &RedisLocation, key: &[u8]) -> Result<Endpoint, StoreError> {
-    let Slot(slot) = Slot::of(key);
+    let HashSlot(slot) = HashSlot::of(key);
     let mut failure = StoreError::NoServer(1);
     for server in servers.topology.servers() {
         match ask(&servers.of_server(server.clone())).await {

@@ -350,6 +350,8 @@ fn reason(error: &StoreError) -> String {
         StoreError::Redis(error) => {
             error.code().map_or_else(|| format!("{:?}", error.kind()), str::to_owned)
         }
+        StoreError::NoServer(_) => "no server".to_owned(),
+        StoreError::ClusterDown(_) => "cluster down".to_owned(),
         error => error.to_string(),
     }
 }
