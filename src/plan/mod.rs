@@ -3,6 +3,8 @@
 //! This module is data only. `config` makes a [`Plan`], a reload replaces it, and the code that serves
 //! requests reads it.
 
+mod calendar;
+mod counting;
 pub mod filter;
 mod limit;
 mod redis;
@@ -17,6 +19,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 
+pub use self::calendar::Zone;
+pub(crate) use self::counting::window_rate;
+pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart};
 use self::filter::LogFilter;
 pub use self::limit::CalendarQuota;
 pub use self::limit::{CostSpec, Figures, LimitSpec, OnStoreError};

@@ -41,7 +41,8 @@ pub(super) async fn take(
         store.take_locally(claims, moment);
         return Ok(());
     }
-    let connection = redis.connections_made();
+    // What is known belongs to this connection, and to this generation of overrides and buckets.
+    let connection = redis.connections_made() + store.shared.running.generation();
     if store.shared.redis_is_up()
         && store.known.refuse(&store.shared.memory, claims, moment.time, connection)
     {

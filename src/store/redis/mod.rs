@@ -5,7 +5,8 @@
 //! `call` packs them and reads the answer, `connection` sends the call on a connection that `connect` has
 //! made. `pending` is a question whose client may leave before the answer. `health` knows whether the server
 //! can decide, `advice` and `notices` have the words for operators. `leases` keeps the slots that are held
-//! in Redis, `processes` counts the processes that share it, and `unsettled` counts lost settlements.
+//! in Redis, `processes` counts the processes that share it, `overrides` reads and sets what operators change
+//! while processes run, and `unsettled` counts lost settlements.
 //! `redisson` asks Redisson limiters, by its own script and calls.
 
 mod advice;
@@ -16,6 +17,7 @@ mod health;
 mod leases;
 mod name;
 mod notices;
+mod overrides;
 mod pending;
 mod processes;
 mod queue;
@@ -27,6 +29,7 @@ use std::sync::atomic::Ordering;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::join;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -50,8 +53,9 @@ use crate::plan::{KeyDisplay, RedisLocation};
 pub(super) use self::advice::{refusal, words};
 pub(super) use self::call::Verb;
 pub(super) use self::health::RedisHealth;
-pub(crate) use self::name::BucketName;
+pub(crate) use self::name::{BucketName, stored_key};
 pub(super) use self::notices::Notices;
+pub(super) use self::overrides::Change;
 pub(super) use self::redisson::client_id;
 use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
@@ -83,8 +87,12 @@ impl Redis {
         let is_first = !shared.is_announced.swap(true, Ordering::Relaxed);
         let announcer = is_first.then(|| {
             let (connection, shared) = (Arc::clone(&connection), Arc::clone(&shared));
-            let announcing = processes::announce(connection, prefix.to_owned(), shared);
-            AbortOnDropHandle::new(tokio::spawn(announcing))
+            let announcing =
+                processes::announce(connection.clone(), prefix.to_owned(), shared.clone());
+            let following = overrides::follow(connection, prefix.to_owned(), shared);
+            AbortOnDropHandle::new(tokio::spawn(async {
+                join!(announcing, following);
+            }))
         });
         let leases = Leases::keep(queue.teller(), connection.connects(), Arc::clone(&shared));
         let prefix = prefix.to_owned();
@@ -250,7 +258,7 @@ async fn run(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value
     if !answer.as_ref().is_err_and(|error| error.kind() == lost) {
         return answer;
     }
-    for script in [&*SCRIPT, &*redisson::SCRIPT] {
+    for script in [&*SCRIPT, &*redisson::SCRIPT, &*overrides::SCRIPT] {
         script.load_async(connection).await?;
     }
     send(connection, call).await

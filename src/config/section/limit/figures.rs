@@ -1,15 +1,14 @@
 //! Reads `rate`, `burst`, `queue` and `limit`, and checks that they fit the algorithm and each other.
 
 use super::algorithm::{Counting, Family, refuse};
-use super::rate::{Length, by_rate, no_month, window_rate};
+use super::rate::{by_rate, no_month};
 use super::window::{Align, Calendar};
 use crate::config::reader::{Item, Section};
-use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
 use crate::limit::algorithm::{
-    Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
+    Algorithm, concurrency, leaky_bucket, sliding_log, sliding_window, token_bucket,
 };
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS, Rate, count_and_interval};
-use crate::plan::{CalendarQuota, Figures};
+use crate::plan::{Figures, FiguresError, WindowLength, window_rate};
 
 /// The figures of an override or of a candidate. Fields of other algorithms are refused.
 pub(super) fn inner(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
@@ -76,47 +75,32 @@ fn leaky_bucket(rate_item: &Item<'_>, queue: Option<Option<u64>>) -> Option<Figu
     })
 }
 
-fn windows(item: &Item<'_>, align: &Align, count: u64, length: Length) -> Option<Figures> {
-    let windows = match (align, length) {
-        (Align::FirstRequest, Length::Interval(interval)) => Windows::Rolling(interval),
-        (Align::FirstRequest, Length::Month) => {
+fn windows(item: &Item<'_>, align: &Align, count: u64, length: WindowLength) -> Option<Figures> {
+    if let Align::Clock(Calendar { named: Some(zone), .. }) = align
+        && matches!(length, WindowLength::Interval(interval) if interval < Interval::DAY)
+    {
+        item.fault(
+            "windows of less than a day know no time zone",
+            "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
+             or `month`, or no `timezone`",
+        )
+        .related(zone, "the time zone");
+        return None;
+    }
+    match align.start().figures(count, length) {
+        Ok(figures) => return Some(figures),
+        Err(FiguresError::MonthOffClock) => {
             no_month(item, "expected `align = \"clock\"` beside it");
-            return None;
         }
-        (Align::Clock(calendar), Length::Interval(interval)) if interval < Interval::DAY => {
-            if let Some(zone) = &calendar.named {
-                item.fault(
-                    "windows of less than a day know no time zone",
-                    "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
-                         or `month`, or no `timezone`",
-                )
-                .related(zone, "the time zone");
-                return None;
-            }
-            Windows::Clock(interval)
+        Err(FiguresError::OffCalendar) => {
+            item.reject(
+                "expected `d`, `w`, `month` or less than a day: nothing else stands on the \
+                 clock",
+            );
         }
-        (Align::Clock(Calendar { zone, .. }), length) => {
-            let unit = match length {
-                Length::Interval(Interval::DAY) => Unit::Day,
-                Length::Interval(Interval::WEEK) => Unit::Week,
-                Length::Month => Unit::Month,
-                Length::Interval(_) => {
-                    item.reject(
-                        "expected `d`, `w`, `month` or less than a day: nothing else stands on the \
-                         clock",
-                    );
-                    return None;
-                }
-            };
-            let count = count_of(item, count)?;
-            return Some(Figures::Calendar(CalendarQuota {
-                count,
-                schedule: zone.schedule(unit)?,
-            }));
-        }
-    };
-    let count = count_of(item, count)?;
-    Some(Figures::Limited(Algorithm::FixedWindow(fixed_window::Params { count, windows })))
+        Err(_) => drop(count_of(item, count)),
+    }
+    None
 }
 
 fn sliding_window(item: &Item<'_>) -> Option<Figures> {
