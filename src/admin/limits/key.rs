@@ -137,7 +137,7 @@ mod tests {
         for (key, asked, display, expected) in [
             ("[\"ip\"]", "192.0.2.1", Hashed, "192.0.2.1"),
             ("[\"ip\"]", "2001:db8::%2F64", Hashed, "2001:db8::/64"),
-            ("[\"path\"]", "%2Fa%252Fb", Hashed, "error `/a%2Fb` is no path"),
+            ("[\"path\"]", "%2Fa%25252Fb", Hashed, "error `/a%2Fb` is no path"),
             ("[\"path\"]", "%2Fa;x=1", Hashed, "/a"),
             ("[\"host\"]", "API.test.", Hashed, "api.test"),
             ("[\"ip\", \"method\"]", "192.0.2.1%7CGET", Hashed, "192.0.2.1|GET"),

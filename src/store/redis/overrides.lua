@@ -13,7 +13,7 @@
 --   (KEEP stands behind these: how long overrides without an end stay when no process reads them)
 --
 -- The answer: Redis's time, 1 where it was done, 0 where there was nothing to do, -1 where there was no
--- room, then the fields and values.
+-- room, the generation, then the fields and values.
 local hash, verb, keep = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -54,10 +54,11 @@ elseif verb == 'end' then
 end
 if verb ~= 'look' and done == 1 then
   -- A clock that was set back must not bring an old generation back.
-  redis.call('HSET', hash, 'generation', whole(math.max(now, generation + 1)))
+  generation = math.max(now, generation + 1)
+  redis.call('HSET', hash, 'generation', whole(generation))
 end
 
-local answer = { whole(now), whole(done) }
+local answer = { whole(now), whole(done), whole(generation) }
 for field, value in pairs(left) do
   local ends = tonumber(string.match(value, '^(%d+) ') or '0')
   ends_never = ends_never or ends == 0

@@ -52,24 +52,19 @@ pub(super) async fn follow(connection: Arc<RedisConnection>, prefix: String, sha
     let mut generation = redis::cmd("HGET");
     generation.arg(&name).arg("generation");
     let look = command(&name, "look");
-    let mut known: Option<Value> = None;
     let mut read_at = Instant::now();
     let told = Seldom::new(SILENCE);
     loop {
         let reading = async {
-            let found = connection.try_call(&generation, Some).await?;
-            let is_other = known.as_ref() != Some(&found);
-            // There is nothing to read where there is no hash.
-            if is_other || found != Value::Nil && read_at.elapsed() >= READ {
+            let found = connection.try_call(&generation, number).await?;
+            // There is nothing to keep where there is no hash.
+            let is_due = found > 0 && read_at.elapsed() >= READ;
+            if is_due || !shared.running.has_read(found) {
                 let asked = Instant::now();
                 let (read, _) = connection.try_call(&look, parse).await?;
                 shared.running.read(read, asked);
                 read_at = asked;
             }
-            if is_other && known.is_some() {
-                shared.running.begin_generation();
-            }
-            known = Some(found);
             Ok(())
         };
         match reading.await {
@@ -123,7 +118,6 @@ impl Redis {
         let asked = Instant::now();
         let (read, change) = self.connection.call(call, parse, self.deadline()).await?;
         self.shared.running.read(read, asked);
-        self.shared.running.begin_generation();
         Ok(change)
     }
 }
@@ -145,6 +139,11 @@ fn command(name: &str, verb: &str) -> Cmd {
     call
 }
 
+/// A generation. Where there is no hash it is 0.
+fn number(answer: Value) -> Option<u64> {
+    Option::<u64>::from_redis_value(answer).ok().map(Option::unwrap_or_default)
+}
+
 /// Reads the script's answer. An override that this version cannot read is left out.
 fn parse(answer: Value) -> Option<(ReadOverrides, Change)> {
     let answer = Vec::<Vec<u8>>::from_redis_value(answer).ok()?;
@@ -155,11 +154,12 @@ fn parse(answer: Value) -> Option<(ReadOverrides, Change)> {
         "0" => Change::Nothing,
         _ => Change::Full,
     };
+    let generation = texts.next()?.parse().ok()?;
     let mut entries = Vec::new();
     while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
         entries.extend(entry(&field, &value));
     }
-    Some((ReadOverrides { at, entries }, change))
+    Some((ReadOverrides { at, generation, entries }, change))
 }
 
 fn text(entry: &RunningOverride) -> String {

@@ -27,6 +27,9 @@ use crate::plan::{Figures, LimitSpec, WantedFigures};
 /// overrides are read now and then.
 const NEAR: Duration = Duration::from_secs(2);
 
+/// Two answers of Redis may overtake each other by so many microseconds.
+const LATE: u64 = 10_000_000;
+
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;
 
@@ -79,8 +82,8 @@ struct RunningState {
     table: Arc<RunningTable>,
     /// Counts the tables.
     tables: u64,
-    /// When the overrides were read last, by Redis's clock.
-    read_at: Option<Timestamp>,
+    /// When the overrides were read last, by Redis's clock, and their generation there.
+    read: Option<(Timestamp, u64)>,
 }
 
 /// A limit's name and a key's text.
@@ -102,7 +105,7 @@ impl RunningState {
     /// Why an override is not in force any more.
     fn why_ended(&self, place: &Place, entry: &RunningOverride, now: Instant) -> OverrideEnd {
         let is_near_its_end = || {
-            let read = self.read_at.map(|read| read.plus(NEAR));
+            let read = self.read.map(|(at, _)| at.plus(NEAR));
             entry.ends.zip(read).is_some_and(|(ends, read)| ends <= read)
         };
         match self.known.get(place) {
@@ -124,6 +127,8 @@ fn event(entry: &RunningOverride) -> OverrideEvent<'_> {
 pub(super) struct ReadOverrides {
     /// The moment by Redis's clock.
     pub(super) at: Timestamp,
+    /// The number of the last change in Redis.
+    pub(super) generation: u64,
     pub(super) entries: Vec<RunningOverride>,
 }
 
@@ -183,17 +188,25 @@ impl RunningOverrides {
         }
     }
 
+    /// Whether the overrides of this generation in Redis were read.
+    pub(super) fn has_read(&self, generation: u64) -> bool {
+        self.state.lock().read.is_some_and(|(_, last)| last == generation)
+    }
+
     /// Takes over what Redis has. `asked` is when the question was sent. What was read earlier than the
     /// present overrides is left out.
     pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
         let mut state = self.state.lock();
-        // A clock that was set back must not keep new overrides out for ever.
-        let is_older = |last: Timestamp| last.micros_since(read.at) > 0;
-        let is_near = |last: Timestamp| last.micros_since(read.at) < 10_000_000;
-        if state.read_at.is_some_and(|last| is_older(last) && is_near(last)) {
-            return;
+        if let Some((last, generation)) = state.read {
+            // A clock that was set back must not keep new overrides out for ever.
+            if (1..LATE).contains(&last.micros_since(read.at)) {
+                return;
+            }
+            if generation != read.generation {
+                self.begin_generation();
+            }
         }
-        state.read_at = Some(read.at);
+        state.read = Some((read.at, read.generation));
         let known = read.entries.into_iter().map(|entry| {
             let left = |ends: Timestamp| Duration::from_micros(ends.micros_since(read.at));
             let ends = entry.ends.map(|ends| asked + left(ends));
