@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::answer::{Answer, only, problem, text};
+use self::answer::{AdminResponse, only, problem, text};
 use self::families::Scrape;
 use self::limits::LimitPath;
 use crate::limit::time::Timestamp;
@@ -83,7 +83,7 @@ impl Admin {
         Self { process, plan, dropped, first_store, store: OnceLock::new() }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>) -> AdminResponse {
         let uri = request.uri().clone();
         if let Some(refused) = self.refuse(&request) {
             return refused;
@@ -110,7 +110,7 @@ impl Admin {
     }
 
     /// Refuses a request that may not ask here.
-    fn refuse(&self, request: &Request<Incoming>) -> Option<Answer> {
+    fn refuse(&self, request: &Request<Incoming>) -> Option<AdminResponse> {
         let plan = self.plan.borrow().plan.clone();
         let open = matches!(request.uri().path(), "/healthz" | "/readyz");
         match &plan.admin.token {
@@ -143,7 +143,7 @@ impl Admin {
         self.process.clock.wall().at(self.process.clock.now())
     }
 
-    fn metrics(&self) -> Answer {
+    fn metrics(&self) -> AdminResponse {
         let page = families::page(&Scrape {
             total: self.process.metrics.total(),
             store: self.process.store.counters(),

@@ -81,6 +81,7 @@ mod tests {
     use crate::limit::key::Key;
     use crate::limit::patience::Patience;
     use crate::limit::rate::Cost;
+    use crate::plan::WantedFigures;
 
     fn limits(lines: &str) -> Vec<Arc<LimitSpec>> {
         let text = format!(
@@ -101,6 +102,28 @@ mod tests {
         let Ask { algorithm, patience, .. } =
             current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN, &RunningFigures::Never);
         format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
+    }
+
+    #[test]
+    fn a_bucket_has_the_figures_of_an_override_that_runs() {
+        let spec = &limits("[limits.a]\nkey = [\"header:x-user\"]\nrate = \"1/s\"")[0];
+        let key = Key::of([Some(&b"partner"[..])]);
+        let (algorithm, cost) = (algorithm(spec), Cost::ONE);
+        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
+        let current = CurrentLimits::default();
+        let wanted = WantedFigures { rate: "9/h".into(), ..WantedFigures::default() };
+        let running = spec.counting.as_ref().unwrap().figures(&wanted).unwrap();
+        let of = |ask, running: &RunningFigures| {
+            let asked = BucketAsk { spec, key: &key, ask };
+            current.of(&asked, Timestamp::MIN, running).algorithm.to_string()
+        };
+        for limits in [&[][..], &[Arc::clone(spec)]] {
+            current.put(limits);
+            assert_eq!(of(ask, &RunningFigures::Are(running.clone())), "9/h, burst 9");
+            let overridden = Ask { algorithm: running.at(Timestamp::MIN).unwrap(), ..ask };
+            assert_eq!(of(overridden, &RunningFigures::None), "1/s, burst 1", "it has ended");
+            assert_eq!(of(ask, &RunningFigures::Are(Figures::Unlimited)), "1/s, burst 1");
+        }
     }
 
     #[test]

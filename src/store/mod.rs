@@ -36,7 +36,7 @@ use self::memory::Noting;
 pub(crate) use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, stored_key,
 };
-use self::redis::{Change, Redis};
+use self::redis::{OverrideChange, Redis};
 use self::running::RunningTable;
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 pub use self::shared::{Counters, Shared};
@@ -290,7 +290,7 @@ impl Store {
         wall: Timestamp,
     ) -> Result<(), OverrideError> {
         let is_set = match &self.redis {
-            Some(redis) => redis.set_override(&entry, lasts).await? != Change::Full,
+            Some(redis) => redis.set_override(&entry, lasts).await? != OverrideChange::Full,
             None => {
                 let ends = lasts.map(|lasts| wall.plus(lasts));
                 self.shared.running.set_here(RunningOverride { ends, ..entry }, lasts)
@@ -305,7 +305,7 @@ impl Store {
     /// Where Redis does not answer.
     pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, StoreError> {
         match &self.redis {
-            Some(redis) => Ok(redis.end_override(limit, key).await? == Change::Done),
+            Some(redis) => Ok(redis.end_override(limit, key).await? == OverrideChange::Done),
             None => Ok(self.shared.running.end_here(limit, key)),
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::key::AskedKey;
-use super::{Answer, Wrong, answer_json};
+use super::{AdminResponse, ApiProblem, answer_json};
 use crate::admin::Admin;
 use crate::admin::answer::done;
 use crate::limit::Mode;
@@ -19,7 +19,11 @@ use crate::store::{BucketAsk, StoreError};
 
 impl Admin {
     /// What a bucket has left, by which figures, and when it is as new.
-    pub(super) async fn bucket(&self, spec: &LimitSpec, key: &AskedKey) -> Result<Answer, Wrong> {
+    pub(super) async fn bucket(
+        &self,
+        spec: &LimitSpec,
+        key: &AskedKey,
+    ) -> Result<AdminResponse, ApiProblem> {
         let bucket = self.key_of(spec, key)?;
         let running = self.running(spec, key);
         let figures = self.figures(spec, key);
@@ -48,7 +52,11 @@ impl Admin {
     }
 
     /// Makes a bucket new.
-    pub(super) async fn forget(&self, spec: &LimitSpec, key: &AskedKey) -> Result<Answer, Wrong> {
+    pub(super) async fn forget(
+        &self,
+        spec: &LimitSpec,
+        key: &AskedKey,
+    ) -> Result<AdminResponse, ApiProblem> {
         let bucket = self.key_of(spec, key)?;
         let figures = [&self.figures(spec, key), &spec.figures];
         let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.wall()));
@@ -60,12 +68,12 @@ impl Admin {
     }
 
     /// The key by which the bucket's place is found.
-    fn key_of<'k>(&self, spec: &LimitSpec, key: &'k AskedKey) -> Result<&'k Key, Wrong> {
+    fn key_of<'k>(&self, spec: &LimitSpec, key: &'k AskedKey) -> Result<&'k Key, ApiProblem> {
         let is_hash_known = self.is_in_redis(spec) && spec.limiter.is_none();
         let has_overrides = spec.overrides != KeyOverrides::default();
         match &key.plain {
             Some(plain) if !is_hash_known => Ok(plain),
-            None if !is_hash_known || has_overrides => Err(Wrong::nonsense(
+            None if !is_hash_known || has_overrides => Err(ApiProblem::nonsense(
                 "this bucket, or its override in proxy.toml, is found by the plain values of its \
                  key alone: give them with `?plain`",
             )),

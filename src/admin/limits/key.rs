@@ -1,6 +1,6 @@
 //! The key that a path names: KEY as the log and Redis have it, or the plain values with `?plain`.
 
-use super::Wrong;
+use super::ApiProblem;
 use crate::limit::key::{Key, KeyBuilder};
 use crate::percent::decode;
 use crate::plan::{KeyDisplay, LimitSpec};
@@ -32,12 +32,12 @@ impl AskedKey {
         encoded: &str,
         is_plain: bool,
         display: KeyDisplay,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, ApiProblem> {
         let decoded = decode(encoded);
         let text = std::str::from_utf8(&decoded);
-        let text = text.map_err(|_| Wrong::nonsense("KEY is not UTF-8"))?;
+        let text = text.map_err(|_| ApiProblem::nonsense("KEY is not UTF-8"))?;
         let key = Key::parse(text).ok_or_else(|| {
-            Wrong::nonsense(format!(
+            ApiProblem::nonsense(format!(
                 "`{text}` is no key as the log shows it: in a value, `|`, `%`, braces and control \
                  characters are percent-encoded, and once more in a URL"
             ))
@@ -46,7 +46,7 @@ impl AskedKey {
         let parts = if text.is_empty() && sources.is_empty() { 0 } else { key.parts().count() };
         if parts != sources.len() {
             let sources: Vec<_> = sources.iter().map(|source| format!("`{source}`")).collect();
-            return Err(Wrong::nonsense(match sources.is_empty() {
+            return Err(ApiProblem::nonsense(match sources.is_empty() {
                 true => "the limit counts all requests in one bucket: its KEY is empty".to_owned(),
                 false => {
                     format!("KEY has {parts} of {} values: {}", sources.len(), sources.join(", "))
@@ -61,7 +61,7 @@ impl AskedKey {
                 continue;
             };
             let Some(source) = source.alternatives().get(place) else {
-                return Err(Wrong::nonsense(format!(
+                return Err(ApiProblem::nonsense(format!(
                     "`{source}` has no alternative {}",
                     place + 1
                 )));
@@ -86,21 +86,21 @@ impl AskedKey {
 }
 
 /// A value that is no hash would never be found, and nobody would know.
-fn check_hash(value: &[u8], source: &KeySource) -> Result<(), Wrong> {
+fn check_hash(value: &[u8], source: &KeySource) -> Result<(), ApiProblem> {
     if is_hash(value) {
         return Ok(());
     }
-    Err(Wrong::nonsense(format!(
+    Err(ApiProblem::nonsense(format!(
         "`{source}` is hashed in keys (log.keys), and this is no hash; give the value itself with `?plain`"
     )))
 }
 
 /// A value in the form that keys use, by the rules of a limit's `overrides`.
-fn normal(value: &[u8], source: &KeySource, ipv6_prefix: u8) -> Result<Vec<u8>, Wrong> {
+fn normal(value: &[u8], source: &KeySource, ipv6_prefix: u8) -> Result<Vec<u8>, ApiProblem> {
     let Ok(text) = std::str::from_utf8(value) else { return Ok(value.to_vec()) };
-    match Part::parse(text, source, ipv6_prefix).map_err(Wrong::nonsense)? {
+    match Part::parse(text, source, ipv6_prefix).map_err(ApiProblem::nonsense)? {
         Part::Exact(value) => Ok(value.into_bytes()),
-        Part::Network(_) | Part::Any => Err(Wrong::nonsense(format!(
+        Part::Network(_) | Part::Any => Err(ApiProblem::nonsense(format!(
             "`{text}` is more than one key; overrides for many keys stand in proxy.toml"
         ))),
     }
@@ -124,7 +124,7 @@ mod tests {
         let (path, query) = asked.split_once('?').map_or((asked, None), |(a, b)| (a, Some(b)));
         AskedKey::read(&plan.limits[0], path, is_plain(query), display)
             .map(|key| (key.text, key.plain.map(|plain| plain.to_string())))
-            .map_err(|Wrong(status, detail)| {
+            .map_err(|ApiProblem(status, detail)| {
                 assert_eq!(status.as_u16(), 422);
                 detail
             })

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use self::key::AskedKey;
 use super::Admin;
-use super::answer::{Answer, json as answer_json, only, problem};
+use super::answer::{AdminResponse, json as answer_json, only, problem};
 use crate::limit::{Mode, Scope};
 use crate::observe::events::date_and_time;
 use crate::plan::{KeyDisplay, LimitSpec, Plan, StoreLocation};
@@ -49,16 +49,16 @@ impl<'p> LimitPath<'p> {
 }
 
 /// What goes wrong with a request. It is answered with a problem.
-pub(super) struct Wrong(StatusCode, String);
+pub(super) struct ApiProblem(StatusCode, String);
 
-impl Wrong {
+impl ApiProblem {
     /// What was sent can be read, and makes no sense.
     fn nonsense(detail: impl Into<String>) -> Self {
         Self(StatusCode::UNPROCESSABLE_ENTITY, detail.into())
     }
 }
 
-impl From<StoreError> for Wrong {
+impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> Self {
         let status = match error {
             StoreError::WrongType | StoreError::Unset => StatusCode::CONFLICT,
@@ -74,7 +74,7 @@ impl Admin {
         path: LimitPath<'_>,
         query: Option<&str>,
         request: Request<Incoming>,
-    ) -> Answer {
+    ) -> AdminResponse {
         let plan = Arc::clone(&self.plan.borrow().plan);
         let (parts, body) = request.into_parts();
         let answered = match (path, parts.method) {
@@ -101,7 +101,7 @@ impl Admin {
             }
             (LimitPath::Override { .. }, _) => return only("PUT, DELETE"),
         };
-        answered.unwrap_or_else(|Wrong(status, detail)| problem(status, &detail))
+        answered.unwrap_or_else(|ApiProblem(status, detail)| problem(status, &detail))
     }
 
     /// The limit and the key that a path names.
@@ -111,12 +111,12 @@ impl Admin {
         limit: &str,
         key: &str,
         query: Option<&str>,
-    ) -> Result<(&'p LimitSpec, AskedKey), Wrong> {
+    ) -> Result<(&'p LimitSpec, AskedKey), ApiProblem> {
         let spec = plan.limits.iter().find(|spec| spec.name.as_str() == limit);
         let Some(spec) = spec else {
             let is_off = plan.off.iter().any(|name| name.as_str() == limit);
             let why = if is_off { "it has `mode = \"off\"`" } else { "see /api/limits" };
-            return Err(Wrong(
+            return Err(ApiProblem(
                 StatusCode::NOT_FOUND,
                 format!("there is no limit `{limit}`: {why}"),
             ));
@@ -124,7 +124,7 @@ impl Admin {
         Ok((spec, AskedKey::read(spec, key, key::is_plain(query), self.process.keys)?))
     }
 
-    fn list(&self, plan: &Plan) -> Answer {
+    fn list(&self, plan: &Plan) -> AdminResponse {
         let running = self.process.store.overrides();
         let limits: Vec<_> = plan.limits.iter().map(|spec| self.limit(spec)).collect();
         let overrides: Vec<_> = running.iter().map(|one| self.overridden(one)).collect();

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::key::{AskedKey, is_plain};
-use super::{Answer, Wrong, answer_json};
+use super::{AdminResponse, ApiProblem, answer_json};
 use crate::admin::Admin;
 use crate::admin::answer::done;
 use crate::config;
@@ -39,15 +39,15 @@ impl Admin {
         key: &AskedKey,
         headers: &HeaderMap,
         body: Incoming,
-    ) -> Result<Answer, Wrong> {
+    ) -> Result<AdminResponse, ApiProblem> {
         // No form of another site can send this type.
         if !is_json(headers) {
-            return Err(Wrong(
+            return Err(ApiProblem(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "expected `content-type: application/json`".to_owned(),
             ));
         }
-        let given = Given::parse(&read(body).await?)?;
+        let given = WantedOverride::parse(&read(body).await?)?;
         given.check(spec)?;
         let entry = RunningOverride {
             limit: spec.name.as_str().to_owned(),
@@ -63,11 +63,11 @@ impl Admin {
             Err(OverrideError::Store(error)) => return Err(error.into()),
             Err(error @ OverrideError::Full) => {
                 let advice = "write those that stay into proxy.toml";
-                return Err(Wrong(StatusCode::CONFLICT, format!("{error}: {advice}")));
+                return Err(ApiProblem(StatusCode::CONFLICT, format!("{error}: {advice}")));
             }
         }
         let listed = self.listed(spec.name.as_str(), &key.text);
-        let gone = || Wrong(StatusCode::CONFLICT, "somebody has ended it already".to_owned());
+        let gone = || ApiProblem(StatusCode::CONFLICT, "somebody has ended it already".to_owned());
         Ok(answer_json(&self.overridden(&listed.ok_or_else(gone)?)))
     }
 
@@ -78,7 +78,7 @@ impl Admin {
         limit: &str,
         key: &str,
         query: Option<&str>,
-    ) -> Result<Answer, Wrong> {
+    ) -> Result<AdminResponse, ApiProblem> {
         let listed = std::str::from_utf8(&crate::percent::decode(key))
             .ok()
             .filter(|_| !is_plain(query))
@@ -91,7 +91,7 @@ impl Admin {
             return Ok(done());
         }
         let detail = format!("no override was set for the key `{text}` of the limit `{limit}`");
-        Err(Wrong(StatusCode::NOT_FOUND, detail))
+        Err(ApiProblem(StatusCode::NOT_FOUND, detail))
     }
 
     /// The override of a limit for the key with this text.
@@ -103,33 +103,36 @@ impl Admin {
 
 /// An override, as it was sent.
 #[derive(Debug, PartialEq, Eq)]
-struct Given {
+struct WantedOverride {
     wanted: WantedFigures,
     lasts: Option<Duration>,
     reason: Option<String>,
 }
 
-impl Given {
-    fn parse(body: &[u8]) -> Result<Self, Wrong> {
+impl WantedOverride {
+    fn parse(body: &[u8]) -> Result<Self, ApiProblem> {
         let value: Value = serde_json::from_slice(body).map_err(|error| {
-            Wrong(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
+            ApiProblem(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
         })?;
         let Value::Object(fields) = value else {
-            return Err(Wrong::nonsense("expected an object such as { \"rate\": \"1000/s\" }"));
+            return Err(ApiProblem::nonsense(
+                "expected an object such as { \"rate\": \"1000/s\" }",
+            ));
         };
         if let Some(unknown) = fields.keys().find(|field| !FIELDS.contains(&field.as_str())) {
             let fields = FIELDS.map(|field| format!("`{field}`")).join(", ");
-            return Err(Wrong::nonsense(format!("`{unknown}` is none of {fields}")));
+            return Err(ApiProblem::nonsense(format!("`{unknown}` is none of {fields}")));
         }
         let rate = string(&fields, "rate")?;
         let wanted = WantedFigures {
-            rate: rate.ok_or_else(|| Wrong::nonsense("`rate` is missing, as in \"1000/s\""))?,
+            rate: rate
+                .ok_or_else(|| ApiProblem::nonsense("`rate` is missing, as in \"1000/s\""))?,
             burst: whole(&fields, "burst")?,
             queue: whole(&fields, "queue")?,
         };
         let lasts = string(&fields, "for")?.map(|text| {
             config::duration(&text).filter(|lasts| !lasts.is_zero()).ok_or_else(|| {
-                Wrong::nonsense(format!("`{text}` is no time as in \"30m\", \"2h\" or \"1d\""))
+                ApiProblem::nonsense(format!("`{text}` is no time as in \"30m\", \"2h\" or \"1d\""))
             })
         });
         let reason = string(&fields, "reason")?;
@@ -137,7 +140,7 @@ impl Given {
             reason.chars().count() <= LONGEST_REASON && !reason.chars().any(char::is_control)
         };
         if !reason.as_ref().is_none_or(is_fine) {
-            return Err(Wrong::nonsense(format!(
+            return Err(ApiProblem::nonsense(format!(
                 "`reason` is one line of at most {LONGEST_REASON} characters"
             )));
         }
@@ -145,15 +148,15 @@ impl Given {
     }
 
     /// Checks the figures against the limit.
-    fn check(&self, spec: &LimitSpec) -> Result<(), Wrong> {
+    fn check(&self, spec: &LimitSpec) -> Result<(), ApiProblem> {
         let Some(counting) = &spec.counting else {
-            return Err(Wrong::nonsense(match spec.limiter {
+            return Err(ApiProblem::nonsense(match spec.limiter {
                 Some(_) => "a Redisson limiter has its figures in Redis: `tidegate redisson set`",
                 None => "the limit has slots and no rate: change it in proxy.toml",
             }));
         };
         let figures = counting.figures(&self.wanted);
-        let figures = figures.map_err(|error| Wrong::nonsense(error.to_string()))?;
+        let figures = figures.map_err(|error| ApiProblem::nonsense(error.to_string()))?;
         let cost = match &spec.cost {
             CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => *cost,
             CostSpec::Header { .. } => Cost::ONE,
@@ -162,7 +165,7 @@ impl Given {
             Some(algorithm)
                 if algorithm != Algorithm::Closed && algorithm.capacity() < cost.get() =>
             {
-                Err(Wrong::nonsense(format!(
+                Err(ApiProblem::nonsense(format!(
                     "a request takes {cost} tokens, and the bucket would hold {}: nothing would \
                      pass, which \"0/s\" says better",
                     algorithm.capacity()
@@ -179,33 +182,33 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-async fn read(body: Incoming) -> Result<Vec<u8>, Wrong> {
+async fn read(body: Incoming) -> Result<Vec<u8>, ApiProblem> {
     let collecting = timeout(BODY_TIMEOUT, Limited::new(body, MOST_BODY).collect());
     match collecting.await {
         Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let detail = format!("the body has more than {MOST_BODY} bytes");
-            Err(Wrong(StatusCode::PAYLOAD_TOO_LARGE, detail))
+            Err(ApiProblem(StatusCode::PAYLOAD_TOO_LARGE, detail))
         }
-        Ok(Err(error)) => Err(Wrong(StatusCode::BAD_REQUEST, error.to_string())),
-        Err(_) => Err(Wrong(StatusCode::REQUEST_TIMEOUT, "the body did not come".to_owned())),
+        Ok(Err(error)) => Err(ApiProblem(StatusCode::BAD_REQUEST, error.to_string())),
+        Err(_) => Err(ApiProblem(StatusCode::REQUEST_TIMEOUT, "the body did not come".to_owned())),
     }
 }
 
-fn string(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Wrong> {
+fn string(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, ApiProblem> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(Wrong::nonsense(format!("`{name}` is a text"))),
+        Some(_) => Err(ApiProblem::nonsense(format!("`{name}` is a text"))),
     }
 }
 
-fn whole(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>, Wrong> {
+fn whole(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>, ApiProblem> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
             let number = value.as_u64().map(Some);
-            number.ok_or_else(|| Wrong::nonsense(format!("`{name}` is a whole number")))
+            number.ok_or_else(|| ApiProblem::nonsense(format!("`{name}` is a whole number")))
         }
     }
 }

@@ -141,7 +141,11 @@ impl RedisConnection {
         call: &Cmd,
         read: impl FnOnce(Value) -> Option<T>,
     ) -> Result<T, StoreError> {
-        let calling = async { self.live().await?.call(call, read).await };
+        let calling = async {
+            // An answer does not put off the probe, which tells whether Redis can decide.
+            let unnoted = Live { failures: Arc::default(), ..self.live().await? };
+            unnoted.call(call, read).await
+        };
         timeout(self.shared.timeout(), calling).await.map_err(|_| StoreError::TimedOut)?
     }
 

@@ -55,7 +55,7 @@ pub(super) use self::call::Verb;
 pub(super) use self::health::RedisHealth;
 pub(crate) use self::name::{BucketName, stored_key};
 pub(super) use self::notices::Notices;
-pub(super) use self::overrides::Change;
+pub(super) use self::overrides::OverrideChange;
 pub(super) use self::redisson::client_id;
 use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};

@@ -38,7 +38,7 @@ const SILENCE: Duration = Duration::from_secs(600);
 
 /// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Change {
+pub(in crate::store) enum OverrideChange {
     Done,
     /// There was nothing to end.
     Nothing,
@@ -67,18 +67,13 @@ pub(super) async fn follow(connection: Arc<RedisConnection>, prefix: String, sha
             }
             Ok(())
         };
-        match reading.await {
-            Ok(()) => {}
-            // What was read last stays in force.
-            Err(StoreError::Redis(error)) => {
-                if let Some((_, help)) = refusal(&error)
-                    && told.is_due(())
-                {
-                    let help = help.unwrap_or_default();
-                    tracing::warn!(%error, "help" = help, "overrides not read");
-                }
-            }
-            Err(_) => {}
+        // Without an answer what was read last stays in force.
+        if let Err(StoreError::Redis(error)) = reading.await
+            && error.code().is_some()
+            && told.is_due(())
+        {
+            let help = refusal(&error).and_then(|(_, help)| help).unwrap_or_default();
+            tracing::warn!(%error, "help" = help, "overrides not read");
         }
         shared.running.end_expired();
         sleep(PAUSE).await;
@@ -91,7 +86,7 @@ impl Redis {
         &self,
         entry: &RunningOverride,
         lasts: Option<Duration>,
-    ) -> Result<Change, StoreError> {
+    ) -> Result<OverrideChange, StoreError> {
         let lasts = lasts.map_or(0, |lasts| u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
         let mut call = command(&name(&self.prefix), "set");
         call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_RUNNING);
@@ -103,7 +98,7 @@ impl Redis {
         &self,
         limit: &str,
         key: &str,
-    ) -> Result<Change, StoreError> {
+    ) -> Result<OverrideChange, StoreError> {
         let mut call = command(&name(&self.prefix), "end");
         call.arg(field(limit, key));
         self.change(&call).await
@@ -114,7 +109,7 @@ impl Redis {
         self.change(&command(&name(&self.prefix), "tell")).await.map(|_| ())
     }
 
-    async fn change(&self, call: &Cmd) -> Result<Change, StoreError> {
+    async fn change(&self, call: &Cmd) -> Result<OverrideChange, StoreError> {
         let asked = Instant::now();
         let (read, change) = self.connection.call(call, parse, self.deadline()).await?;
         self.shared.running.read(read, asked);
@@ -145,14 +140,14 @@ fn number(answer: Value) -> Option<u64> {
 }
 
 /// Reads the script's answer. An override that this version cannot read is left out.
-fn parse(answer: Value) -> Option<(ReadOverrides, Change)> {
+fn parse(answer: Value) -> Option<(ReadOverrides, OverrideChange)> {
     let answer = Vec::<Vec<u8>>::from_redis_value(answer).ok()?;
     let mut texts = answer.into_iter().map(|text| String::from_utf8(text).unwrap_or_default());
     let at = Timestamp::from_micros(texts.next()?.parse().ok()?)?;
     let change = match texts.next()?.as_str() {
-        "1" => Change::Done,
-        "0" => Change::Nothing,
-        _ => Change::Full,
+        "1" => OverrideChange::Done,
+        "0" => OverrideChange::Nothing,
+        _ => OverrideChange::Full,
     };
     let generation = texts.next()?.parse().ok()?;
     let mut entries = Vec::new();

@@ -76,9 +76,9 @@ pub(super) struct RunningOverrides {
 #[derive(Default)]
 struct RunningState {
     limits: BTreeMap<Name, Arc<LimitSpec>>,
-    known: BTreeMap<Place, Known>,
+    known: BTreeMap<OverridePlace, KnownOverride>,
     /// Which of the known overrides are in force, as the log has them.
-    in_force: BTreeMap<Place, Arc<RunningOverride>>,
+    in_force: BTreeMap<OverridePlace, Arc<RunningOverride>>,
     table: Arc<RunningTable>,
     /// Counts the tables.
     tables: u64,
@@ -87,23 +87,33 @@ struct RunningState {
 }
 
 /// A limit's name and a key's text.
-type Place = (String, String);
+type OverridePlace = (String, String);
 
 #[derive(Clone)]
-struct Known {
+struct KnownOverride {
     entry: Arc<RunningOverride>,
     ends: Option<Instant>,
 }
 
-impl Known {
+impl KnownOverride {
     fn is_over(&self, now: Instant) -> bool {
         self.ends.is_some_and(|ends| ends <= now)
     }
 }
 
 impl RunningState {
+    /// The generation in Redis that was read last. Without overrides it is 0, and nothing need be read.
+    fn generation(&self) -> u64 {
+        self.read.map_or(0, |(_, generation)| generation)
+    }
+
     /// Why an override is not in force any more.
-    fn why_ended(&self, place: &Place, entry: &RunningOverride, now: Instant) -> OverrideEnd {
+    fn why_ended(
+        &self,
+        place: &OverridePlace,
+        entry: &RunningOverride,
+        now: Instant,
+    ) -> OverrideEnd {
         let is_near_its_end = || {
             let read = self.read.map(|(at, _)| at.plus(NEAR));
             entry.ends.zip(read).is_some_and(|(ends, read)| ends <= read)
@@ -133,7 +143,7 @@ pub(super) struct ReadOverrides {
 }
 
 impl RunningOverride {
-    fn place(&self) -> Place {
+    fn place(&self) -> OverridePlace {
         (self.limit.clone(), self.key.clone())
     }
 
@@ -190,27 +200,25 @@ impl RunningOverrides {
 
     /// Whether the overrides of this generation in Redis were read.
     pub(super) fn has_read(&self, generation: u64) -> bool {
-        self.state.lock().read.is_some_and(|(_, last)| last == generation)
+        self.state.lock().generation() == generation
     }
 
     /// Takes over what Redis has. `asked` is when the question was sent. What was read earlier than the
     /// present overrides is left out.
     pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
         let mut state = self.state.lock();
-        if let Some((last, generation)) = state.read {
-            // A clock that was set back must not keep new overrides out for ever.
-            if (1..LATE).contains(&last.micros_since(read.at)) {
-                return;
-            }
-            if generation != read.generation {
-                self.begin_generation();
-            }
+        // A clock that was set back must not keep new overrides out for ever.
+        if state.read.is_some_and(|(last, _)| (1..LATE).contains(&last.micros_since(read.at))) {
+            return;
+        }
+        if state.generation() != read.generation {
+            self.begin_generation();
         }
         state.read = Some((read.at, read.generation));
         let known = read.entries.into_iter().map(|entry| {
             let left = |ends: Timestamp| Duration::from_micros(ends.micros_since(read.at));
             let ends = entry.ends.map(|ends| asked + left(ends));
-            (entry.place(), Known { entry: Arc::new(entry), ends })
+            (entry.place(), KnownOverride { entry: Arc::new(entry), ends })
         });
         let known = known.collect();
         let before = std::mem::replace(&mut state.known, known);
@@ -231,7 +239,7 @@ impl RunningOverrides {
             return false;
         }
         let ends = lasts.map(|lasts| Instant::now() + lasts);
-        state.known.insert(place, Known { entry: Arc::new(entry), ends });
+        state.known.insert(place, KnownOverride { entry: Arc::new(entry), ends });
         self.publish(&mut state, false);
         true
     }
@@ -257,7 +265,7 @@ impl RunningOverrides {
     pub(super) fn list(&self) -> Vec<ListedOverride> {
         let now = Instant::now();
         let state = self.state.lock();
-        let listed = |(place, known): (&Place, &Known)| ListedOverride {
+        let listed = |(place, known): (&OverridePlace, &KnownOverride)| ListedOverride {
             entry: Arc::clone(&known.entry),
             is_in_force: state.in_force.contains_key(place),
             left: known.ends.map(|ends| ends.saturating_duration_since(now)),

@@ -17,10 +17,10 @@ pub(in crate::store) struct RunningTable(HashMap<Name, OverriddenLimit>);
 /// A limit with its overrides, by the key's text.
 struct OverriddenLimit {
     spec: Arc<LimitSpec>,
-    keys: HashMap<String, InForce>,
+    keys: HashMap<String, FiguresInForce>,
 }
 
-struct InForce {
+struct FiguresInForce {
     figures: Figures,
     ends: Option<Instant>,
 }
@@ -36,7 +36,7 @@ impl RunningTable {
     ) {
         let limit = self.0.entry(spec.name.clone());
         let new = || OverriddenLimit { spec: Arc::clone(spec), keys: HashMap::new() };
-        limit.or_insert_with(new).keys.insert(key.to_owned(), InForce { figures, ends });
+        limit.or_insert_with(new).keys.insert(key.to_owned(), FiguresInForce { figures, ends });
     }
 
     /// The figures for this key, whose values are plain. `display` says how the keys of overrides are

@@ -105,5 +105,26 @@ fn something_else_at_the_overrides_key_harms_no_request() {
     let put = ask(proxy.admin(), "PUT", "/user/keys/b/override?plain", r#"{"rate":"1/h"}"#);
     assert_eq!(put.status, 503);
     assert!(put.text().contains("WRONGTYPE"), "{}", put.text());
+    proxy.log.wait("overrides not read", |_| true);
     assert_eq!(Metrics::of(proxy.admin()).value("tidegate_store_up"), 1.0);
+}
+
+#[test]
+fn the_documented_rights_are_enough() {
+    let server = RedisServer::start();
+    server.as_user();
+    let user = server.fields().replace("redis://", "redis://tidegate:secret@");
+    let proxy = by_user("rate = \"1/h\"", &user).start();
+    assert!(passes(&proxy, "b") && !passes(&proxy, "b"));
+    set(&proxy, "b", r#"{"rate":"9/h","for":"1h"}"#);
+    assert!(passes(&proxy, "b"));
+    for path in ["/user/keys/b/override?plain", "/user/keys/b?plain"] {
+        assert_eq!(ask(proxy.admin(), "DELETE", path, "").status, 204, "{path}");
+    }
+    assert!(passes(&proxy, "b") && !passes(&proxy, "b"));
+    // Without the new rights requests are decided as before, and the log says what is missing.
+    let _: () = server.run(&["ACL", "SETUSER", "tidegate", "-hget", "-hgetall"]);
+    let without = by_user("rate = \"1/h\"", &user).start();
+    without.log.wait("overrides not read", |line| line["error"].as_str().unwrap().contains("hget"));
+    assert!(passes(&without, "c") && !passes(&without, "c"));
 }
