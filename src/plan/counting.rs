@@ -141,14 +141,7 @@ impl CountingKind {
 
 impl WindowStart {
     /// The figures of windows of this length.
-    ///
-    /// # Errors
-    /// Where windows of this length do not begin so, or the count is too large.
-    pub(crate) fn figures(
-        &self,
-        count: u64,
-        length: WindowLength,
-    ) -> Result<Figures, FiguresError> {
+    fn figures(&self, count: u64, length: WindowLength) -> Result<Figures, FiguresError> {
         let count = || Burst::new(count).ok_or(FiguresError::Size);
         let windows = match (self, length) {
             (Self::FirstRequest, WindowLength::Interval(interval)) => Windows::Rolling(interval),

@@ -1,7 +1,8 @@
 //! The finished configuration: every value is valid and every reference is resolved.
 //!
-//! This module is data only. `config` makes a [`Plan`], a reload replaces it, and the code that serves
-//! requests reads it.
+//! This module is data. `config` makes a [`Plan`], a reload replaces it, and the code that serves requests
+//! reads it. `counting` and `calendar` also make figures of an operator's words, for `config` and for
+//! overrides that are set while the process runs.
 
 mod calendar;
 mod counting;

@@ -28,7 +28,7 @@ use crate::plan::{Figures, LimitSpec, WantedFigures};
 const NEAR: Duration = Duration::from_secs(2);
 
 /// Two answers of Redis may overtake each other by so many microseconds.
-const LATE: u64 = 10_000_000;
+const LATE: u64 = 2_000_000;
 
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;

@@ -1,39 +1,20 @@
 //! The text of a `rate`, and the advice for a text that is not a rate.
 
 use crate::config::reader::{Item, Noted, Text};
-use crate::limit::algorithm::Algorithm;
 use crate::limit::rate::{RateError, gcd};
-use crate::plan::{Figures, window_rate};
+use crate::plan::window_rate;
 
 /// What is expected of a rate.
 pub(super) const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
-/// The figures of a `rate`. `read` parses the text, and `figures` makes the figures. For "unlimited" and
-/// for a rate of zero, `figures` is not called.
-pub(super) fn by_rate<R>(
-    item: &Item<'_>,
-    read: impl FnOnce(&str) -> Result<R, RateError>,
-    figures: impl FnOnce(R) -> Option<Figures>,
-) -> Option<Figures> {
-    let text = item.text_as(RATE)?;
-    if text.text == "unlimited" {
-        return Some(Figures::Unlimited);
-    }
-    let error = match read(&text.text) {
-        Ok(rate) => return figures(rate),
-        Err(RateError::ZeroCount) => {
-            item.cx.warning(
-                &item.span,
-                "`rate` is zero",
-                "nothing passes, ever; no limit at all is \"unlimited\"",
-            );
-            return Some(Figures::Limited(Algorithm::Closed));
-        }
-        Err(error) => error,
-    };
-    problem(&text, error);
-    None
+/// Warns of a rate of zero.
+pub(super) fn warn_of_zero(item: &Item<'_>) {
+    item.cx.warning(
+        &item.span,
+        "`rate` is zero",
+        "nothing passes, ever; no limit at all is \"unlimited\"",
+    );
 }
 
 /// Notes why a text is not a rate.
