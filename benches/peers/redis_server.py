@@ -1,5 +1,6 @@
 """A Redis of our own, and the little of its protocol that is needed here."""
 
+import re
 import socket
 
 from process import free_port
@@ -30,6 +31,12 @@ class RedisServer:
             if line.startswith(field + ":"):
                 return line.split(":", 1)[1]
         return ""
+
+    def calls(self):
+        """Script calls so far."""
+        kinds = (self.info(f"cmdstat_{name}") for name in ("evalsha", "fcall"))
+        found = (re.match(r"calls=(\d+)", kind) for kind in kinds)
+        return sum(int(calls.group(1)) for calls in found if calls)
 
     def _reply(self):
         line = self.reader.readline()

@@ -112,7 +112,15 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             page.sample(&[("kind", kind)], count);
         }
     }),
-    ("gauge", "tidegate_store_up", "Whether the store answers.", |scrape, page| page.number(&u8::from(scrape.store.redis_up.unwrap_or(true)))),
+    ("gauge", "tidegate_store_up", "Whether the store answers.", |scrape, page| {
+        let servers = scrape.process.store.redis_servers();
+        for (server, is_up) in &servers {
+            page.sample(&[("server", server)], &u8::from(*is_up));
+        }
+        if servers.is_empty() {
+            page.number(&u8::from(scrape.store.redis_up.unwrap_or(true)));
+        }
+    }),
     ("gauge", "tidegate_waiting", "Requests that are held by a limit.", |scrape, page| page.number(&scrape.process.waiting.held())),
     ("gauge", "tidegate_upstream_up", "Whether requests are sent to a server.", |scrape, page| {
         for (upstream, servers) in scrape.upstreams() {

@@ -126,7 +126,7 @@ impl Limiter {
             Some(url) => named(url)?,
             None => self.configured()?,
         };
-        Limiters::connect(&location)
+        Limiters::connect(&location, &self.name)
             .map_err(|error| Failure::run(format!("{location} does not answer: {error}")))
     }
 

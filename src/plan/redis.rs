@@ -9,7 +9,8 @@ use redis::{ConnectionAddr, IntoConnectionInfo};
 use super::Endpoint;
 use crate::tls::client::ClientTlsSpec;
 
-/// The port of a sentinel whose URL names none.
+/// The port of a server, and that of a sentinel, where the URL names none.
+const SERVER_PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 
 /// Where Redis is, and how a connection logs in.
@@ -39,15 +40,25 @@ pub enum RedisTopology {
         /// The name of the master.
         master: String,
     },
+    /// A cluster. These servers of it, at least one, are asked for all others.
+    Cluster(Vec<Endpoint>),
 }
 
 impl RedisTopology {
-    /// The server, or the sentinels.
+    /// The server, the sentinels, or the named servers of the cluster.
     pub(crate) fn servers(&self) -> &[Endpoint] {
         match self {
             Self::Server(server) => std::slice::from_ref(server),
             Self::Sentinel { sentinels, .. } => sentinels,
+            Self::Cluster(servers) => servers,
         }
+    }
+}
+
+impl RedisLocation {
+    /// One server of this cluster, with the same login.
+    pub(crate) fn of_server(&self, server: Endpoint) -> Self {
+        Self { topology: RedisTopology::Server(server), ..self.clone() }
     }
 }
 
@@ -65,8 +76,8 @@ pub struct RedisUrl {
 #[error("it is no URL of a Redis server")]
 pub struct NoRedisUrl;
 
-/// `redis://`, `redis+unix:` or `redis-sentinel://`; `rediss://` and `rediss-sentinel://` by TLS. Each may
-/// begin with `valkey` in place of `redis`.
+/// `redis://`, `redis+unix:`, `redis-sentinel://` or `redis-cluster://`; by TLS `rediss://`,
+/// `rediss-sentinel://` and `rediss-cluster://`. Each may begin with `valkey` in place of `redis`.
 impl FromStr for RedisUrl {
     type Err = NoRedisUrl;
 
@@ -77,9 +88,10 @@ impl FromStr for RedisUrl {
             "" | "s" => server(&format!("redis:{rest}")),
             "+unix" => server(&format!("redis+unix:{rest}")),
             "-sentinel" | "s-sentinel" => sentinel(rest.strip_prefix("//").ok_or(NoRedisUrl)?),
+            "-cluster" | "s-cluster" => cluster(rest.strip_prefix("//").ok_or(NoRedisUrl)?),
             _ => None,
         };
-        let secure = matches!(kind, Some("s" | "s-sentinel"));
+        let secure = matches!(kind, Some("s" | "s-sentinel" | "s-cluster"));
         location.map(|location| Self { location, secure }).ok_or(NoRedisUrl)
     }
 }
@@ -105,32 +117,56 @@ fn server(url: &str) -> Option<RedisLocation> {
     })
 }
 
-/// `[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…]/MASTER[/DB]`. Each host is read as the URL of a server.
+/// `[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…]/MASTER[/DB]`.
 fn sentinel(text: &str) -> Option<RedisLocation> {
-    let (login, hosts) = match text.rsplit_once('@') {
-        Some((login, hosts)) => (format!("{login}@"), hosts),
-        None => (String::new(), text),
-    };
+    let (login, hosts) = login_of(text);
     let (hosts, path) = hosts.split_once('/')?;
     let (master, database) = path.split_once('/').unwrap_or((path, "0"));
     if master.is_empty() || master.contains(['?', '#', '%']) {
         return None;
     }
+    let (sentinels, location) = servers(login, hosts, SENTINEL_PORT, database)?;
+    let master = master.to_owned();
+    Some(RedisLocation { topology: RedisTopology::Sentinel { sentinels, master }, ..location })
+}
+
+/// `[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…]`. A cluster has no other database than 0.
+fn cluster(text: &str) -> Option<RedisLocation> {
+    let (login, hosts) = login_of(text);
+    let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
+    let (servers, location) = servers(login, hosts, SERVER_PORT, "0")?;
+    Some(RedisLocation { topology: RedisTopology::Cluster(servers), ..location })
+}
+
+/// `USER:PASSWORD@`, or nothing, and what follows.
+fn login_of(text: &str) -> (&str, &str) {
+    text.split_at(text.rfind('@').map_or(0, |at| at + 1))
+}
+
+/// The hosts of a list, and what the URL of each says. Each host is read as the URL of a server.
+fn servers(
+    login: &str,
+    hosts: &str,
+    default_port: u16,
+    database: &str,
+) -> Option<(Vec<Endpoint>, RedisLocation)> {
     let mut found = None;
-    let mut sentinels = Vec::new();
+    let mut servers = Vec::new();
     for host in hosts.split(',') {
         // An address with colons of its own stands in brackets.
         let has_port = host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':');
-        let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
+        let port = if has_port { String::new() } else { format!(":{default_port}") };
+        if host.contains(['/', '?', '#']) {
+            return None;
+        }
         let location = server(&format!("redis://{login}{host}{port}/{database}"))?;
         let RedisTopology::Server(endpoint @ Endpoint::Tcp { .. }) = &location.topology else {
             return None;
         };
-        sentinels.push(endpoint.clone());
+        servers.push(endpoint.clone());
         found = Some(location);
     }
-    let master = master.to_owned();
-    Some(RedisLocation { topology: RedisTopology::Sentinel { sentinels, master }, ..found? })
+    Some((servers, found?))
 }
 
 /// The places without user and password, as in `cache.internal:6379`.
@@ -139,13 +175,21 @@ impl fmt::Display for RedisLocation {
         match &self.topology {
             RedisTopology::Server(endpoint) => write!(f, "{endpoint}"),
             RedisTopology::Sentinel { sentinels, master } => {
-                write!(f, "{master} (by the sentinels ")?;
-                for (place, sentinel) in sentinels.iter().enumerate() {
-                    write!(f, "{}{sentinel}", if place == 0 { "" } else { ", " })?;
-                }
-                f.write_str(")")
+                write!(f, "{master} (by the sentinels {})", List(sentinels))
             }
+            RedisTopology::Cluster(servers) => write!(f, "the cluster of {}", List(servers)),
         }
+    }
+}
+
+struct List<'a>(&'a [Endpoint]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, server) in self.0.iter().enumerate() {
+            write!(f, "{}{server}", if place == 0 { "" } else { ", " })?;
+        }
+        Ok(())
     }
 }
 
@@ -180,6 +224,14 @@ mod tests {
                 false,
             ),
             ("valkeys-sentinel://[::1]/m", "m (by the sentinels [::1]:26379)", None, 0, true),
+            (
+                "redis-cluster://u:p@a,b:1,[::1]:2",
+                "the cluster of a:6379, b:1, [::1]:2",
+                Some(("u", "p")),
+                0,
+                false,
+            ),
+            ("valkeys-cluster://a/", "the cluster of a:6379", None, 0, true),
         ] {
             let found = url.parse::<RedisUrl>().unwrap_or_else(|error| panic!("{url}: {error}"));
             let location = found.location;
@@ -210,6 +262,11 @@ mod tests {
             "redis-sentinel://a,/m",
             "redis-sentinel://a/m/x",
             "redis-sentinel://a/m?x=1",
+            "redis-cluster://",
+            "redis-cluster:a",
+            "redis-cluster://a,",
+            "redis-cluster://a/1",
+            "redis-cluster://a?x=1",
             "rediss+unix:///run/redis.sock",
         ] {
             assert_eq!(text.parse::<RedisUrl>(), Err(NoRedisUrl), "{text}");

@@ -9,10 +9,10 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Store;
+use super::redis::Slot;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
@@ -48,6 +48,8 @@ pub struct Claim<'p> {
     pub figures: Option<LimiterFigures>,
     /// Who decides.
     pub party: Party,
+    /// Where the key is in Redis.
+    pub(super) place: RedisPlace,
     /// What the bucket noted, until the verdict shows whether the tokens may come back.
     pub(super) taken: Option<Taken>,
     /// What the limit gave, where it may still go back.
@@ -66,8 +68,21 @@ pub enum Party {
     /// Redis should decide, but the claim's key is of no use there: its value has another type, Redis
     /// refuses the key, or the limiter has no figures. Then `on_store_error` names the party.
     WrongType,
+    /// Redis should decide, but the server that has the claim's key did not. Then `on_store_error` names the
+    /// party.
+    Unreachable,
     /// No party. A closed limit needs none, and a limit may let every request pass without Redis.
     Nobody,
+}
+
+/// Where a claim's key is in Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RedisPlace {
+    pub(super) slot: Slot,
+    /// The number of this worker's connection to the server. `None` where the server is away.
+    pub(super) connection: Option<u64>,
+    /// The generation of overrides and of buckets that were made new.
+    pub(super) generation: u64,
 }
 
 /// The figures of a Redisson limiter, which only Redis knows.
@@ -115,7 +130,8 @@ impl<'p> Claim<'p> {
             Algorithm::Closed => (Party::Nobody, Some(Decision::NEVER)),
             _ => (Party::Process, None),
         };
-        Self { spec, key, ask, decision, figures: None, party, taken: None, grant: None }
+        let place = RedisPlace::default();
+        Self { spec, key, ask, decision, figures: None, party, place, taken: None, grant: None }
     }
 
     /// The question about the claim's bucket.
@@ -286,14 +302,6 @@ impl Grant {
         self.settle_with(source, used);
     }
 
-    /// Gives the grant back. Waits until a Redisson limiter has its permits again, at most `store.timeout`.
-    pub(super) async fn give_back(mut self) {
-        if let Some(task) = self.go_back() {
-            // A join error means that the worker ends.
-            let _ = task.await;
-        }
-    }
-
     fn end(&mut self) -> Source {
         mem::replace(&mut self.source, Source::Ended)
     }
@@ -315,14 +323,10 @@ impl Grant {
         }
     }
 
-    /// Gives back what is held. Returns the task that gives permits back to a Redisson limiter.
-    fn go_back(&mut self) -> Option<JoinHandle<()>> {
-        match self.end() {
-            Source::Limiter(id) => self.store.redis.as_ref()?.return_permits(&self.question(), id),
-            source => {
-                self.settle_with(source, Difference::Less(self.ask.cost.get()));
-                None
-            }
+    fn go_back(&mut self) {
+        match (self.end(), &self.store.redis) {
+            (Source::Limiter(id), Some(redis)) => redis.return_permits(&self.question(), id),
+            (source, _) => self.settle_with(source, Difference::Less(self.ask.cost.get())),
         }
     }
 }

@@ -7,14 +7,15 @@
 //! compared. After the wait Redis is asked again.
 //!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
-//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon.
+//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. An override, or a bucket
+//! that the admin endpoint makes new, begins a generation, and ends all known refusals at once.
 
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::claim::{Claim, Party};
+use super::claim::{Claim, Party, RedisPlace};
 use super::memory::{Identity, Memory};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -54,6 +55,8 @@ struct KnownRefusal {
     until: Timestamp,
     /// The number of the connection on which Redis refused.
     connection: u64,
+    /// The generation of overrides and buckets in which Redis refused.
+    generation: u64,
 }
 
 impl KnownRefusals {
@@ -64,7 +67,6 @@ impl KnownRefusals {
         memory: &Memory,
         claims: &mut [&mut Claim<'_>],
         now: Timestamp,
-        connection: u64,
     ) -> bool {
         let mut known = self.0.lock();
         if known.refusals.is_empty() || !claims.iter().all(|claim| is_lasting(claim)) {
@@ -75,7 +77,8 @@ impl KnownRefusals {
             .map(|claim| {
                 let refusal = known.refusals.get_mut(&memory.identity(&claim.question()))?;
                 let holds = refusal.algorithm == claim.ask.algorithm
-                    && refusal.connection == connection
+                    && Some(refusal.connection) == claim.place.connection
+                    && refusal.generation == claim.place.generation
                     && now < refusal.ends;
                 if holds && now >= refusal.until {
                     // This request asks Redis again, and those that come meanwhile need not.
@@ -101,22 +104,17 @@ impl KnownRefusals {
     }
 
     /// Redis did not answer: what it said before may no longer be so.
-    pub(super) fn forget(&self, memory: &Memory, claims: &[&mut Claim<'_>]) {
-        for claim in claims {
-            self.forget_bucket(&memory.identity(&claim.question()));
-        }
+    pub(super) fn forget(&self, memory: &Memory, claim: &Claim<'_>) {
+        self.forget_bucket(&memory.identity(&claim.question()));
     }
 
     /// Notes what Redis said about these claims. `asked` is before the question was sent.
-    pub(super) fn note(
-        &self,
-        memory: &Memory,
-        claims: &[&mut Claim<'_>],
-        asked: Timestamp,
-        connection: u64,
-    ) {
+    pub(super) fn note(&self, memory: &Memory, claims: &[&mut Claim<'_>], asked: Timestamp) {
         for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
             let Some(Decision { outcome, remaining }) = claim.decision else { continue };
+            let RedisPlace { connection: Some(connection), generation, .. } = claim.place else {
+                continue;
+            };
             let after = match outcome {
                 Outcome::Reject { retry_after } if remaining == 0 && is_lasting(claim) => {
                     retry_after
@@ -136,7 +134,7 @@ impl KnownRefusals {
             }
             let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
             let algorithm = claim.ask.algorithm;
-            let refusal = KnownRefusal { algorithm, ends, until, connection };
+            let refusal = KnownRefusal { algorithm, ends, until, connection, generation };
             known.refusals.insert(memory.identity(&claim.question()), refusal);
         }
     }

@@ -23,9 +23,9 @@ mod shared;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::RedisError;
+use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 use parking_lot::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 pub use self::claim::Grant;
 use self::claim::Taken;
@@ -81,6 +81,12 @@ pub enum StoreError {
     /// The server that the sentinels named is a replica.
     #[error("{0} is no master yet, or no longer")]
     NotMaster(Endpoint),
+    /// This number of the cluster's slots have no server.
+    #[error("{0} of the cluster's slots have no server")]
+    NoServer(usize),
+    /// The server says that its cluster does not work. A server that is cut off from the others says so, too.
+    #[error("{0} says that its cluster is down")]
+    ClusterDown(Endpoint),
     /// The server's version lacks what the scripts need.
     #[error("Redis {0} is too old: 6.2 or later is needed")]
     TooOld(String),
@@ -105,6 +111,7 @@ impl StoreError {
         };
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
+            _ if self.is_redirection() => true,
             // NOPERM is also the answer where the user may not run a command. Then no key works.
             Some("NOPERM") => error.detail().is_some_and(|detail| detail.contains("key")),
             _ => false,
@@ -115,8 +122,22 @@ impl StoreError {
     fn is_refusal(&self) -> bool {
         match self {
             Self::Redis(error) => redis::refusal(error).is_some(),
-            _ => matches!(self, Self::TooOld(_)),
+            _ => matches!(self, Self::TooOld(_) | Self::NoServer(_)),
         }
+    }
+
+    /// Whether the server works, and says that another server has the slot, or some of the keys in it.
+    fn is_redirection(&self) -> bool {
+        use ServerErrorKind::{Ask, Moved, TryAgain};
+        let Self::Redis(error) = self else { return false };
+        matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
+    }
+
+    /// Whether a slot moves, and one server has some of the call's keys and another one has the others. A call
+    /// with one key works.
+    fn is_of_several_keys(&self) -> bool {
+        let Self::Redis(error) = self else { return false };
+        error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain)
     }
 
     /// The label of this error in metrics. `None` where Redis was not asked at all.
@@ -125,12 +146,14 @@ impl StoreError {
             Self::Away => return None,
             Self::NotConnected => "connection",
             Self::TimedOut => "timeout",
+            Self::Redis(_) if self.is_redirection() => "redirection",
             Self::Redis(error) => match (redis::refusal(error), error.code()) {
                 (Some((kind, _)), _) => kind,
                 (None, Some(_)) => "server",
                 (None, None) => "connection",
             },
             Self::UnknownMaster(_) | Self::NotMaster(_) => "sentinel",
+            Self::NoServer(_) | Self::ClusterDown(_) => "cluster",
             Self::TooOld(_) => "version",
             Self::Nonsense => "nonsense",
             Self::WrongType => "type",
@@ -166,12 +189,10 @@ impl Store {
     /// Must be called within the worker's runtime, because the connection lives there. The connection ends
     /// when the store is dropped. A server that is away is no error: the store connects once it is back.
     pub fn new(shared: Arc<Shared>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
-        let redis = match &spec.location {
-            StoreLocation::Memory => None,
-            StoreLocation::Redis(location) => {
-                Some(Redis::new(location, &spec.prefix, display, Arc::clone(&shared)))
-            }
-        };
+        let redis = shared
+            .redis
+            .as_ref()
+            .map(|nodes| Redis::new(nodes, &spec.prefix, display, Arc::clone(&shared)));
         Arc::new(Self {
             shared,
             redis,
@@ -312,15 +333,10 @@ impl Store {
 
     /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `patience`.
     pub(crate) async fn connected(&self, patience: Duration) {
-        const LOOK: Duration = Duration::from_millis(5);
-        let Some(redis) = &self.redis else { return };
-        let connecting = async {
-            while redis.connections_made() == 0 {
-                sleep(LOOK).await;
-            }
-        };
-        // Without a connection the next question says what is wrong.
-        let _ = timeout(patience, connecting).await;
+        if let Some(redis) = &self.redis {
+            // Without a connection the next question says what is wrong.
+            let _ = timeout(patience, redis.connected()).await;
+        }
     }
 
     /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes

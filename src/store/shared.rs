@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::StoreError;
 use super::current_limits::CurrentLimits;
 use super::memory::Memory;
-use super::redis::{self, Notices, RedisHealth, Unsettled};
+use super::redis::{self, Notices, RedisNodes, Unsettled};
 use super::running::{ListedOverride, RunningOverrides};
 use crate::clock::Wall;
 use crate::limit::time::Timestamp;
@@ -21,7 +21,8 @@ use crate::plan::{LimitSpec, StoreLocation, StoreSpec};
 pub struct Shared {
     pub(super) memory: Memory,
     pub(super) wall: Wall,
-    pub(super) health: Option<RedisHealth>,
+    /// The servers that hold buckets. `None` where buckets live in the process.
+    pub(super) redis: Option<Arc<RedisNodes>>,
     timeout: AtomicU64,
     /// The id of this process as a Redisson client, for limiters that count each client apart.
     pub(super) client_id: String,
@@ -70,14 +71,14 @@ impl Shared {
 
     /// Like [`Shared::new`], with this time of day.
     pub fn by(wall: Wall, spec: &StoreSpec) -> Arc<Self> {
-        let health = match &spec.location {
+        let redis = match &spec.location {
             StoreLocation::Memory => None,
-            StoreLocation::Redis(location) => Some(RedisHealth::new(location.to_string())),
+            StoreLocation::Redis(location) => Some(Arc::new(RedisNodes::new(location))),
         };
         let shared = Self {
             memory: Memory::new(spec.max_keys),
             wall,
-            health,
+            redis,
             timeout: AtomicU64::new(0),
             client_id: redis::client_id(),
             notices: Notices::default(),
@@ -110,8 +111,8 @@ impl Shared {
     /// outage name the limits' `on_store_error`.
     pub(crate) fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
         self.running.put_limits(limits);
-        if let Some(health) = &self.health {
-            health.adjust(limits);
+        if let Some(redis) = &self.redis {
+            redis.adjust(limits);
         }
     }
 
@@ -121,8 +122,8 @@ impl Shared {
     pub fn sweep(&self, now: Timestamp) {
         self.memory.sweep(self.wall.both(now));
         self.running.end_expired();
-        if let Some(health) = &self.health {
-            health.tell_missed();
+        if let Some(redis) = &self.redis {
+            redis.tell_missed();
         }
     }
 
@@ -133,19 +134,23 @@ impl Shared {
 
     /// The present numbers.
     pub fn counters(&self) -> Counters {
-        let (decided_without, refused_without) =
-            self.health.as_ref().map_or((0, 0), RedisHealth::without);
+        let redis = self.redis.as_ref().map(|redis| redis.summary());
         Counters {
-            decided_without,
-            refused_without,
+            decided_without: redis.map_or(0, |redis| redis.decided),
+            refused_without: redis.map_or(0, |redis| redis.refused),
             keys: self.memory.keys(),
             shared_uses: self.memory.shared_uses(),
             forgotten: self.memory.forgotten(),
             processes: self.processes.load(Ordering::Relaxed),
             known_refusals: self.known_refusals.load(Ordering::Relaxed),
             unsettled: self.unsettled.count(),
-            redis_up: self.health.as_ref().map(RedisHealth::is_up),
+            redis_up: redis.map(|redis| redis.is_up),
         }
+    }
+
+    /// The servers of a Redis cluster that have slots, each with whether it decides. Empty without a cluster.
+    pub fn redis_servers(&self) -> Vec<(String, bool)> {
+        self.redis.as_ref().map_or_else(Vec::new, |redis| redis.servers())
     }
 
     /// Failed calls of Redis since the start, by the error's kind.
@@ -158,10 +163,6 @@ impl Shared {
         if let Some(kind) = error.kind() {
             *self.errors.lock().entry(kind).or_default() += 1;
         }
-    }
-
-    pub(super) fn redis_is_up(&self) -> bool {
-        self.health.as_ref().is_some_and(RedisHealth::is_up)
     }
 
     pub(super) fn timeout(&self) -> Duration {

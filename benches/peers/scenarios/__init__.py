@@ -3,7 +3,7 @@
 Each is a function of a `Bench` that answers Markdown.
 """
 
-from . import body, memory, redis, saturated, scale, steady, tls
+from . import body, memory, redis, saturated, scale, shared, steady, tls
 
 ALL = {
     "forward": saturated.forward,
@@ -14,6 +14,9 @@ ALL = {
     "memory": memory.keys,
     "idle": memory.idle,
     "redis": redis.redis,
+    "shared": shared.plain,
+    "shared-header": shared.header,
+    "shared-reject": shared.reject,
     "latency": steady.latency,
     "body": body.body,
     "routes": scale.routes,

@@ -1,6 +1,5 @@
 """tidegate with buckets in Redis: what a check costs there, and what it costs the proxy."""
 
-import re
 from statistics import median
 
 import report
@@ -31,19 +30,13 @@ def redis(bench):
             continue  # the others have no such thing
         server.ask("FLUSHALL")
         proxies = {title: peer.start(bench.workspace, setup) for title, setup in variants.items()}
-        gauge = lambda: (server.child.cpu(), _calls(server))
+        gauge = lambda: (server.child.cpu(), server.calls())
         samples = bench.in_turn(proxies, lambda proxy: load.run(bench, proxy, gauge), cpu)
         bench.workspace.stop(*proxies.values())
         buckets = _buckets(bench, server, peer)
         parts.append(f"{peer.name}:\n\n{_table(samples)}\n{buckets}")
     bench.workspace.stop(server.child)
     return "\n".join(parts)
-
-
-def _calls(server):
-    """Script calls so far."""
-    kinds = (server.info(f"cmdstat_{name}") for name in ("evalsha", "fcall"))
-    return sum(int(found.group(1)) for kind in kinds if (found := re.match(r"calls=(\d+)", kind)))
 
 
 def _table(samples):

@@ -33,13 +33,19 @@ def latency(bench):
         shared = bench.start(setup, peers=own)
         proxies |= {"tidegate with Redis": proxy for proxy in shared.values()}
     verify(bench, proxies, check.forwards)
+    text = at_fixed_rate(bench, upstream, proxies)
+    bench.workspace.stop(upstream, server.child, *proxies.values())
+    return text
+
+
+def at_fixed_rate(bench, upstream, proxies):
+    """Measures these and the upstream without a proxy."""
     proxies = {"direct": Direct(upstream.port), **proxies}
     samples = bench.in_turn(
         proxies,
         lambda proxy: bench.load.rate(proxy.port, RATE, CONNECTIONS, bench.seconds),
         lambda sample: f"{sample['p50']:.0f} µs",
     )
-    bench.workspace.stop(upstream, server.child, *list(proxies.values())[1:])
     direct = median(sample["p50"] for sample in samples["direct"])
     rows = []
     for name, got in samples.items():

@@ -17,7 +17,7 @@ pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!("url", location), Kind::Text, Value("\"memory:\""),
-        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`; `rediss://` and `rediss-sentinel://` by TLS").restart(),
+        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`").restart(),
     &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how a Redis that is reached by TLS is verified, and what it is shown"),
     &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", prefix).restart(),
@@ -36,7 +36,8 @@ impl Spelled for OnStoreError {
 }
 
 const URL: &str = "expected \"memory:\", \"redis://HOST\", \"redis://USER:PASSWORD@HOST:PORT/DB\", \
-                   \"rediss://HOST\", \"redis+unix:///PATH\" or \"redis-sentinel://HOST,HOST/MASTER\"";
+                   \"rediss://HOST\", \"redis+unix:///PATH\", \"redis-sentinel://HOST,HOST/MASTER\" or \
+                   \"redis-cluster://HOST,HOST\"";
 
 const ENCODE: &str = "in a user or password write `/` as %2F, `@` as %40, `:` as %3A, `?` as %3F, \
                       `#` as %23 and `%` as %25";
@@ -85,9 +86,6 @@ fn redis_url(item: &Item<'_>) -> Option<RedisUrl> {
         return Some(url);
     }
     match url.split(':').next().unwrap_or_default() {
-        scheme @ ("redis-cluster" | "rediss-cluster" | "valkey-cluster" | "valkeys-cluster") => {
-            item.fault(format!("a store at `{scheme}:` is not supported yet"), URL);
-        }
         // The usual reason: a generated password has characters with a meaning in a URL.
         scheme if url.contains('@') && SCHEMES.iter().any(|it| scheme.starts_with(it)) => {
             text.refuse(URL).help(ENCODE);

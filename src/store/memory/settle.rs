@@ -3,7 +3,7 @@
 use super::shard::Due;
 use super::{Memory, SharedBucket};
 use crate::limit::algorithm::sliding_log::Log;
-use crate::limit::algorithm::{Algorithm, Settlement, State};
+use crate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State};
 use crate::limit::time::Now;
 use crate::store::BucketAsk;
 
@@ -29,6 +29,21 @@ impl Memory {
         if let Some(state) = after(&algorithm, before, &mut log, settled, now) {
             let due = Due::of(&algorithm, state);
             shared.insert(id, SharedBucket { state, due, log });
+        }
+    }
+
+    /// Writes a bucket of which so many tokens are used. Where there is no room, nothing is written.
+    pub(in crate::store) fn write_used(&self, ask: &BucketAsk<'_>, used: u64, now: Now) {
+        let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
+        let used = Difference::More(used);
+        let settled = Settlement { used, receipt: Receipt::NONE, patience: ask.ask.patience };
+        let Some(state) = after(&algorithm, None, &mut Log::default(), &settled, now) else {
+            return;
+        };
+        let mut shards = self.lock(&[id]);
+        let shard = shards.of(id);
+        if shard.state(id).is_some() || self.make_room(shard, &[id], now) {
+            shard.put(id, state, Due::of(&algorithm, state), now);
         }
     }
 

@@ -18,9 +18,13 @@ pub(in crate::store) fn words(error: &RedisError) -> String {
 
 const PASSWORD: &str = "give store.url Redis's password and restart";
 
+const CLUSTER: &str =
+    "see CLUSTER INFO; with cluster-require-full-coverage the loss of some slots stops all of them";
+
 /// The codes by which a server says that it cannot decide now, for any key. Behind each code stands its label
 /// in metrics, then what the operator can do. `None` where the error passes by itself.
-const REFUSALS: [(&str, &str, Option<&str>); 7] = [
+const REFUSALS: [(&str, &str, Option<&str>); 8] = [
+    ("CLUSTERDOWN", "cluster", Some(CLUSTER)),
     ("LOADING", "loading", None),
     ("MISCONF", "server", Some("Redis cannot save to its disk: see its log")),
     ("NOAUTH", "permission", Some(PASSWORD)),
@@ -59,6 +63,8 @@ pub(super) fn help(error: &StoreError) -> Option<&'static str> {
             "see what keeps Redis or the way to it busy; store.timeout bounds what a request waits",
         ),
         StoreError::Redis(error) => refusal(error)?.1,
+        StoreError::ClusterDown(_) => Some(CLUSTER),
+        StoreError::NoServer(_) => Some("see CLUSTER SLOTS: give these slots a server"),
         StoreError::UnknownMaster(_) => {
             Some("compare the name in store.url with the answer to SENTINEL MASTERS")
         }

@@ -47,6 +47,8 @@ impl RedisConnector {
         match &self.location.topology {
             RedisTopology::Server(endpoint) => Ok(endpoint.clone()),
             RedisTopology::Sentinel { sentinels, master } => self.master(sentinels, master).await,
+            // Each server of a cluster has a connector of its own, which does not come here.
+            RedisTopology::Cluster(_) => Err(StoreError::NotConnected),
         }
     }
 

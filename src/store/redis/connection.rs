@@ -1,7 +1,7 @@
 //! One worker's connection to Redis, which is made in the background, and made again where it breaks.
 //!
-//! `queue` and `redisson` send their calls here, and `health` learns how each call ended. All requests of a
-//! worker share one connection. Their calls follow each other without waiting for answers. The reconnection
+//! `router` sends calls here, and `health` learns how each call ended. All requests of a worker that go to one
+//! server share one connection. Their calls follow each other without waiting for answers. The reconnection
 //! of redis-rs is not used, because the pauses, the single probe and the rule for a broken connection are
 //! decided here.
 
@@ -16,10 +16,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::Call;
 use super::connect::RedisConnector;
-use super::health::{RedisHealth, jitter};
-use super::run;
+use super::health::jitter;
+use super::nodes::{RedisNode, RedisNodes};
+use super::slot::Slot;
+use super::{probe, run};
 use crate::plan::Endpoint;
 use crate::store::{Shared, StoreError};
 
@@ -39,19 +40,27 @@ const FAILURES: u32 = 3;
 /// How often the sentinels are asked whether the master is still the same server.
 const MASTER_CHECK: Duration = Duration::from_secs(1);
 
+/// The names that are tried for a probe's key. In a cluster one of so many lies in a slot of each server.
+const MOST_NAMES: u32 = 100_000;
+
 /// The server to connect to.
 pub(super) struct RedisServer {
     pub(super) connector: RedisConnector,
-    /// A call that tells whether the server can decide.
-    pub(super) probe: Option<Call>,
+    pub(super) node: Arc<RedisNode>,
+    pub(super) nodes: Arc<RedisNodes>,
+    /// `store.prefix`.
+    pub(super) prefix: String,
     pub(super) shared: Arc<Shared>,
+    /// The connections that the worker has made to any server.
+    pub(super) made: Arc<watch::Sender<u64>>,
 }
 
 /// The present connection, or the attempt to make one.
 pub(super) struct RedisConnection {
     link: watch::Receiver<Link>,
-    /// Connections that were made so far.
-    made: Arc<AtomicU64>,
+    /// The number of the present connection among all of the worker. 0 before the first one.
+    number: Arc<AtomicU64>,
+    node: Arc<RedisNode>,
     shared: Arc<Shared>,
     _keeper: AbortOnDropHandle<()>,
 }
@@ -85,35 +94,32 @@ impl RedisConnection {
     /// Begins to connect. Makes the connection again where it breaks, until this is dropped.
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
-        let (shared, made) = (Arc::clone(&server.shared), Arc::new(AtomicU64::new(0)));
-        let count = Arc::clone(&made);
-        let keeper = tokio::spawn(async move { server.keep(&sender, &count).await });
-        Self { link, made, shared, _keeper: AbortOnDropHandle::new(keeper) }
+        let (shared, node) = (Arc::clone(&server.shared), Arc::clone(&server.node));
+        let number = Arc::new(AtomicU64::new(0));
+        let present = Arc::clone(&number);
+        let keeper = tokio::spawn(async move { server.keep(&sender, &present).await });
+        Self { link, number, node, shared, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
-    /// The number of connections that were made so far.
-    pub(super) fn made(&self) -> u64 {
-        self.made.load(Relaxed)
-    }
-
-    /// Tells of each connection that is made from now on.
-    pub(super) fn connects(&self) -> Connects {
-        Connects(self.link.clone())
+    /// The number of the present connection among all of the worker.
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Relaxed)
     }
 
     /// Sends one call and reads its answer by the deadline, which also bounds the wait for a connection. An
-    /// answer that `read` does not understand is a failure.
+    /// answer that `read` does not understand is a failure. `asking` is for a slot that moves to this server.
     pub(super) async fn call<T>(
         &self,
         call: &Cmd,
+        asking: bool,
         read: impl FnOnce(Value) -> Option<T>,
         deadline: Instant,
     ) -> Result<T, StoreError> {
-        let Some(health) = &self.shared.health else { return Err(StoreError::Away) };
+        let health = &self.node.health;
         let phase = health.begin().ok_or(StoreError::Away)?;
         let result = timeout_at(deadline, async {
             let live = self.live().await?;
-            live.call(call, read).await
+            live.call(call, asking, read).await
         })
         .await
         .unwrap_or_else(|_| {
@@ -127,6 +133,7 @@ impl RedisConnection {
         }
         match &result {
             Ok(_) => health.succeeded(phase),
+            Err(error) if error.is_redirection() => health.succeeded(phase),
             // The failed attempt to connect was counted when it failed.
             Err(StoreError::NotConnected) => {}
             Err(error) => health.failed(phase, error),
@@ -140,13 +147,14 @@ impl RedisConnection {
         &self,
         call: &Cmd,
         read: impl FnOnce(Value) -> Option<T>,
+        deadline: Instant,
     ) -> Result<T, StoreError> {
         let calling = async {
             // An answer does not put off the probe, which tells whether Redis can decide.
             let unnoted = Live { failures: Arc::default(), ..self.live().await? };
-            unnoted.call(call, read).await
+            unnoted.call(call, false, read).await
         };
-        timeout(self.shared.timeout(), calling).await.map_err(|_| StoreError::TimedOut)?
+        timeout_at(deadline, calling).await.map_err(|_| StoreError::TimedOut)?
     }
 
     async fn live(&self) -> Result<Live, StoreError> {
@@ -168,9 +176,10 @@ impl Live {
     async fn call<T>(
         mut self,
         call: &Cmd,
+        asking: bool,
         read: impl FnOnce(Value) -> Option<T>,
     ) -> Result<T, StoreError> {
-        match run(&mut self.connection, call).await {
+        match run(&mut self.connection, call, asking).await {
             Ok(value) => match read(value) {
                 Some(answer) => {
                     self.failures.healed();
@@ -193,21 +202,6 @@ impl Live {
     }
 }
 
-/// The connections that a worker makes, one after the other.
-pub(super) struct Connects(watch::Receiver<Link>);
-
-impl Connects {
-    /// Waits for the next connection. Never ready where no more connections are made.
-    pub(super) async fn next(&mut self) {
-        while self.0.changed().await.is_ok() {
-            if matches!(*self.0.borrow_and_update(), Link::Ready(_)) {
-                return;
-            }
-        }
-        std::future::pending().await
-    }
-}
-
 impl ConnectionFailures {
     fn healed(&self) {
         self.answers.fetch_add(1, Relaxed);
@@ -224,8 +218,8 @@ impl ConnectionFailures {
 }
 
 impl RedisServer {
-    async fn keep(self, link: &watch::Sender<Link>, made: &AtomicU64) {
-        let Some(health) = &self.shared.health else { return };
+    async fn keep(self, link: &watch::Sender<Link>, number: &AtomicU64) {
+        let health = &self.node.health;
         let mut pause = FIRST_PAUSE;
         let mut phase = None;
         loop {
@@ -238,9 +232,11 @@ impl RedisServer {
                 Ok((live, server)) => {
                     let began = Instant::now();
                     turn.succeeded();
-                    made.fetch_add(1, Relaxed);
+                    let made = *self.made.borrow() + 1;
+                    number.store(made, Relaxed);
                     link.send_replace(Link::Ready(live.clone()));
-                    self.watch(live, &server, health).await;
+                    self.made.send_replace(made);
+                    self.watch(live, &server).await;
                     if began.elapsed() > LAST_PAUSE {
                         link.send_replace(Link::Connecting);
                         pause = FIRST_PAUSE;
@@ -279,15 +275,39 @@ impl RedisServer {
     }
 
     async fn probe(&self, live: &Live) -> Result<(), StoreError> {
-        let Some(probe) = &self.probe else { return Ok(()) };
+        let Some(probe) = probe(&self.probe_name()) else { return Ok(()) };
         // A server that answers later than a request would wait cannot serve requests yet.
         let command = probe.command();
-        let call = live.clone().call(&command, |answer| probe.read(&answer).map(|_| ()));
-        timeout(self.shared.timeout(), call).await.map_err(|_| StoreError::TimedOut)?
+        let call = live.clone().call(&command, false, |answer| probe.read(&answer).map(|_| ()));
+        match timeout(self.shared.timeout(), call).await {
+            // It works, and has other slots than before.
+            Ok(Err(error)) if error.is_redirection() => {
+                self.nodes.has_changed();
+                Ok(())
+            }
+            Ok(result) => result,
+            Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
+    /// A key's name in a slot of this server.
+    fn probe_name(&self) -> String {
+        // No limit's key looks like this, because a limit's name is never empty.
+        let plain = format!("{}::probe", self.prefix);
+        if !self.nodes.is_cluster() {
+            return plain;
+        }
+        let map = self.nodes.map();
+        let is_here = |name: &String| {
+            map.owner(Slot::of(name.as_bytes())).is_some_and(|owner| owner.id == self.node.id)
+        };
+        let names = (0..MOST_NAMES).map(|number| format!("{plain}:{number}"));
+        names.into_iter().find(is_here).unwrap_or(plain)
     }
 
     /// Returns when the connection is no longer to be used.
-    async fn watch(&self, live: Live, server: &Endpoint, health: &RedisHealth) {
+    async fn watch(&self, live: Live, server: &Endpoint) {
+        let health = &self.node.health;
         let idle = async {
             loop {
                 let answers = live.failures.answers.load(Relaxed);

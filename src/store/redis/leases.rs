@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call::{Holder, Verb};
-use super::connection::Connects;
 use super::queue::{Lost, Teller};
+use super::router::Router;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::store::{Shared, StoreError};
@@ -42,6 +42,7 @@ struct SlotTable {
     /// Wakes the keeper where something is due before its next look.
     sooner: Notify,
     teller: Teller,
+    router: Arc<Router>,
     shared: Arc<Shared>,
 }
 
@@ -66,11 +67,12 @@ struct LeasedSlot {
 
 impl Leases {
     /// Begins to renew. Must be called within the worker's runtime.
-    pub(super) fn keep(teller: Teller, connects: Connects, shared: Arc<Shared>) -> Self {
+    pub(super) fn keep(teller: Teller, router: Arc<Router>, shared: Arc<Shared>) -> Self {
         // Seeded by the system, differently for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
-        let table = Arc::new(SlotTable { worker, slots, sooner: Notify::new(), teller, shared });
+        let (sooner, connects) = (Notify::new(), router.connects());
+        let table = Arc::new(SlotTable { worker, slots, sooner, teller, router, shared });
         let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
         Self { table, _keeper: AbortOnDropHandle::new(keeper) }
     }
@@ -129,7 +131,7 @@ impl SlotTable {
     fn tell(&self, request: u64, verb: Verb, name: &[u8], ask: &Ask, lost: Option<Lost>) {
         let holder = Holder { worker: self.worker, request };
         let deadline = Instant::now() + self.shared.timeout();
-        self.teller.tell(deadline, lost, |call| {
+        self.teller.tell(self.router.slot(name), deadline, lost, |call| {
             call.ask_for(Some(holder), verb, ask, |key| key.extend_from_slice(name));
         });
     }
@@ -181,7 +183,7 @@ impl SlotTable {
         drop(slots);
         for (request, slot) in again {
             // While Redis is away, nothing is sent.
-            match self.shared.redis_is_up() {
+            match self.router.is_up(self.router.slot(&slot.name)) {
                 true => self.give_back(request, slot),
                 false => self.was_not_heard(request, slot),
             }
@@ -190,7 +192,7 @@ impl SlotTable {
     }
 }
 
-async fn keep(table: Arc<SlotTable>, mut connects: Connects) {
+async fn keep(table: Arc<SlotTable>, mut connects: watch::Receiver<u64>) {
     loop {
         let look = table.look();
         let due = async {
@@ -203,7 +205,7 @@ async fn keep(table: Arc<SlotTable>, mut connects: Connects) {
             () = due => {}
             () = table.sooner.notified() => {}
             // The server may have lost its data. All held slots are renewed at once.
-            () = connects.next() => table.announce(),
+            Ok(()) = connects.changed() => table.announce(),
         }
     }
 }

@@ -2,8 +2,9 @@
 //! this file, and decides what happens where Redis does not answer with a decision.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
-//! `call` packs them and reads the answer, `connection` sends the call on a connection that `connect` has
-//! made. `pending` is a question whose client may leave before the answer. `health` knows whether the server
+//! `call` packs them and reads the answer, `router` finds the server, and `connection` sends the call on a
+//! connection that `connect` has made. In a cluster a call has the keys of one `slot`; `nodes` knows which
+//! server has which slot, and `topology` asks the cluster for that. `pending` is a question whose client may leave before the answer. `health` knows whether the server
 //! can decide, `advice` and `notices` have the words for operators. `leases` keeps the slots that are held
 //! in Redis, `processes` counts the processes that share it, `overrides` reads and sets what operators change
 //! while processes run, and `unsettled` counts lost settlements.
@@ -16,12 +17,16 @@ mod connection;
 mod health;
 mod leases;
 mod name;
+mod nodes;
 mod notices;
 mod overrides;
 mod pending;
 mod processes;
 mod queue;
 mod redisson;
+mod router;
+mod slot;
+mod topology;
 mod unsettled;
 
 use std::sync::Arc;
@@ -29,17 +34,15 @@ use std::sync::atomic::Ordering;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::join;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::call::{Call, Request, SCRIPT};
-use self::connect::RedisConnector;
-use self::connection::{RedisConnection, RedisServer};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
 use self::queue::{Lost, Queue};
-use super::claim::{BucketAsk, Claim, Moment, Party, Source, Taken};
+use self::router::Router;
+use super::claim::{BucketAsk, Claim, Moment, Party, RedisPlace, Source, Taken};
 use super::memory::Noting;
 use super::{Shared, Store, StoreError};
 use crate::limit::Mode;
@@ -48,24 +51,25 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
-use crate::plan::{KeyDisplay, RedisLocation};
+use crate::plan::KeyDisplay;
 
 pub(super) use self::advice::{refusal, words};
 pub(super) use self::call::Verb;
-pub(super) use self::health::RedisHealth;
 pub(crate) use self::name::{BucketName, stored_key};
+pub(super) use self::nodes::RedisNodes;
 pub(super) use self::notices::Notices;
 pub(super) use self::overrides::OverrideChange;
 pub(super) use self::redisson::client_id;
 use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
+pub(super) use self::slot::Slot;
 pub(super) use self::unsettled::Unsettled;
 
 /// One worker's access to Redis.
 pub(super) struct Redis {
-    connection: Arc<RedisConnection>,
+    router: Arc<Router>,
     queue: Queue,
-    _announcer: Option<AbortOnDropHandle<()>>,
+    _tasks: Vec<AbortOnDropHandle<()>>,
     leases: Leases,
     prefix: String,
     display: KeyDisplay,
@@ -75,37 +79,64 @@ pub(super) struct Redis {
 impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
     pub(super) fn new(
-        location: &RedisLocation,
+        nodes: &Arc<RedisNodes>,
         prefix: &str,
         display: KeyDisplay,
         shared: Arc<Shared>,
     ) -> Self {
-        let connector = RedisConnector::new(location);
-        let server = RedisServer { connector, probe: probe(prefix), shared: Arc::clone(&shared) };
-        let connection = Arc::new(RedisConnection::keep(server));
-        let queue = Queue::to(Arc::clone(&connection));
-        let is_first = !shared.is_announced.swap(true, Ordering::Relaxed);
-        let announcer = is_first.then(|| {
-            let (connection, shared) = (Arc::clone(&connection), Arc::clone(&shared));
-            let announcing =
-                processes::announce(connection.clone(), prefix.to_owned(), shared.clone());
-            let following = overrides::follow(connection, prefix.to_owned(), shared);
-            AbortOnDropHandle::new(tokio::spawn(async {
-                join!(announcing, following);
-            }))
-        });
-        let leases = Leases::keep(queue.teller(), connection.connects(), Arc::clone(&shared));
+        let router = Router::new(Arc::clone(nodes), prefix, Arc::clone(&shared));
+        let queue = Queue::to(Arc::clone(&router));
+        let mut tasks: Vec<_> = router.keep_connected().into_iter().collect();
+        // One worker does for the process what need not be done by each.
+        if !shared.is_announced.swap(true, Ordering::Relaxed) {
+            let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
+            let announcing = processes::announce(to, prefix.to_owned(), all);
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(announcing)));
+            let (from, shared) = (Arc::clone(&router), Arc::clone(&shared));
+            let following = overrides::follow(from, prefix.to_owned(), shared);
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
+            if nodes.is_cluster() {
+                let following = topology::follow(Arc::clone(nodes));
+                tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
+            }
+        }
+        let leases = Leases::keep(queue.teller(), Arc::clone(&router), Arc::clone(&shared));
         let prefix = prefix.to_owned();
-        Self { connection, queue, _announcer: announcer, leases, prefix, display, shared }
+        Self { router, queue, _tasks: tasks, leases, prefix, display, shared }
     }
 
-    /// The number of connections that were made so far.
-    pub(super) fn connections_made(&self) -> u64 {
-        self.connection.made()
+    /// Waits until there is a connection.
+    pub(super) async fn connected(&self) {
+        // An error means that no connection will be made any more.
+        let _ = self.router.connects().wait_for(|made| *made > 0).await;
+    }
+
+    /// Finds out where the claims' keys are.
+    pub(super) fn find_places(&self, claims: &mut [&mut Claim<'_>]) {
+        let mut last: Option<RedisPlace> = None;
+        for claim in claims {
+            let slot = self.slot(&claim.question());
+            let known = last.filter(|place| place.slot == slot);
+            let find = || RedisPlace {
+                slot,
+                connection: self.router.connection_number(slot),
+                generation: self.shared.running.generation(),
+            };
+            claim.place = known.unwrap_or_else(find);
+            last = Some(claim.place);
+        }
+    }
+
+    fn slot(&self, ask: &BucketAsk<'_>) -> Slot {
+        match (self.router.is_cluster(), is_limiter(&ask.ask)) {
+            (false, _) => Slot::default(),
+            (true, false) => self.router.slot(&self.name(ask)),
+            (true, true) => self.router.slot(&self.limiter_keys(ask).hash),
+        }
     }
 
     /// Decides over these claims together by Redis's clock, and takes where `verb` says so. If the future
-    /// is dropped early, what was taken goes back.
+    /// is dropped early, what was taken goes back. The keys of all claims must share a slot.
     pub(super) async fn ask_for(
         &self,
         claims: &mut [&mut Claim<'_>],
@@ -119,8 +150,9 @@ impl Redis {
             let slot = self.leases.name(&claim.ask, self.name(&claim.question()));
             claim.hold_from(Source::Slot(slot), store, moment);
         }
+        let slot = claims.first().map(|claim| claim.place.slot).unwrap_or_default();
         let request = Request { asks: claims.len(), receipts: noting == Noting::On };
-        let mut awaited = self.queue.begin(request, self.deadline(), |call| {
+        let mut awaited = self.queue.begin(slot, request, self.deadline(), |call| {
             for claim in claims.iter() {
                 let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
                 let holder = claim.slot().map(|slot| self.leases.holder(slot));
@@ -167,7 +199,7 @@ impl Redis {
             call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
         };
         let one = Request { asks: 1, receipts: false };
-        let reply = self.queue.begin(one, self.deadline(), look).answer().await?;
+        let reply = self.queue.begin(self.slot(ask), one, self.deadline(), look).answer().await?;
         let one = reply.first().ok_or(StoreError::Nonsense)?;
         one.decision.ok_or(StoreError::WrongType)
     }
@@ -182,7 +214,7 @@ impl Redis {
         if is_limiter(&ask.ask) {
             return self.settle_limiter(ask, verb, lost);
         }
-        self.queue.teller().tell(self.deadline(), Some(lost), |call| {
+        self.queue.teller().tell(self.slot(ask), self.deadline(), Some(lost), |call| {
             call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
         });
     }
@@ -205,7 +237,7 @@ impl Redis {
         let mut call = redis::cmd("DEL");
         call.arg(self.name(ask));
         let read = |value| matches!(value, Value::Int(_)).then_some(());
-        self.connection.call(&call, read, self.deadline()).await
+        self.router.call(self.slot(ask), &call, read, self.deadline()).await
     }
 
     /// Waits until each request that nobody awaits was answered or has failed.
@@ -236,24 +268,26 @@ pub(super) fn is_limiter(ask: &Ask) -> bool {
 }
 
 /// A call that only a server which can decide answers with a decision: it reads the clock, runs the script,
-/// and writes a bucket of its own that expires within a few milliseconds.
-fn probe(prefix: &str) -> Option<Call> {
+/// and writes a bucket of this name that expires within a few milliseconds.
+fn probe(name: &str) -> Option<Call> {
     let rate = Rate::new(1, 1_000).ok()?;
     let burst = Burst::new(1_000_000)?;
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
     let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
     let mut call = Call::default();
     call.request(Request { asks: 1, receipts: false });
-    // No limit's key looks like this, because a limit's name is never empty.
-    call.ask(Verb::Take, &ask, |name| {
-        name.extend_from_slice(format!("{prefix}::probe").as_bytes())
-    });
+    call.ask(Verb::Take, &ask, |key| key.extend_from_slice(name.as_bytes()));
     Some(call)
 }
 
-/// Runs a command. Where Redis does not have the scripts, loads them and runs the command again.
-async fn run(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value, RedisError> {
-    let answer = send(connection, call).await;
+/// Runs a command. Where Redis does not have the scripts, loads them and runs the command again. `asking` is
+/// for a slot that moves to this server.
+async fn run(
+    connection: &mut MultiplexedConnection,
+    call: &Cmd,
+    asking: bool,
+) -> Result<Value, RedisError> {
+    let answer = send(connection, call, asking).await;
     let lost = ErrorKind::Server(ServerErrorKind::NoScript);
     if !answer.as_ref().is_err_and(|error| error.kind() == lost) {
         return answer;
@@ -261,9 +295,20 @@ async fn run(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value
     for script in [&*SCRIPT, &*redisson::SCRIPT, &*overrides::SCRIPT] {
         script.load_async(connection).await?;
     }
-    send(connection, call).await
+    send(connection, call, asking).await
 }
 
-async fn send(connection: &mut MultiplexedConnection, call: &Cmd) -> Result<Value, RedisError> {
-    connection.send_packed_command(call).await?.extract_error()
+async fn send(
+    connection: &mut MultiplexedConnection,
+    call: &Cmd,
+    asking: bool,
+) -> Result<Value, RedisError> {
+    if !asking {
+        return connection.send_packed_command(call).await?.extract_error();
+    }
+    // The server lets the next command of the connection pass.
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(call.clone());
+    let answers = connection.send_packed_commands(&both, 1, 1).await?;
+    answers.into_iter().next().unwrap_or(Value::Nil).extract_error()
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Redis;
 use super::advice::refusal;
-use super::connection::RedisConnection;
+use super::router::Router;
 use crate::limit::time::Timestamp;
 use crate::observe::seldom::Seldom;
 use crate::plan::WantedFigures;
@@ -47,21 +47,22 @@ pub(in crate::store) enum OverrideChange {
 }
 
 /// Reads the overrides again and again, and notes in `shared` what is in force.
-pub(super) async fn follow(connection: Arc<RedisConnection>, prefix: String, shared: Arc<Shared>) {
+pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shared>) {
     let name = name(&prefix);
     let mut generation = redis::cmd("HGET");
     generation.arg(&name).arg("generation");
     let look = command(&name, "look");
+    let slot = router.slot(name.as_bytes());
     let mut read_at = Instant::now();
     let told = Seldom::new(SILENCE);
     loop {
         let reading = async {
-            let found = connection.try_call(&generation, number).await?;
+            let found = router.try_call(slot, &generation, number).await?;
             // There is nothing to keep where there is no hash.
             let is_due = found > 0 && read_at.elapsed() >= READ;
             if is_due || !shared.running.has_read(found) {
                 let asked = Instant::now();
-                let (read, _) = connection.try_call(&look, parse).await?;
+                let (read, _) = router.try_call(slot, &look, parse).await?;
                 shared.running.read(read, asked);
                 read_at = asked;
             }
@@ -111,7 +112,8 @@ impl Redis {
 
     async fn change(&self, call: &Cmd) -> Result<OverrideChange, StoreError> {
         let asked = Instant::now();
-        let (read, change) = self.connection.call(call, parse, self.deadline()).await?;
+        let slot = self.router.slot(name(&self.prefix).as_bytes());
+        let (read, change) = self.router.call(slot, call, parse, self.deadline()).await?;
         self.shared.running.read(read, asked);
         Ok(change)
     }

@@ -50,6 +50,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
                 (ask, self.redis.name(&claim.question()))
             })
             .collect();
+        let slot = self.claims.first().map(|claim| claim.place.slot).unwrap_or_default();
         let (teller, timeout) = (self.redis.queue.teller(), self.redis.shared.timeout());
         // `Store::settled` waits for this task, too.
         let counted = teller.about_to();
@@ -66,7 +67,7 @@ impl Drop for PendingAsk<'_, '_, '_> {
                 }
                 let Some(receipt) = receipt(one, ask) else { continue };
                 let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
-                teller.tell(Instant::now() + timeout, None, |call| {
+                teller.tell(slot, Instant::now() + timeout, None, |call| {
                     call.ask(less, ask, |key| key.extend_from_slice(name));
                 });
             }

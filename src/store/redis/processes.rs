@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::advice::refusal;
 use super::call::{Call, Holder, Request, Verb};
-use super::connection::RedisConnection;
+use super::router::Router;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
@@ -34,11 +34,7 @@ const SILENCE: Duration = Duration::from_secs(600);
 const MOST: u64 = 1_000_000;
 
 /// Announces this process again and again, and notes in `shared` how many there are.
-pub(super) async fn announce(
-    connection: Arc<RedisConnection>,
-    prefix: String,
-    shared: Arc<Shared>,
-) {
+pub(super) async fn announce(router: Arc<Router>, prefix: String, shared: Arc<Shared>) {
     let Some(most) = Burst::new(MOST) else { return };
     let algorithm = Algorithm::Concurrency(concurrency::Params::new(most, LEASE));
     let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
@@ -55,7 +51,8 @@ pub(super) async fn announce(
     let mut highest_at = Instant::now();
     let told = Seldom::new(SILENCE);
     loop {
-        match connection.try_call(&command, |answer| call.read(&answer)?.last()).await {
+        let slot = router.slot(name.as_bytes());
+        match router.try_call(slot, &command, |answer| call.read(&answer)?.last()).await {
             Ok(reply) => {
                 let decision = reply.first().and_then(|one| one.decision);
                 let held = decision.map_or(1, |it| MOST.saturating_sub(it.remaining));

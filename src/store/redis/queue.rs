@@ -1,22 +1,29 @@
-//! Gathers a worker's requests to Redis into calls. `redis` and `leases` add requests, `connection` sends.
+//! Gathers a worker's requests to Redis into calls. `redis` and `leases` add requests, `router` sends.
 //!
 //! A request joins the call that is being gathered. The first request of a call wakes the sender, which is
 //! one of the worker's tasks. The sender runs after the tasks that were ready before it. By then the
 //! requests of all these tasks are in the call. No request waits for requests that may still come. Calls
-//! follow each other on the connection without waiting for answers.
+//! follow each other on the connection without waiting for answers. In a cluster the keys of one call share a
+//! slot, and calls for other slots are gathered beside it.
 
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use redis::Value;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::call::{Call, Reply, Request};
-use super::connection::RedisConnection;
+use super::router::Router;
+use super::slot::Slot;
 use crate::store::StoreError;
+
+/// The calls among which a request looks for one of its slot. With more it would look for longer than it saves.
+const MOST_CALLS: usize = 64;
 
 /// A worker's requests that are to be sent.
 pub(super) struct Queue {
@@ -34,6 +41,7 @@ struct Gathered {
 
 /// A call, and the recipients of its replies in the order of its requests.
 struct GatheredCall {
+    slot: Slot,
     call: Call,
     waiting: Vec<Recipient>,
     deadline: Instant,
@@ -75,12 +83,12 @@ impl Recipient {
 pub(super) type ReplyResult = Result<Reply, StoreError>;
 
 impl Queue {
-    /// Begins to send over this connection.
-    pub(super) fn to(connection: Arc<RedisConnection>) -> Self {
+    /// Begins to send over this router's connections.
+    pub(super) fn to(router: Arc<Router>) -> Self {
         let gathered = Arc::new(Gathered::default());
         // `TaskTracker::wait` ends only after `close`. A closed tracker still counts new requests.
         gathered.told.close();
-        let sender = tokio::spawn(send(Arc::clone(&gathered), connection));
+        let sender = tokio::spawn(send(Arc::clone(&gathered), router));
         Self { gathered, _sender: AbortOnDropHandle::new(sender) }
     }
 
@@ -94,16 +102,17 @@ impl Queue {
         self.gathered.told.wait().await;
     }
 
-    /// Adds this request, whose asks `ask` writes, to a call. The reply comes by `deadline`, or by the
+    /// Adds this request, whose asks `ask` writes, to a call about this slot. The reply comes by `deadline`, or by the
     /// deadline of the request that began the call.
     pub(super) fn begin(
         &self,
+        slot: Slot,
         request: Request,
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(deadline, Recipient::Asker(sender), request.asks, |call| {
+        self.gathered.join(slot, deadline, Recipient::Asker(sender), request.asks, |call| {
             call.request(request);
             ask(call);
         });
@@ -133,9 +142,15 @@ impl Teller {
     }
 
     /// Adds a request of one ask, whose reply nobody waits for, to a call.
-    pub(super) fn tell(&self, deadline: Instant, lost: Option<Lost>, ask: impl FnOnce(&mut Call)) {
+    pub(super) fn tell(
+        &self,
+        slot: Slot,
+        deadline: Instant,
+        lost: Option<Lost>,
+        ask: impl FnOnce(&mut Call),
+    ) {
         let nobody = Recipient::Nobody { lost, counted: self.0.told.token() };
-        self.0.join(deadline, nobody, 1, |call| {
+        self.0.join(slot, deadline, nobody, 1, |call| {
             call.request(Request { asks: 1, receipts: false });
             ask(call);
         });
@@ -145,6 +160,7 @@ impl Teller {
 impl Gathered {
     fn join(
         &self,
+        slot: Slot,
         deadline: Instant,
         waiting: Recipient,
         asks: usize,
@@ -154,44 +170,62 @@ impl Gathered {
         if calls.is_empty() {
             self.filled.notify_one();
         }
-        if !calls.last().is_some_and(|shared| shared.call.has_room(asks)) {
-            calls.push(GatheredCall { call: Call::default(), waiting: Vec::new(), deadline });
-        }
-        if let Some(shared) = calls.last_mut() {
+        let fits = |shared: &&mut GatheredCall| shared.slot == slot && shared.call.has_room(asks);
+        if let Some(shared) = calls.iter_mut().rev().take(MOST_CALLS).find(fits) {
             add(&mut shared.call);
-            shared.waiting.push(waiting);
+            return shared.waiting.push(waiting);
         }
+        let mut call = Call::default();
+        add(&mut call);
+        calls.push(GatheredCall { slot, call, waiting: vec![waiting], deadline });
     }
 }
 
-async fn send(gathered: Arc<Gathered>, connection: Arc<RedisConnection>) {
+async fn send(gathered: Arc<Gathered>, router: Arc<Router>) {
     loop {
         gathered.filled.notified().await;
         let calls = mem::take(&mut *gathered.calls.lock());
         for shared in calls {
-            tokio::spawn(shared.run(Arc::clone(&connection)));
+            tokio::spawn(shared.run(Arc::clone(&router)));
         }
     }
 }
 
 impl GatheredCall {
-    async fn run(mut self, connection: Arc<RedisConnection>) {
+    async fn run(mut self, router: Arc<Router>) {
         if self.waiting.iter().all(Recipient::has_left) {
             return;
         }
         let waiting = &mut self.waiting;
         let call = &self.call;
-        let tell_all = |answer| {
+        let tell_all = |answer: Value| {
             let answers = call.read(&answer)?;
             for (waiting, answer) in waiting.drain(..).zip(answers) {
                 waiting.hear(Ok(answer));
             }
             Some(())
         };
-        if let Err(error) = connection.call(&call.command(), tell_all, self.deadline).await {
-            for waiting in self.waiting {
-                waiting.hear(Err(error.clone()));
-            }
+        let command = call.command();
+        let calling = router.call(self.slot, &command, tell_all, self.deadline);
+        let Err(error) = calling.await else { return };
+        if error.is_of_several_keys() && self.waiting.len() > 1 {
+            return self.run_apart(&router);
+        }
+        for waiting in self.waiting {
+            waiting.hear(Err(error.clone()));
+        }
+    }
+
+    /// Sends each request of the call by itself: the slot moves, and one server has some of the keys and another
+    /// server has the others.
+    fn run_apart(self, router: &Arc<Router>) {
+        for (call, waiting) in self.call.split().into_iter().zip(self.waiting) {
+            let one =
+                Self { call, waiting: vec![waiting], slot: self.slot, deadline: self.deadline };
+            // Boxed, because this is called by what it begins.
+            let run: Pin<Box<dyn Future<Output = ()> + Send>> =
+                Box::pin(one.run(Arc::clone(router)));
+            tokio::spawn(run);
         }
     }
 }

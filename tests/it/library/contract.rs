@@ -29,6 +29,10 @@ macro_rules! every_store {
             use super::Bench;
             $(#[tokio::test] async fn $behaviour() { super::$behaviour(&Bench::redis()).await })*
         }
+        mod cluster {
+            use super::Bench;
+            $(#[tokio::test] async fn $behaviour() { super::$behaviour(&Bench::cluster()).await })*
+        }
         /// As a user who has only the rights that the manual names.
         mod user {
             use super::Bench;

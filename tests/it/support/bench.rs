@@ -10,6 +10,7 @@ use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, Claim, Moment, Party, Shared, Store, Unavailable};
 use tokio::time::Instant;
 
+use super::cluster::Cluster;
 use super::redis::{RedisServer, location};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -82,6 +83,7 @@ pub(crate) struct Bench {
     pub(crate) spec: StoreSpec,
     began: Instant,
     _server: Option<RedisServer>,
+    _cluster: Option<Cluster>,
 }
 
 impl Bench {
@@ -106,13 +108,21 @@ impl Bench {
         Self::at(location, Some(server))
     }
 
+    /// In a cluster, as a user who has only the rights that the manual names.
+    pub(crate) fn cluster() -> Self {
+        let cluster = Cluster::of_masters();
+        let mut bench = Self::at(location(&cluster.url_of_user()), None);
+        bench._cluster = Some(cluster);
+        bench
+    }
+
     fn at(location: StoreLocation, server: Option<RedisServer>) -> Self {
         // Long enough for any machine: what waits is not the matter here.
         let timeout = Duration::from_secs(20);
         let spec = StoreSpec { location, prefix: "tidegate".into(), timeout, max_keys: 10_000 };
         let shared = Shared::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
-        Self { store, shared, spec, began: Instant::now(), _server: server }
+        Self { store, shared, spec, began: Instant::now(), _server: server, _cluster: None }
     }
 
     pub(crate) fn now() -> Timestamp {

@@ -20,6 +20,8 @@ pub(crate) fn location(url: &str) -> StoreLocation {
 /// A server on a port of its own that keeps nothing. It is killed when it is dropped.
 pub(crate) struct RedisServer {
     port: Port,
+    /// Where the servers of a cluster speak with each other.
+    bus: Option<Port>,
     options: Vec<String>,
     dir: TempDir,
     process: Option<Child>,
@@ -37,10 +39,24 @@ impl RedisServer {
         server
     }
 
+    /// One server of a cluster.
+    pub(crate) fn start_in_cluster(options: &[&str]) -> Self {
+        let bus = Port::hold();
+        let port = bus.address.port().to_string();
+        let mut server = Self::absent();
+        server.bus = Some(bus);
+        server.restart_with(&[options, &["--cluster-port", &port]].concat());
+        server
+    }
+
     /// None yet: its port refuses connections.
     pub(crate) fn absent() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self { port: Port::hold(), options: Vec::new(), dir, process: None }
+        Self { port: Port::hold(), bus: None, options: Vec::new(), dir, process: None }
+    }
+
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.bus.as_ref().expect("a server of a cluster").address.port()
     }
 
     pub(crate) fn port(&self) -> u16 {

@@ -90,9 +90,8 @@ pub(super) struct Call {
     keys: Vec<u8>,
     /// Where each name in `keys` ends.
     ends: Vec<usize>,
-    /// For each request its number of asks, below zero where it wants receipts. Then for each ask the
-    /// places of its bucket and of its terms.
-    plan: Vec<u8>,
+    /// For each ask of each request the places, from 0, of its bucket and of its terms.
+    plan: Vec<(usize, usize)>,
     /// The different terms of the asks, each once.
     terms: Vec<(Verb, Ask, Option<Holder>)>,
     requests: Vec<Request>,
@@ -107,12 +106,6 @@ impl Call {
 
     /// Begins a request, whose asks are to follow.
     pub(super) fn request(&mut self, request: Request) {
-        if request.receipts {
-            let asks = i64::try_from(request.asks).unwrap_or(i64::MAX);
-            pack_number(-asks, &mut self.plan);
-        } else {
-            pack_place(request.asks, &mut self.plan);
-        }
         self.requests.push(request);
     }
 
@@ -132,42 +125,82 @@ impl Call {
         let begin = self.keys.len();
         write_key(&mut self.keys);
         let bucket = self.bucket(begin);
-        pack_place(bucket, &mut self.plan);
         let known = self.terms.iter().position(|terms| *terms == (verb, *ask, holder));
         let terms = known.unwrap_or_else(|| {
             self.terms.push((verb, *ask, holder));
             self.terms.len() - 1
         });
-        pack_place(terms + 1, &mut self.plan);
+        self.plan.push((bucket, terms));
     }
 
-    /// The place, from 1 on, of the bucket whose name was written last and begins at `begin`.
+    /// The place of the bucket whose name was written last and begins at `begin`.
     fn bucket(&mut self, begin: usize) -> usize {
         let (before, name) = self.keys.split_at(begin);
         let mut from = 0;
         for (place, end) in self.ends.iter().enumerate() {
             if before.get(from..*end) == Some(name) {
                 self.keys.truncate(begin);
-                return place + 1;
+                return place;
             }
             from = *end;
         }
         self.ends.push(self.keys.len());
-        self.ends.len()
+        self.ends.len() - 1
+    }
+
+    fn name(&self, bucket: usize) -> &[u8] {
+        let from = bucket.checked_sub(1).and_then(|before| self.ends.get(before));
+        let ends = self.ends.get(bucket).copied().unwrap_or_default();
+        self.keys.get(from.copied().unwrap_or_default()..ends).unwrap_or_default()
+    }
+
+    /// A call for each of the requests.
+    pub(super) fn split(&self) -> Vec<Self> {
+        let mut plan = self.plan.iter();
+        let requests = self.requests.iter().map(|request| {
+            let mut call = Self::default();
+            call.request(*request);
+            for (bucket, terms) in plan.by_ref().take(request.asks) {
+                let Some((verb, ask, holder)) = self.terms.get(*terms) else { continue };
+                let name = self.name(*bucket);
+                call.ask_for(*holder, *verb, ask, |key| key.extend_from_slice(name));
+            }
+            call
+        });
+        requests.collect()
+    }
+
+    /// For each request its number of asks, below zero where it wants receipts. Then for each ask the
+    /// places, from 1, of its bucket and of its terms.
+    fn packed_plan(&self) -> Vec<u8> {
+        let mut packed = Vec::with_capacity(9 * self.requests.len() + 2 * self.plan.len());
+        let mut plan = self.plan.iter();
+        for request in &self.requests {
+            if request.receipts {
+                let asks = i64::try_from(request.asks).unwrap_or(i64::MAX);
+                pack_number(-asks, &mut packed);
+            } else {
+                pack_place(request.asks, &mut packed);
+            }
+            for (bucket, terms) in plan.by_ref().take(request.asks) {
+                pack_place(bucket + 1, &mut packed);
+                pack_place(terms + 1, &mut packed);
+            }
+        }
+        packed
     }
 
     /// The call as it is sent.
     pub(super) fn command(&self) -> Cmd {
         let mut terms = Vec::with_capacity(64);
-        let size = self.keys.len() + self.plan.len() + 80 * (1 + self.terms.len());
+        let plan = self.packed_plan();
+        let size = self.keys.len() + plan.len() + 80 * (1 + self.terms.len());
         let mut call = Cmd::with_capacity(4 + self.ends.len() + self.terms.len(), size);
         call.arg("EVALSHA").arg(SCRIPT.get_hash()).arg(self.ends.len());
-        let mut from = 0;
-        for end in &self.ends {
-            call.arg(self.keys.get(from..*end).unwrap_or_default());
-            from = *end;
+        for bucket in 0..self.ends.len() {
+            call.arg(self.name(bucket));
         }
-        call.arg(&self.plan);
+        call.arg(plan);
         for (verb, ask, holder) in &self.terms {
             terms.clear();
             pack_terms(*verb, ask, *holder, &mut terms);
@@ -271,9 +304,23 @@ mod tests {
         let call = call(&[&[("a", 1), ("bb", 1)], &[("bb", 2)], &[("a", 1)]]);
         assert_eq!((call.keys.as_slice(), call.ends.as_slice()), (&b"abb"[..], &[1, 3][..]));
         assert_eq!(call.terms, [(Verb::Take, ask(1), None), (Verb::Take, ask(2), None)]);
-        assert_eq!(call.plan, [2, 1, 1, 2, 1, 1, 2, 2, 1, 1, 1]);
+        assert_eq!(call.packed_plan(), [2, 1, 1, 2, 1, 1, 2, 2, 1, 1, 1]);
         let arguments = call.command().args_iter().count();
         assert_eq!(arguments, 3 + 2 + 1 + 2);
+    }
+
+    #[test]
+    fn each_request_can_be_sent_by_itself() {
+        let call = call(&[&[("a", 1), ("bb", 1)], &[("bb", 2)]]);
+        let apart = call.split();
+        assert_eq!(apart.len(), 2);
+        assert_eq!(
+            (apart[0].keys.as_slice(), apart[0].ends.as_slice()),
+            (&b"abb"[..], &[1, 3][..])
+        );
+        assert_eq!((apart[1].keys.as_slice(), apart[1].ends.as_slice()), (&b"bb"[..], &[2][..]));
+        assert_eq!(apart[1].terms, [(Verb::Take, ask(2), None)]);
+        assert_eq!(apart[1].packed_plan(), [1, 1, 1]);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(in crate::store) struct RedisHealth {
     /// Redis has decided something since the start.
     was_up: AtomicBool,
     /// What each limit does without Redis, as log lines show it.
-    without_it: Mutex<String>,
+    without_it: Arc<Mutex<String>>,
     failures: AtomicU32,
     away: Mutex<Away>,
     without: Without,
@@ -56,6 +56,17 @@ pub(in crate::store) struct RedisHealth {
 struct Without {
     decided: AtomicU64,
     refused: AtomicU64,
+}
+
+/// What the health of all servers adds up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) struct HealthSummary {
+    /// All of them answer.
+    pub(in crate::store) is_up: bool,
+    /// Requests on which `on_store_error` decided in place of Redis.
+    pub(in crate::store) decided: u64,
+    /// Requests that were refused because a limit has `on_store_error = "reject"`.
+    pub(in crate::store) refused: u64,
 }
 
 #[derive(Default)]
@@ -79,11 +90,16 @@ impl RedisHealth {
             server,
             phase: watch::Sender::new(HealthPhase { up: true, number: 0 }),
             was_up: AtomicBool::new(false),
-            without_it: Mutex::default(),
+            without_it: Arc::default(),
             failures: AtomicU32::new(0),
             away: Mutex::default(),
             without: Without::default(),
         }
+    }
+
+    /// Another server of the same cluster, with the same limits.
+    pub(super) fn like(other: &Self, server: String) -> Self {
+        Self { without_it: Arc::clone(&other.without_it), ..Self::new(server) }
     }
 
     /// Counts a request on which `on_store_error` decided in place of Redis.
@@ -202,6 +218,14 @@ impl RedisHealth {
     pub(super) async fn gone(&self) {
         let mut phase = self.phase.subscribe();
         let _ = phase.wait_for(|phase| !phase.up).await;
+    }
+
+    /// Other servers have what this server had. If it was away, its outage is over.
+    pub(super) fn replaced(&self) {
+        let phase = *self.phase.borrow();
+        if !phase.up {
+            self.recovered(phase);
+        }
     }
 
     fn recovered(&self, phase: HealthPhase) {

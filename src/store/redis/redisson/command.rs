@@ -11,9 +11,10 @@ use tokio::time::timeout;
 use super::{LimiterKeys, client_id, type_number};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
-use crate::plan::RedisLocation;
+use crate::plan::{RedisLocation, RedisTopology};
 use crate::store::StoreError;
 use crate::store::redis::connect::RedisConnector;
+use crate::store::redis::topology::server_of;
 
 /// The most time for each step. It is short, because a person waits at a terminal.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -119,15 +120,23 @@ end
 return any";
 
 impl Limiters {
-    /// Connects to a server.
+    /// Connects to the server that has the limiter of this name.
     ///
     /// # Errors
     /// Where the server does not answer within a few seconds.
-    pub(crate) fn connect(location: &RedisLocation) -> Result<Self, StoreError> {
+    pub(crate) fn connect(location: &RedisLocation, name: &str) -> Result<Self, StoreError> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(RedisError::from)?;
-        let connector = RedisConnector::new(location);
-        let connecting = async { connector.connect(&connector.find().await?).await };
+        let connecting = async {
+            let location = match &location.topology {
+                RedisTopology::Cluster(_) => {
+                    location.of_server(server_of(location, name.as_bytes()).await?)
+                }
+                _ => location.clone(),
+            };
+            let connector = RedisConnector::new(&location);
+            connector.connect(&connector.find().await?).await
+        };
         let connecting = runtime.block_on(async { timeout(PATIENCE, connecting).await });
         let connection = connecting.map_err(|_| StoreError::TimedOut)??;
         Ok(Self { runtime, connection, client: client_id() })

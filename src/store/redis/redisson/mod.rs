@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use redis::{Cmd, Script, Value};
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use self::command::{LimiterConfig, LimiterError, Limiters};
@@ -93,7 +92,7 @@ impl Redis {
         let (wanted, permits) = wanted(ask, verb);
         let keys = self.limiter_keys(ask);
         let call = command(&keys, wanted, permits, id, written(ask), ask.ask.patience);
-        let reply = self.connection.call(&call, read, deadline).await?;
+        let reply = self.router.call(self.slot(ask), &call, read, deadline).await?;
         match &reply {
             Ok((_, figures)) => self.tell(ask, figures),
             Err(StoreError::Unset) => self.shared.notices.unset(ask.spec),
@@ -102,25 +101,22 @@ impl Redis {
         reply
     }
 
-    /// Starts a task that gives back the permits of this id. `None` where no task can be started.
-    pub(in crate::store) fn return_permits(
-        &self,
-        ask: &BucketAsk<'_>,
-        id: [u8; 16],
-    ) -> Option<JoinHandle<()>> {
+    /// Starts a task that gives back the permits of this id.
+    pub(in crate::store) fn return_permits(&self, ask: &BucketAsk<'_>, id: [u8; 16]) {
         // Without a runtime the process is ending. The entry leaves the interval by itself.
-        let runtime = Handle::try_current().ok()?;
+        let Ok(runtime) = Handle::try_current() else { return };
         let (_, permits) = wanted(ask, Verb::Take);
         let keys = self.limiter_keys(ask);
         let call = command(&keys, "return", permits, &id, None, Patience::NONE);
-        let (connection, timeout) = (Arc::clone(&self.connection), self.shared.timeout());
+        let (router, slot, timeout) =
+            (Arc::clone(&self.router), self.slot(ask), self.shared.timeout());
         let counted = self.queue.teller().about_to();
-        Some(runtime.spawn(async move {
-            let understood = |value| matches!(value, Value::Array(_)).then_some(());
+        runtime.spawn(async move {
+            let understood = |value: Value| matches!(value, Value::Array(_)).then_some(());
             // If the call fails, the permits come back when the interval is over.
-            let _ = connection.call(&call, understood, Instant::now() + timeout).await;
+            let _ = router.call(slot, &call, understood, Instant::now() + timeout).await;
             drop(counted);
-        }))
+        });
     }
 
     /// Tells a limiter how much more or less a request used than its cost. A task sends the call, and
@@ -131,10 +127,10 @@ impl Redis {
         let (wanted, permits) = wanted(ask, verb);
         let keys = self.limiter_keys(ask);
         let call = command(&keys, wanted, permits, &new_id(), written(ask), Patience::NONE);
-        let (connection, deadline) = (Arc::clone(&self.connection), self.deadline());
+        let (router, slot, deadline) = (Arc::clone(&self.router), self.slot(ask), self.deadline());
         let counted = self.queue.teller().about_to();
         runtime.spawn(async move {
-            if let Err(error) | Ok(Err(error)) = connection.call(&call, read, deadline).await {
+            if let Err(error) | Ok(Err(error)) = router.call(slot, &call, read, deadline).await {
                 lost(&error);
             }
             drop(counted);
@@ -147,10 +143,10 @@ impl Redis {
         let mut call = redis::cmd("DEL");
         call.arg(keys.all().get(1..).unwrap_or_default());
         let read = |value| matches!(value, Value::Int(_)).then_some(());
-        self.connection.call(&call, read, self.deadline()).await
+        self.router.call(self.slot(ask), &call, read, self.deadline()).await
     }
 
-    fn limiter_keys(&self, ask: &BucketAsk<'_>) -> LimiterKeys {
+    pub(super) fn limiter_keys(&self, ask: &BucketAsk<'_>) -> LimiterKeys {
         let begin = ask.spec.limiter.as_deref().unwrap_or_default();
         let key = Some(ask.key).filter(|_| !ask.spec.key.sources.is_empty());
         LimiterKeys::new(&limiter_name(begin, key), &self.shared.client_id)

@@ -1,6 +1,7 @@
 //! A limiter that a proxy shares with services that use Redisson.
 
 mod both_sides;
+mod cluster;
 mod figures;
 mod held;
 mod moved_clock;
@@ -18,7 +19,7 @@ use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
-use tidegate::store::{BucketAsk, LimiterFigures, Shared, Store, Unavailable};
+use tidegate::store::{BucketAsk, LimiterFigures, Party, Shared, Store, Unavailable};
 
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
@@ -90,6 +91,10 @@ fn store_at(location: StoreLocation) -> Arc<Store> {
 
 fn now() -> Timestamp {
     Timestamp::from_micros(5_000_000_000).unwrap()
+}
+
+fn parties(answer: &Answer) -> Vec<Party> {
+    answer.claims.iter().map(|claim| claim.party).collect()
 }
 
 /// A limit that shares the limiter of this name, and rejects where it has no figures.

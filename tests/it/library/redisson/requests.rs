@@ -12,15 +12,11 @@ use tidegate::limit::rate::Rate;
 use tidegate::plan::OnStoreError;
 use tidegate::store::{Party, Unavailable};
 
-use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits, store_at};
+use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, parties, permits, store_at};
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, limit};
 use crate::support::redis::RedisServer;
-
-fn parties(answer: &Answer) -> Vec<Party> {
-    answer.claims.iter().map(|claim| claim.party).collect()
-}
 
 #[tokio::test]
 async fn nothing_is_taken_where_another_limit_refuses() {

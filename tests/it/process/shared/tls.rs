@@ -64,3 +64,31 @@ fn a_redis_of_another_authority_is_not_trusted() {
     let line = proxy.log.wait("store unavailable", |_| true);
     assert!(line["error"].as_str().unwrap().contains("certificate"), "{line}");
 }
+
+#[test]
+fn a_cluster_is_reached_by_tls() {
+    let folder = Folder::new();
+    let files = folder.write_server("redis", &["127.0.0.1"]);
+    let (cert, key, ca) = (files.cert.to_str().unwrap(), files.key.to_str().unwrap(), folder.ca());
+    let port = Port::hold();
+    let number = port.address.port().to_string();
+    let ca = ca.to_str().unwrap();
+    let options = ["--cluster-enabled", "yes", "--tls-port", &number, "--tls-cluster", "yes"];
+    let files = ["--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca];
+    let server = RedisServer::start_in_cluster(
+        &[&options[..], &files, &["--tls-auth-clients", "no"]].concat(),
+    );
+    let () = server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let store = format!(
+        "url = \"rediss-cluster://{}\"\ntimeout = \"20s\"\ntls = {{ ca = {ca:?} }}",
+        port.address
+    );
+    let limit = "rate = \"2/h\"\nkey = [\"ip\"]";
+    let proxy = Proxy::answering().limit("client", limit).store(&store).start();
+    proxy.log.wait("store connected", |_| true);
+    assert_eq!(statuses(proxy.address, &[&[], &[], &[]]), [200, 200, 429]);
+    let clients: String = server.run(&["CLIENT", "LIST"]);
+    let ours: Vec<_> = clients.lines().filter(|line| line.contains("name=tidegate ")).collect();
+    let by_tls = format!("laddr=127.0.0.1:{number} ");
+    assert!(!ours.is_empty() && ours.iter().all(|line| line.contains(&by_tls)), "{clients}");
+}

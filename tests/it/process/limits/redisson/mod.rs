@@ -5,6 +5,7 @@ mod waiting;
 use serde_json::Value;
 
 use crate::support::client::Connection;
+use crate::support::cluster::Cluster;
 use crate::support::java::Java;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
@@ -190,6 +191,19 @@ fn a_lost_script_is_loaded_again_within_the_request() {
         let reply = client.get("/", &[]);
         assert_eq!(reply.header("ratelimit").unwrap(), format!("\"shared\";r={left};t=3600"));
         server.run::<()>(&["SCRIPT", "FLUSH"]);
+    }
+}
+
+#[test]
+fn the_commands_find_a_limiter_in_a_cluster() {
+    let cluster = Cluster::of_masters();
+    let url = cluster.url();
+    for name in ["orders", "payments", "logins"] {
+        let run = |arguments: &[&str]| told(&[&["redisson"], arguments, &["--url", &url]].concat());
+        assert_eq!(run(&["try-set", name, "100/s"]), (0, "set".to_owned(), String::new()));
+        assert_eq!(run(&["get", name]).0, 0);
+        let there: u64 = cluster.servers[cluster.master_of(name)].run(&["EXISTS", name]);
+        assert_eq!(there, 1);
     }
 }
 

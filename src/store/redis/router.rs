@@ -1,0 +1,193 @@
+//! One worker's way to the server that has a key's slot: its connections, and what happens where a server
+//! says that another one has the slot.
+//!
+//! `queue`, `redisson` and `processes` send their calls here. The source of the redirections is the Redis
+//! cluster specification, section "MOVED Redirection" and those behind it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::{Cmd, ErrorKind, ServerErrorKind, Value};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::connect::RedisConnector;
+use super::connection::{RedisConnection, RedisServer};
+use super::nodes::{RedisNode, RedisNodes};
+use super::slot::{Slot, read_address};
+use crate::plan::{Endpoint, RedisTopology};
+use crate::store::{Shared, StoreError};
+
+/// The most redirections of one call. Servers that disagree about a slot send a call to and fro.
+const MOST_REDIRECTIONS: usize = 5;
+
+/// The pause before a call follows one more redirection than usual.
+const DISAGREEMENT: Duration = Duration::from_millis(5);
+
+/// One worker's connections.
+pub(super) struct Router {
+    nodes: Arc<RedisNodes>,
+    prefix: String,
+    shared: Arc<Shared>,
+    /// By [`RedisNode::id`].
+    connections: Mutex<Vec<Option<Arc<RedisConnection>>>>,
+    /// The number of connections that were made so far.
+    made: Arc<watch::Sender<u64>>,
+}
+
+impl Router {
+    /// Begins to connect. Must be called within the worker's runtime.
+    pub(super) fn new(nodes: Arc<RedisNodes>, prefix: &str, shared: Arc<Shared>) -> Arc<Self> {
+        let (connections, made) = (Mutex::default(), Arc::new(watch::Sender::new(0)));
+        let router = Arc::new(Self { nodes, prefix: prefix.to_owned(), shared, connections, made });
+        router.connect();
+        router
+    }
+
+    /// Connects to the servers that have slots, and leaves the others.
+    fn connect(&self) {
+        let owners = self.nodes.map().owners();
+        for node in &owners {
+            self.connection(node);
+        }
+        let owners: HashSet<_> = owners.iter().map(|node| node.id).collect();
+        let mut connections = self.connections.lock();
+        for (id, connection) in connections.iter_mut().enumerate() {
+            if !owners.contains(&id) {
+                *connection = None;
+            }
+        }
+    }
+
+    /// Connects to the servers of a cluster as they come and go.
+    pub(super) fn keep_connected(self: &Arc<Self>) -> Option<AbortOnDropHandle<()>> {
+        let router = Arc::downgrade(self);
+        let mut map = self.nodes.watch();
+        let keeping = async move {
+            while map.changed().await.is_ok() {
+                let Some(router) = router.upgrade() else { return };
+                router.connect();
+            }
+        };
+        self.nodes.is_cluster().then(|| AbortOnDropHandle::new(tokio::spawn(keeping)))
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.nodes.is_cluster()
+    }
+
+    /// The slot of a key.
+    pub(super) fn slot(&self, key: &[u8]) -> Slot {
+        if self.nodes.is_cluster() { Slot::of(key) } else { Slot::default() }
+    }
+
+    /// Whether the server that has this slot decides.
+    pub(super) fn is_up(&self, slot: Slot) -> bool {
+        self.nodes.is_up(slot)
+    }
+
+    /// The number of the connection to the server that has this slot. `None` where that server is away.
+    pub(super) fn connection_number(&self, slot: Slot) -> Option<u64> {
+        let map = self.nodes.map();
+        let Some(node) = map.owner(slot) else { return map.is_sought().then_some(0) };
+        let connections = self.connections.lock();
+        let number = || Some(connections.get(node.id)?.as_ref()?.number());
+        node.health.is_up().then(|| number().unwrap_or(0))
+    }
+
+    /// Tells of each connection that is made from now on.
+    pub(super) fn connects(&self) -> watch::Receiver<u64> {
+        self.made.subscribe()
+    }
+
+    /// Sends one call to the server that has this slot and reads its answer by the deadline, which also bounds
+    /// the wait for a connection. An answer that `read` does not understand is a failure.
+    pub(super) async fn call<T>(
+        &self,
+        slot: Slot,
+        call: &Cmd,
+        mut read: impl FnMut(Value) -> Option<T>,
+        deadline: Instant,
+    ) -> Result<T, StoreError> {
+        let mut node = self.owner(slot, deadline).await?;
+        let mut asking = false;
+        for redirection in 1.. {
+            let connection = self.connection(&node);
+            let result = connection.call(call, asking, &mut read, deadline).await;
+            let Err(StoreError::Redis(error)) = &result else { return result };
+            let moved = match error.kind() {
+                ErrorKind::Server(ServerErrorKind::Moved) => true,
+                ErrorKind::Server(ServerErrorKind::Ask) => false,
+                _ => return result,
+            };
+            let RedisTopology::Server(here) = &node.location.topology else { return result };
+            let named = error.redirect_node().and_then(|(text, _)| read_address(text, here));
+            let Some(named) = named.filter(|_| self.is_cluster()) else { return result };
+            if redirection > MOST_REDIRECTIONS || Instant::now() > deadline {
+                return result;
+            }
+            if redirection > 1 {
+                sleep(DISAGREEMENT).await;
+            }
+            asking = !moved;
+            node = self.follow(slot, &named, moved).ok_or(StoreError::NotConnected)?;
+        }
+        Err(StoreError::NotConnected)
+    }
+
+    /// Like [`Router::call`], for a call that no request waits for: its failure says nothing about whether
+    /// Redis can decide.
+    pub(super) async fn try_call<T>(
+        &self,
+        slot: Slot,
+        call: &Cmd,
+        read: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        let deadline = Instant::now() + self.shared.timeout();
+        let node = self.owner(slot, deadline).await?;
+        let connection = self.connection(&node);
+        connection.try_call(call, read, deadline).await
+    }
+
+    /// The server that a redirection names. A slot that has moved is noted, one that is about to move is not.
+    fn follow(&self, slot: Slot, named: &Endpoint, moved: bool) -> Option<Arc<RedisNode>> {
+        if moved {
+            self.nodes.moved(slot, named);
+        }
+        self.nodes.named(named)
+    }
+
+    /// Waits until the servers are known.
+    async fn owner(&self, slot: Slot, deadline: Instant) -> Result<Arc<RedisNode>, StoreError> {
+        if let Some(node) = self.nodes.map().owner(slot) {
+            return Ok(Arc::clone(node));
+        }
+        let mut map = self.nodes.watch();
+        let known = timeout_at(deadline, map.wait_for(|map| !map.is_sought())).await;
+        let map = known.map_err(|_| StoreError::TimedOut)?.map_err(|_| StoreError::NotConnected)?;
+        map.owner(slot).cloned().ok_or(StoreError::NotConnected)
+    }
+
+    fn connection(&self, node: &Arc<RedisNode>) -> Arc<RedisConnection> {
+        let mut connections = self.connections.lock();
+        if connections.len() <= node.id {
+            connections.resize(node.id + 1, None);
+        }
+        let Some(place) = connections.get_mut(node.id) else { return self.begin(node) };
+        Arc::clone(place.get_or_insert_with(|| self.begin(node)))
+    }
+
+    fn begin(&self, node: &Arc<RedisNode>) -> Arc<RedisConnection> {
+        Arc::new(RedisConnection::keep(RedisServer {
+            connector: RedisConnector::new(&node.location),
+            node: Arc::clone(node),
+            nodes: Arc::clone(&self.nodes),
+            prefix: self.prefix.clone(),
+            shared: Arc::clone(&self.shared),
+            made: Arc::clone(&self.made),
+        }))
+    }
+}

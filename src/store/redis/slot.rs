@@ -1,0 +1,133 @@
+//! The hash slot of a key in a Redis cluster, and which server has which slot.
+//!
+//! The source is the Redis cluster specification, sections "Key distribution model" and "Hash tags".
+
+use crc::{CRC_16_XMODEM, Crc};
+use redis::Value;
+
+use crate::plan::Endpoint;
+
+/// The number of hash slots of every cluster.
+pub(super) const SLOTS: u16 = 16_384;
+
+const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+
+/// The hash slot of a key. Without a cluster all keys are in slot 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::store) struct Slot(pub(super) u16);
+
+impl Slot {
+    /// The slot of this key in a cluster.
+    pub(super) fn of(key: &[u8]) -> Self {
+        Self(CRC.checksum(hash_tag(key)) % SLOTS)
+    }
+}
+
+/// The part of a key that counts: what stands between the first `{` and the next `}`, or the whole key
+/// where nothing does.
+fn hash_tag(key: &[u8]) -> &[u8] {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = key.get(open + 1..)?;
+        rest.get(..rest.iter().position(|byte| *byte == b'}')?)
+    });
+    tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
+}
+
+/// Slots from the first number to the second, and the master that has them.
+pub(super) type SlotRange = (u16, u16, Endpoint);
+
+/// Reads the answer to `CLUSTER SLOTS`, which `asked` gave. `None` where it is no such answer.
+pub(super) fn read_slots(answer: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
+    let Value::Array(ranges) = answer else { return None };
+    ranges.iter().map(|range| read_range(range, asked)).collect()
+}
+
+fn read_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
+    let Value::Array(parts) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = master.as_slice() else { return None };
+    let host = match host {
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
+        Value::Nil => "",
+        _ => return None,
+    };
+    let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
+    Some((slot(first)?, slot(last)?, reached(host, u16::try_from(*port).ok()?, asked)))
+}
+
+/// Reads the address in a redirection, such as `10.0.0.4:6379`, which `asked` gave.
+pub(super) fn read_address(text: &str, asked: &Endpoint) -> Option<Endpoint> {
+    let (host, port) = text.rsplit_once(':')?;
+    Some(reached(host, port.parse().ok()?, asked))
+}
+
+/// A server that does not know its own host is reached by the host of the server that named it.
+fn reached(host: &str, port: u16, asked: &Endpoint) -> Endpoint {
+    let host = match (host, asked) {
+        ("" | "?", Endpoint::Tcp { host, .. }) => host.clone(),
+        _ => host.trim_matches(['[', ']']).to_owned(),
+    };
+    Endpoint::Tcp { host, port }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str, port: u16) -> Endpoint {
+        Endpoint::Tcp { host: host.into(), port }
+    }
+
+    /// The slots are what `CLUSTER KEYSLOT` answers.
+    #[test]
+    fn the_slot_of_a_key() {
+        for (key, slot) in [
+            ("123456789", 12_739),
+            ("foo", 12_182),
+            ("{user1000}.following", 3_443),
+            ("tidegate:{user1000}:login", 3_443),
+            ("foo{}{bar}", 8_363),
+            ("foo{{bar}}zap", 4_015),
+            ("foo{bar}{zap}", 5_061),
+            ("", 0),
+        ] {
+            assert_eq!(Slot::of(key.as_bytes()), Slot(slot), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_a_name_has_the_host_of_the_one_that_was_asked() {
+        let asked = at("10.0.0.9", 1);
+        for (text, expected) in [
+            ("10.0.0.4:6379", Some(at("10.0.0.4", 6_379))),
+            (":7000", Some(at("10.0.0.9", 7_000))),
+            ("?:7000", Some(at("10.0.0.9", 7_000))),
+            ("::1:7000", Some(at("::1", 7_000))),
+            ("cache.internal:7000", Some(at("cache.internal", 7_000))),
+            ("10.0.0.4", None),
+            ("10.0.0.4:x", None),
+        ] {
+            assert_eq!(read_address(text, &asked), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_list_of_ranges_is_read() {
+        let (int, text) = (Value::Int, |text: &str| Value::BulkString(text.into()));
+        let node = |host: Value| Value::Array(vec![host, int(7_000), text("id")]);
+        let range = |first, last, host| Value::Array(vec![int(first), int(last), node(host)]);
+        let read = |ranges: Vec<Value>| read_slots(&Value::Array(ranges), &at("a", 1));
+        assert_eq!(
+            read(vec![range(0, 99, text("b")), range(100, 16_383, Value::Nil)]),
+            Some(vec![(0, 99, at("b", 7_000)), (100, 16_383, at("a", 7_000))])
+        );
+        assert_eq!(read(vec![]), Some(vec![]));
+        for wrong in [range(0, 16_384, text("b")), range(-1, 5, text("b")), Value::Nil] {
+            assert_eq!(read(vec![wrong.clone()]), None, "{wrong:?}");
+        }
+        assert_eq!(read_slots(&Value::Okay, &at("a", 1)), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Asks a cluster's servers which of them has which slot. One worker of the process does this, and writes
+//! the answers into `nodes`.
+//!
+//! Each question goes over a connection of its own, which ends with the answer. The cluster client of
+//! redis-rs is not used: docs/decisions.md says why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::connect::RedisConnector;
+use super::nodes::RedisNodes;
+use super::slot::{Slot, SlotRange, read_slots};
+use crate::plan::{Endpoint, RedisLocation};
+use crate::store::StoreError;
+
+/// The time between two questions while all is well.
+const REGULAR: Duration = Duration::from_secs(10);
+
+/// The time between two questions while a server is away, or after one has redirected a call.
+const SOON: Duration = Duration::from_millis(500);
+
+/// The time between the first attempts to find the servers.
+const FIRST: Duration = Duration::from_millis(50);
+
+/// The time that one server has to connect and to answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Keeps the map of the slots right for as long as the worker runs.
+pub(super) async fn follow(nodes: Arc<RedisNodes>) {
+    loop {
+        let turn = nodes.health().turn().await;
+        let is_known = !nodes.map().owners().is_empty();
+        match ask_any(&nodes).await {
+            Ok(ranges) => match nodes.replace(&ranges) {
+                0 => turn.succeeded(),
+                slots => turn.failed(&StoreError::NoServer(slots)),
+            },
+            // Each server's own health tells that it is away.
+            Err(_) if is_known => drop(turn),
+            Err(error) => {
+                nodes.missing();
+                turn.failed(&error);
+            }
+        }
+        let due = Instant::now() + if nodes.map().owners().is_empty() { FIRST } else { REGULAR };
+        sleep(FIRST).await;
+        while Instant::now() < due {
+            sleep(SOON).await;
+            if nodes.is_any_away() || nodes.was_stale() {
+                break;
+            }
+        }
+    }
+}
+
+/// Asks one server after the other: first those that have slots and decide, then the other servers that have
+/// slots, then those that `proxy.toml` names. The answer of a server whose cluster does not work does not
+/// count: it may be cut off from the others.
+async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
+    let mut owners = nodes.map().owners();
+    fastrand::shuffle(&mut owners);
+    owners.sort_by_key(|node| !node.health.is_up());
+    let named = nodes.location().topology.servers().iter();
+    let named = named.map(|server| nodes.location().of_server(server.clone()));
+    let mut failure = StoreError::NotConnected;
+    for location in owners.iter().map(|node| node.location.clone()).chain(named) {
+        match ask(&location).await {
+            Ok(ranges) => return Ok(ranges),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+async fn ask(server: &RedisLocation) -> Result<Vec<SlotRange>, StoreError> {
+    let connector = RedisConnector::new(server);
+    let asking = async {
+        let endpoint = connector.find().await?;
+        let mut connection = connector.connect(&endpoint).await?;
+        let mut question = redis::pipe();
+        question.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
+        let (info, slots): (String, Value) = question.query_async(&mut connection).await?;
+        if !info.contains("cluster_state:ok") {
+            return Err(StoreError::ClusterDown(endpoint));
+        }
+        read_slots(&slots, &endpoint).ok_or(StoreError::Nonsense)
+    };
+    timeout(PATIENCE, asking).await.map_err(|_| StoreError::TimedOut)?
+}
+
+/// The server that has this key's slot now. For an operator's command, which has no map.
+pub(super) async fn server_of(servers: &RedisLocation, key: &[u8]) -> Result<Endpoint, StoreError> {
+    let Slot(slot) = Slot::of(key);
+    let mut failure = StoreError::NoServer(1);
+    for server in servers.topology.servers() {
+        match ask(&servers.of_server(server.clone())).await {
+            Ok(ranges) => {
+                let has_it = |(first, last, _): &&SlotRange| (*first..=*last).contains(&slot);
+                if let Some((_, _, server)) = ranges.iter().find(has_it) {
+                    return Ok(server.clone());
+                }
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}

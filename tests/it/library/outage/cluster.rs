@@ -1,0 +1,355 @@
+//! A Redis cluster: each server decides on its own keys, and a server that is away, replaced or robbed of a slot
+//! touches no other keys.
+
+use std::time::Duration;
+
+use tidegate::limit::decision::Verdict;
+use tidegate::plan::LimitSpec;
+
+use super::{Bench, ask, key, limit};
+use crate::support::cluster::Cluster;
+use crate::support::limits::bucket;
+
+impl Bench {
+    /// Waits until the server of each of these keys decides.
+    async fn until_all_decide(&self, keys: &[String]) {
+        let spec = limit("first");
+        let patience = tokio::time::Instant::now() + super::PATIENCE;
+        for name in keys {
+            while self.store.peek(&ask(&spec, &key(name), 1), super::now()).await.is_err() {
+                assert!(tokio::time::Instant::now() < patience, "{name}: {}", self.log.text());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    /// How many of so many requests pass.
+    async fn passed(&self, spec: &LimitSpec, name: &str, requests: usize) -> usize {
+        let mut passed = 0;
+        for _ in 0..requests {
+            let answer = self.decide(&[ask(spec, &key(name), 10)]).await.unwrap();
+            passed += usize::from(answer.verdict == Verdict::PASS);
+        }
+        passed
+    }
+}
+
+/// A key of each of the three masters.
+fn keys(cluster: &Cluster) -> Vec<String> {
+    (0..3).map(|place| cluster.key_of(place)).collect()
+}
+
+fn stored(cluster: &Cluster, place: usize, pattern: &str) -> usize {
+    let keys: Vec<String> = cluster.servers[place].run(&["KEYS", pattern]);
+    keys.len()
+}
+
+#[tokio::test]
+async fn each_key_is_decided_by_its_server() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let (keys, spec) = (keys(&cluster), limit("one"));
+    for (place, name) in keys.iter().enumerate() {
+        assert_eq!(bench.passed(&spec, name, 12).await, 10, "{name}");
+        assert_eq!(stored(&cluster, place, "*:one"), 1, "{name}");
+    }
+    assert_eq!(bench.shared.counters().redis_up, Some(true));
+    assert_eq!(bench.shared.redis_servers().len(), 3);
+    assert_eq!(bench.log.text(), "");
+}
+
+#[tokio::test]
+async fn limits_in_several_slots_take_all_or_nothing() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    let (wide, narrow, other) = (limit("wide"), limit("narrow"), limit("other"));
+    let (a, b, c) = (key(&keys[0]), key(&keys[1]), key(&keys[2]));
+    let asks = [ask(&wide, &a, 10), ask(&narrow, &b, 2), ask(&other, &c, 10)];
+    for expected in [true, true, false, false, false] {
+        let answer = bench.decide(&asks).await.unwrap();
+        assert_eq!(answer.verdict == Verdict::PASS, expected, "{answer:?}");
+        bench.store.settled().await;
+    }
+    for (spec, key) in [(&wide, &a), (&other, &c)] {
+        let left = bench.store.peek(&ask(spec, key, 10), super::now()).await.unwrap().remaining;
+        assert_eq!(left, 8, "a refused request took from {}", spec.name);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_request_is_told_what_is_left_without_it() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    let (wide, narrow) = (limit("wide"), limit("narrow"));
+    let (a, b) = (key(&keys[0]), key(&keys[1]));
+    for left in [9, 9, 9] {
+        let answer = bench.decide(&[ask(&wide, &a, 10), ask(&narrow, &b, 1)]).await.unwrap();
+        assert_eq!(answer.remaining(0), left);
+        bench.store.settled().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_master_touches_its_own_keys_alone() {
+    let mut cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let (keys, spec) = (keys(&cluster), limit("alone"));
+    bench.until_all_decide(&keys).await;
+    for name in &keys {
+        assert_eq!(bench.passed(&spec, name, 4).await, 4, "{name}");
+    }
+    cluster.servers[0].kill();
+    bench.until_redis_is(false).await;
+    assert_eq!(bench.passed(&spec, &keys[0], 15).await, 6, "the process goes on from there");
+    for name in &keys[1..] {
+        assert_eq!(bench.passed(&spec, name, 15).await, 6, "{name}: its server goes on");
+    }
+    let lost = format!("server=\"127.0.0.1:{}\"", cluster.servers[0].port());
+    assert_eq!(bench.log.count("store unavailable"), 1, "{}", bench.log.text());
+    assert!(bench.log.text().contains(&lost), "{}", bench.log.text());
+    let up = bench.shared.redis_servers().iter().filter(|(_, is_up)| *is_up).count();
+    assert_eq!(up, 2);
+    cluster.servers[0].restart();
+    bench.until_all_decide(&keys).await;
+    bench.until_redis_is(true).await;
+    assert_eq!(bench.log.count("store recovered"), 1, "{}", bench.log.text());
+    assert_eq!(bench.log.count("store unavailable"), 1, "{}", bench.log.text());
+}
+
+#[tokio::test]
+async fn a_lost_master_lets_the_limits_of_others_decide() {
+    let mut cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    bench.until_all_decide(&keys).await;
+    cluster.servers[0].kill();
+    bench.until_redis_is(false).await;
+    let (lost, kept) = (limit("lost"), limit("kept"));
+    let (a, b) = (key(&keys[0]), key(&keys[1]));
+    for passes in [true, true, true, false, false] {
+        let answer = bench.decide(&[ask(&lost, &a, 10), ask(&kept, &b, 3)]).await.unwrap();
+        assert_eq!(answer.verdict == Verdict::PASS, passes, "{answer:?}");
+        bench.store.settled().await;
+    }
+    assert_eq!(bench.left(ask(&lost, &a, 10)).await, 6, "what a refused request took went back");
+    assert_eq!(stored(&cluster, 1, "*:kept"), 1);
+}
+
+#[tokio::test]
+async fn a_replica_takes_the_place_of_a_master_that_dies() {
+    let mut cluster = Cluster::with_replicas();
+    let bench = Bench::on(&cluster.url());
+    let (keys, spec) = (keys(&cluster), limit("later"));
+    bench.until_all_decide(&keys).await;
+    cluster.servers[0].kill();
+    bench.until_redis_is(false).await;
+    bench.until_redis_is(true).await;
+    bench.until_all_decide(&keys).await;
+    assert_eq!(bench.passed(&spec, &keys[0], 12).await, 10);
+    assert_eq!(stored(&cluster, 3, "*:later"), 1, "the replica of the first master");
+    bench.assert_recovers("failover").await;
+    assert_eq!(bench.log.count("store slots moved"), 1, "{}", bench.log.text());
+}
+
+#[tokio::test]
+async fn a_replica_takes_the_place_of_a_master_that_falls_silent() {
+    let cluster = Cluster::with_replicas();
+    let bench = Bench::impatient(&cluster.url());
+    let (keys, spec) = (keys(&cluster), limit("silent"));
+    bench.until_all_decide(&keys).await;
+    cluster.servers[0].pause();
+    while bench.shared.counters().redis_up == Some(true) {
+        let _ = bench.passed(&spec, &keys[0], 1).await;
+    }
+    bench.until_redis_is(true).await;
+    bench.until_all_decide(&keys).await;
+    cluster.servers[0].resume();
+    cluster.until("the old master is a replica", || {
+        let role: Vec<redis::Value> = cluster.servers[0].run(&["ROLE"]);
+        matches!(&role[0], redis::Value::BulkString(role) if role == b"slave")
+    });
+    bench.until_all_decide(&keys).await;
+    let later = limit("later");
+    assert_eq!(bench.passed(&later, &keys[0], 12).await, 10);
+    bench.assert_recovers("failover").await;
+}
+
+#[tokio::test]
+async fn a_master_that_gives_up_its_place_is_no_outage() {
+    let cluster = Cluster::with_replicas();
+    let bench = Bench::on(&cluster.url());
+    let (keys, spec) = (keys(&cluster), limit("one"));
+    bench.until_all_decide(&keys).await;
+    assert_eq!(bench.passed(&spec, &keys[0], 4).await, 4);
+    let () = cluster.servers[3].run(&["CLUSTER", "FAILOVER"]);
+    cluster.until("the replica is a master", || {
+        let role: Vec<redis::Value> = cluster.servers[3].run(&["ROLE"]);
+        matches!(&role[0], redis::Value::BulkString(role) if role == b"master")
+    });
+    assert_eq!(bench.passed(&spec, &keys[0], 12).await, 6, "nothing was lost");
+    assert_eq!(bench.log.count("store unavailable"), 0, "{}", bench.log.text());
+}
+
+/// Some of a slot's keys are in its old place and others in its new one: then a call with several keys is refused.
+#[tokio::test]
+async fn a_slot_moves_while_its_keys_are_asked() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    bench.until_all_decide(&keys).await;
+    let (name, slot) = (keys[0].as_str(), cluster.slot(&keys[0]));
+    let (stays, moves, new) = (limit("stays"), limit("moves"), limit("new"));
+    let bucket_key = |limit: &str| format!("tidegate:{{{name}}}:{limit}");
+    let of = key(name);
+    let asks = [ask(&stays, &of, 10), ask(&moves, &of, 10), ask(&new, &of, 10)];
+    assert_eq!(bench.decide(&asks[..2]).await.unwrap().verdict, Verdict::PASS);
+    cluster.begin_to_move(slot, 0, 1);
+    cluster.move_key(&bucket_key("moves"), 0, 1);
+    for left in [8, 7, 6] {
+        let answer = bench.decide(&asks).await.unwrap();
+        assert_eq!(answer.verdict, Verdict::PASS, "{answer:?}");
+        assert_eq!((answer.remaining(0), answer.remaining(1)), (left, left));
+    }
+    assert_eq!(stored(&cluster, 0, "*:stays"), 1);
+    assert_eq!((stored(&cluster, 1, "*:moves"), stored(&cluster, 1, "*:new")), (1, 1));
+    cluster.move_key(&bucket_key("stays"), 0, 1);
+    cluster.end_move(slot, 1);
+    let answer = bench.decide(&asks).await.unwrap();
+    let left: Vec<_> = (0..3).map(|place| answer.remaining(place)).collect();
+    assert_eq!(left, [5, 5, 6]);
+    bench.until_redis_is(true).await;
+    assert_eq!(bench.log.count("store unavailable"), 0, "{}", bench.log.text());
+}
+
+#[tokio::test]
+async fn a_settlement_finds_a_slot_that_moves() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    bench.until_all_decide(&keys).await;
+    let (name, slot) = (keys[0].as_str(), cluster.slot(&keys[0]));
+    let (one, two, of) = (limit("one"), limit("two"), key(name));
+    let asks = [ask(&one, &of, 10), ask(&two, &of, 10)];
+    bench.decide(&asks).await.unwrap();
+    cluster.begin_to_move(slot, 0, 1);
+    cluster.move_key(&format!("tidegate:{{{name}}}:two"), 0, 1);
+    // Both go in one call, which no server can carry out.
+    for one in &asks {
+        let used = tidegate::limit::algorithm::Difference::More(3);
+        bench.store.settle(one, used, tidegate::limit::algorithm::Receipt::NONE, super::now());
+    }
+    bench.store.settled().await;
+    for one in asks {
+        assert_eq!(bench.store.peek(&one, super::now()).await.unwrap().remaining, 6);
+    }
+    assert_eq!(bench.shared.counters().unsettled, 0);
+}
+
+#[tokio::test]
+async fn a_refusal_is_known_until_its_server_is_another_one() {
+    let cluster = Cluster::with_replicas();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    bench.until_all_decide(&keys).await;
+    let spec = limit("known");
+    let (of, known) = (key(&keys[0]), || bench.shared.counters().known_refusals);
+    let drained = tidegate::store::BucketAsk {
+        ask: tidegate::limit::decide::Ask { algorithm: bucket("1/h", 1), ..ask(&spec, &of, 1).ask },
+        ..ask(&spec, &of, 1)
+    };
+    for _ in 0..5 {
+        bench.decide(&[drained]).await.unwrap();
+    }
+    assert_eq!(known(), 3, "one passed and one was asked");
+    let () = cluster.servers[3].run(&["CLUSTER", "FAILOVER"]);
+    cluster.until("the replica is a master", || {
+        let role: Vec<redis::Value> = cluster.servers[3].run(&["ROLE"]);
+        matches!(&role[0], redis::Value::BulkString(role) if role == b"master")
+    });
+    let patience = tokio::time::Instant::now() + super::PATIENCE;
+    let asked = || -> usize {
+        let info: String = cluster.servers[3].run(&["INFO", "commandstats"]);
+        let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:calls="));
+        line.and_then(|line| line[22..].split(',').next()?.parse().ok()).unwrap_or(0)
+    };
+    let before = asked();
+    while asked() == before {
+        assert!(tokio::time::Instant::now() < patience, "the new master is never asked");
+        bench.decide(&[drained]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_named_server_that_is_gone_is_no_problem() {
+    let mut cluster = Cluster::of_masters();
+    let keys = keys(&cluster);
+    cluster.servers[0].kill();
+    let bench = Bench::on(&cluster.url());
+    bench.until_all_decide(&keys[1..]).await;
+    assert_eq!(bench.passed(&limit("one"), &keys[1], 12).await, 10);
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_there_at_the_start() {
+    let mut cluster = Cluster::of_masters();
+    let keys = keys(&cluster);
+    cluster.servers.iter_mut().for_each(|server| server.kill());
+    let bench = Bench::on(&cluster.url());
+    bench.until_redis_is(false).await;
+    assert_eq!(bench.log.count("store unavailable"), 1, "{}", bench.log.text());
+    assert_eq!(bench.passed(&limit("alone"), &keys[0], 15).await, 10);
+    cluster.servers.iter_mut().for_each(|server| server.restart());
+    bench.until_all_decide(&keys).await;
+    bench.until_redis_is(true).await;
+    // A server that joins the others later may tell of itself.
+    let log = bench.log.text();
+    for message in
+        ["store unavailable server=\"the cluster", "store connected server=\"the cluster"]
+    {
+        assert_eq!(bench.log.count(message), 1, "{log}");
+    }
+}
+
+#[tokio::test]
+async fn scripts_and_connections_that_are_gone_come_back() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let (keys, spec) = (keys(&cluster), limit("one"));
+    bench.until_all_decide(&keys).await;
+    for server in &cluster.servers {
+        let () = server.run(&["SCRIPT", "FLUSH"]);
+    }
+    for name in &keys {
+        assert_eq!(bench.passed(&spec, name, 4).await, 4, "{name}");
+    }
+    for server in &cluster.servers {
+        let _: i64 = server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    }
+    bench.until_all_decide(&keys).await;
+    for name in &keys {
+        let left = bench.store.peek(&ask(&spec, &key(name), 10), super::now()).await.unwrap();
+        assert_eq!(left.remaining, 6, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn slots_without_a_server_are_told() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let (keys, spec) = (keys(&cluster), limit("one"));
+    bench.until_all_decide(&keys).await;
+    let slot = cluster.slot(&keys[0]).to_string();
+    for server in &cluster.servers {
+        let () = server.run(&["CLUSTER", "DELSLOTS", &slot]);
+    }
+    let patience = tokio::time::Instant::now() + super::PATIENCE;
+    while !bench.log.text().contains("1 of the cluster's slots have no server") {
+        assert!(tokio::time::Instant::now() < patience, "{}", bench.log.text());
+        let _ = bench.passed(&spec, &keys[0], 1).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(bench.passed(&spec, &keys[1], 12).await, 10, "other slots are served");
+}
