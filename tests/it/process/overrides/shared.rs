@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::json;
 
 use super::{HASH, all, ask, by_user, passes, set};
+use crate::support::cluster::Cluster;
 use crate::support::metrics::Metrics;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
@@ -94,6 +95,34 @@ fn without_redis_overrides_stay_and_none_is_set() {
     server.restart();
     assert_eq!(proxy.log.wait("override ended", |line| line["ended"] == "reset")["rate"], "900/h");
     assert_eq!(all(&proxy)["overrides"], json!([]));
+}
+
+#[test]
+fn in_a_cluster_overrides_follow_their_slot() {
+    let cluster = Cluster::of_masters();
+    let store = format!("url = \"{}\"\ntimeout = \"20s\"", cluster.url_of_user());
+    let proxies = [(); 2].map(|()| by_user("rate = \"1/h\"", &store).start());
+    let [one, other] = &proxies;
+    for user in ["a", "b", "c", "d"] {
+        assert!(passes(one, user) && !passes(other, user));
+        set(one, user, r#"{"rate":"900/h"}"#);
+        wait_until("the other has it", || passes(other, user));
+    }
+    let path = "/user/keys/e?plain";
+    assert!(passes(other, "e") && !passes(other, "e"));
+    assert_eq!(ask(one.admin(), "DELETE", path, "").status, 204);
+    wait_until("the bucket is new there", || passes(other, "e"));
+    let (slot, from) = (cluster.slot(NAME), cluster.master_of(NAME));
+    let to = (from + 1) % 3;
+    cluster.begin_to_move(slot, from, to);
+    cluster.move_key(NAME, from, to);
+    cluster.end_move(slot, to);
+    set(other, "f", r#"{"rate":"900/h"}"#);
+    wait_until("it holds on both", || (0..4).all(|_| passes(one, "f") && passes(other, "f")));
+    assert_eq!(all(one)["overrides"].as_array().unwrap().len(), 5);
+    for proxy in &proxies {
+        assert_eq!(proxy.log.count("override ended"), 0, "none was lost");
+    }
 }
 
 #[test]
