@@ -158,6 +158,7 @@ impl Bench {
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(5),
             max_keys: 1_000,
+            ..StoreSpec::default()
         };
         let store = Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain);
         let keys = (0..KEYS)

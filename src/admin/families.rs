@@ -112,6 +112,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             page.sample(&[("kind", kind)], count);
         }
     }),
+    ("gauge", "tidegate_prefetched_keys", "Keys for which tokens were fetched and are not spent.", |scrape, page| page.number(&scrape.store.prefetched_keys)),
     ("gauge", "tidegate_store_up", "Whether the store answers.", |scrape, page| {
         let servers = scrape.process.store.redis_servers();
         for (server, is_up) in &servers {
@@ -266,6 +267,7 @@ limits = ["per-client", "off", "slots"]
                 keys: 3,
                 shared_uses: 6,
                 forgotten: 10,
+                prefetched_keys: 0,
                 unsettled: 7,
                 decided_without: 8,
                 refused_without: 9,

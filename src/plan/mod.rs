@@ -210,6 +210,18 @@ pub struct StoreSpec {
     pub timeout: Duration,
     /// The most buckets in this process's memory, at least 1.
     pub max_keys: usize,
+    /// Whether tokens of busy keys are taken from Redis in advance.
+    pub prefetch: PrefetchMode,
+}
+
+/// `store.prefetch`: whether tokens of busy keys are taken from Redis in advance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefetchMode {
+    /// Each request is a question.
+    #[default]
+    Off,
+    /// Tokens of a busy key are taken in batches.
+    Auto,
 }
 
 /// Where buckets live.

@@ -4,9 +4,9 @@
 //! decide on claims: `memory` (the buckets of this process), `redis` (buckets in Redis, by `shell.lua` and
 //! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage`
 //! asks one party after the other, and decides what happens while Redis is away. `known` has the refusals
-//! that need no question to Redis. `claim` holds what a limit gave until it is kept, settled or given back.
-//! `current_limits` has the figures of the last reload, and `running` the overrides that were set since the
-//! start.
+//! that need no question to Redis, and `prefetch` the tokens that were taken in advance. `claim` holds what a
+//! limit gave until it is kept, settled or given back. `current_limits` has the figures of the last reload, and
+//! `running` the overrides that were set since the start.
 //!
 //! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a Redis
 //! connection belongs to the runtime that made it.
@@ -16,11 +16,13 @@ mod current_limits;
 mod known;
 mod memory;
 mod outage;
+mod prefetch;
 mod redis;
 mod running;
 mod shared;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -33,6 +35,7 @@ pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
 use self::current_limits::RunningFigures;
 use self::known::KnownRefusals;
 use self::memory::Noting;
+use self::prefetch::Prefetch;
 pub(crate) use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, stored_key,
 };
@@ -167,6 +170,7 @@ pub struct Store {
     shared: Arc<Shared>,
     redis: Option<Redis>,
     known: KnownRefusals,
+    prefetch: Arc<Prefetch>,
     display: KeyDisplay,
     /// The table of overrides that this worker knows, with its number.
     running: Mutex<(u64, Arc<RunningTable>)>,
@@ -193,13 +197,14 @@ impl Store {
             .redis
             .as_ref()
             .map(|nodes| Redis::new(nodes, &spec.prefix, display, Arc::clone(&shared)));
-        Arc::new(Self {
-            shared,
-            redis,
-            known: KnownRefusals::default(),
-            display,
-            running: Mutex::default(),
-        })
+        let (known, prefetch) = (KnownRefusals::default(), Arc::default());
+        shared.stores.fetch_add(1, Ordering::Relaxed);
+        let running = Mutex::default();
+        let store = Arc::new(Self { shared, redis, known, prefetch, display, running });
+        if store.redis.is_some() {
+            tokio::spawn(prefetch::keep(Arc::downgrade(&store)));
+        }
+        store
     }
 
     /// The time of day at `now`. In this process, windows that begin with the clock follow it.
@@ -254,6 +259,12 @@ impl Store {
             None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
             Some(redis) => redis.look(ask).await,
         }
+    }
+
+    /// The most tokens that a request can ever take from the ask's bucket.
+    pub(crate) fn capacity(&self, ask: &BucketAsk<'_>) -> u64 {
+        let asked = self.redis_of(ask).map(|_| self.shared.asked(ask.spec, &ask.ask));
+        asked.unwrap_or(ask.ask).algorithm.capacity()
     }
 
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. The
@@ -339,10 +350,13 @@ impl Store {
         }
     }
 
+    /// Gives back the tokens that were fetched and not spent.
+    ///
     /// Waits until each settlement and return that this worker has begun has reached Redis or failed. Takes
     /// at most `store.timeout`, and twice that where Redis must first say what was taken.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
+            self.prefetch.give_back(redis);
             redis.told().await;
         }
     }
@@ -354,7 +368,9 @@ impl Store {
     /// Where Redis does not answer.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
         self.shared.memory.forget(ask);
-        self.known.forget_bucket(&self.shared.memory.identity(ask));
+        let bucket = self.shared.memory.identity(ask);
+        self.known.forget_bucket(&bucket);
+        self.prefetch.forget_bucket(&bucket);
         match self.redis_of(ask) {
             None => Ok(()),
             Some(redis) => {
@@ -384,4 +400,10 @@ fn noting(claims: &[&mut Claim<'_>]) -> Noting {
     let comes_back =
         |claim: &&mut Claim<'_>| claim.ask.patience > Patience::NONE || claim.is_held_to_the_end();
     if claims.iter().any(comes_back) { Noting::On } else { Noting::Off }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.shared.stores.fetch_sub(1, Ordering::Relaxed);
+    }
 }

@@ -43,6 +43,9 @@ pub(super) async fn take(
         store.take_locally(claims, moment);
         return Ok(());
     }
+    if store.prefetch.spend(store, claims) {
+        return Ok(());
+    }
     redis.find_places(claims);
     if store.known.refuse(&store.shared.memory, claims, moment.time) {
         store.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
@@ -68,6 +71,7 @@ pub(super) async fn take(
     }
     request.ask_process(claims);
     store.known.note(&store.shared.memory, claims, moment.time);
+    store.prefetch.note(store, claims);
     request.end(claims);
     request.prepare(claims);
     Ok(())
@@ -198,7 +202,8 @@ impl RedisRequest<'_> {
                 (claim.ask, claim.spec.on_store_error == OnStoreError::Local);
             // What is used of a list or of slots has times and holders that only Redis knows.
             let is_list = matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_));
-            let used = algorithm.capacity().saturating_sub(remaining);
+            let asked = shared.asked(claim.spec, &claim.ask).algorithm;
+            let used = asked.capacity().saturating_sub(remaining);
             // A bucket that only this request has used would cost memory and say little.
             if !is_local || is_list || used <= cost.get() {
                 continue;

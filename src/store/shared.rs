@@ -11,11 +11,13 @@ use parking_lot::Mutex;
 use super::StoreError;
 use super::current_limits::CurrentLimits;
 use super::memory::Memory;
+use super::prefetch::{Presence, without_reserve};
 use super::redis::{self, Notices, RedisNodes, Unsettled};
 use super::running::{ListedOverride, RunningOverrides};
 use crate::clock::Wall;
+use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, StoreLocation, StoreSpec};
+use crate::plan::{LimitSpec, PrefetchMode, StoreLocation, StoreSpec};
 
 /// What all workers of a process share: the process's buckets, and whether Redis answers.
 pub struct Shared {
@@ -36,6 +38,13 @@ pub struct Shared {
     pub(super) is_announced: AtomicBool,
     /// The processes that share Redis, this one among them.
     pub(super) processes: AtomicU64,
+    pub(super) presence: Presence,
+    /// The stores of this process, one for each worker.
+    pub(super) stores: AtomicU64,
+    /// `store.prefetch`.
+    prefetches: AtomicBool,
+    /// The keys for which tokens are held.
+    pub(super) prefetched_keys: AtomicU64,
     /// Failed calls of Redis, by the error's kind.
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -53,6 +62,8 @@ pub struct Counters {
     pub processes: u64,
     /// Requests that were refused without Redis, because the refusal was known.
     pub known_refusals: u64,
+    /// Keys for which tokens were fetched from Redis and are not spent.
+    pub prefetched_keys: u64,
     /// Settlements that may not have reached Redis.
     pub unsettled: u64,
     /// Requests on which `on_store_error` decided in place of Redis, without those in `refused_without`.
@@ -88,17 +99,22 @@ impl Shared {
             known_refusals: AtomicU64::new(0),
             is_announced: AtomicBool::new(false),
             processes: AtomicU64::new(1),
+            presence: Presence::default(),
+            stores: AtomicU64::new(0),
+            prefetches: AtomicBool::new(false),
+            prefetched_keys: AtomicU64::new(0),
             errors: Mutex::default(),
         };
         shared.adjust(spec);
         Arc::new(shared)
     }
 
-    /// Takes over the settings that may change while the process runs: `timeout` and `max_keys`.
+    /// Takes over the settings that may change while the process runs: `timeout`, `max_keys` and `prefetch`.
     pub(crate) fn adjust(&self, spec: &StoreSpec) {
         self.memory.set_max_keys(spec.max_keys);
         let micros = u64::try_from(spec.timeout.as_micros()).unwrap_or(u64::MAX);
         self.timeout.store(micros, Ordering::Relaxed);
+        self.prefetches.store(spec.prefetch == PrefetchMode::Auto, Ordering::Relaxed);
     }
 
     /// Takes over the limits of a reload. Requests that began before are settled by these limits' figures.
@@ -143,6 +159,7 @@ impl Shared {
             forgotten: self.memory.forgotten(),
             processes: self.processes.load(Ordering::Relaxed),
             known_refusals: self.known_refusals.load(Ordering::Relaxed),
+            prefetched_keys: self.prefetched_keys.load(Ordering::Relaxed),
             unsettled: self.unsettled.count(),
             redis_up: redis.map(|redis| redis.is_up),
         }
@@ -163,6 +180,16 @@ impl Shared {
         if let Some(kind) = error.kind() {
             *self.errors.lock().entry(kind).or_default() += 1;
         }
+    }
+
+    /// Whether tokens are fetched from Redis in advance.
+    pub(super) fn prefetches(&self) -> bool {
+        self.prefetches.load(Ordering::Relaxed)
+    }
+
+    /// The ask as Redis decides on it.
+    pub(super) fn asked(&self, spec: &LimitSpec, ask: &Ask) -> Ask {
+        if self.prefetches() { without_reserve(spec, ask) } else { *ask }
     }
 
     pub(super) fn timeout(&self) -> Duration {

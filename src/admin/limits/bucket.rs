@@ -120,7 +120,8 @@ impl Admin {
             Algorithm::SlidingLog(_) => sliding_log::MOST_COST,
             _ => u64::MAX,
         };
-        let capacity = algorithm.capacity();
+        // Less than the burst where some of it is set aside for batches.
+        let capacity = self.store().await.capacity(&ask(spec, key, algorithm, Cost::ONE));
         let Some(cost) = Cost::new(capacity.min(most)) else { return Ok(None) };
         let decision = self.look(spec, key, algorithm, cost).await?;
         let seconds = algorithm.window_seconds().filter(|_| capacity > most);

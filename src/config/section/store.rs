@@ -3,11 +3,11 @@
 use super::tls::{self, UPSTREAM_TLS};
 use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{
-    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings,
+    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings, word,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
-use crate::plan::{OnStoreError, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
+use crate::plan::{OnStoreError, PrefetchMode, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
 
 type Spec = StoreSpec;
 
@@ -26,9 +26,13 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
     &plain(at!(max_keys), Kind::whole(1, 1_000_000_000), Value("1000000"),
         "buckets in this process's memory"),
-    &field("prefetch", Kind::Word(|| vec!["off"]), Value("\"off\""),
-        "whether the tokens of a busy key are fetched in batches"),
+    &word(at!(prefetch), Value("\"off\""),
+        "whether the tokens of a busy key are fetched from Redis in batches"),
 ];
+
+impl Spelled for PrefetchMode {
+    const WORDS: &'static [(&'static str, Self)] = &[("off", Self::Off), ("auto", Self::Auto)];
+}
 
 impl Spelled for OnStoreError {
     const WORDS: &'static [(&'static str, Self)] =
@@ -52,9 +56,6 @@ pub(crate) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
     let mut spec = StoreSpec { location: location(&mut section), ..StoreSpec::default() };
     read(SETTINGS, &mut section, &mut spec);
     let on_error = section.value("on_error", |item| item.word(OnStoreError::WORDS, &[]));
-    if let Some(item) = section.take("prefetch") {
-        item.word(&[("off", ())], &["auto"]);
-    }
     section.finish();
     (spec, on_error.unwrap_or(OnStoreError::Local))
 }

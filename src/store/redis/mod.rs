@@ -44,11 +44,12 @@ use self::queue::{Lost, Queue};
 use self::router::Router;
 use super::claim::{BucketAsk, Claim, Moment, Party, RedisPlace, Source, Taken};
 use super::memory::Noting;
+use super::prefetch::Fetched;
 use super::{Shared, Store, StoreError};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::Decision;
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Rate};
 use crate::plan::KeyDisplay;
@@ -156,7 +157,7 @@ impl Redis {
             for claim in claims.iter() {
                 let name = |name: &mut Vec<u8>| self.write_name(&claim.question(), name);
                 let holder = claim.slot().map(|slot| self.leases.holder(slot));
-                call.ask_for(holder, verb, &claim.ask, name);
+                call.ask_for(holder, verb, &self.shared.asked(claim.spec, &claim.ask), name);
             }
         });
         let reply = match verb {
@@ -196,12 +197,28 @@ impl Redis {
             return asked.map(|(decision, _)| decision);
         }
         let look = |call: &mut Call| {
-            call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
+            let asked = self.shared.asked(ask.spec, &ask.ask);
+            call.ask(Verb::Look, &asked, |name| self.write_name(ask, name));
         };
         let one = Request { asks: 1, receipts: false };
         let reply = self.queue.begin(self.slot(ask), one, self.deadline(), look).answer().await?;
         let one = reply.first().ok_or(StoreError::Nonsense)?;
         one.decision.ok_or(StoreError::WrongType)
+    }
+
+    /// Takes the ask's cost, if the bucket has so many tokens.
+    pub(super) async fn fetch(&self, ask: &BucketAsk<'_>) -> Result<Option<Fetched>, StoreError> {
+        let take = |call: &mut Call| {
+            let asked = self.shared.asked(ask.spec, &ask.ask);
+            call.ask(Verb::Take, &asked, |name| self.write_name(ask, name));
+        };
+        let one = Request { asks: 1, receipts: true };
+        let reply = self.queue.begin(self.slot(ask), one, self.deadline(), take).answer().await?;
+        let one = reply.first().ok_or(StoreError::Nonsense)?;
+        let decision = one.decision.ok_or(StoreError::WrongType)?;
+        let is_given = decision.outcome == Outcome::Allow;
+        let receipt = one.receipt.filter(|_| is_given);
+        Ok(receipt.map(|receipt| Fetched { remaining: decision.remaining, receipt }))
     }
 
     /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken

@@ -51,7 +51,7 @@ pub(super) async fn announce(router: Arc<Router>, prefix: String, shared: Arc<Sh
     let mut highest_at = Instant::now();
     let told = Seldom::new(SILENCE);
     loop {
-        let slot = router.slot(name.as_bytes());
+        let (slot, sent) = (router.slot(name.as_bytes()), Instant::now());
         match router.try_call(slot, &command, |answer| call.read(&answer)?.last()).await {
             Ok(reply) => {
                 let decision = reply.first().and_then(|one| one.decision);
@@ -62,6 +62,7 @@ pub(super) async fn announce(router: Arc<Router>, prefix: String, shared: Arc<Sh
                     shared.processes.store(held.max(1), Ordering::Relaxed);
                     highest_at = Instant::now();
                 }
+                shared.presence.note(sent);
             }
             // Without an answer the last count is the best there is.
             Err(error) => {

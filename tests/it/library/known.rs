@@ -33,6 +33,7 @@ impl Bench {
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(20),
             max_keys: 1_000,
+            ..StoreSpec::default()
         };
         let shared = Shared::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
@@ -227,6 +228,7 @@ async fn a_bucket_made_new_elsewhere_is_no_longer_refused_here() {
         prefix: "tidegate".into(),
         timeout: Duration::from_secs(20),
         max_keys: 1_000,
+        ..StoreSpec::default()
     };
     let elsewhere = Store::new(Shared::new(&there), &there, KeyDisplay::Plain);
     elsewhere.forget(&one).await.unwrap();

@@ -9,6 +9,7 @@ mod faults_of_others;
 mod known;
 mod layers;
 mod outage;
+mod prefetch;
 mod redis_store;
 mod redisson;
 mod twin;

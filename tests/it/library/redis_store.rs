@@ -38,6 +38,7 @@ impl Bench {
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(20),
             max_keys: 1_000,
+            ..StoreSpec::default()
         };
         let shared = Shared::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, display);

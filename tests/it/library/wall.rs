@@ -71,6 +71,7 @@ impl Scene {
             prefix: "tidegate".into(),
             timeout: Duration::from_secs(1),
             max_keys,
+            ..StoreSpec::default()
         };
         let wall = Wall::default();
         let shared = Shared::by(wall.clone(), &spec);

@@ -59,6 +59,7 @@ impl Bench {
             prefix: "tidegate".into(),
             timeout,
             max_keys: 10_000,
+            ..StoreSpec::default()
         };
         let shared = Shared::new(&spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);

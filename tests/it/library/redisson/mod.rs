@@ -85,6 +85,7 @@ fn store_at(location: StoreLocation) -> Arc<Store> {
         prefix: "tidegate".into(),
         timeout: Duration::from_secs(20),
         max_keys: 1_000,
+        ..StoreSpec::default()
     };
     Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain)
 }

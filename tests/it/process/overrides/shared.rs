@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
-use super::{HASH, all, ask, by_user, passes, set};
+use super::{HASH, all, ask, bucket, by_user, passes, set};
 use crate::support::cluster::Cluster;
 use crate::support::metrics::Metrics;
 use crate::support::redis::RedisServer;
@@ -67,6 +67,18 @@ fn a_bucket_made_new_by_one_proxy_is_new_for_all() {
     assert!(passes(&other, "b") && !passes(&other, "b"));
     assert_eq!(ask(one.admin(), "DELETE", "/user/keys/b?plain", "").status, 204);
     wait_until("it passes there", || passes(&other, "b"));
+}
+
+#[test]
+fn a_bucket_with_a_reserve_is_as_new_without_it() {
+    let server = RedisServer::start();
+    let store = server.fields() + "prefetch = \"auto\"";
+    let proxy = by_user("rate = \"80/h\"", &store).start();
+    assert!(passes(&proxy, "b"));
+    let seen = bucket(&proxy, "b");
+    assert_eq!((&seen["burst"], &seen["remaining"]), (&json!(80), &json!(69)), "an eighth less");
+    let reset = seen["reset_ms"].as_u64().unwrap();
+    assert!((40_000..=45_000).contains(&reset), "one token at eighty an hour: {seen}");
 }
 
 #[test]

@@ -1,0 +1,374 @@
+//! Tokens that this worker has taken from Redis in advance, for keys that are busy. `outage` asks here before it
+//! asks Redis. Only with `store.prefetch = "auto"`.
+//!
+//! A batch is taken from the bucket like the tokens of a request, and requests are then decided here. Never more
+//! passes than the limit allows: of each bucket an eighth of the burst is set aside (the reserve). Requests and
+//! batches can take only the rest of the burst. All workers of all processes together hold at most the reserve.
+//! Thus in any time T at most `reserve + (burst - reserve) + rate * T` tokens are spent, as without batches.
+//!
+//! A worker holds at most its equal part of the reserve. It counts the processes that are announced in Redis
+//! (`redis::processes`). A process that was announced for less than [`SETTLED`] fetches nothing, because another
+//! one may not have counted it yet. A batch is void after [`LIFE`], long before an announcement ends. Therefore
+//! no two processes divide the reserve by different numbers.
+//!
+//! A bucket therefore has an eighth of its burst less. What a process that dies holds is lost: at most its part.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use super::claim::{BucketAsk, Claim, Party};
+use super::memory::Identity;
+use super::redis::Redis;
+use super::{Shared, Store};
+use crate::limit::Mode;
+use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
+use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::key::Key;
+use crate::limit::patience::Patience;
+use crate::limit::rate::{Burst, Cost};
+use crate::plan::LimitSpec;
+
+/// One part in this many of a burst is the reserve.
+const RESERVE: u64 = 8;
+
+/// A batch that is not spent after this time goes back.
+const LIFE: Duration = Duration::from_secs(2);
+
+/// A process must be announced for this long before it fetches: longer than an announcement lasts.
+const SETTLED: Duration = Duration::from_secs(12);
+
+/// The last announcement must not be older than this.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// Without an announcement for this long, the process is new again.
+const GAP: Duration = Duration::from_secs(5);
+
+/// The time in which a key's requests are counted. A batch is for about twice this time.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// The smallest batch. A smaller one saves too few questions.
+const SMALLEST: u64 = 8;
+
+/// The most keys whose requests a worker counts.
+const MOST: usize = 1_024;
+
+/// The bursts that can be set: with a smaller burst the reserve would be nothing.
+const SMALLEST_BURST: u64 = 2 * RESERVE;
+
+/// When this process was announced in Redis.
+#[derive(Default)]
+pub(super) struct Presence(Mutex<Option<(Instant, Instant)>>);
+
+impl Presence {
+    /// The process was announced by a call that was sent at this time.
+    pub(super) fn note(&self, sent: Instant) {
+        let mut span = self.0.lock();
+        let first = span.filter(|(_, last)| sent.duration_since(*last) < GAP);
+        *span = Some((first.map_or(sent, |(first, _)| first), sent));
+    }
+
+    /// Whether every other process that shares Redis has counted this one.
+    fn is_settled(&self, now: Instant) -> bool {
+        self.0.lock().is_some_and(|(first, last)| {
+            now.duration_since(first) >= SETTLED && now.duration_since(last) <= FRESH
+        })
+    }
+}
+
+/// A worker's batches.
+#[derive(Default)]
+pub(super) struct Prefetch {
+    keys: Mutex<HashMap<Identity, BusyKey>>,
+    filled: Notify,
+}
+
+/// A key whose requests are counted, and the tokens that are held for it.
+struct BusyKey {
+    spec: Arc<LimitSpec>,
+    key: Key,
+    /// With the figures of the requests. The cost is 1.
+    ask: Ask,
+    batches: VecDeque<Batch>,
+    is_fetching: bool,
+    /// What remained in Redis at its last answer.
+    remaining: u64,
+    counted: u64,
+    counted_before: u64,
+    window: Instant,
+}
+
+/// Tokens that were taken together.
+struct Batch {
+    tokens: u64,
+    receipt: Receipt,
+    /// From this time on the tokens are void. It counts from before the tokens were taken.
+    ends: Instant,
+}
+
+/// How many tokens are set aside of a bucket with these figures. Nothing where no batches can be taken from it.
+fn reserve(spec: &LimitSpec, ask: &Ask) -> u64 {
+    match ask.algorithm {
+        Algorithm::TokenBucket(params)
+            if ask.mode == Mode::Enforce
+                && spec.wait == Patience::NONE
+                && !spec.is_settled()
+                && params.burst.get() >= SMALLEST_BURST =>
+        {
+            params.burst.get() / RESERVE
+        }
+        _ => 0,
+    }
+}
+
+/// The ask as Redis decides on it, where tokens are fetched: without the reserve.
+pub(super) fn without_reserve(spec: &LimitSpec, ask: &Ask) -> Ask {
+    let reserve = reserve(spec, ask);
+    match ask.algorithm {
+        Algorithm::TokenBucket(token_bucket::Params { rate, burst }) if reserve > 0 => {
+            let burst = Burst::new(burst.get() - reserve).unwrap_or(burst);
+            let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
+            Ask { algorithm, ..*ask }
+        }
+        _ => *ask,
+    }
+}
+
+impl Prefetch {
+    /// Lets a request pass by tokens that are held, where they suffice for each of its limits. Returns whether
+    /// they did. If they did not, the claims stay unchanged.
+    pub(super) fn spend(&self, store: &Arc<Store>, claims: &mut [&mut Claim<'_>]) -> bool {
+        if !store.shared.prefetches() || !claims.iter().all(|claim| is_fetched(claim)) {
+            return false;
+        }
+        let now = Instant::now();
+        let mut keys = self.keys.lock();
+        if keys.is_empty() {
+            return false;
+        }
+        let memory = &store.shared.memory;
+        let ids: PerAsk<_> = claims.iter().map(|it| memory.identity(&it.question())).collect();
+        let suffice = claims.iter().zip(&ids).all(|(claim, id)| {
+            let busy = keys.get(id).filter(|busy| busy.ask.algorithm == claim.ask.algorithm);
+            busy.is_some_and(|busy| busy.held(now) >= claim.ask.cost.get())
+        });
+        if !suffice {
+            return false;
+        }
+        let mut to_fetch = PerAsk::<Fetch>::new();
+        for (claim, id) in claims.iter_mut().zip(ids) {
+            let Some(busy) = keys.get_mut(&id) else { continue };
+            busy.count(claim.ask.cost, now);
+            busy.spend(claim.ask.cost.get(), now);
+            let remaining = busy.remaining + busy.held(now);
+            claim.decision = Some(Decision { outcome: Outcome::Allow, remaining });
+            claim.party = Party::Nobody;
+            to_fetch.extend(busy.begin_fetch(id, &store.shared, now));
+        }
+        drop(keys);
+        to_fetch.into_iter().for_each(|fetch| fetch.begin(store));
+        true
+    }
+
+    /// Notes what Redis said, and begins to fetch for keys that are busy.
+    pub(super) fn note(&self, store: &Arc<Store>, claims: &[&mut Claim<'_>]) {
+        let is_answered = |claim: &&mut Claim<'_>| claim.party == Party::Redis && is_fetched(claim);
+        if !store.shared.prefetches() || !claims.iter().all(is_answered) {
+            return;
+        }
+        let now = Instant::now();
+        let mut to_fetch = PerAsk::<Fetch>::new();
+        let mut keys = self.keys.lock();
+        let was_empty = keys.is_empty();
+        for claim in claims {
+            let Some(Decision { remaining, .. }) = claim.decision else { continue };
+            let id = store.shared.memory.identity(&claim.question());
+            if keys.len() >= MOST && !keys.contains_key(&id) {
+                continue;
+            }
+            let busy = keys.entry(id).or_insert_with(|| BusyKey::new(claim, now));
+            if busy.ask.algorithm != claim.ask.algorithm {
+                // A reload or an override has changed the figures.
+                store.redis.iter().for_each(|redis| busy.give_back(redis, |_| true));
+                *busy = BusyKey::new(claim, now);
+            }
+            busy.remaining = remaining;
+            busy.count(claim.ask.cost, now);
+            to_fetch.extend(busy.begin_fetch(id, &store.shared, now));
+        }
+        let is_first = was_empty && !keys.is_empty();
+        drop(keys);
+        if is_first {
+            self.filled.notify_one();
+        }
+        to_fetch.into_iter().for_each(|fetch| fetch.begin(store));
+    }
+
+    /// The bucket is made new: what is held of it is void.
+    pub(super) fn forget_bucket(&self, bucket: &Identity) {
+        self.keys.lock().remove(bucket);
+    }
+
+    /// Gives back all that is held. Called before the worker ends.
+    pub(super) fn give_back(&self, redis: &Redis) {
+        for busy in self.keys.lock().values_mut() {
+            busy.give_back(redis, |_| true);
+        }
+    }
+
+    /// Gives back what is not spent in time, and forgets keys that are not busy any more. Returns how many keys have
+    /// tokens.
+    fn sweep(&self, store: &Store) -> u64 {
+        let Some(redis) = &store.redis else { return 0 };
+        let (now, is_on) = (Instant::now(), store.shared.prefetches());
+        let mut held = 0;
+        self.keys.lock().retain(|_, busy| {
+            let is_idle = now.duration_since(busy.window) > 5 * WINDOW;
+            let is_busy = busy.counted.max(busy.counted_before) >= SMALLEST;
+            busy.give_back(redis, |batch| is_idle || !is_on || batch.ends <= now);
+            held += u64::from(!busy.batches.is_empty());
+            !busy.batches.is_empty() || busy.is_fetching || is_on && !is_idle && is_busy
+        });
+        held
+    }
+}
+
+/// Sweeps a store's batches for as long as the store lives.
+pub(super) async fn keep(store: Weak<Store>) {
+    let mut held = 0;
+    loop {
+        let Some(alive) = store.upgrade() else { return };
+        let prefetch = Arc::clone(&alive.prefetch);
+        let before = std::mem::replace(&mut held, prefetch.sweep(&alive));
+        alive.shared.prefetched_keys.fetch_add(held.wrapping_sub(before), Ordering::Relaxed);
+        drop(alive);
+        if prefetch.keys.lock().is_empty() {
+            prefetch.filled.notified().await;
+        }
+        sleep(WINDOW).await;
+    }
+}
+
+/// Whether tokens can be fetched for this claim.
+fn is_fetched(claim: &Claim<'_>) -> bool {
+    claim.party == Party::Redis && reserve(claim.spec, &claim.ask) > 0
+}
+
+impl BusyKey {
+    fn new(claim: &Claim<'_>, now: Instant) -> Self {
+        Self {
+            spec: Arc::clone(claim.spec),
+            key: claim.key.clone(),
+            ask: Ask { cost: Cost::ONE, ..claim.ask },
+            batches: VecDeque::new(),
+            is_fetching: false,
+            remaining: 0,
+            counted: 0,
+            counted_before: 0,
+            window: now,
+        }
+    }
+
+    /// Counts the tokens that requests want.
+    fn count(&mut self, cost: Cost, now: Instant) {
+        let age = now.duration_since(self.window);
+        if age >= WINDOW {
+            self.counted_before = if age < 2 * WINDOW { self.counted } else { 0 };
+            (self.counted, self.window) = (0, now);
+        }
+        self.counted += cost.get();
+    }
+
+    fn held(&self, now: Instant) -> u64 {
+        self.batches.iter().filter(|batch| now < batch.ends).map(|batch| batch.tokens).sum()
+    }
+
+    /// Spends tokens, those that end first before the others.
+    fn spend(&mut self, mut tokens: u64, now: Instant) {
+        for batch in self.batches.iter_mut().filter(|batch| now < batch.ends) {
+            let spent = tokens.min(batch.tokens);
+            (batch.tokens, tokens) = (batch.tokens - spent, tokens - spent);
+        }
+        self.batches.retain(|batch| batch.tokens > 0);
+    }
+
+    /// The batch that is to be fetched now.
+    fn begin_fetch(&mut self, id: Identity, shared: &Shared, now: Instant) -> Option<Fetch> {
+        if self.is_fetching {
+            return None;
+        }
+        let wanted = 2 * self.counted.max(self.counted_before);
+        // Void tokens count, too, until they are back.
+        let held: u64 = self.batches.iter().map(|batch| batch.tokens).sum();
+        if wanted < SMALLEST || 2 * held > wanted || !shared.presence.is_settled(now) {
+            return None;
+        }
+        let workers = shared.stores.load(Ordering::Relaxed).max(1);
+        let holders = workers.saturating_mul(shared.processes.load(Ordering::Relaxed).max(1));
+        let part = reserve(&self.spec, &self.ask) / holders;
+        // What remains is for all of them.
+        let tokens = wanted.min(part.saturating_sub(held)).min(self.remaining / (2 * holders));
+        let cost = Cost::new(tokens).filter(|_| tokens >= SMALLEST)?;
+        self.is_fetching = true;
+        let ask = Ask { cost, ..self.ask };
+        Some(Fetch { id, spec: Arc::clone(&self.spec), key: self.key.clone(), ask })
+    }
+
+    fn give_back(&mut self, redis: &Redis, is_due: impl Fn(&Batch) -> bool) {
+        let ask = BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask };
+        self.batches.retain(|batch| {
+            if is_due(batch) {
+                redis.settle(&ask, Difference::Less(batch.tokens), batch.receipt);
+            }
+            !is_due(batch)
+        });
+    }
+}
+
+/// A batch that is to be taken.
+struct Fetch {
+    id: Identity,
+    spec: Arc<LimitSpec>,
+    key: Key,
+    ask: Ask,
+}
+
+impl Fetch {
+    /// Starts a task that takes the batch. Requests do not wait for it.
+    fn begin(self, store: &Arc<Store>) {
+        let store = Arc::clone(store);
+        tokio::spawn(async move {
+            let Some(redis) = &store.redis else { return };
+            let ends = Instant::now() + LIFE;
+            let ask = BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask };
+            let fetched = redis.fetch(&ask).await.ok().flatten();
+            let mut keys = store.prefetch.keys.lock();
+            let busy = keys.get_mut(&self.id).filter(|busy| busy.is_fetching);
+            if let Some(busy) = busy {
+                busy.is_fetching = false;
+                // A refusal is noted as nothing left, so that the next batch waits for better news.
+                busy.remaining = fetched.as_ref().map_or(0, |batch| batch.remaining);
+                if let Some(batch) = fetched {
+                    let (tokens, receipt) = (self.ask.cost.get(), batch.receipt);
+                    busy.batches.push_back(Batch { tokens, receipt, ends });
+                }
+            } else if let Some(batch) = fetched {
+                // The bucket was made new meanwhile, or the worker is about to end.
+                redis.settle(&ask, Difference::Less(self.ask.cost.get()), batch.receipt);
+            }
+        });
+    }
+}
+
+/// What Redis said about a batch that it gave.
+pub(super) struct Fetched {
+    pub(super) remaining: u64,
+    pub(super) receipt: Receipt,
+}
