@@ -33,6 +33,19 @@ pub(crate) fn push_encoded(text: &mut String, byte: u8) {
     text.extend(encoded(byte).map(char::from));
 }
 
+/// A text as one segment of a URL's path: everything but unreserved characters is encoded.
+pub(crate) fn segment(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => segment.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => segment.push(char::from(byte)),
+            _ => push_encoded(&mut segment, byte),
+        }
+    }
+    segment
+}
+
 /// The decoded bytes of a text. A broken percent sign stays a percent sign.
 pub(crate) fn decode(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('%') {

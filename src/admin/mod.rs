@@ -1,20 +1,21 @@
-//! The admin endpoint with `/healthz`, `/readyz` and `/metrics`. `server` starts it.
+//! The admin endpoint with `/healthz`, `/readyz`, `/metrics` and `/api/limits`. `server` starts it.
 
+mod answer;
 mod families;
+mod limits;
 mod process;
 mod text;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
 use http::uri::Authority;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,22 +24,31 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use self::answer::{AdminResponse, only, problem, text};
 use self::families::Scrape;
+use self::limits::LimitPath;
+use crate::limit::time::Timestamp;
+use crate::plan::{KeyDisplay, StoreSpec};
+use crate::store::Store;
 use crate::worker::{Process, Published};
 
 /// The timeout for a request's head. Not a setting, because only operators and their tools use the
 /// endpoint.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a command waits for the first connection to Redis. An operator waits at a terminal.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The state that the endpoint reports.
-#[derive(Clone)]
 pub struct Admin {
-    /// The process.
-    pub process: Arc<Process>,
-    /// The plan in force.
-    pub plan: watch::Receiver<Arc<Published>>,
+    process: Arc<Process>,
+    plan: watch::Receiver<Arc<Published>>,
     /// The count of log lines that were dropped, because the output was too slow.
-    pub dropped: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
+    /// Where buckets live. A reload does not change this.
+    first_store: StoreSpec,
+    /// Access to the buckets, from the first question on.
+    store: OnceLock<Arc<Store>>,
 }
 
 /// Serves the endpoint on a listener for as long as the process runs.
@@ -50,8 +60,8 @@ pub async fn listen(listener: TcpListener, admin: Arc<Admin>) {
         };
         let admin = admin.clone();
         let service = service_fn(move |request| {
-            let response = admin.answer(&request);
-            async { Ok::<_, Infallible>(response) }
+            let admin = admin.clone();
+            async move { Ok::<_, Infallible>(admin.answer(request).await) }
         });
         tokio::spawn(
             http1::Builder::new()
@@ -63,43 +73,77 @@ pub async fn listen(listener: TcpListener, admin: Arc<Admin>) {
 }
 
 impl Admin {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let path = request.uri().path();
-        let plan = self.plan.borrow().plan.clone();
-        let open = matches!(path, "/healthz" | "/readyz");
-        match &plan.admin.token {
-            None if !is_local(request.headers(), request.uri()) => {
-                return text(
-                    StatusCode::FORBIDDEN,
-                    "ask by address or as localhost, or set admin.token\n",
-                );
-            }
-            Some(token) if !open && !holds(request.headers(), token) => {
-                let mut response = text(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
-                let kind = HeaderValue::from_static("Bearer");
-                response.headers_mut().insert(WWW_AUTHENTICATE, kind);
-                return response;
-            }
-            _ => {}
+    /// The endpoint of a process, with the plan in force and the count of log lines that were dropped.
+    pub fn new(
+        process: Arc<Process>,
+        plan: watch::Receiver<Arc<Published>>,
+        dropped: Arc<AtomicU64>,
+    ) -> Self {
+        let first_store = plan.borrow().plan.store.clone();
+        Self { process, plan, dropped, first_store, store: OnceLock::new() }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> AdminResponse {
+        let uri = request.uri().clone();
+        if let Some(refused) = self.refuse(&request) {
+            return refused;
         }
-        let answer = match path {
+        if let Some(path) = LimitPath::parse(uri.path()) {
+            return self.limits(path, uri.query(), request).await;
+        }
+        let answer = match uri.path() {
             "/healthz" => text(StatusCode::OK, "ok\n"),
             "/readyz" if self.process.draining.load(Ordering::Relaxed) => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
             "/metrics" => self.metrics(),
-            _ => return text(StatusCode::NOT_FOUND, "there is /healthz, /readyz and /metrics\n"),
+            _ => {
+                let there = "there is /healthz, /readyz, /metrics and /api/limits";
+                return problem(StatusCode::NOT_FOUND, there);
+            }
         };
-        if matches!(*request.method(), Method::GET | Method::HEAD) {
-            return answer;
+        match *request.method() {
+            Method::GET | Method::HEAD => answer,
+            _ => only("GET, HEAD"),
         }
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        response
     }
 
-    fn metrics(&self) -> Response<Full<Bytes>> {
+    /// Refuses a request that may not ask here.
+    fn refuse(&self, request: &Request<Incoming>) -> Option<AdminResponse> {
+        let plan = self.plan.borrow().plan.clone();
+        let open = matches!(request.uri().path(), "/healthz" | "/readyz");
+        match &plan.admin.token {
+            None if !is_local(request.headers(), request.uri()) => Some(problem(
+                StatusCode::FORBIDDEN,
+                "ask by address or as localhost, or set admin.token",
+            )),
+            Some(token) if !open && !holds(request.headers(), token) => {
+                let mut refused = problem(StatusCode::UNAUTHORIZED, "a bearer token is needed");
+                let kind = HeaderValue::from_static("Bearer");
+                refused.headers_mut().insert(WWW_AUTHENTICATE, kind);
+                Some(refused)
+            }
+            _ => None,
+        }
+    }
+
+    /// Access to the buckets. The keys that this endpoint asks with are hashed already where they are
+    /// hashed in Redis.
+    async fn store(&self) -> &Arc<Store> {
+        let store = self.store.get_or_init(|| {
+            Store::new(self.process.store.clone(), &self.first_store, KeyDisplay::Plain)
+        });
+        store.connected(CONNECT_PATIENCE).await;
+        store
+    }
+
+    /// The time of day.
+    fn wall(&self) -> Timestamp {
+        self.process.clock.wall().at(self.process.clock.now())
+    }
+
+    fn metrics(&self) -> AdminResponse {
         let page = families::page(&Scrape {
             total: self.process.metrics.total(),
             store: self.process.store.counters(),
@@ -107,10 +151,10 @@ impl Admin {
             process: &self.process,
             published: &self.plan.borrow().clone(),
         });
-        let mut response = text(StatusCode::OK, page);
+        let mut answer = text(StatusCode::OK, page);
         let kind = HeaderValue::from_static(text::CONTENT_TYPE);
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-        response
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+        answer
     }
 }
 
@@ -133,14 +177,6 @@ fn holds(headers: &HeaderMap, token: &str) -> bool {
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
         });
     given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token))
-}
-
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
 }
 
 #[cfg(test)]

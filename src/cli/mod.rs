@@ -1,11 +1,13 @@
 //! The command line: parses the arguments, runs a command of one of these files, and sets the exit code.
 
+mod admin;
 mod check;
 mod demo;
 mod diff;
 mod explain;
 mod health;
 mod init;
+mod limits;
 mod redisson;
 mod reference;
 mod run;
@@ -69,6 +71,8 @@ enum Command {
     Schema,
     /// Ask a running proxy's admin endpoint whether it lives
     Health(health::Health),
+    /// Look at a running proxy's limits, and override one for a key
+    Limits(limits::LimitsArgs),
     /// Read and write a Redisson limiter that Java services use
     Redisson(redisson::Redisson),
     /// Print completions for a shell
@@ -157,6 +161,7 @@ pub fn main() -> ExitCode {
         Some(Command::Demo(demo)) => demo::demo(&demo),
         Some(Command::Schema) => print(config::schema::json()),
         Some(Command::Health(health)) => health::health(&health),
+        Some(Command::Limits(limits)) => limits::limits(&limits),
         Some(Command::Redisson(redisson)) => redisson::redisson(&redisson),
         Some(Command::Completions(completions)) => {
             reference::completions(&completions, Cli::command())

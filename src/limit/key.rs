@@ -39,6 +39,23 @@ impl Key {
         builder.finish()
     }
 
+    /// The key with this canonical text. `None` where no key is written so.
+    pub fn parse(text: &str) -> Option<Self> {
+        let written = Self(SmallVec::from_slice(text.as_bytes()));
+        if text.is_empty() {
+            return Some(written);
+        }
+        let mut builder = KeyBuilder::default();
+        for (place, value) in written.parts() {
+            builder.alternative(place);
+            match value {
+                Some(value) => builder.push(&value),
+                None => builder.push_absent(),
+            }
+        }
+        (builder.finish() == written).then_some(written)
+    }
+
     /// The canonical text. It is UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -67,6 +84,20 @@ impl Key {
             _ => (0, Some(decode(part).into_owned())),
         })
     }
+}
+
+/// Writes a key's text as the log shows it: with `-` for an absent value, and without the mark of an
+/// alternative.
+pub(crate) fn write_shown(key: &str, f: &mut impl fmt::Write) -> fmt::Result {
+    for (place, part) in key.split(char::from(SEPARATOR)).enumerate() {
+        f.write_str(if place > 0 { "|" } else { "" })?;
+        f.write_str(match part.as_bytes() {
+            ABSENT => "-",
+            [b'%', b'2'..=b'9', b'=', ..] => part.get(3..).unwrap_or_default(),
+            _ => part,
+        })?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for Key {
@@ -170,6 +201,16 @@ mod tests {
     }
 
     #[test]
+    fn only_a_key_s_own_text_is_read_as_a_key() {
+        for text in ["", "a", "a|%-", "%2=a|", "a%7Cb", "grüße", "2001:db8::/64|/a b"] {
+            assert_eq!(Key::parse(text).map(|key| key.to_string()).as_deref(), Some(text));
+        }
+        for text in ["%", "%7c", "%41", "{a}", "a\n", "%1=a", "%~abc"] {
+            assert_eq!(Key::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn an_absent_value_is_not_an_empty_one() {
         assert_ne!(key(&[None]), key(&[Some("")]));
         assert_ne!(key(&[None]), key(&[Some("%-")]));
@@ -204,6 +245,7 @@ mod tests {
             let again: Vec<_> = key.values().collect();
             prop_assert_eq!(again, values);
             prop_assert!(std::str::from_utf8(key.as_bytes()).is_ok());
+            prop_assert_eq!(Key::parse(key.as_str()), Some(key));
         }
     }
 }

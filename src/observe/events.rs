@@ -6,6 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use tracing::{error, info, warn};
 
+use crate::limit::key::write_shown;
+use crate::limit::time::Timestamp;
+use crate::plan::WantedFigures;
+
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
 /// Separates the items of a list. `format` splits the list again.
@@ -78,6 +82,65 @@ pub(crate) fn admin_listening(address: SocketAddr) {
 /// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
 pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) {
     warn!(target: TARGET, %error, count, "costs not settled");
+}
+
+/// An override that an operator set while the process runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverrideEvent<'o> {
+    /// The limit's name.
+    pub limit: &'o str,
+    /// The key's text, hashed where `log.keys` says so.
+    pub key: &'o str,
+    /// The figures.
+    pub wanted: &'o WantedFigures,
+    /// Why it was set.
+    pub reason: Option<&'o str>,
+    /// When it ends; `None` is when it is reset.
+    pub until: Option<Timestamp>,
+}
+
+/// Why an override is no longer in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OverrideEnd {
+    /// Its time is over.
+    Expired,
+    /// Somebody ended it.
+    Reset,
+    /// A reload removed the limit, or changed the limit's key or algorithm.
+    LimitChanged,
+}
+
+/// An override begins to apply in this process.
+pub(crate) fn override_set(set: &OverrideEvent<'_>) {
+    let OverrideEvent { limit, key, wanted, reason, until } = *set;
+    let WantedFigures { rate, burst, queue } = wanted;
+    let (key, until) = (shown(key), until.map(date_and_time));
+    let until = until.as_deref();
+    info!(target: TARGET, limit, key, rate, burst, queue, until, reason, "override set");
+}
+
+/// An override applies no longer in this process.
+pub(crate) fn override_ended(set: &OverrideEvent<'_>, why: OverrideEnd) {
+    let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
+    let ended = match why {
+        OverrideEnd::Expired => "expired",
+        OverrideEnd::Reset => "reset",
+        OverrideEnd::LimitChanged => "limit changed",
+    };
+    info!(target: TARGET, limit, key = shown(key), rate, ended, "override ended");
+}
+
+fn shown(key: &str) -> String {
+    let mut text = String::new();
+    // Writing into a string never fails.
+    let _ = write_shown(key, &mut text);
+    text
+}
+
+/// A time of day in whole seconds, as in `2026-01-02T03:04:05Z`.
+pub(crate) fn date_and_time(time: Timestamp) -> String {
+    let seconds = i64::try_from(time.as_micros() / 1_000_000).unwrap_or_default();
+    jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }
 
 /// An exchange that failed: with which server of which upstream, for which route, and why.

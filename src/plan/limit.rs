@@ -6,8 +6,9 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::AnswerSpec;
+use super::counting::CountingKind;
 use super::response::{Statuses, UnknownUse, UsedSource};
-use crate::limit::algorithm::fixed_window::windows::Schedule;
+use crate::limit::algorithm::fixed_window::windows::{Schedule, Windows};
 use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::name::Name;
 use crate::limit::patience::Patience;
@@ -27,6 +28,9 @@ pub struct LimitSpec {
     pub key: KeySpec,
     /// The figures where no override applies.
     pub figures: Figures,
+    /// How figures that are set while the process runs are read. `None` where the limit has no rate that
+    /// the file decides: for concurrency and for Redisson limiters.
+    pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<Figures>,
     /// The tokens that a request takes.
@@ -67,6 +71,7 @@ impl LimitSpec {
                 ipv6_prefix: 128,
             },
             figures: Figures::Unlimited,
+            counting: None,
             overrides: KeyOverrides::default(),
             cost: CostSpec::Fixed(Cost::ONE),
             wait: Patience::NONE,
@@ -137,6 +142,37 @@ impl Figures {
                 Some(Algorithm::FixedWindow(params))
             }
             Self::Unlimited => None,
+        }
+    }
+}
+
+impl Figures {
+    /// The rate as `proxy.toml` spells it. `None` where there is none: for slots, and where Redis has the
+    /// figures of a Redisson limiter.
+    pub(crate) fn rate(&self) -> Option<String> {
+        let algorithm = match self {
+            Self::Limited(algorithm) => algorithm,
+            Self::Calendar(CalendarQuota { count, schedule }) => {
+                return Some(format!("{count}/{}", schedule.unit()));
+            }
+            Self::Unlimited => return Some("unlimited".to_owned()),
+        };
+        match algorithm {
+            Algorithm::TokenBucket(params) => Some(params.rate.to_string()),
+            Algorithm::LeakyBucket(params) => Some(params.rate.to_string()),
+            Algorithm::SlidingLog(params) => Some(params.rate().to_string()),
+            Algorithm::SlidingWindow(params) => {
+                Some(format!("{}/{}", params.count, params.interval))
+            }
+            Algorithm::FixedWindow(params) => match params.windows {
+                Windows::Rolling(interval) | Windows::Clock(interval) => {
+                    Some(format!("{}/{interval}", params.count))
+                }
+                Windows::Calendar(_) => None,
+            },
+            Algorithm::Redisson(params) => params.rate().map(|rate| rate.to_string()),
+            Algorithm::Concurrency(_) => None,
+            Algorithm::Closed => Some("0/s".to_owned()),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The finished configuration: every value is valid and every reference is resolved.
 //!
-//! This module is data only. `config` makes a [`Plan`], a reload replaces it, and the code that serves
-//! requests reads it.
+//! This module is data. `config` makes a [`Plan`], a reload replaces it, and the code that serves requests
+//! reads it. `counting` and `calendar` also make figures of an operator's words, for `config` and for
+//! overrides that are set while the process runs.
 
+mod calendar;
+mod counting;
 pub mod filter;
 mod limit;
 mod redis;
@@ -17,6 +20,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 
+pub use self::calendar::Zone;
+pub(crate) use self::counting::window_rate;
+pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart};
 use self::filter::LogFilter;
 pub use self::limit::CalendarQuota;
 pub use self::limit::{CostSpec, Figures, LimitSpec, OnStoreError};

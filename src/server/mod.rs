@@ -174,15 +174,12 @@ impl Server {
             events::listening(address);
         }
         if let Some((address, sockets)) = admin {
-            let admin = Admin {
-                process: process.clone(),
-                plan: plan_orders,
-                dropped: start.log.dropped_lines(),
-            };
+            let dropped = start.log.dropped_lines();
+            let admin = Arc::new(Admin::new(process.clone(), plan_orders, dropped));
             for socket in sockets {
                 let listener = TcpListener::from_std(socket)
                     .map_err(|error| not_listening(address, ADMIN_LISTEN, &error))?;
-                tokio::spawn(admin::listen(listener, Arc::new(admin.clone())));
+                tokio::spawn(admin::listen(listener, admin.clone()));
             }
             events::admin_listening(address);
         }

@@ -81,6 +81,8 @@ pub(super) struct RedisPlace {
     pub(super) slot: HashSlot,
     /// The number of this worker's connection to the server. `None` where the server is away.
     pub(super) connection: Option<u64>,
+    /// The generation of overrides and of buckets that were made new.
+    pub(super) generation: u64,
 }
 
 /// The figures of a Redisson limiter, which only Redis knows.

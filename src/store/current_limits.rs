@@ -13,7 +13,17 @@ use super::BucketAsk;
 use crate::limit::decide::Ask;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::plan::LimitSpec;
+use crate::plan::{Figures, LimitSpec};
+
+/// The figures of an override that was set while the process runs.
+pub(super) enum RunningFigures {
+    /// The key has these.
+    Are(Figures),
+    /// The key has none. It may have had some.
+    None,
+    /// No key has ever had any.
+    Never,
+}
 
 /// The limits of the last reload and their candidates, by name. Empty before the first reload.
 #[derive(Default)]
@@ -29,14 +39,31 @@ impl CurrentLimits {
 
     /// The ask with the figures that are in force at this time of day. Unchanged where the limit, its key
     /// or its algorithm is another now, so that the bucket no longer exists.
-    pub(super) fn of(&self, asked: &BucketAsk<'_>, wall: Timestamp) -> Ask {
+    pub(super) fn of(
+        &self,
+        asked: &BucketAsk<'_>,
+        wall: Timestamp,
+        running: &RunningFigures,
+    ) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.0.read();
-        let Some(spec) = limits.get(&before.name) else { return ask };
-        if std::ptr::eq(&**spec, before) || spec.key.sources != before.key.sources {
+        let may_differ = !matches!(running, RunningFigures::Never);
+        let spec = match limits.get(&before.name) {
+            Some(spec) => &**spec,
+            None if may_differ => before,
+            None => return ask,
+        };
+        let is_same = std::ptr::eq(spec, before) && !may_differ;
+        if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
-        match spec.overrides.find(key).unwrap_or(&spec.figures).at(wall) {
+        let figures = match running {
+            RunningFigures::Are(figures) => figures,
+            RunningFigures::None | RunningFigures::Never => {
+                spec.overrides.find(key).unwrap_or(&spec.figures)
+            }
+        };
+        match figures.at(wall) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
                 Ask { algorithm, patience: spec.wait, ..ask }
             }
@@ -54,6 +81,7 @@ mod tests {
     use crate::limit::key::Key;
     use crate::limit::patience::Patience;
     use crate::limit::rate::Cost;
+    use crate::plan::WantedFigures;
 
     fn limits(lines: &str) -> Vec<Arc<LimitSpec>> {
         let text = format!(
@@ -72,8 +100,30 @@ mod tests {
         let (algorithm, cost) = (algorithm(spec), Cost::ONE);
         let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
         let Ask { algorithm, patience, .. } =
-            current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN);
+            current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN, &RunningFigures::Never);
         format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
+    }
+
+    #[test]
+    fn a_bucket_has_the_figures_of_an_override_that_runs() {
+        let spec = &limits("[limits.a]\nkey = [\"header:x-user\"]\nrate = \"1/s\"")[0];
+        let key = Key::of([Some(&b"partner"[..])]);
+        let (algorithm, cost) = (algorithm(spec), Cost::ONE);
+        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
+        let current = CurrentLimits::default();
+        let wanted = WantedFigures { rate: "9/h".into(), ..WantedFigures::default() };
+        let running = spec.counting.as_ref().unwrap().figures(&wanted).unwrap();
+        let of = |ask, running: &RunningFigures| {
+            let asked = BucketAsk { spec, key: &key, ask };
+            current.of(&asked, Timestamp::MIN, running).algorithm.to_string()
+        };
+        for limits in [&[][..], &[Arc::clone(spec)]] {
+            current.put(limits);
+            assert_eq!(of(ask, &RunningFigures::Are(running.clone())), "9/h, burst 9");
+            let overridden = Ask { algorithm: running.at(Timestamp::MIN).unwrap(), ..ask };
+            assert_eq!(of(overridden, &RunningFigures::None), "1/s, burst 1", "it has ended");
+            assert_eq!(of(ask, &RunningFigures::Are(Figures::Unlimited)), "1/s, burst 1");
+        }
     }
 
     #[test]

@@ -7,14 +7,15 @@
 //! compared. After the wait Redis is asked again.
 //!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
-//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon.
+//! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. An override, or a bucket
+//! that the admin endpoint makes new, begins a generation, and ends all known refusals at once.
 
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::claim::{Claim, Party};
+use super::claim::{Claim, Party, RedisPlace};
 use super::memory::{Identity, Memory};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -52,8 +53,8 @@ struct KnownRefusal {
     ends: Timestamp,
     /// Until when the refusal is believed.
     until: Timestamp,
-    /// The number of the connection on which Redis refused.
-    connection: u64,
+    /// The server's connection that refused, and the generation of overrides and buckets.
+    place: RedisPlace,
     /// No other slot was asked together with this one. Otherwise a request that another slot refuses may give
     /// tokens back at any moment.
     is_exact: bool,
@@ -120,7 +121,7 @@ impl KnownRefusals {
         for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
             let Some(Decision { outcome, remaining }) = claim.decision else { continue };
             // Before the first connection to its server is made, a claim has the number 0.
-            let Some(connection @ 1..) = claim.place.connection else { continue };
+            let (place, Some(1..)) = (claim.place, claim.place.connection) else { continue };
             let after = match outcome {
                 Outcome::Reject { retry_after } if remaining == 0 && is_lasting(claim) => {
                     retry_after
@@ -140,7 +141,7 @@ impl KnownRefusals {
             }
             let (ends, until) = (asked.plus(after), asked.plus(after.min(LONGEST)));
             let algorithm = claim.ask.algorithm;
-            let refusal = KnownRefusal { algorithm, ends, until, connection, is_exact };
+            let refusal = KnownRefusal { algorithm, ends, until, place, is_exact };
             known.refusals.insert(memory.identity(&claim.question()), refusal);
         }
     }
@@ -148,7 +149,7 @@ impl KnownRefusals {
 
 impl KnownRefusal {
     fn is_of(&self, claim: &Claim<'_>) -> bool {
-        self.algorithm == claim.ask.algorithm && Some(self.connection) == claim.place.connection
+        self.algorithm == claim.ask.algorithm && self.place == claim.place
     }
 }
 

@@ -4,8 +4,9 @@
 //! decide on claims: `memory` (the buckets of this process), `redis` (buckets in Redis, by `shell.lua` and
 //! the Lua twins of the algorithms), and `redis::redisson` (limiters that Java services share). `outage`
 //! asks one party after the other, and decides what happens while Redis is away. `known` has the refusals
-//! that need no question to Redis, and `prefetch` the tokens that were taken in advance. `claim` holds what a limit gave until it is kept, settled or given back.
-//! `current_limits` has the figures of the last reload.
+//! that need no question to Redis, and `prefetch` the tokens that were taken in advance. `claim` holds what a
+//! limit gave until it is kept, settled or given back. `current_limits` has the figures of the last reload, and
+//! `running` the overrides that were set since the start.
 //!
 //! All workers of a process share one [`Shared`]. Each worker has its own [`Store`], because a Redis
 //! connection belongs to the runtime that made it.
@@ -17,30 +18,38 @@ mod memory;
 mod outage;
 mod prefetch;
 mod redis;
+mod running;
 mod shared;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ::redis::{ErrorKind, RedisError, ServerErrorKind};
+use parking_lot::Mutex;
+use tokio::time::timeout;
 
 pub use self::claim::Grant;
 use self::claim::Taken;
 pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
+use self::current_limits::RunningFigures;
 use self::known::KnownRefusals;
 use self::memory::Noting;
 use self::prefetch::Prefetch;
-use self::redis::Redis;
 pub(crate) use self::redis::{
-    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name,
+    BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, stored_key,
 };
+use self::redis::{OverrideChange, Redis};
+use self::running::RunningTable;
+pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 pub use self::shared::{Counters, Shared};
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::decision::Decision;
+use crate::limit::key::Key;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
-use crate::plan::{Endpoint, KeyDisplay, StoreLocation, StoreSpec};
+use crate::plan::{Endpoint, Figures, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 
 /// This many calls of [`Shared::sweep`] visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
@@ -166,6 +175,20 @@ pub struct Store {
     redis: Option<Redis>,
     known: KnownRefusals,
     prefetch: Arc<Prefetch>,
+    display: KeyDisplay,
+    /// The table of overrides that this worker knows, with its number.
+    running: Mutex<(u64, Arc<RunningTable>)>,
+}
+
+/// Why an override was not set.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum OverrideError {
+    /// Redis did not answer.
+    #[error("redis: {0}")]
+    Store(#[from] StoreError),
+    /// There are too many.
+    #[error("there are {MOST_RUNNING} overrides already")]
+    Full,
 }
 
 impl Store {
@@ -180,7 +203,8 @@ impl Store {
             .map(|nodes| Redis::new(nodes, &spec.prefix, display, Arc::clone(&shared)));
         let (known, prefetch) = (KnownRefusals::default(), Arc::default());
         shared.stores.fetch_add(1, Ordering::Relaxed);
-        let store = Arc::new(Self { shared, redis, known, prefetch });
+        let running = Mutex::default();
+        let store = Arc::new(Self { shared, redis, known, prefetch, display, running });
         if store.redis.is_some() {
             tokio::spawn(prefetch::keep(Arc::downgrade(&store)));
         }
@@ -241,6 +265,12 @@ impl Store {
         }
     }
 
+    /// The most tokens that a request can ever take from the ask's bucket.
+    pub(crate) fn capacity(&self, ask: &BucketAsk<'_>) -> u64 {
+        let asked = self.redis_of(ask).map(|_| self.shared.asked(ask.spec, &ask.ask));
+        asked.unwrap_or(ask.ask).algorithm.capacity()
+    }
+
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. The
     /// limit wrote `receipt` when the request took its tokens. A bucket in this process is corrected at once.
     /// For a bucket in Redis, the correction is sent with the next call, before any later question of this
@@ -261,7 +291,67 @@ impl Store {
     }
 
     fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
-        BucketAsk { ask: self.shared.current_limits.of(ask, self.wall(now)), ..*ask }
+        let running = match self.shared.running.were_any() {
+            true => self
+                .running_figures(ask.spec, ask.key)
+                .map_or(RunningFigures::None, RunningFigures::Are),
+            false => RunningFigures::Never,
+        };
+        BucketAsk { ask: self.shared.current_limits.of(ask, self.wall(now), &running), ..*ask }
+    }
+
+    /// The figures that an operator has set for this key while the process runs. They win over the file's.
+    pub(crate) fn running_figures(&self, spec: &LimitSpec, key: &Key) -> Option<Figures> {
+        let version = self.shared.running.version();
+        if version == 0 {
+            return None;
+        }
+        // The lock is this worker's own.
+        let mut known = self.running.lock();
+        if known.0 != version {
+            *known = self.shared.running.table();
+        }
+        known.1.find(spec, key, self.display).cloned()
+    }
+
+    /// Sets an override: in Redis, where buckets live in Redis, and in this process alone otherwise. `wall`
+    /// is the time of day.
+    ///
+    /// # Errors
+    /// Where there are too many, or Redis does not answer.
+    pub(crate) async fn set_override(
+        &self,
+        entry: RunningOverride,
+        lasts: Option<Duration>,
+        wall: Timestamp,
+    ) -> Result<(), OverrideError> {
+        let is_set = match &self.redis {
+            Some(redis) => redis.set_override(&entry, lasts).await? != OverrideChange::Full,
+            None => {
+                let ends = lasts.map(|lasts| wall.plus(lasts));
+                self.shared.running.set_here(RunningOverride { ends, ..entry }, lasts)
+            }
+        };
+        if is_set { Ok(()) } else { Err(OverrideError::Full) }
+    }
+
+    /// Ends the override of the key with this text. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Where Redis does not answer.
+    pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, StoreError> {
+        match &self.redis {
+            Some(redis) => Ok(redis.end_override(limit, key).await? == OverrideChange::Done),
+            None => Ok(self.shared.running.end_here(limit, key)),
+        }
+    }
+
+    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `patience`.
+    pub(crate) async fn connected(&self, patience: Duration) {
+        if let Some(redis) = &self.redis {
+            // Without a connection the next question says what is wrong.
+            let _ = timeout(patience, redis.connected()).await;
+        }
     }
 
     /// Gives back the tokens that were fetched and not spent.
@@ -275,7 +365,8 @@ impl Store {
         }
     }
 
-    /// Resets the ask's bucket to a new one, in Redis and in this process.
+    /// Resets the ask's bucket to a new one, in Redis and in this process. What other processes know of its
+    /// refusals ends within a second.
     ///
     /// # Errors
     /// Where Redis does not answer.
@@ -286,7 +377,10 @@ impl Store {
         self.prefetch.forget_bucket(&bucket);
         match self.redis_of(ask) {
             None => Ok(()),
-            Some(redis) => redis.forget(ask).await,
+            Some(redis) => {
+                redis.forget(ask).await?;
+                redis.tell_forgotten().await
+            }
         }
     }
 

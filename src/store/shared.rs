@@ -13,6 +13,7 @@ use super::current_limits::CurrentLimits;
 use super::memory::Memory;
 use super::prefetch::{Presence, without_reserve};
 use super::redis::{self, Notices, RedisNodes, Unsettled};
+use super::running::{ListedOverride, RunningOverrides};
 use crate::clock::Wall;
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
@@ -30,6 +31,7 @@ pub struct Shared {
     pub(super) notices: Notices,
     pub(super) unsettled: Unsettled,
     pub(super) current_limits: CurrentLimits,
+    pub(super) running: RunningOverrides,
     /// Requests that were refused without Redis, because the refusal was known.
     pub(super) known_refusals: AtomicU64,
     /// Whether a worker announces this process in Redis.
@@ -93,6 +95,7 @@ impl Shared {
             notices: Notices::default(),
             unsettled: Unsettled::default(),
             current_limits: CurrentLimits::default(),
+            running: RunningOverrides::default(),
             known_refusals: AtomicU64::new(0),
             is_announced: AtomicBool::new(false),
             processes: AtomicU64::new(1),
@@ -120,21 +123,29 @@ impl Shared {
         self.tell_limits(limits);
     }
 
-    /// Takes over the limits' `on_store_error`, which the log lines of an outage name.
+    /// Takes over the limits for the overrides that are set while the process runs. The log lines of an
+    /// outage name the limits' `on_store_error`.
     pub(crate) fn tell_limits(&self, limits: &[Arc<LimitSpec>]) {
+        self.running.put_limits(limits);
         if let Some(redis) = &self.redis {
             redis.adjust(limits);
         }
     }
 
     /// Forgets full buckets of one part of the table and frees their memory. To be called about once a
-    /// second; [`super::SWEEP_STEPS`] calls visit the whole table. Also logs requests that were decided
-    /// without Redis.
+    /// second; [`super::SWEEP_STEPS`] calls visit the whole table. Also ends overrides whose time is over, and
+    /// logs requests that were decided without Redis.
     pub fn sweep(&self, now: Timestamp) {
         self.memory.sweep(self.wall.both(now));
+        self.running.end_expired();
         if let Some(redis) = &self.redis {
             redis.tell_missed();
         }
+    }
+
+    /// The overrides that were set while the process runs, by limit and key.
+    pub(crate) fn overrides(&self) -> Vec<ListedOverride> {
+        self.running.list()
     }
 
     /// The present numbers.

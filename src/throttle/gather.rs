@@ -15,7 +15,7 @@ use crate::limit::time::Timestamp;
 use crate::plan::{CostSpec, Figures, LimitSpec, Plan, RouteSpec};
 use crate::request::key::View;
 use crate::request::name::has_ambiguous_alias;
-use crate::store::Claim;
+use crate::store::{Claim, Store};
 
 /// Gathers the limits of a route that apply to this request now, unless they let everything pass.
 ///
@@ -25,11 +25,11 @@ pub(super) fn gather<'p>(
     plan: &'p Plan,
     route: &RouteSpec,
     request: &View<'_>,
-    wall: Timestamp,
+    (store, wall): (&Store, Timestamp),
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     for spec in plan.limits_of(route) {
-        match apply(spec, request, wall, limits) {
+        match apply(spec, request, (store, wall), limits) {
             Ok(()) => {}
             // A limit in shadow never stops a request.
             Err(_) if spec.mode == Mode::Shadow => {}
@@ -43,14 +43,15 @@ pub(super) fn gather<'p>(
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
-    wall: Timestamp,
+    (store, wall): (&Store, Timestamp),
     limits: &mut PerAsk<RequestLimit<'p>>,
 ) -> Result<(), Refused<'p>> {
     if spec.exempt.covers(request) {
         return Ok(());
     }
     let Some(key) = spec.key.key(request).map_err(Refused::Key)? else { return Ok(()) };
-    let overridden = spec.overrides.find(&key);
+    let running = store.running_figures(spec, &key);
+    let overridden = running.as_ref().or_else(|| spec.overrides.find(&key));
     let algorithm = overridden.unwrap_or(&spec.figures).at(wall);
     // A candidate is tried in place of the limit's own figures, but not in place of an override's figures.
     let candidate = spec.candidate.as_ref().filter(|_| overridden.is_none());

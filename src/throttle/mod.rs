@@ -24,7 +24,7 @@ use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict};
-use crate::limit::key::Key;
+use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
@@ -111,7 +111,8 @@ impl Throttle {
         quotas: &mut Quotas<'p>,
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
-        gather::gather(plan, route, request, self.store.wall(now), &mut limits)?;
+        let wall = self.store.wall(now);
+        gather::gather(plan, route, request, (&self.store, wall), &mut limits)?;
         request_limit::leave_closed(&mut limits);
         if limits.is_empty() {
             return Ok(Permit::default());
@@ -229,24 +230,11 @@ impl fmt::Display for ShownKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.display {
             KeyDisplay::Hashed if self.spec.key.has_secrets() => {
-                shown(&self.spec.key.hashed(self.key), f)
+                write_shown(self.spec.key.hashed(self.key).as_str(), f)
             }
-            _ => shown(self.key, f),
+            _ => write_shown(self.key.as_str(), f),
         }
     }
-}
-
-/// Writes a key's text with `-` for an absent value, and without the mark of a key's alternative.
-fn shown(key: &Key, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for (place, part) in key.as_str().split('|').enumerate() {
-        f.write_str(if place > 0 { "|" } else { "" })?;
-        f.write_str(match part.as_bytes() {
-            b"%-" => "-",
-            [b'%', b'2'..=b'9', b'=', ..] => part.get(3..).unwrap_or_default(),
-            _ => part,
-        })?;
-    }
-    Ok(())
 }
 
 fn kind(limit: &RequestLimit<'_>) -> DecisionKind {

@@ -203,5 +203,10 @@ pub(crate) fn hash(value: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(digest.first_chunk::<16>().unwrap_or(&[0; 16]))
 }
 
+/// Whether a value looks like a [`hash`].
+pub(crate) fn is_hash(value: &[u8]) -> bool {
+    URL_SAFE_NO_PAD.decode(value).is_ok_and(|bytes| bytes.len() == 16)
+}
+
 #[cfg(test)]
 mod tests;

@@ -162,7 +162,11 @@ impl RedisConnection {
         read: impl FnOnce(Value) -> Option<T>,
         deadline: Instant,
     ) -> Result<T, StoreError> {
-        let calling = async { self.live().await?.call(call, false, read).await };
+        let calling = async {
+            // An answer does not put off the probe, which tells whether Redis can decide.
+            let unnoted = Live { failures: Arc::default(), ..self.live().await? };
+            unnoted.call(call, false, read).await
+        };
         timeout_at(deadline, calling).await.map_err(|_| StoreError::TimedOut)?
     }
 

@@ -6,7 +6,8 @@
 //! connection that `connect` has made. In a cluster a call has the keys of one `slot`; `nodes` knows which
 //! server has which slot, and `topology` asks the cluster for that. `pending` is a question whose client may leave before the answer. `health` knows whether the server
 //! can decide, `advice` and `notices` have the words for operators. `leases` keeps the slots that are held
-//! in Redis, `processes` counts the processes that share it, and `unsettled` counts lost settlements.
+//! in Redis, `processes` counts the processes that share it, `overrides` reads and sets what operators change
+//! while processes run, and `unsettled` counts lost settlements.
 //! `redisson` asks Redisson limiters, by its own script and calls.
 
 mod advice;
@@ -18,6 +19,7 @@ mod leases;
 mod name;
 mod nodes;
 mod notices;
+mod overrides;
 mod pending;
 mod processes;
 mod queue;
@@ -54,9 +56,10 @@ use crate::plan::KeyDisplay;
 
 pub(super) use self::advice::{refusal, words};
 pub(super) use self::call::Verb;
-pub(crate) use self::name::BucketName;
+pub(crate) use self::name::{BucketName, stored_key};
 pub(super) use self::nodes::RedisNodes;
 pub(super) use self::notices::Notices;
+pub(super) use self::overrides::OverrideChange;
 pub(super) use self::redisson::client_id;
 use self::redisson::new_id;
 pub(crate) use self::redisson::{LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name};
@@ -87,9 +90,12 @@ impl Redis {
         let mut tasks: Vec<_> = router.keep_connected().into_iter().collect();
         // One worker does for the process what need not be done by each.
         if !shared.is_announced.swap(true, Ordering::Relaxed) {
-            let (to, shared) = (Arc::clone(&router), Arc::clone(&shared));
-            let announcing = processes::announce(to, prefix.to_owned(), shared);
+            let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
+            let announcing = processes::announce(to, prefix.to_owned(), all);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(announcing)));
+            let (from, shared) = (Arc::clone(&router), Arc::clone(&shared));
+            let following = overrides::follow(from, prefix.to_owned(), shared);
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             if nodes.is_cluster() {
                 let following = topology::follow(Arc::clone(nodes));
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
@@ -100,13 +106,23 @@ impl Redis {
         Self { router, queue, _tasks: tasks, leases, prefix, display, shared }
     }
 
+    /// Waits until there is a connection.
+    pub(super) async fn connected(&self) {
+        // An error means that no connection will be made any more.
+        let _ = self.router.connects().wait_for(|made| *made > 0).await;
+    }
+
     /// Finds out where the claims' keys are.
     pub(super) fn find_places(&self, claims: &mut [&mut Claim<'_>]) {
         let mut last: Option<RedisPlace> = None;
         for claim in claims {
             let slot = self.slot(&claim.question());
             let known = last.filter(|place| place.slot == slot);
-            let find = || RedisPlace { slot, connection: self.router.connection_number(slot) };
+            let find = || RedisPlace {
+                slot,
+                connection: self.router.connection_number(slot),
+                generation: self.shared.running.generation(),
+            };
             claim.place = known.unwrap_or_else(find);
             last = Some(claim.place);
         }
@@ -293,7 +309,7 @@ async fn run(
     if !answer.as_ref().is_err_and(|error| error.kind() == lost) {
         return answer;
     }
-    for script in [&*SCRIPT, &*redisson::SCRIPT] {
+    for script in [&*SCRIPT, &*redisson::SCRIPT, &*overrides::SCRIPT] {
         script.load_async(connection).await?;
     }
     send(connection, call, asking).await

@@ -1,5 +1,7 @@
 //! The name of a bucket's key in Redis.
 
+use std::borrow::Cow;
+
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::plan::{KeyDisplay, LimitSpec};
@@ -55,6 +57,21 @@ impl BucketName<'_> {
             into.extend_from_slice(b":candidate");
         }
     }
+}
+
+/// The text of a key as it stands between the braces.
+pub(crate) fn stored_key<'k>(spec: &LimitSpec, key: &'k Key, display: KeyDisplay) -> Cow<'k, str> {
+    let is_hashed = display == KeyDisplay::Hashed && spec.key.has_secrets();
+    if !is_hashed && key.as_bytes().len() <= LONGEST {
+        return Cow::Borrowed(key.as_str());
+    }
+    let mut text = Vec::new();
+    match is_hashed {
+        true => write_key(&spec.key.hashed(key), &mut text),
+        false => write_key(key, &mut text),
+    }
+    // A key's text is UTF-8, so nothing is replaced.
+    Cow::Owned(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn write_key(key: &Key, into: &mut Vec<u8>) {

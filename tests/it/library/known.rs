@@ -11,6 +11,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
 use tidegate::store::{BucketAsk, Shared, Store};
 
+use crate::support::PATIENCE;
 use crate::support::algorithms::{log, rolling, sliding};
 use crate::support::bench::{Answer, decide};
 use crate::support::limits::{ask, bucket, key, limit, settled};
@@ -209,5 +210,31 @@ async fn a_new_connection_knows_nothing() {
     while !bench.decide(&[one], Duration::ZERO).await.verdict.passes() {
         assert!(tokio::time::Instant::now() < patience, "still refused");
         tokio::task::yield_now().await;
+    }
+}
+
+/// Known refusals would hold for hours more here: this test's clock stands still.
+#[tokio::test]
+async fn a_bucket_made_new_elsewhere_is_no_longer_refused_here() {
+    let bench = Bench::start();
+    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
+    let one = drained(&spec, &key);
+    assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes());
+    assert!(bench.asked(&[one], Duration::ZERO).await);
+    assert!(!bench.asked(&[one], Duration::ZERO).await, "known from now on");
+    let location = location(&bench.server.url());
+    let there = StoreSpec {
+        location,
+        prefix: "tidegate".into(),
+        timeout: Duration::from_secs(20),
+        max_keys: 1_000,
+        ..StoreSpec::default()
+    };
+    let elsewhere = Store::new(Shared::new(&there), &there, KeyDisplay::Plain);
+    elsewhere.forget(&one).await.unwrap();
+    let patience = tokio::time::Instant::now() + PATIENCE;
+    while !bench.decide(&[one], Duration::ZERO).await.verdict.passes() {
+        assert!(tokio::time::Instant::now() < patience, "it is still refused");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -9,6 +9,7 @@ mod http;
 mod image;
 mod limits;
 mod logs;
+mod overrides;
 mod readme;
 mod regression;
 mod reload;

@@ -6,6 +6,7 @@ use super::window::{self, Align};
 use crate::config::reader::{Item, Section};
 use crate::config::setting::Spelled;
 use crate::config::shape::Zero;
+use crate::plan::CountingKind;
 
 /// The algorithms, as the file names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,20 @@ pub(super) struct Counting {
     pub(super) align: Align,
     /// For slots: how long a slot stays taken after its proxy died.
     pub(super) lease: Duration,
+}
+
+impl Counting {
+    /// The same, as the plan keeps it. `None` where a limit has no rate that the file decides.
+    pub(super) fn kind(&self) -> Option<CountingKind> {
+        Some(match self.family {
+            TokenBucket => CountingKind::TokenBucket,
+            LeakyBucket => CountingKind::LeakyBucket,
+            FixedWindow => CountingKind::FixedWindow(self.align.start()),
+            SlidingWindow => CountingKind::SlidingWindow,
+            SlidingLog => CountingKind::SlidingLog,
+            Concurrency | Redisson => return None,
+        })
+    }
 }
 
 /// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the

@@ -1,15 +1,12 @@
 //! Reads `rate`, `burst`, `queue` and `limit`, and checks that they fit the algorithm and each other.
 
 use super::algorithm::{Counting, Family, refuse};
-use super::rate::{Length, by_rate, no_month, window_rate};
+use super::rate::{RATE, no_month, problem, warn_of_zero};
 use super::window::{Align, Calendar};
-use crate::config::reader::{Item, Section};
-use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
-use crate::limit::algorithm::{
-    Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
-};
-use crate::limit::rate::{Burst, Interval, MAX_TOKENS, Rate, count_and_interval};
-use crate::plan::{CalendarQuota, Figures};
+use crate::config::reader::{Noted, Section, Text};
+use crate::limit::algorithm::{Algorithm, concurrency, sliding_log};
+use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
+use crate::plan::{Figures, FiguresError, WantedFigures, WindowLength, window_rate};
 
 /// The figures of an override or of a candidate. Fields of other algorithms are refused.
 pub(super) fn inner(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
@@ -28,121 +25,74 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
     }
     let rate = section.require("rate", "\"100/s\"");
     // `burst` and `queue` are read before `rate?`, to report their problems too.
-    let burst = section.take("burst").map(|item| item.whole(1..=MAX_TOKENS).and_then(Burst::new));
+    let burst = section.take("burst").map(|item| item.whole(1..=MAX_TOKENS));
     let queue = section.take("queue").map(|item| item.whole(0..=MAX_TOKENS - 1));
-    let rate = rate?;
-    match counting.family {
-        Family::TokenBucket => token_bucket(&rate, burst),
-        Family::LeakyBucket => leaky_bucket(&rate, queue),
-        Family::FixedWindow => by_rate(&rate, window_rate, |(count, length)| {
-            windows(&rate, &counting.align, count, length)
-        }),
-        Family::SlidingWindow => sliding_window(&rate),
-        Family::SlidingLog => sliding_log(&rate),
-        Family::Concurrency | Family::Redisson => None,
+    let (rate, kind) = (rate?, counting.kind()?);
+    let text = rate.text_as(RATE)?;
+    if has_no_zone(counting, &text) {
+        return None;
+    }
+    // Where a size is wrong, another one stands in, and the rate is still checked.
+    let is_wrong = burst == Some(None) || queue == Some(None);
+    let size = |size: Option<Option<u64>>| size.map(|size| size.unwrap_or(1));
+    let wanted = WantedFigures { rate: text.text.clone(), burst: size(burst), queue: size(queue) };
+    match kind.figures(&wanted) {
+        Ok(figures) => {
+            if figures == Figures::Limited(Algorithm::Closed) {
+                warn_of_zero(&rate);
+            }
+            Some(figures).filter(|_| !is_wrong)
+        }
+        Err(error) => {
+            refuse_rate(&text, counting.family, error);
+            None
+        }
     }
 }
 
-/// The inner `None` of `burst` means a wrong value.
-fn token_bucket(rate_item: &Item<'_>, burst: Option<Option<Burst>>) -> Option<Figures> {
-    by_rate(rate_item, str::parse, |rate: Rate| {
-        let by_default = || {
-            let burst = Burst::new(rate.count());
-            if burst.is_none() {
-                rate_item.reject(format!(
-                    "its count is the burst by default, and a bucket holds at most {MAX_TOKENS}: \
-                     expected `burst` beside it"
-                ));
-            }
-            burst
-        };
-        let burst = burst.unwrap_or_else(by_default)?;
-        Some(Figures::Limited(Algorithm::TokenBucket(token_bucket::Params { rate, burst })))
-    })
-}
-
-/// The inner `None` of `queue` means a wrong value.
-fn leaky_bucket(rate_item: &Item<'_>, queue: Option<Option<u64>>) -> Option<Figures> {
-    by_rate(rate_item, str::parse, |rate: Rate| {
-        let params = leaky_bucket::Params::new(rate, queue.unwrap_or(Some(rate.count()))?);
-        if params.is_none() {
-            rate_item.reject(format!(
-                "its count is the queue by default, and that holds at most {}: expected `queue` \
-                 beside it",
-                MAX_TOKENS - 1
-            ));
-        }
-        Some(Figures::Limited(Algorithm::LeakyBucket(params?)))
-    })
-}
-
-fn windows(item: &Item<'_>, align: &Align, count: u64, length: Length) -> Option<Figures> {
-    let windows = match (align, length) {
-        (Align::FirstRequest, Length::Interval(interval)) => Windows::Rolling(interval),
-        (Align::FirstRequest, Length::Month) => {
-            no_month(item, "expected `align = \"clock\"` beside it");
-            return None;
-        }
-        (Align::Clock(calendar), Length::Interval(interval)) if interval < Interval::DAY => {
-            if let Some(zone) = &calendar.named {
-                item.fault(
-                    "windows of less than a day know no time zone",
-                    "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
-                         or `month`, or no `timezone`",
-                )
-                .related(zone, "the time zone");
-                return None;
-            }
-            Windows::Clock(interval)
-        }
-        (Align::Clock(Calendar { zone, .. }), length) => {
-            let unit = match length {
-                Length::Interval(Interval::DAY) => Unit::Day,
-                Length::Interval(Interval::WEEK) => Unit::Week,
-                Length::Month => Unit::Month,
-                Length::Interval(_) => {
-                    item.reject(
-                        "expected `d`, `w`, `month` or less than a day: nothing else stands on the \
-                         clock",
-                    );
-                    return None;
-                }
-            };
-            let count = count_of(item, count)?;
-            return Some(Figures::Calendar(CalendarQuota {
-                count,
-                schedule: zone.schedule(unit)?,
-            }));
-        }
-    };
-    let count = count_of(item, count)?;
-    Some(Figures::Limited(Algorithm::FixedWindow(fixed_window::Params { count, windows })))
-}
-
-fn sliding_window(item: &Item<'_>) -> Option<Figures> {
-    by_rate(item, count_and_interval, |(count, interval)| {
-        let params = sliding_window::Params::new(count_of(item, count)?, interval);
-        Some(Figures::Limited(Algorithm::SlidingWindow(params)))
-    })
-}
-
-fn sliding_log(item: &Item<'_>) -> Option<Figures> {
-    by_rate(item, str::parse, |rate| {
-        let params = sliding_log::Params::new(rate);
-        if params.is_none() {
-            item.reject(format!(
-                "a sliding log keeps an entry for each permit: expected a count of at most {}",
-                sliding_log::MOST
-            ));
-        }
-        Some(Figures::Limited(Algorithm::SlidingLog(params?)))
-    })
-}
-
-fn count_of(item: &Item<'_>, count: u64) -> Option<Burst> {
-    let fits = Burst::new(count);
-    if fits.is_none() {
-        item.reject(format!("expected a count of at most {MAX_TOKENS}"));
+/// Refuses a named time zone where windows are shorter than a day.
+fn has_no_zone(counting: &Counting, text: &Text<'_>) -> bool {
+    let Align::Clock(Calendar { named: Some(zone), .. }) = &counting.align else { return false };
+    let Ok((_, WindowLength::Interval(interval))) = window_rate(&text.text) else { return false };
+    if interval >= Interval::DAY {
+        return false;
     }
-    fits
+    text.item
+        .fault(
+            "windows of less than a day know no time zone",
+            "they begin at the multiples of their length since 1970 UTC: expected `d`, `w` \
+             or `month`, or no `timezone`",
+        )
+        .related(zone, "the time zone");
+    true
+}
+
+fn refuse_rate<'c>(text: &Text<'c>, family: Family, error: FiguresError) -> Noted<'c> {
+    let item = &text.item;
+    match (error, family) {
+        (FiguresError::Rate(_, error), _) => problem(text, error),
+        (FiguresError::Size, Family::TokenBucket) => item.reject(format!(
+            "its count is the burst by default, and a bucket holds at most {MAX_TOKENS}: \
+             expected `burst` beside it"
+        )),
+        (FiguresError::Size, Family::LeakyBucket) => item.reject(format!(
+            "its count is the queue by default, and that holds at most {}: expected `queue` \
+             beside it",
+            MAX_TOKENS - 1
+        )),
+        (FiguresError::Size, _) => item.reject(format!("expected a count of at most {MAX_TOKENS}")),
+        (FiguresError::Log, _) => item.reject(format!(
+            "a sliding log keeps an entry for each permit: expected a count of at most {}",
+            sliding_log::MOST
+        )),
+        (FiguresError::MonthOffClock, _) => {
+            no_month(item, "expected `align = \"clock\"` beside it")
+        }
+        (FiguresError::OffCalendar, _) => item.reject(
+            "expected `d`, `w`, `month` or less than a day: nothing else stands on the clock",
+        ),
+        (error @ (FiguresError::NoBurst | FiguresError::NoQueue), _) => {
+            item.reject(error.to_string())
+        }
+    }
 }

@@ -2,7 +2,6 @@
 //! code has a file of its own.
 
 pub(crate) mod algorithm;
-mod calendar;
 pub(crate) mod cost;
 mod count_when;
 mod figures;
@@ -15,7 +14,7 @@ mod window;
 
 use std::sync::Arc;
 
-use self::algorithm::{Family, counting};
+use self::algorithm::{Counting, Family, counting};
 pub(crate) use self::cost::COST;
 use self::cost::{CostBounds, burst};
 pub(crate) use self::count_when::COUNT_WHEN;
@@ -217,6 +216,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
             .map(|section| answer::of_limit(section, inherited.reject))
             .map(Arc::new),
         limiter,
+        counting: counting.as_ref().and_then(Counting::kind),
         ..LimitSpec::new(name)
     };
     read(SETTINGS, &mut section, &mut spec);

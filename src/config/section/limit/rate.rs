@@ -1,39 +1,20 @@
 //! The text of a `rate`, and the advice for a text that is not a rate.
 
 use crate::config::reader::{Item, Noted, Text};
-use crate::limit::algorithm::Algorithm;
-use crate::limit::rate::{Interval, RateError, count_and_interval, gcd};
-use crate::plan::Figures;
+use crate::limit::rate::{RateError, gcd};
+use crate::plan::window_rate;
 
 /// What is expected of a rate.
 pub(super) const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \
                     \"unlimited\"";
 
-/// The figures of a `rate`. `read` parses the text, and `figures` makes the figures. For "unlimited" and
-/// for a rate of zero, `figures` is not called.
-pub(super) fn by_rate<R>(
-    item: &Item<'_>,
-    read: impl FnOnce(&str) -> Result<R, RateError>,
-    figures: impl FnOnce(R) -> Option<Figures>,
-) -> Option<Figures> {
-    let text = item.text_as(RATE)?;
-    if text.text == "unlimited" {
-        return Some(Figures::Unlimited);
-    }
-    let error = match read(&text.text) {
-        Ok(rate) => return figures(rate),
-        Err(RateError::ZeroCount) => {
-            item.cx.warning(
-                &item.span,
-                "`rate` is zero",
-                "nothing passes, ever; no limit at all is \"unlimited\"",
-            );
-            return Some(Figures::Limited(Algorithm::Closed));
-        }
-        Err(error) => error,
-    };
-    problem(&text, error);
-    None
+/// Warns of a rate of zero.
+pub(super) fn warn_of_zero(item: &Item<'_>) {
+    item.cx.warning(
+        &item.span,
+        "`rate` is zero",
+        "nothing passes, ever; no limit at all is \"unlimited\"",
+    );
 }
 
 /// Notes why a text is not a rate.
@@ -88,23 +69,6 @@ fn by_whole_tokens(whole: &str, part: &str, unit: &str) -> Option<String> {
     let common = gcd(count, scale);
     let (count, times) = (count.checked_div(common)?, scale.checked_div(common)?);
     Some(if times == 1 { format!("{count}/{unit}") } else { format!("{count}/{times}{unit}") })
-}
-
-/// The length of a window.
-pub(super) enum Length {
-    Interval(Interval),
-    Month,
-}
-
-/// A rate for an interval, or for a month as in `100000/month`.
-pub(super) fn window_rate(text: &str) -> Result<(u64, Length), RateError> {
-    // To read the count, the month is replaced by a second.
-    match text.strip_suffix("month").filter(|count| count.ends_with('/')) {
-        Some(count) => Ok((count_and_interval(&format!("{count}s"))?.0, Length::Month)),
-        None => {
-            count_and_interval(text).map(|(count, interval)| (count, Length::Interval(interval)))
-        }
-    }
 }
 
 /// Notes that a rate is for a month, where only an interval is allowed.

@@ -1,8 +1,8 @@
 //! `align` and `timezone` of a limit: when its fixed windows begin.
 
-use super::calendar::Zone;
 use crate::config::reader::{Item, Section, Span, Wrong, nearest};
 use crate::config::setting::Spelled;
+use crate::plan::{WindowStart, Zone};
 
 /// When fixed windows begin.
 pub(super) enum Align {
@@ -10,6 +10,16 @@ pub(super) enum Align {
     FirstRequest,
     /// With the clock. Windows of a day or more begin with the zone's calendar.
     Clock(Calendar),
+}
+
+impl Align {
+    /// The same, as the plan keeps it.
+    pub(super) fn start(&self) -> WindowStart {
+        match self {
+            Self::FirstRequest => WindowStart::FirstRequest,
+            Self::Clock(calendar) => WindowStart::Clock(calendar.zone.clone()),
+        }
+    }
 }
 
 /// The calendar of a limit.

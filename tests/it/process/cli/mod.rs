@@ -44,6 +44,8 @@ fn help_and_version_are_what_was_asked_for() {
         &["demo", "--help"],
         &["schema", "--help"],
         &["health", "--help"],
+        &["limits", "--help"],
+        &["limits", "set", "--help"],
         &["redisson", "--help"],
         &["redisson", "try-set", "--help"],
     ] {
@@ -74,6 +76,7 @@ fn what_was_typed_wrong_is_2_and_stands_in_standard_error() {
         (&["run", "--upstream", "ftp://x"], "ftp://x"),
         (&["run", "--upstream", "http://x/path"], "http://x/path"),
         (&["health"], "admin.listen"),
+        (&["limits", "list"], "admin.listen"),
     ] {
         let (code, out, errors) = told(there.path(), arguments);
         assert_eq!((code, out.as_str()), (2, ""), "{arguments:?}");

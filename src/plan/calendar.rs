@@ -23,8 +23,8 @@ const MONDAY: Date = date(2019, 12, 30);
 const BEYOND: Date = date(2101, 1, 1);
 
 /// A time zone of the IANA database.
-#[derive(Clone, Debug)]
-pub(super) struct Zone {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
     /// As spelt in the database.
     name: String,
     rules: TimeZone,
@@ -32,14 +32,14 @@ pub(super) struct Zone {
 
 impl Zone {
     /// `None` where there is no zone of this name. Upper and lower case are the same.
-    pub(super) fn find(name: &str) -> Option<Self> {
+    pub(crate) fn find(name: &str) -> Option<Self> {
         let rules = DATABASE.get(name).ok()?;
         let name = rules.iana_name().unwrap_or(name).to_owned();
         Some(Self { name, rules })
     }
 
     /// All zones.
-    pub(super) fn names() -> Vec<String> {
+    pub(crate) fn names() -> Vec<String> {
         DATABASE.available().map(|name| name.as_str().to_owned()).collect()
     }
 

@@ -1,0 +1,57 @@
+//! The answers of the endpoint: texts, JSON, and problems in JSON (RFC 9457).
+
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+
+pub(super) type AdminResponse = Response<Full<Bytes>>;
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> AdminResponse {
+    answer(status, TEXT, body.into())
+}
+
+pub(super) fn json(value: &Value) -> AdminResponse {
+    let mut answer = answer(StatusCode::OK, JSON, format!("{value}\n").into());
+    // Figures of a moment ago mislead.
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// What was asked for is done, and there is nothing to say.
+pub(super) fn done() -> AdminResponse {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    answer
+}
+
+/// An error. `detail` speaks to the operator.
+pub(super) fn problem(status: StatusCode, detail: &str) -> AdminResponse {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let problem = json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    answer(status, PROBLEM, format!("{problem}\n").into())
+}
+
+/// The path has only these methods.
+pub(super) fn only(methods: &'static str) -> AdminResponse {
+    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &format!("only {methods}"));
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    answer
+}
+
+fn answer(status: StatusCode, kind: HeaderValue, body: Bytes) -> AdminResponse {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}

@@ -1,0 +1,149 @@
+//! One bucket: what is in it, and making it new.
+
+use serde_json::{Value, json};
+
+use super::key::AskedKey;
+use super::{AdminResponse, ApiProblem, answer_json};
+use crate::admin::Admin;
+use crate::admin::answer::done;
+use crate::limit::Mode;
+use crate::limit::algorithm::{Algorithm, sliding_log};
+use crate::limit::decide::Ask;
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::key::Key;
+use crate::limit::patience::Patience;
+use crate::limit::rate::Cost;
+use crate::plan::{Figures, LimitSpec};
+use crate::request::overrides::KeyOverrides;
+use crate::store::{BucketAsk, StoreError};
+
+impl Admin {
+    /// What a bucket has left, by which figures, and when it is as new.
+    pub(super) async fn bucket(
+        &self,
+        spec: &LimitSpec,
+        key: &AskedKey,
+    ) -> Result<AdminResponse, ApiProblem> {
+        let bucket = self.key_of(spec, key)?;
+        let running = self.running(spec, key);
+        let figures = self.figures(spec, key);
+        let algorithm = figures.at(self.wall());
+        let (mut remaining, mut retry, mut reset) = (None, None, None);
+        match algorithm {
+            Some(Algorithm::Closed) => remaining = Some(0),
+            Some(algorithm) => {
+                let decision = self.look(spec, bucket, algorithm, Cost::ONE).await?;
+                (remaining, retry) = (Some(decision.remaining), after(decision));
+                reset = self.reset(spec, bucket, algorithm).await?;
+            }
+            None => {}
+        }
+        Ok(answer_json(&json!({
+            "limit": spec.name.as_str(),
+            "key": key.text,
+            "algorithm": algorithm.map(|it| it.name()),
+            "rate": figures.rate(),
+            "burst": algorithm.map(|it| it.capacity()),
+            "remaining": remaining,
+            "retry_after_ms": retry,
+            "reset_ms": reset,
+            "override": running.unwrap_or(Value::Null),
+        })))
+    }
+
+    /// Makes a bucket new.
+    pub(super) async fn forget(
+        &self,
+        spec: &LimitSpec,
+        key: &AskedKey,
+    ) -> Result<AdminResponse, ApiProblem> {
+        let bucket = self.key_of(spec, key)?;
+        let figures = [&self.figures(spec, key), &spec.figures];
+        let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.wall()));
+        if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
+            let store = self.store().await;
+            store.forget(&ask(spec, bucket, algorithm, Cost::ONE)).await?;
+        }
+        Ok(done())
+    }
+
+    /// The key by which the bucket's place is found.
+    fn key_of<'k>(&self, spec: &LimitSpec, key: &'k AskedKey) -> Result<&'k Key, ApiProblem> {
+        let is_hash_known = self.is_in_redis(spec) && spec.limiter.is_none();
+        let has_overrides = spec.overrides != KeyOverrides::default();
+        match &key.plain {
+            Some(plain) if !is_hash_known => Ok(plain),
+            None if !is_hash_known || has_overrides => Err(ApiProblem::nonsense(
+                "this bucket, or its override in proxy.toml, is found by the plain values of its \
+                 key alone: give them with `?plain`",
+            )),
+            _ => Ok(&key.stored),
+        }
+    }
+
+    /// The figures that are in force for a key.
+    fn figures(&self, spec: &LimitSpec, key: &AskedKey) -> Figures {
+        let running = self.listed(spec.name.as_str(), &key.text);
+        let running = running.filter(|running| running.is_in_force);
+        let wanted = running.as_ref().map(|running| &running.entry.wanted);
+        let running = spec.counting.as_ref().zip(wanted);
+        let running = running.and_then(|(counting, wanted)| counting.figures(wanted).ok());
+        let file = || key.plain.as_ref().and_then(|plain| spec.overrides.find(plain));
+        running.unwrap_or_else(|| file().unwrap_or(&spec.figures).clone())
+    }
+
+    fn running(&self, spec: &LimitSpec, key: &AskedKey) -> Option<Value> {
+        Some(self.overridden(&self.listed(spec.name.as_str(), &key.text)?))
+    }
+
+    async fn look(
+        &self,
+        spec: &LimitSpec,
+        key: &Key,
+        algorithm: Algorithm,
+        cost: Cost,
+    ) -> Result<Decision, StoreError> {
+        let store = self.store().await;
+        store.peek(&ask(spec, key, algorithm, cost), self.process.clock.now()).await
+    }
+
+    /// The milliseconds until the bucket is as new. `None` where no time does this.
+    async fn reset(
+        &self,
+        spec: &LimitSpec,
+        key: &Key,
+        algorithm: Algorithm,
+    ) -> Result<Option<u64>, StoreError> {
+        let most = match algorithm {
+            Algorithm::Concurrency(_) => return Ok(None),
+            // No request takes more. A log with more permits is as new after its interval at the latest.
+            Algorithm::SlidingLog(_) => sliding_log::MOST_COST,
+            _ => u64::MAX,
+        };
+        // Less than the burst where some of it is set aside for batches.
+        let capacity = self.store().await.capacity(&ask(spec, key, algorithm, Cost::ONE));
+        let Some(cost) = Cost::new(capacity.min(most)) else { return Ok(None) };
+        let decision = self.look(spec, key, algorithm, cost).await?;
+        let seconds = algorithm.window_seconds().filter(|_| capacity > most);
+        match seconds {
+            Some(_) if decision.remaining == capacity => Ok(Some(0)),
+            Some(seconds) => Ok(Some(seconds * 1_000)),
+            None => Ok(after(decision)),
+        }
+    }
+}
+
+fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, algorithm: Algorithm, cost: Cost) -> BucketAsk<'r> {
+    let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
+    BucketAsk { spec, key, ask }
+}
+
+/// The milliseconds, rounded up, after which such a request would pass. `None` is never.
+fn after(decision: Decision) -> Option<u64> {
+    match decision.outcome {
+        Outcome::Reject { retry_after } => {
+            u64::try_from(retry_after?.as_micros().div_ceil(1_000)).ok()
+        }
+        Outcome::Allow | Outcome::Delay(_) => Some(0),
+    }
+}

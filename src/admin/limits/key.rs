@@ -1,0 +1,180 @@
+//! The key that a path names: KEY as the log and Redis have it, or the plain values with `?plain`.
+
+use super::ApiProblem;
+use crate::limit::key::{Key, KeyBuilder};
+use crate::percent::decode;
+use crate::plan::{KeyDisplay, LimitSpec};
+use crate::request::key::{KeySource, is_hash};
+use crate::request::overrides::Part;
+use crate::store::stored_key;
+
+/// A key of a limit.
+#[derive(Clone, Debug)]
+pub(super) struct AskedKey {
+    /// The key with plain values. `None` where the path has hashes of them.
+    pub(super) plain: Option<Key>,
+    /// The key as Redis has it: hashed where `log.keys` says so.
+    pub(super) stored: Key,
+    /// The text of `stored`, or its hash where that is long. Overrides are known by it.
+    pub(super) text: String,
+}
+
+/// Whether a query says that the key in the path has plain values.
+pub(super) fn is_plain(query: Option<&str>) -> bool {
+    let mut pairs = query.into_iter().flat_map(|query| query.split('&'));
+    pairs.any(|pair| matches!(pair, "plain" | "plain=" | "plain=1" | "plain=true"))
+}
+
+impl AskedKey {
+    /// Reads the percent-encoded text of a key of this limit.
+    pub(super) fn read(
+        spec: &LimitSpec,
+        encoded: &str,
+        is_plain: bool,
+        display: KeyDisplay,
+    ) -> Result<Self, ApiProblem> {
+        let decoded = decode(encoded);
+        let text = std::str::from_utf8(&decoded);
+        let text = text.map_err(|_| ApiProblem::nonsense("KEY is not UTF-8"))?;
+        let key = Key::parse(text).ok_or_else(|| {
+            ApiProblem::nonsense(format!(
+                "`{text}` is no key as the log shows it: in a value, `|`, `%`, braces and control \
+                 characters are percent-encoded, and once more in a URL"
+            ))
+        })?;
+        let sources = &spec.key.sources;
+        let parts = if text.is_empty() && sources.is_empty() { 0 } else { key.parts().count() };
+        if parts != sources.len() {
+            let sources: Vec<_> = sources.iter().map(|source| format!("`{source}`")).collect();
+            return Err(ApiProblem::nonsense(match sources.is_empty() {
+                true => "the limit counts all requests in one bucket: its KEY is empty".to_owned(),
+                false => {
+                    format!("KEY has {parts} of {} values: {}", sources.len(), sources.join(", "))
+                }
+            }));
+        }
+        let is_hashed = display == KeyDisplay::Hashed && spec.key.has_secrets();
+        let mut builder = KeyBuilder::default();
+        for (source, (place, value)) in sources.iter().zip(key.parts()) {
+            let Some(value) = value else {
+                builder.push_absent();
+                continue;
+            };
+            let Some(source) = source.alternatives().get(place) else {
+                return Err(ApiProblem::nonsense(format!(
+                    "`{source}` has no alternative {}",
+                    place + 1
+                )));
+            };
+            builder.alternative(place);
+            if is_hashed && !is_plain && source.is_secret() {
+                check_hash(&value, source)?;
+                builder.push(&value);
+            } else {
+                builder.push(&normal(&value, source, spec.key.ipv6_prefix)?);
+            }
+        }
+        let given = builder.finish();
+        let (plain, stored) = match is_hashed {
+            true if is_plain => (Some(given.clone()), spec.key.hashed(&given)),
+            true => (None, given),
+            false => (Some(given.clone()), given),
+        };
+        let text = stored_key(spec, &stored, KeyDisplay::Plain).into_owned();
+        Ok(Self { plain, stored, text })
+    }
+}
+
+/// A value that is no hash would never be found, and nobody would know.
+fn check_hash(value: &[u8], source: &KeySource) -> Result<(), ApiProblem> {
+    if is_hash(value) {
+        return Ok(());
+    }
+    Err(ApiProblem::nonsense(format!(
+        "`{source}` is hashed in keys (log.keys), and this is no hash; give the value itself with `?plain`"
+    )))
+}
+
+/// A value in the form that keys use, by the rules of a limit's `overrides`.
+fn normal(value: &[u8], source: &KeySource, ipv6_prefix: u8) -> Result<Vec<u8>, ApiProblem> {
+    let Ok(text) = std::str::from_utf8(value) else { return Ok(value.to_vec()) };
+    match Part::parse(text, source, ipv6_prefix).map_err(ApiProblem::nonsense)? {
+        Part::Exact(value) => Ok(value.into_bytes()),
+        Part::Network(_) | Part::Any => Err(ApiProblem::nonsense(format!(
+            "`{text}` is more than one key; overrides for many keys stand in proxy.toml"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+
+    fn read(
+        key: &str,
+        asked: &str,
+        display: KeyDisplay,
+    ) -> Result<(String, Option<String>), String> {
+        let text = format!(
+            "[upstreams.api]\nservers = [\"http://a\"]\n[limits.a]\nkey = {key}\nrate = \"1/s\"\n\
+             [[routes]]\npath = \"/{{id}}\"\nupstream = \"api\"\nlimits = [\"a\"]\n"
+        );
+        let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
+        let (path, query) = asked.split_once('?').map_or((asked, None), |(a, b)| (a, Some(b)));
+        AskedKey::read(&plan.limits[0], path, is_plain(query), display)
+            .map(|key| (key.text, key.plain.map(|plain| plain.to_string())))
+            .map_err(|ApiProblem(status, detail)| {
+                assert_eq!(status.as_u16(), 422);
+                detail
+            })
+    }
+
+    #[test]
+    fn a_key_is_read_as_requests_write_it() {
+        const HASH: &str = "n4bQgYhMfWWaL-qgxVrQFQ";
+        use KeyDisplay::{Hashed, Plain};
+        for (key, asked, display, expected) in [
+            ("[\"ip\"]", "192.0.2.1", Hashed, "192.0.2.1"),
+            ("[\"ip\"]", "2001:db8::%2F64", Hashed, "2001:db8::/64"),
+            ("[\"path\"]", "%2Fa%25252Fb", Hashed, "error `/a%2Fb` is no path"),
+            ("[\"path\"]", "%2Fa;x=1", Hashed, "/a"),
+            ("[\"host\"]", "API.test.", Hashed, "api.test"),
+            ("[\"ip\", \"method\"]", "192.0.2.1%7CGET", Hashed, "192.0.2.1|GET"),
+            ("[\"header:x-a\"]", "te%257Cst", Plain, "te%7Cst"),
+            ("[\"header:x-a\"]", "%25-", Plain, "%-"),
+            ("[\"header:x-a\"]", "test?plain", Hashed, HASH),
+            ("[\"header:x-a\"]", HASH, Hashed, HASH),
+            ("[\"header:x-a | ip\"]", "%252=192.0.2.1", Hashed, "%2=192.0.2.1"),
+            ("[]", "", Hashed, ""),
+            ("[\"header:x-a\"]", "test", Hashed, "error `header:x-a` is hashed in keys"),
+            ("[\"header:x-a\"]", "*?plain", Hashed, "error `*` is more than one key"),
+            ("[\"ip\"]", "10.0.0.0%2F8", Hashed, "error `10.0.0.0/8` is more than one key"),
+            ("[\"ip\"]", "2001:db8::1", Hashed, "error IPv6 clients are counted by"),
+            ("[\"ip\"]", "a", Hashed, "error `a` is no address"),
+            ("[\"ip\"]", "192.0.2.1%7CGET", Hashed, "error KEY has 2 of 1 values: `ip`"),
+            ("[\"ip\", \"method\"]", "192.0.2.1", Hashed, "error KEY has 1 of 2 values"),
+            ("[]", "a", Hashed, "error the limit counts all requests in one bucket"),
+            ("[\"method\"]", "%FF", Hashed, "error KEY is not UTF-8"),
+            ("[\"method\"]", "%7Ba", Hashed, "error `{a` is no key"),
+            (
+                "[\"header:x-a | ip\"]",
+                "%259=a",
+                Hashed,
+                "error `header:x-a | ip` has no alternative",
+            ),
+        ] {
+            let told = match read(key, asked, display) {
+                Ok((text, _)) => text,
+                Err(error) => format!("error {error}"),
+            };
+            match expected.starts_with("error") {
+                true => assert!(told.starts_with(expected), "{asked}: {told}"),
+                false => assert_eq!(told, expected, "{asked}"),
+            }
+        }
+        let plain = |asked| read("[\"header:x-a\"]", asked, Hashed).unwrap().1;
+        assert_eq!(plain("test?plain").as_deref(), Some("test"));
+        assert_eq!(plain(HASH), None, "nobody can say what was hashed");
+    }
+}

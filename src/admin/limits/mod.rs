@@ -1,0 +1,195 @@
+//! `/api/limits`: the limits, their buckets, and the overrides that are set while the process runs.
+//!
+//! `key` reads the key of a path, `bucket` looks at a bucket and makes it new, `overrides` sets and ends an
+//! override.
+
+mod bucket;
+mod key;
+mod overrides;
+
+use std::sync::Arc;
+
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use self::key::AskedKey;
+use super::Admin;
+use super::answer::{AdminResponse, json as answer_json, only, problem};
+use crate::limit::{Mode, Scope};
+use crate::observe::events::date_and_time;
+use crate::plan::{KeyDisplay, LimitSpec, Plan, StoreLocation};
+use crate::store::{ListedOverride, StoreError};
+
+/// What a path below `/api/limits` names. The parts are percent-encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LimitPath<'p> {
+    /// All limits.
+    All,
+    /// A key's bucket.
+    Bucket { limit: &'p str, key: &'p str },
+    /// A key's override.
+    Override { limit: &'p str, key: &'p str },
+}
+
+impl<'p> LimitPath<'p> {
+    /// `None` where the path names none of these.
+    pub(super) fn parse(path: &'p str) -> Option<Self> {
+        let rest = path.strip_prefix("/api/limits")?;
+        if rest.is_empty() {
+            return Some(Self::All);
+        }
+        let parts: Vec<_> = rest.strip_prefix('/')?.split('/').collect();
+        match *parts.as_slice() {
+            [limit, "keys", key] => Some(Self::Bucket { limit, key }),
+            [limit, "keys", key, "override"] => Some(Self::Override { limit, key }),
+            _ => None,
+        }
+    }
+}
+
+/// What goes wrong with a request. It is answered with a problem.
+pub(super) struct ApiProblem(StatusCode, String);
+
+impl ApiProblem {
+    /// What was sent can be read, and makes no sense.
+    fn nonsense(detail: impl Into<String>) -> Self {
+        Self(StatusCode::UNPROCESSABLE_ENTITY, detail.into())
+    }
+}
+
+impl From<StoreError> for ApiProblem {
+    fn from(error: StoreError) -> Self {
+        let status = match error {
+            StoreError::WrongType | StoreError::Unset => StatusCode::CONFLICT,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self(status, format!("nothing was changed, as far as is known. Redis: {error}"))
+    }
+}
+
+impl Admin {
+    pub(super) async fn limits(
+        &self,
+        path: LimitPath<'_>,
+        query: Option<&str>,
+        request: Request<Incoming>,
+    ) -> AdminResponse {
+        let plan = Arc::clone(&self.plan.borrow().plan);
+        let (parts, body) = request.into_parts();
+        let answered = match (path, parts.method) {
+            (LimitPath::All, Method::GET | Method::HEAD) => Ok(self.list(&plan)),
+            (LimitPath::All, _) => return only("GET, HEAD"),
+            (LimitPath::Bucket { limit, key }, method) => {
+                if !matches!(method, Method::GET | Method::HEAD | Method::DELETE) {
+                    return only("GET, HEAD, DELETE");
+                }
+                match self.asked(&plan, limit, key, query) {
+                    Ok((spec, key)) if method == Method::DELETE => self.forget(spec, &key).await,
+                    Ok((spec, key)) => self.bucket(spec, &key).await,
+                    Err(wrong) => Err(wrong),
+                }
+            }
+            (LimitPath::Override { limit, key }, Method::PUT) => {
+                match self.asked(&plan, limit, key, query) {
+                    Ok((spec, key)) => self.set(spec, &key, &parts.headers, body).await,
+                    Err(wrong) => Err(wrong),
+                }
+            }
+            (LimitPath::Override { limit, key }, Method::DELETE) => {
+                self.end(&plan, limit, key, query).await
+            }
+            (LimitPath::Override { .. }, _) => return only("PUT, DELETE"),
+        };
+        answered.unwrap_or_else(|ApiProblem(status, detail)| problem(status, &detail))
+    }
+
+    /// The limit and the key that a path names.
+    fn asked<'p>(
+        &self,
+        plan: &'p Plan,
+        limit: &str,
+        key: &str,
+        query: Option<&str>,
+    ) -> Result<(&'p LimitSpec, AskedKey), ApiProblem> {
+        let spec = plan.limits.iter().find(|spec| spec.name.as_str() == limit);
+        let Some(spec) = spec else {
+            let is_off = plan.off.iter().any(|name| name.as_str() == limit);
+            let why = if is_off { "it has `mode = \"off\"`" } else { "see /api/limits" };
+            return Err(ApiProblem(
+                StatusCode::NOT_FOUND,
+                format!("there is no limit `{limit}`: {why}"),
+            ));
+        };
+        Ok((spec, AskedKey::read(spec, key, key::is_plain(query), self.process.keys)?))
+    }
+
+    fn list(&self, plan: &Plan) -> AdminResponse {
+        let running = self.process.store.overrides();
+        let limits: Vec<_> = plan.limits.iter().map(|spec| self.limit(spec)).collect();
+        let overrides: Vec<_> = running.iter().map(|one| self.overridden(one)).collect();
+        answer_json(&json!({ "limits": limits, "overrides": overrides }))
+    }
+
+    fn limit(&self, spec: &LimitSpec) -> Value {
+        let algorithm = spec.figures.at(self.wall());
+        json!({
+            "name": spec.name.as_str(),
+            "key": crate::store::sources(spec),
+            "hashed": self.process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
+            "algorithm": algorithm.map(|it| it.name()),
+            "rate": spec.figures.rate(),
+            "burst": algorithm.map(|it| it.capacity()),
+            "mode": if spec.mode == Mode::Enforce { "enforce" } else { "shadow" },
+            "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
+        })
+    }
+
+    /// An override as JSON.
+    fn overridden(&self, listed: &ListedOverride) -> Value {
+        let ListedOverride { entry, is_in_force, left } = listed;
+        let until = left.map(|left| self.wall().plus(left));
+        json!({
+            "limit": entry.limit,
+            "key": entry.key,
+            "rate": entry.wanted.rate,
+            "burst": entry.wanted.burst,
+            "queue": entry.wanted.queue,
+            "reason": entry.reason,
+            "until": entry.ends.or(until).map(date_and_time),
+            "ends_in_ms": left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            "in_force": is_in_force,
+        })
+    }
+
+    /// Whether Redis has this limit's buckets.
+    fn is_in_redis(&self, spec: &LimitSpec) -> bool {
+        self.first_store.location != StoreLocation::Memory && spec.scope == Scope::Cluster
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_bucket_or_its_override() {
+        let bucket = |limit, key| Some(LimitPath::Bucket { limit, key });
+        for (path, expected) in [
+            ("/api/limits", Some(LimitPath::All)),
+            ("/api/limits/a/keys/b", bucket("a", "b")),
+            ("/api/limits/a/keys/", bucket("a", "")),
+            ("/api/limits/a/keys/%2Fb%7Cc", bucket("a", "%2Fb%7Cc")),
+            ("/api/limits/a/keys/override", bucket("a", "override")),
+            ("/api/limits/a/keys/b/override", Some(LimitPath::Override { limit: "a", key: "b" })),
+            ("/api/limits/a/keys//override", Some(LimitPath::Override { limit: "a", key: "" })),
+            ("/api/limits/", None),
+            ("/api/limits/a", None),
+            ("/api/limits/a/keys", None),
+            ("/api/limits/a/keys/b/c", None),
+            ("/api/limitsa", None),
+        ] {
+            assert_eq!(LimitPath::parse(path), expected, "{path}");
+        }
+    }
+}

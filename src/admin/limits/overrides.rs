@@ -1,0 +1,214 @@
+//! An override that is set while the process runs: its JSON, setting it and ending it.
+
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::key::{AskedKey, is_plain};
+use super::{AdminResponse, ApiProblem, answer_json};
+use crate::admin::Admin;
+use crate::admin::answer::done;
+use crate::config;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::rate::Cost;
+use crate::plan::{CostSpec, LimitSpec, Plan, WantedFigures};
+use crate::store::{ListedOverride, OverrideError, RunningOverride, sources};
+
+/// The most bytes of a body. An override has far fewer.
+const MOST_BODY: usize = 16 * 1024;
+
+/// The timeout for a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most characters of a reason.
+const LONGEST_REASON: usize = 200;
+
+/// The fields of an override.
+const FIELDS: [&str; 5] = ["rate", "burst", "queue", "for", "reason"];
+
+impl Admin {
+    /// Sets an override.
+    pub(super) async fn set(
+        &self,
+        spec: &LimitSpec,
+        key: &AskedKey,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<AdminResponse, ApiProblem> {
+        // No form of another site can send this type.
+        if !is_json(headers) {
+            return Err(ApiProblem(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "expected `content-type: application/json`".to_owned(),
+            ));
+        }
+        let given = WantedOverride::parse(&read(body).await?)?;
+        given.check(spec)?;
+        let entry = RunningOverride {
+            limit: spec.name.as_str().to_owned(),
+            key: key.text.clone(),
+            sources: sources(spec),
+            wanted: given.wanted,
+            reason: given.reason,
+            ends: None,
+        };
+        let store = self.store().await;
+        match store.set_override(entry, given.lasts, self.wall()).await {
+            Ok(()) => {}
+            Err(OverrideError::Store(error)) => return Err(error.into()),
+            Err(error @ OverrideError::Full) => {
+                let advice = "write those that stay into proxy.toml";
+                return Err(ApiProblem(StatusCode::CONFLICT, format!("{error}: {advice}")));
+            }
+        }
+        let listed = self.listed(spec.name.as_str(), &key.text);
+        let gone = || ApiProblem(StatusCode::CONFLICT, "somebody has ended it already".to_owned());
+        Ok(answer_json(&self.overridden(&listed.ok_or_else(gone)?)))
+    }
+
+    /// Ends an override, also one whose limit is gone.
+    pub(super) async fn end(
+        &self,
+        plan: &Plan,
+        limit: &str,
+        key: &str,
+        query: Option<&str>,
+    ) -> Result<AdminResponse, ApiProblem> {
+        let listed = std::str::from_utf8(&crate::percent::decode(key))
+            .ok()
+            .filter(|_| !is_plain(query))
+            .and_then(|key| self.listed(limit, key));
+        let text = match listed {
+            Some(listed) => listed.entry.key.clone(),
+            None => self.asked(plan, limit, key, query)?.1.text,
+        };
+        if self.store().await.end_override(limit, &text).await? {
+            return Ok(done());
+        }
+        let detail = format!("no override was set for the key `{text}` of the limit `{limit}`");
+        Err(ApiProblem(StatusCode::NOT_FOUND, detail))
+    }
+
+    /// The override of a limit for the key with this text.
+    pub(super) fn listed(&self, limit: &str, key: &str) -> Option<ListedOverride> {
+        let all = self.process.store.overrides();
+        all.into_iter().find(|one| one.entry.limit == limit && one.entry.key == key)
+    }
+}
+
+/// An override, as it was sent.
+#[derive(Debug, PartialEq, Eq)]
+struct WantedOverride {
+    wanted: WantedFigures,
+    lasts: Option<Duration>,
+    reason: Option<String>,
+}
+
+impl WantedOverride {
+    fn parse(body: &[u8]) -> Result<Self, ApiProblem> {
+        let value: Value = serde_json::from_slice(body).map_err(|error| {
+            ApiProblem(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
+        })?;
+        let Value::Object(fields) = value else {
+            return Err(ApiProblem::nonsense(
+                "expected an object such as { \"rate\": \"1000/s\" }",
+            ));
+        };
+        if let Some(unknown) = fields.keys().find(|field| !FIELDS.contains(&field.as_str())) {
+            let fields = FIELDS.map(|field| format!("`{field}`")).join(", ");
+            return Err(ApiProblem::nonsense(format!("`{unknown}` is none of {fields}")));
+        }
+        let rate = string(&fields, "rate")?;
+        let wanted = WantedFigures {
+            rate: rate
+                .ok_or_else(|| ApiProblem::nonsense("`rate` is missing, as in \"1000/s\""))?,
+            burst: whole(&fields, "burst")?,
+            queue: whole(&fields, "queue")?,
+        };
+        let lasts = string(&fields, "for")?.map(|text| {
+            config::duration(&text).filter(|lasts| !lasts.is_zero()).ok_or_else(|| {
+                ApiProblem::nonsense(format!("`{text}` is no time as in \"30m\", \"2h\" or \"1d\""))
+            })
+        });
+        let reason = string(&fields, "reason")?;
+        let is_fine = |reason: &String| {
+            reason.chars().count() <= LONGEST_REASON && !reason.chars().any(char::is_control)
+        };
+        if !reason.as_ref().is_none_or(is_fine) {
+            return Err(ApiProblem::nonsense(format!(
+                "`reason` is one line of at most {LONGEST_REASON} characters"
+            )));
+        }
+        Ok(Self { wanted, lasts: lasts.transpose()?, reason })
+    }
+
+    /// Checks the figures against the limit.
+    fn check(&self, spec: &LimitSpec) -> Result<(), ApiProblem> {
+        let Some(counting) = &spec.counting else {
+            return Err(ApiProblem::nonsense(match spec.limiter {
+                Some(_) => "a Redisson limiter has its figures in Redis: `tidegate redisson set`",
+                None => "the limit has slots and no rate: change it in proxy.toml",
+            }));
+        };
+        let figures = counting.figures(&self.wanted);
+        let figures = figures.map_err(|error| ApiProblem::nonsense(error.to_string()))?;
+        let cost = match &spec.cost {
+            CostSpec::Fixed(cost) | CostSpec::Response { estimate: cost, .. } => *cost,
+            CostSpec::Header { .. } => Cost::ONE,
+        };
+        match figures.at(crate::limit::time::Timestamp::MIN) {
+            Some(algorithm)
+                if algorithm != Algorithm::Closed && algorithm.capacity() < cost.get() =>
+            {
+                Err(ApiProblem::nonsense(format!(
+                    "a request takes {cost} tokens, and the bucket would hold {}: nothing would \
+                     pass, which \"0/s\" says better",
+                    algorithm.capacity()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = value.and_then(|value| value.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
+}
+
+async fn read(body: Incoming) -> Result<Vec<u8>, ApiProblem> {
+    let collecting = timeout(BODY_TIMEOUT, Limited::new(body, MOST_BODY).collect());
+    match collecting.await {
+        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let detail = format!("the body has more than {MOST_BODY} bytes");
+            Err(ApiProblem(StatusCode::PAYLOAD_TOO_LARGE, detail))
+        }
+        Ok(Err(error)) => Err(ApiProblem(StatusCode::BAD_REQUEST, error.to_string())),
+        Err(_) => Err(ApiProblem(StatusCode::REQUEST_TIMEOUT, "the body did not come".to_owned())),
+    }
+}
+
+fn string(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, ApiProblem> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(ApiProblem::nonsense(format!("`{name}` is a text"))),
+    }
+}
+
+fn whole(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>, ApiProblem> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            let number = value.as_u64().map(Some);
+            number.ok_or_else(|| ApiProblem::nonsense(format!("`{name}` is a whole number")))
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! `tidegate limits`: limits, buckets and overrides of a running proxy, through its admin endpoint.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::admin::{AdminClient, AdminOptions};
+use super::{CommandResult, Failure, print};
+use crate::config;
+use crate::limit::key::Key;
+use crate::percent::segment;
+
+/// The timeout to write and to read. The proxy may wait for Redis meanwhile.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Look at the limits of a running proxy, and override one for a key.
+///
+/// A key is given by its plain values, in the order of the limit's `key`; `-` is a part that requests
+/// lack. An override holds on every proxy that shares the store, within a second.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "For example:\n  \
+    tidegate limits list\n  \
+    tidegate limits get per-client 203.0.113.7\n  \
+    tidegate limits set per-client 203.0.113.7 --rate 1000/s --for 2h --reason 'load test'\n  \
+    tidegate limits reset per-client 203.0.113.7 --override")]
+pub(super) struct LimitsArgs {
+    #[command(subcommand)]
+    verb: LimitsCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum LimitsCommand {
+    /// Print the limits, and the overrides that were set while running
+    List(ListLimits),
+    /// Print one bucket, or a limit and its overrides where no key is given
+    Get(GetBucket),
+    /// Give a key other figures, for a time or until they are reset
+    Set(SetOverride),
+    /// Make a bucket new, or end an override
+    Reset(ResetKey),
+}
+
+#[derive(Args, Clone, Debug)]
+struct ListLimits {
+    #[command(flatten)]
+    admin: AdminOptions,
+    /// Print the endpoint's JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct GetBucket {
+    #[command(flatten)]
+    named: NamedKey,
+    /// Print the endpoint's JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct SetOverride {
+    #[command(flatten)]
+    named: NamedKey,
+    /// As in the file: 100/s, 1000/10m, unlimited, 0/s
+    #[arg(long)]
+    rate: String,
+    /// A token bucket's size; by default the rate's count
+    #[arg(long, value_name = "N")]
+    burst: Option<u64>,
+    /// How many requests a leaky bucket holds; by default the rate's count
+    #[arg(long, value_name = "N")]
+    queue: Option<u64>,
+    /// How long, as in 2h; by default until it is reset
+    #[arg(long = "for", value_name = "DURATION")]
+    lasts: Option<String>,
+    /// Why, for those who see it later
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ResetKey {
+    #[command(flatten)]
+    named: NamedKey,
+    /// End the override, and leave what is in the bucket
+    #[arg(long = "override")]
+    overridden: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct NamedKey {
+    /// The limit's name
+    limit: String,
+    /// The key's values, in the order of the limit's `key`
+    key: Vec<String>,
+    #[command(flatten)]
+    admin: AdminOptions,
+}
+
+pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
+    match &limits.verb {
+        LimitsCommand::List(list) => {
+            let all = ask(&list.admin.client()?, "GET", "/api/limits", None)?;
+            print(if list.json { all.to_string() } else { listed(&all) })
+        }
+        LimitsCommand::Get(get) => {
+            let client = get.named.admin.client()?;
+            let (limit, all) = get.named.limit(&client)?;
+            if get.named.key.is_empty() && !parts(&limit).is_empty() {
+                let of_limit = |one: &Value| one["limit"] == limit["name"];
+                let overrides: Vec<_> =
+                    list(&all, "overrides").iter().filter(|one| of_limit(one)).collect();
+                let one = json!({ "limits": [limit], "overrides": overrides });
+                return print(if get.json { one.to_string() } else { listed(&one) });
+            }
+            let bucket = ask(&client, "GET", &get.named.path(&limit, "")?, None)?;
+            print(if get.json { bucket.to_string() } else { shown(&bucket) })
+        }
+        LimitsCommand::Set(set) => {
+            let client = set.named.admin.client()?;
+            let path = set.named.path(&set.named.limit(&client)?.0, "/override")?;
+            let mut body = json!({ "rate": set.rate });
+            let burst = set.burst.map(Value::from);
+            let queue = set.queue.map(Value::from);
+            let lasts = set.lasts.clone().map(Value::from);
+            let reason = set.reason.clone().map(Value::from);
+            for (name, value) in
+                [("burst", burst), ("queue", queue), ("for", lasts), ("reason", reason)]
+            {
+                if let Some(value) = value {
+                    body[name] = value;
+                }
+            }
+            let set = ask(&client, "PUT", &path, Some(&body.to_string()))?;
+            let until = set["until"].as_str().map_or("it is reset", |until| until).to_owned();
+            print(format_args!("{} for {} until {until}", text(&set["rate"]), text(&set["key"])))
+        }
+        LimitsCommand::Reset(reset) => {
+            let client = reset.named.admin.client()?;
+            let behind = if reset.overridden { "/override" } else { "" };
+            let path = reset.named.path(&reset.named.limit(&client)?.0, behind)?;
+            ask(&client, "DELETE", &path, None)?;
+            print(if reset.overridden { "the override has ended" } else { "the bucket is new" })
+        }
+    }
+}
+
+impl NamedKey {
+    /// The limit as the endpoint lists it, and the whole list.
+    fn limit(&self, client: &AdminClient) -> Result<(Value, Value), Failure> {
+        let all = ask(client, "GET", "/api/limits", None)?;
+        let found = list(&all, "limits").iter().find(|limit| limit["name"] == *self.limit);
+        let none = || Failure::usage(format!("there is no limit `{}` in the proxy", self.limit));
+        Ok((found.cloned().ok_or_else(none)?, all))
+    }
+
+    /// The path of the key's bucket, with `behind` at its end. An empty key would be a bucket, too.
+    fn path(&self, limit: &Value, behind: &str) -> Result<String, Failure> {
+        let parts = parts(limit);
+        if parts.len() != self.key.len() {
+            let name = &self.limit;
+            return Err(Failure::usage(match parts.is_empty() {
+                true => format!("`{name}` has one bucket for all requests, and no key"),
+                false => format!("`{name}` counts by {}: give a value for each", parts.join(", ")),
+            }));
+        }
+        let key = Key::of(self.key.iter().map(|value| match value.as_str() {
+            "-" => None,
+            value => Some(value.as_bytes()),
+        }));
+        let (limit, key) = (segment(&self.limit), segment(key.as_str()));
+        Ok(format!("/api/limits/{limit}/keys/{key}{behind}?plain"))
+    }
+}
+
+/// Sends a request. Returns the answer's JSON, or `null` where it has no body.
+fn ask(
+    client: &AdminClient,
+    method: &str,
+    path: &str,
+    body: Option<&str>,
+) -> Result<Value, Failure> {
+    let at = &client.authority;
+    let answer = client.ask(method, path, body, PATIENCE);
+    let answer = answer.map_err(|error| Failure::run(format!("{at} does not answer: {error}")))?;
+    let answer = answer.ok_or_else(|| Failure::run(format!("{at} did not answer in HTTP")))?;
+    let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);
+    if (200..300).contains(&answer.status) {
+        return Ok(value);
+    }
+    let said = match value["detail"].as_str() {
+        Some(detail) => detail.to_owned(),
+        None => format!("{at} answered {}", answer.status),
+    };
+    Err(match answer.status {
+        400..=403 | 422 => Failure::usage(said),
+        _ => Failure::run(said),
+    })
+}
+
+/// The parts of a limit's key.
+fn parts(limit: &Value) -> Vec<String> {
+    list(limit, "key").iter().map(|part| format!("`{}`", text(part))).collect()
+}
+
+fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A value as a person reads it. What is not there is a dash.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) if values.is_empty() => "-".to_owned(),
+        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(", "),
+        value => value.to_string(),
+    }
+}
+
+/// Milliseconds, in whole seconds from a second on.
+fn time(value: &Value) -> String {
+    let duration = value.as_u64().map(Duration::from_millis);
+    duration.map_or("-".to_owned(), |time| match time.as_secs() {
+        0 => config::duration_text(time),
+        seconds => config::duration_text(Duration::from_secs(seconds)),
+    })
+}
+
+fn listed(all: &Value) -> String {
+    let names = ["name", "key", "algorithm", "rate", "burst", "mode", "scope"];
+    let rows = list(all, "limits").iter().map(|limit| names.map(|name| text(&limit[name])));
+    let mut out = table(names.map(|name| if name == "name" { "limit" } else { name }), rows);
+    let overrides = list(all, "overrides");
+    if !overrides.is_empty() {
+        let rows = overrides.iter().map(|one| {
+            let state = if one["in_force"] == true { "in force" } else { "of no limit" };
+            let named = ["limit", "key", "rate", "burst"].map(|name| text(&one[name]));
+            let [limit, key, rate, burst] = named;
+            let ends = time(&one["ends_in_ms"]);
+            [limit, key, rate, burst, ends, state.to_owned(), text(&one["reason"])]
+        });
+        let titles = ["override of", "key", "rate", "burst", "ends in", "state", "reason"];
+        out += "\n\n";
+        out += &table(titles, rows);
+    }
+    out
+}
+
+fn shown(bucket: &Value) -> String {
+    let mut lines: Vec<_> = ["limit", "key", "algorithm", "rate", "burst", "remaining"]
+        .map(|name| (name, text(&bucket[name])))
+        .into();
+    lines.push(("passes in", time(&bucket["retry_after_ms"])));
+    lines.push(("as new in", time(&bucket["reset_ms"])));
+    let set = &bucket["override"];
+    if !set.is_null() {
+        lines.push(("override", text(&set["rate"])));
+        lines.push(("ends in", time(&set["ends_in_ms"])));
+        lines.push(("reason", text(&set["reason"])));
+    }
+    let lines: Vec<_> = lines.iter().map(|(title, value)| format!("{title:<10} {value}")).collect();
+    lines.join("\n")
+}
+
+/// Rows under their titles, each column as wide as its widest cell.
+fn table<const N: usize>(titles: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<_> = std::iter::once(titles.map(str::to_owned)).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..N).map(|column| width(column).unwrap_or_default()).collect();
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}

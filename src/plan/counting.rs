@@ -1,0 +1,221 @@
+//! How a limit counts, and the figures that this makes of an operator's words. An override that is set
+//! while the process runs is read here, by the rules of the file.
+
+use std::sync::Arc;
+
+use super::calendar::Zone;
+use super::limit::{CalendarQuota, Figures};
+use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
+use crate::limit::algorithm::sliding_log::MOST;
+use crate::limit::algorithm::{
+    Algorithm, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
+};
+use crate::limit::rate::{Burst, Interval, MAX_TOKENS, Rate, RateError, count_and_interval};
+
+/// How a limit counts, without its figures. The limit's overrides count in the same way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CountingKind {
+    /// `token-bucket`.
+    TokenBucket,
+    /// `leaky-bucket`.
+    LeakyBucket,
+    /// `fixed-window`.
+    FixedWindow(WindowStart),
+    /// `sliding-window`.
+    SlidingWindow,
+    /// `sliding-log`.
+    SlidingLog,
+}
+
+/// When fixed windows begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WindowStart {
+    /// At a key's first request.
+    FirstRequest,
+    /// With the clock. Windows of a day or more begin with the calendar of this zone.
+    Clock(Zone),
+}
+
+/// The length of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowLength {
+    /// The same for each window.
+    Interval(Interval),
+    /// A month of the calendar.
+    Month,
+}
+
+/// The figures that an operator wants for a key, in the words of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedFigures {
+    /// The rate, as in `1000/s`, `unlimited` or `0/s`.
+    pub rate: String,
+    /// A token bucket's size; `None` is the rate's count.
+    pub burst: Option<u64>,
+    /// A leaky bucket's queue; `None` is the rate's count.
+    pub queue: Option<u64>,
+}
+
+/// Why words make no figures for a limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FiguresError {
+    /// The text is no rate.
+    #[error("`{0}` is no rate: {1}")]
+    Rate(String, RateError),
+    /// The limit is no token bucket.
+    #[error("only a limit with `algorithm = \"token-bucket\"` has a burst")]
+    NoBurst,
+    /// The limit is no leaky bucket.
+    #[error("only a limit with `algorithm = \"leaky-bucket\"` has a queue")]
+    NoQueue,
+    /// The bucket would hold too little or too much.
+    #[error("a bucket holds 1 to {MAX_TOKENS} tokens; `burst` or `queue` says how many")]
+    Size,
+    /// The log would have too many entries.
+    #[error("a sliding log keeps an entry for each permit: at most {MOST}")]
+    Log,
+    /// A month, where windows do not begin with the clock.
+    #[error("only a fixed window on the clock can be a month long")]
+    MonthOffClock,
+    /// A window of the clock that neither fits into a day nor is a unit of the calendar.
+    #[error("windows on the clock are shorter than a day, or `d`, `w` or `month`")]
+    OffCalendar,
+}
+
+impl CountingKind {
+    /// The figures of these words.
+    ///
+    /// # Errors
+    /// Where the words are no figures for this way to count.
+    pub fn figures(&self, wanted: &WantedFigures) -> Result<Figures, FiguresError> {
+        if wanted.burst.is_some() && *self != Self::TokenBucket {
+            return Err(FiguresError::NoBurst);
+        }
+        if wanted.queue.is_some() && *self != Self::LeakyBucket {
+            return Err(FiguresError::NoQueue);
+        }
+        if wanted.rate == "unlimited" {
+            return Ok(Figures::Unlimited);
+        }
+        match self.limited(wanted) {
+            Err(FiguresError::Rate(_, RateError::ZeroCount)) => {
+                Ok(Figures::Limited(Algorithm::Closed))
+            }
+            figures => figures,
+        }
+    }
+
+    fn limited(&self, wanted: &WantedFigures) -> Result<Figures, FiguresError> {
+        let text = &wanted.rate;
+        let wrong = |error| FiguresError::Rate(text.clone(), error);
+        let rate = || text.parse::<Rate>().map_err(wrong);
+        let algorithm = match self {
+            Self::TokenBucket => {
+                let rate = rate()?;
+                let burst = Burst::new(wanted.burst.unwrap_or(rate.count()));
+                let burst = burst.ok_or(FiguresError::Size)?;
+                Algorithm::TokenBucket(token_bucket::Params { rate, burst })
+            }
+            Self::LeakyBucket => {
+                let rate = rate()?;
+                let params = leaky_bucket::Params::new(rate, wanted.queue.unwrap_or(rate.count()));
+                Algorithm::LeakyBucket(params.ok_or(FiguresError::Size)?)
+            }
+            Self::FixedWindow(start) => {
+                let (count, length) = window_rate(text).map_err(wrong)?;
+                return start.figures(count, length);
+            }
+            Self::SlidingWindow => {
+                let (count, interval) = count_and_interval(text).map_err(wrong)?;
+                let count = Burst::new(count).ok_or(FiguresError::Size)?;
+                Algorithm::SlidingWindow(sliding_window::Params::new(count, interval))
+            }
+            Self::SlidingLog => {
+                let params = sliding_log::Params::new(rate()?).ok_or(FiguresError::Log)?;
+                Algorithm::SlidingLog(params)
+            }
+        };
+        Ok(Figures::Limited(algorithm))
+    }
+}
+
+impl WindowStart {
+    /// The figures of windows of this length.
+    fn figures(&self, count: u64, length: WindowLength) -> Result<Figures, FiguresError> {
+        let count = || Burst::new(count).ok_or(FiguresError::Size);
+        let windows = match (self, length) {
+            (Self::FirstRequest, WindowLength::Interval(interval)) => Windows::Rolling(interval),
+            (Self::FirstRequest, WindowLength::Month) => return Err(FiguresError::MonthOffClock),
+            (Self::Clock(_), WindowLength::Interval(interval)) if interval < Interval::DAY => {
+                Windows::Clock(interval)
+            }
+            (Self::Clock(zone), length) => {
+                let unit = match length {
+                    WindowLength::Interval(Interval::DAY) => Unit::Day,
+                    WindowLength::Interval(Interval::WEEK) => Unit::Week,
+                    WindowLength::Month => Unit::Month,
+                    WindowLength::Interval(_) => return Err(FiguresError::OffCalendar),
+                };
+                let schedule: Arc<_> = zone.schedule(unit).ok_or(FiguresError::OffCalendar)?;
+                return Ok(Figures::Calendar(CalendarQuota { count: count()?, schedule }));
+            }
+        };
+        let params = fixed_window::Params { count: count()?, windows };
+        Ok(Figures::Limited(Algorithm::FixedWindow(params)))
+    }
+}
+
+/// A rate for an interval, or for a month as in `100000/month`.
+pub(crate) fn window_rate(text: &str) -> Result<(u64, WindowLength), RateError> {
+    // To read the count, the month is replaced by a second.
+    match text.strip_suffix("month").filter(|count| count.ends_with('/')) {
+        Some(count) => Ok((count_and_interval(&format!("{count}s"))?.0, WindowLength::Month)),
+        None => {
+            let (count, interval) = count_and_interval(text)?;
+            Ok((count, WindowLength::Interval(interval)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_make_the_figures_that_the_file_would() {
+        let berlin =
+            CountingKind::FixedWindow(WindowStart::Clock(Zone::find("Europe/Berlin").unwrap()));
+        let rolling = CountingKind::FixedWindow(WindowStart::FirstRequest);
+        let (bucket, leaky) = (CountingKind::TokenBucket, CountingKind::LeakyBucket);
+        let (sliding, log) = (CountingKind::SlidingWindow, CountingKind::SlidingLog);
+        for (kind, rate, burst, queue, expected) in [
+            (&bucket, "100/s", None, None, "100/s, burst 100"),
+            (&bucket, "100/s", Some(7), None, "100/s, burst 7"),
+            (&bucket, "unlimited", None, None, "unlimited"),
+            (&bucket, "0/s", None, None, "0/s"),
+            (&leaky, "10/s", None, Some(0), "10/s at even spacing, queue 0"),
+            (&leaky, "10/s", None, None, "10/s at even spacing, queue 10"),
+            (&rolling, "10/2m", None, None, "10/2m"),
+            (&berlin, "100/month", None, None, "100/month in Europe/Berlin"),
+            (&berlin, "100/d", None, None, "100/d in Europe/Berlin"),
+            (&sliding, "7/h", None, None, "7/h in a sliding window"),
+            (&log, "7/h", None, None, "7/h in any such interval"),
+            (&bucket, "100", None, None, "`100` is no rate"),
+            (&bucket, "1/month", None, None, "`1/month` is no rate"),
+            (&bucket, "1/s", Some(0), None, "a bucket holds 1 to"),
+            (&bucket, "9000000000/s", None, None, "a bucket holds 1 to"),
+            (&bucket, "1/s", None, Some(1), "only a limit with `algorithm = \"leaky-bucket\"`"),
+            (&log, "1/s", Some(1), None, "only a limit with `algorithm = \"token-bucket\"`"),
+            (&log, "200000/s", None, None, "a sliding log keeps"),
+            (&rolling, "1/month", None, None, "only a fixed window on the clock"),
+            (&berlin, "1/3d", None, None, "windows on the clock"),
+        ] {
+            let wanted = WantedFigures { rate: rate.to_owned(), burst, queue };
+            let told = match kind.figures(&wanted) {
+                Ok(figures) => figures.to_string(),
+                Err(error) => error.to_string(),
+            };
+            assert!(told.starts_with(expected), "{rate}: {told}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+-- The overrides that operators set while proxies run. KEYS[1] is the hash that has them all.
+--
+-- A field is LIMIT:KEY, and its value is the end in microseconds, a space, and JSON that the script passes
+-- on. An end of 0 is none. The field `generation` has no colon, and no override is called so. It changes
+-- with each change that all processes must hear of. It never repeats, because it is a time.
+--
+-- ARGV[1] says what to do:
+--   look                              nothing more
+--   set FIELD LASTS JSON MOST         sets an override for LASTS microseconds (0: without an end), where
+--                                     there are fewer than MOST
+--   end FIELD                         ends an override
+--   tell                              changes the generation alone
+--   (KEEP stands behind these: how long overrides without an end stay when no process reads them)
+--
+-- The answer: Redis's time, 1 where it was done, 0 where there was nothing to do, -1 where there was no
+-- room, the generation, then the fields and values.
+local hash, verb, keep = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- What is over goes. The others are counted, and the latest end is found.
+local left, count, latest, ends_never = {}, 0, now, false
+local all = redis.call('HGETALL', hash)
+local generation = 0
+for place = 1, #all, 2 do
+  local field, value = all[place], all[place + 1]
+  if field == 'generation' then
+    generation = tonumber(value) or 0
+  else
+    local ends = tonumber(string.match(value, '^(%d+) ') or '0')
+    if ends > 0 and ends <= now then
+      redis.call('HDEL', hash, field)
+    elseif not (verb == 'end' and field == ARGV[3]) then
+      left[field], count = value, count + 1
+    end
+  end
+end
+
+local done = 1
+if verb == 'set' then
+  local field, lasts = ARGV[3], tonumber(ARGV[4])
+  if not left[field] and count >= tonumber(ARGV[6]) then
+    done = -1
+  else
+    local ends = lasts > 0 and now + lasts or 0
+    left[field] = whole(ends) .. ' ' .. ARGV[5]
+    redis.call('HSET', hash, field, left[field])
+  end
+elseif verb == 'end' then
+  done = redis.call('HDEL', hash, ARGV[3])
+end
+if verb ~= 'look' and done == 1 then
+  -- A clock that was set back must not bring an old generation back.
+  generation = math.max(now, generation + 1)
+  redis.call('HSET', hash, 'generation', whole(generation))
+end
+
+local answer = { whole(now), whole(done), whole(generation) }
+for field, value in pairs(left) do
+  local ends = tonumber(string.match(value, '^(%d+) ') or '0')
+  ends_never = ends_never or ends == 0
+  latest = math.max(latest, ends)
+  answer[#answer + 1], answer[#answer + 2] = field, value
+end
+if ends_never then
+  latest = math.max(latest, now + keep)
+end
+-- Each process hears of a change within a second. The rest is for those that were stopped meanwhile.
+latest = math.max(latest, now + 60000000)
+redis.call('PEXPIREAT', hash, whole(math.ceil(latest / 1000)))
+return answer

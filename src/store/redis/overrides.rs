@@ -1,0 +1,241 @@
+//! The overrides that operators set while processes run: one hash in Redis, `PREFIX::overrides`.
+//! `overrides.lua` describes its fields.
+//!
+//! One worker of each process asks about twice a second whether anything has changed. Only then, and once a
+//! minute, it reads all overrides. A change also ends what is known of refusals, in all processes.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, Script, Value};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::Redis;
+use super::advice::refusal;
+use super::router::Router;
+use crate::limit::time::Timestamp;
+use crate::observe::seldom::Seldom;
+use crate::plan::WantedFigures;
+use crate::store::running::{MOST_RUNNING, ReadOverrides, RunningOverride};
+use crate::store::{Shared, StoreError};
+
+pub(super) static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("overrides.lua")));
+
+/// The time between two questions whether anything has changed.
+const PAUSE: Duration = Duration::from_millis(400);
+
+/// All overrides are read at least so often. This keeps those without an end from expiring, and the clocks
+/// together.
+const READ: Duration = Duration::from_secs(60);
+
+/// Overrides without an end stay so long where no process reads them.
+const KEEP: Duration = Duration::from_secs(30 * 86_400);
+
+/// The time between two warnings that overrides cannot be read.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum OverrideChange {
+    Done,
+    /// There was nothing to end.
+    Nothing,
+    /// There are too many overrides.
+    Full,
+}
+
+/// Reads the overrides again and again, and notes in `shared` what is in force.
+pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shared>) {
+    let name = name(&prefix);
+    let mut generation = redis::cmd("HGET");
+    generation.arg(&name).arg("generation");
+    let look = command(&name, "look");
+    let slot = router.slot(name.as_bytes());
+    let mut read_at = Instant::now();
+    let told = Seldom::new(SILENCE);
+    loop {
+        let reading = async {
+            let found = match router.try_call(slot, &generation, number).await {
+                // Another server has the slot now. This call finds it, and notes it for those that follow.
+                Err(error) if error.is_redirection() => {
+                    let deadline = Instant::now() + shared.timeout();
+                    router.call(slot, &generation, number, deadline).await?
+                }
+                found => found?,
+            };
+            // There is nothing to keep where there is no hash.
+            let is_due = found > 0 && read_at.elapsed() >= READ;
+            if is_due || !shared.running.has_read(found) {
+                let asked = Instant::now();
+                let (read, _) = router.try_call(slot, &look, parse).await?;
+                shared.running.read(read, asked);
+                read_at = asked;
+            }
+            Ok(())
+        };
+        // Without an answer what was read last stays in force.
+        if let Err(StoreError::Redis(error)) = reading.await
+            && error.code().is_some()
+            && told.is_due(())
+        {
+            let help = refusal(&error).and_then(|(_, help)| help).unwrap_or_default();
+            tracing::warn!(%error, "help" = help, "overrides not read");
+        }
+        shared.running.end_expired();
+        sleep(PAUSE).await;
+    }
+}
+
+impl Redis {
+    /// Sets an override, for this time if one is given.
+    pub(in crate::store) async fn set_override(
+        &self,
+        entry: &RunningOverride,
+        lasts: Option<Duration>,
+    ) -> Result<OverrideChange, StoreError> {
+        let lasts = lasts.map_or(0, |lasts| u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
+        let mut call = command(&name(&self.prefix), "set");
+        call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(MOST_RUNNING);
+        self.change(&call).await
+    }
+
+    /// Ends an override.
+    pub(in crate::store) async fn end_override(
+        &self,
+        limit: &str,
+        key: &str,
+    ) -> Result<OverrideChange, StoreError> {
+        let mut call = command(&name(&self.prefix), "end");
+        call.arg(field(limit, key));
+        self.change(&call).await
+    }
+
+    /// Tells all processes that a bucket was made new.
+    pub(in crate::store) async fn tell_forgotten(&self) -> Result<(), StoreError> {
+        self.change(&command(&name(&self.prefix), "tell")).await.map(|_| ())
+    }
+
+    async fn change(&self, call: &Cmd) -> Result<OverrideChange, StoreError> {
+        let asked = Instant::now();
+        let slot = self.router.slot(name(&self.prefix).as_bytes());
+        let (read, change) = self.router.call(slot, call, parse, self.deadline()).await?;
+        self.shared.running.read(read, asked);
+        Ok(change)
+    }
+}
+
+/// No limit's key looks like this, because a limit's name is never empty.
+fn name(prefix: &str) -> String {
+    format!("{prefix}::overrides")
+}
+
+fn field(limit: &str, key: &str) -> String {
+    format!("{limit}:{key}")
+}
+
+/// A call of the script. Its further arguments are to follow.
+fn command(name: &str, verb: &str) -> Cmd {
+    let mut call = redis::cmd("EVALSHA");
+    let keep = u64::try_from(KEEP.as_micros()).unwrap_or(u64::MAX);
+    call.arg(SCRIPT.get_hash()).arg(1).arg(name).arg(verb).arg(keep);
+    call
+}
+
+/// A generation. Where there is no hash it is 0.
+fn number(answer: Value) -> Option<u64> {
+    Option::<u64>::from_redis_value(answer).ok().map(Option::unwrap_or_default)
+}
+
+/// Reads the script's answer. An override that this version cannot read is left out.
+fn parse(answer: Value) -> Option<(ReadOverrides, OverrideChange)> {
+    let answer = Vec::<Vec<u8>>::from_redis_value(answer).ok()?;
+    let mut texts = answer.into_iter().map(|text| String::from_utf8(text).unwrap_or_default());
+    let at = Timestamp::from_micros(texts.next()?.parse().ok()?)?;
+    let change = match texts.next()?.as_str() {
+        "1" => OverrideChange::Done,
+        "0" => OverrideChange::Nothing,
+        _ => OverrideChange::Full,
+    };
+    let generation = texts.next()?.parse().ok()?;
+    let mut entries = Vec::new();
+    while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
+        entries.extend(entry(&field, &value));
+    }
+    Some((ReadOverrides { at, generation, entries }, change))
+}
+
+fn text(entry: &RunningOverride) -> String {
+    let WantedFigures { rate, burst, queue } = &entry.wanted;
+    json!({
+        "rate": rate,
+        "burst": burst,
+        "queue": queue,
+        "reason": entry.reason,
+        "key": entry.sources,
+    })
+    .to_string()
+}
+
+fn entry(field: &str, value: &str) -> Option<RunningOverride> {
+    let (limit, key) = field.split_once(':')?;
+    let (ends, json) = value.split_once(' ')?;
+    let ends: u64 = ends.parse().ok()?;
+    let json: serde_json::Value = serde_json::from_str(json).ok()?;
+    let number = |name: &str| json.get(name).and_then(serde_json::Value::as_u64);
+    let string = |name: &str| Some(json.get(name)?.as_str()?.to_owned());
+    let sources = json.get("key")?.as_array()?.iter();
+    let sources = sources.map(|source| source.as_str().unwrap_or_default().to_owned());
+    Some(RunningOverride {
+        limit: limit.to_owned(),
+        key: key.to_owned(),
+        sources: sources.collect(),
+        wanted: WantedFigures {
+            rate: string("rate")?,
+            burst: number("burst"),
+            queue: number("queue"),
+        },
+        reason: string("reason"),
+        ends: Timestamp::from_micros(ends).filter(|_| ends > 0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_override_is_read_back_as_it_was_written() {
+        let ends = Timestamp::from_micros(1_700_000_000_000_001);
+        let wanted = WantedFigures { rate: "7/s".into(), burst: Some(9), queue: None };
+        for (key, reason, ends) in
+            [("a:b|%-", Some("a \"word\" {}\n"), ends), ("", None, None), ("grüße", None, ends)]
+        {
+            let one = RunningOverride {
+                limit: "per-client".into(),
+                key: key.into(),
+                sources: vec!["header:x-a | ip".into()],
+                wanted: wanted.clone(),
+                reason: reason.map(str::to_owned),
+                ends,
+            };
+            let value = format!("{} {}", ends.map_or(0, Timestamp::as_micros), text(&one));
+            assert_eq!(entry(&field(&one.limit, key), &value), Some(one));
+        }
+    }
+
+    #[test]
+    fn what_is_no_override_is_left_out() {
+        for (field, value) in [
+            ("generation", "17"),
+            ("a:b", ""),
+            ("a:b", "x {}"),
+            ("a:b", "0 {}"),
+            ("a:b", "0 {\"rate\":7,\"key\":[]}"),
+            ("a:b", "-1 {\"rate\":\"1/s\",\"key\":[]}"),
+        ] {
+            assert_eq!(entry(field, value), None, "{field} {value}");
+        }
+    }
+}

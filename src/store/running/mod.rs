@@ -1,0 +1,315 @@
+//! Overrides that operators set while the process runs: other figures for one key of a limit, for a time.
+//!
+//! Where limits live in Redis, the overrides do too. `redis::overrides` reads them about twice a second, and
+//! [`RunningOverrides`] has what was read last. While Redis is away they stay in force until they end. A
+//! process without Redis has overrides of its own.
+//!
+//! An override is kept in the operator's words. Its figures are made by the limit that is in force. After a
+//! reload that removes the limit or changes its key, the override has no effect, and is still listed.
+
+mod table;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+pub(super) use self::table::RunningTable;
+use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
+use crate::observe::events::{self, OverrideEnd, OverrideEvent};
+use crate::plan::{Figures, LimitSpec, WantedFigures};
+
+/// An override that is gone so shortly before its end has expired: the clocks of two machines differ, and
+/// overrides are read now and then.
+const NEAR: Duration = Duration::from_secs(2);
+
+/// Two answers of Redis may overtake each other by so many microseconds.
+const LATE: u64 = 2_000_000;
+
+/// The most overrides that run at once. Each process reads all of them when one changes.
+pub(crate) const MOST_RUNNING: usize = 1_000;
+
+/// Other figures for one key of a limit, in an operator's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunningOverride {
+    /// The limit's name.
+    pub limit: String,
+    /// The key's text as Redis has it: hashed where `log.keys` says so.
+    pub key: String,
+    /// The parts of the limit's key. A limit with other parts has other keys.
+    pub sources: Vec<String>,
+    /// The figures.
+    pub wanted: WantedFigures,
+    /// Why somebody set it.
+    pub reason: Option<String>,
+    /// When it ends, by the clock of the store; `None` is when it is reset.
+    pub ends: Option<Timestamp>,
+}
+
+/// An override, and what became of it in this process.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedOverride {
+    /// The override.
+    pub entry: Arc<RunningOverride>,
+    /// Whether there is a limit with this key, for which the figures make sense.
+    pub is_in_force: bool,
+    /// How long it still lasts; `None` is until it is reset.
+    pub left: Option<Duration>,
+}
+
+/// The overrides that run, as all workers of a process see them.
+#[derive(Default)]
+pub(super) struct RunningOverrides {
+    /// The number of the present table. 0 where no override is in force: requests then pay one load.
+    version: AtomicU64,
+    /// Whether an override was ever in force here.
+    were_any: AtomicBool,
+    /// Raised when buckets or overrides change somewhere: known refusals of before are no longer believed.
+    generation: AtomicU64,
+    state: Mutex<RunningState>,
+}
+
+#[derive(Default)]
+struct RunningState {
+    limits: BTreeMap<Name, Arc<LimitSpec>>,
+    known: BTreeMap<OverridePlace, KnownOverride>,
+    /// Which of the known overrides are in force, as the log has them.
+    in_force: BTreeMap<OverridePlace, Arc<RunningOverride>>,
+    table: Arc<RunningTable>,
+    /// Counts the tables.
+    tables: u64,
+    /// When the overrides were read last, by Redis's clock, and their generation there.
+    read: Option<(Timestamp, u64)>,
+}
+
+/// A limit's name and a key's text.
+type OverridePlace = (String, String);
+
+#[derive(Clone)]
+struct KnownOverride {
+    entry: Arc<RunningOverride>,
+    ends: Option<Instant>,
+}
+
+impl KnownOverride {
+    fn is_over(&self, now: Instant) -> bool {
+        self.ends.is_some_and(|ends| ends <= now)
+    }
+}
+
+impl RunningState {
+    /// The generation in Redis that was read last. Without overrides it is 0, and nothing need be read.
+    fn generation(&self) -> u64 {
+        self.read.map_or(0, |(_, generation)| generation)
+    }
+
+    /// Why an override is not in force any more.
+    fn why_ended(
+        &self,
+        place: &OverridePlace,
+        entry: &RunningOverride,
+        now: Instant,
+    ) -> OverrideEnd {
+        let is_near_its_end = || {
+            let read = self.read.map(|(at, _)| at.plus(NEAR));
+            entry.ends.zip(read).is_some_and(|(ends, read)| ends <= read)
+        };
+        match self.known.get(place) {
+            Some(known) if known.is_over(now) => OverrideEnd::Expired,
+            Some(_) => OverrideEnd::LimitChanged,
+            None if is_near_its_end() => OverrideEnd::Expired,
+            None => OverrideEnd::Reset,
+        }
+    }
+}
+
+fn event(entry: &RunningOverride) -> OverrideEvent<'_> {
+    let RunningOverride { limit, key, wanted, reason, ends, .. } = entry;
+    OverrideEvent { limit, key, wanted, reason: reason.as_deref(), until: *ends }
+}
+
+/// The overrides that Redis has, all of them at one moment.
+#[derive(Debug)]
+pub(super) struct ReadOverrides {
+    /// The moment by Redis's clock.
+    pub(super) at: Timestamp,
+    /// The number of the last change in Redis.
+    pub(super) generation: u64,
+    pub(super) entries: Vec<RunningOverride>,
+}
+
+impl RunningOverride {
+    fn place(&self) -> OverridePlace {
+        (self.limit.clone(), self.key.clone())
+    }
+
+    /// The figures that the limit makes of the words. `None` where the limit's key is another now, or the
+    /// words say nothing to its algorithm.
+    fn figures(&self, spec: &LimitSpec) -> Option<Figures> {
+        let has_key = self.sources == sources(spec);
+        spec.counting.as_ref().filter(|_| has_key)?.figures(&self.wanted).ok()
+    }
+}
+
+/// The parts of a limit's key, as the file spells them.
+pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
+    spec.key.sources.iter().map(ToString::to_string).collect()
+}
+
+impl RunningOverrides {
+    /// The number of the present table; 0 where no override is in force.
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether an override was ever in force here.
+    pub(super) fn were_any(&self) -> bool {
+        self.were_any.load(Ordering::Relaxed)
+    }
+
+    /// The present table with its number.
+    pub(super) fn table(&self) -> (u64, Arc<RunningTable>) {
+        let state = self.state.lock();
+        (self.version(), Arc::clone(&state.table))
+    }
+
+    /// The generation of known refusals.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Ends all known refusals of this process.
+    pub(super) fn begin_generation(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes over the limits that are in force.
+    pub(super) fn put_limits(&self, limits: &[Arc<LimitSpec>]) {
+        let named = limits.iter().map(|spec| (spec.name.clone(), Arc::clone(spec)));
+        let mut state = self.state.lock();
+        state.limits = named.collect();
+        if !state.known.is_empty() {
+            // The table has the limits, too: a worker finds figures only under the limit that they fit.
+            self.publish(&mut state, true);
+        }
+    }
+
+    /// Whether the overrides of this generation in Redis were read.
+    pub(super) fn has_read(&self, generation: u64) -> bool {
+        self.state.lock().generation() == generation
+    }
+
+    /// Takes over what Redis has. `asked` is when the question was sent. What was read earlier than the
+    /// present overrides is left out.
+    pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
+        let mut state = self.state.lock();
+        // A clock that was set back must not keep new overrides out for ever.
+        if state.read.is_some_and(|(last, _)| (1..LATE).contains(&last.micros_since(read.at))) {
+            return;
+        }
+        if state.generation() != read.generation {
+            self.begin_generation();
+        }
+        state.read = Some((read.at, read.generation));
+        let known = read.entries.into_iter().map(|entry| {
+            let left = |ends: Timestamp| Duration::from_micros(ends.micros_since(read.at));
+            let ends = entry.ends.map(|ends| asked + left(ends));
+            (entry.place(), KnownOverride { entry: Arc::new(entry), ends })
+        });
+        let known = known.collect();
+        let before = std::mem::replace(&mut state.known, known);
+        for (place, known) in &mut state.known {
+            // The same end, by two readings, is one end: the table stays as it is.
+            if let Some(before) = before.get(place).filter(|before| before.entry == known.entry) {
+                *known = before.clone();
+            }
+        }
+        self.publish(&mut state, false);
+    }
+
+    /// Sets an override in this process alone. Returns whether there was room for it.
+    pub(super) fn set_here(&self, entry: RunningOverride, lasts: Option<Duration>) -> bool {
+        let mut state = self.state.lock();
+        let place = entry.place();
+        if state.known.len() >= MOST_RUNNING && !state.known.contains_key(&place) {
+            return false;
+        }
+        let ends = lasts.map(|lasts| Instant::now() + lasts);
+        state.known.insert(place, KnownOverride { entry: Arc::new(entry), ends });
+        self.publish(&mut state, false);
+        true
+    }
+
+    /// Ends an override of this process alone. Returns whether there was one.
+    pub(super) fn end_here(&self, limit: &str, key: &str) -> bool {
+        let mut state = self.state.lock();
+        let there = state.known.remove(&(limit.to_owned(), key.to_owned())).is_some();
+        self.publish(&mut state, false);
+        there
+    }
+
+    /// Ends the overrides whose time is over. To be called about once a second.
+    pub(super) fn end_expired(&self) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        if state.known.values().any(|known| known.is_over(now)) {
+            self.publish(&mut state, false);
+        }
+    }
+
+    /// All overrides, by limit and key.
+    pub(super) fn list(&self) -> Vec<ListedOverride> {
+        let now = Instant::now();
+        let state = self.state.lock();
+        let listed = |(place, known): (&OverridePlace, &KnownOverride)| ListedOverride {
+            entry: Arc::clone(&known.entry),
+            is_in_force: state.in_force.contains_key(place),
+            left: known.ends.map(|ends| ends.saturating_duration_since(now)),
+        };
+        state.known.iter().map(listed).collect()
+    }
+
+    /// Makes the table anew and logs what begins and what ends, if anything changes or `anew` says so.
+    fn publish(&self, state: &mut RunningState, anew: bool) {
+        let now = Instant::now();
+        let mut table = RunningTable::default();
+        let mut in_force = BTreeMap::new();
+        for (place, known) in state.known.iter().filter(|(_, known)| !known.is_over(now)) {
+            let Some(spec) = state.limits.get(place.0.as_str()) else { continue };
+            let Some(figures) = known.entry.figures(spec) else { continue };
+            table.add(spec, &place.1, figures, known.ends);
+            in_force.insert(place.clone(), Arc::clone(&known.entry));
+        }
+        let is_same = state.in_force == in_force;
+        for (place, entry) in &state.in_force {
+            if !in_force.contains_key(place) {
+                let ended = state.why_ended(place, entry, now);
+                events::override_ended(&event(entry), ended);
+            }
+        }
+        for (place, entry) in &in_force {
+            if state.in_force.get(place) != Some(entry) {
+                events::override_set(&event(entry));
+            }
+        }
+        state.known.retain(|_, known| !known.is_over(now));
+        if is_same && !anew {
+            return;
+        }
+        state.tables += 1;
+        let version = if in_force.is_empty() { 0 } else { state.tables };
+        (state.in_force, state.table) = (in_force, Arc::new(table));
+        if version > 0 {
+            self.were_any.store(true, Ordering::Relaxed);
+        }
+        self.version.store(version, Ordering::Release);
+        self.begin_generation();
+    }
+}
+
+#[cfg(test)]
+mod tests;

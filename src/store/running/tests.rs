@@ -1,0 +1,152 @@
+use super::*;
+use crate::limit::key::Key;
+use crate::observe::testing::lines;
+use crate::plan::{CountingKind, KeyDisplay};
+use crate::request::key::{KeySource, KeySpec, Missing};
+
+fn limit(name: &str) -> Arc<LimitSpec> {
+    let sources = vec![KeySource::Path].into();
+    Arc::new(LimitSpec {
+        key: KeySpec { sources, missing: Missing::Shared, ipv6_prefix: 64 },
+        counting: Some(CountingKind::TokenBucket),
+        ..LimitSpec::new(Name::new(name).unwrap())
+    })
+}
+
+fn entry(key: &str, rate: &str, ends: Option<u64>) -> RunningOverride {
+    RunningOverride {
+        limit: "a".into(),
+        key: key.into(),
+        sources: vec!["path".into()],
+        wanted: WantedFigures { rate: rate.into(), burst: None, queue: None },
+        reason: None,
+        ends: ends.map(at),
+    }
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+/// What a request of this key finds.
+fn found(running: &RunningOverrides, spec: &LimitSpec, key: &str) -> Option<String> {
+    let key = Key::of([Some(key.as_bytes())]);
+    let (version, table) = running.table();
+    let found = table.find(spec, &key, KeyDisplay::Hashed).map(ToString::to_string);
+    assert!(version > 0 || found.is_none());
+    found
+}
+
+fn read(running: &RunningOverrides, time: u64, entries: &[RunningOverride]) {
+    let entries = entries.to_vec();
+    running.read(ReadOverrides { at: at(time), generation: time, entries }, Instant::now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_redis_has_is_in_force_until_it_ends() {
+    let (running, spec) = (RunningOverrides::default(), limit("a"));
+    running.put_limits(&[Arc::clone(&spec)]);
+    assert_eq!(running.version(), 0);
+    let both = [entry("/a", "7/s", Some(11_000_000)), entry("/b", "8/s", None)];
+    read(&running, 1_000_000, &both);
+    assert_eq!(found(&running, &spec, "/a").as_deref(), Some("7/s, burst 7"));
+    let version = running.version();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    read(&running, 3_000_100, &both);
+    assert_eq!(running.version(), version, "the same");
+    tokio::time::advance(Duration::from_secs(8)).await;
+    assert_eq!(found(&running, &spec, "/a"), None, "to the moment");
+    running.end_expired();
+    assert_eq!(running.list().len(), 1);
+    assert!(running.version() > version && running.were_any());
+    read(&running, 20_000_000, &[]);
+    assert_eq!((running.version(), found(&running, &spec, "/b")), (0, None));
+    assert!(running.were_any());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_overtaken_changes_nothing() {
+    let (running, spec) = (RunningOverrides::default(), limit("a"));
+    running.put_limits(&[Arc::clone(&spec)]);
+    read(&running, 5_000_000, &[entry("/a", "7/s", None)]);
+    read(&running, 4_999_999, &[]);
+    assert!(found(&running, &spec, "/a").is_some());
+    assert!(running.has_read(5_000_000) && !running.has_read(4_999_999));
+    read(&running, 6_000_000, &[entry("/a", "8/s", None)]);
+    assert_eq!(found(&running, &spec, "/a").as_deref(), Some("8/s, burst 8"));
+    read(&running, 100_000_000, &[entry("/a", "9/s", None)]);
+    read(&running, 1, &[]);
+    assert_eq!(found(&running, &spec, "/a"), None, "the clock was set back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_anywhere_begins_a_generation() {
+    let (running, spec) = (RunningOverrides::default(), limit("a"));
+    running.put_limits(&[spec]);
+    read(&running, 1, &[]);
+    let mut before = running.generation();
+    let mut began = || {
+        let now = running.generation();
+        std::mem::replace(&mut before, now) < now
+    };
+    read(&running, 2, &[]);
+    assert!(began(), "a bucket was made new");
+    running.read(ReadOverrides { at: at(3), generation: 2, entries: vec![] }, Instant::now());
+    assert!(!began(), "nothing has changed");
+    assert!(running.set_here(entry("/a", "7/s", None), Some(Duration::from_secs(1))));
+    assert!(began());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    running.end_expired();
+    assert!(began(), "it has expired");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_tells_each_beginning_and_each_end_once() {
+    let running = RunningOverrides::default();
+    let told = lines(|| {
+        running.put_limits(&[limit("a")]);
+        read(&running, 1_000_000, &[entry("/a", "7/s", Some(9_000_000)), entry("%-", "8/s", None)]);
+        read(&running, 2_000_000, &[entry("/a", "9/s", Some(9_000_000)), entry("%-", "8/s", None)]);
+        running.put_limits(&[limit("other")]);
+        running.put_limits(&[limit("a")]);
+        // Redis removes what has ended a little before this process's clock says so.
+        read(&running, 8_900_000, &[entry("%-", "8/s", None)]);
+        read(&running, 9_900_000, &[]);
+    });
+    let told: Vec<_> = told
+        .iter()
+        .map(|line| {
+            let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+            let [message, key, rate, ended] = ["message", "key", "rate", "ended"].map(text);
+            format!("{message} {key} {rate} {ended}").trim_end().to_owned()
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "override set - 8/s",
+            "override set /a 7/s",
+            "override set /a 9/s",
+            "override ended - 8/s limit changed",
+            "override ended /a 9/s limit changed",
+            "override set - 8/s",
+            "override set /a 9/s",
+            "override ended /a 9/s expired",
+            "override ended - 8/s reset",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_that_say_nothing_to_the_limit_are_listed_and_not_in_force() {
+    let (running, spec) = (RunningOverrides::default(), limit("a"));
+    running.put_limits(&[Arc::clone(&spec)]);
+    let of_other_key = RunningOverride { sources: vec!["ip".into()], ..entry("/a", "7/s", None) };
+    read(&running, 1, &[of_other_key, entry("/b", "fast", None)]);
+    assert_eq!(running.version(), 0);
+    assert_eq!(running.list().iter().filter(|one| !one.is_in_force).count(), 2);
+    // A request that began with another plan finds no figures of this one.
+    read(&running, 2, &[entry("/a", "7/s", None)]);
+    let before = LimitSpec { counting: Some(CountingKind::SlidingLog), ..(*spec).clone() };
+    assert!(found(&running, &spec, "/a").is_some() && found(&running, &before, "/a").is_none());
+}

@@ -1,0 +1,112 @@
+//! `tidegate limits`.
+
+use super::{HASH, by_user, passes};
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::{Tidegate, program};
+
+/// Exit code, standard output, standard error.
+fn told(proxy: &Tidegate, arguments: &[&str]) -> (i32, String, String) {
+    let admin = format!("http://{}", proxy.admin());
+    let mut command = program();
+    command.arg("limits").args(arguments).args(["--admin", &admin]).current_dir("/");
+    let told = command.env_remove("TIDEGATE_ADMIN_TOKEN").output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (told.status.code().unwrap(), text(told.stdout), text(told.stderr))
+}
+
+fn done(proxy: &Tidegate, arguments: &[&str]) -> String {
+    let (code, out, errors) = told(proxy, arguments);
+    assert_eq!((code, errors.as_str()), (0, ""), "{arguments:?}");
+    out
+}
+
+fn limited() -> Proxy {
+    let limits = "[limits.all]\nkey = []\nrate = \"1000/h\"\n\
+                  [limits.twice]\nkey = [\"ip\", \"path\"]\nrate = \"900/h\"";
+    by_user("rate = \"1/h\"", "").limits(limits)
+}
+
+#[test]
+fn the_command_sets_shows_and_resets() {
+    let proxy = limited().start();
+    assert!(passes(&proxy, "secret-a") && !passes(&proxy, "secret-a"));
+    let list = done(&proxy, &["list"]);
+    assert!(list.starts_with("limit  key            algorithm"), "{list}");
+    assert!(list.contains("user   header:x-user  token-bucket  1/h"), "{list}");
+    let said = done(
+        &proxy,
+        &["set", "user", "secret-a", "--rate", "50/h", "--for", "2h", "--reason", "a test"],
+    );
+    assert!(said.starts_with(&format!("50/h for {HASH} until 20")), "{said}");
+    assert!(passes(&proxy, "secret-a"));
+    let bucket = done(&proxy, &["get", "user", "secret-a"]);
+    for line in ["remaining  48", "rate       50/h", "override   50/h", "reason     a test"] {
+        assert!(bucket.contains(line), "{line} in {bucket}");
+    }
+    let limit = done(&proxy, &["get", "user"]);
+    assert!(limit.contains("override of") && !limit.contains("twice"), "{limit}");
+    let json = done(&proxy, &["get", "user", "secret-a", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["override"]["reason"], "a test");
+    done(&proxy, &["reset", "user", "secret-a"]);
+    assert!(done(&proxy, &["get", "user", "secret-a"]).contains("remaining  50"));
+    done(&proxy, &["reset", "user", "secret-a", "--override"]);
+    assert!(passes(&proxy, "secret-a") && !passes(&proxy, "secret-a"), "a new bucket of one");
+    assert!(!done(&proxy, &["list"]).contains("override of"));
+}
+
+#[test]
+fn a_key_is_its_values_in_order() {
+    let proxy = limited().start();
+    assert!(done(&proxy, &["get", "all"]).contains("burst      1000"));
+    done(&proxy, &["set", "all", "--rate", "7/h", "--burst", "9"]);
+    assert!(done(&proxy, &["get", "all"]).contains("remaining  9"));
+    let said = done(&proxy, &["set", "twice", "127.0.0.1", "/a|b", "--rate", "unlimited"]);
+    assert_eq!(said, "unlimited for 127.0.0.1|/a%257Cb until it is reset\n");
+    assert!(done(&proxy, &["set", "user", "-", "--rate", "3/h"]).contains("3/h for %-"));
+    let absent = crate::support::client::statuses(proxy.address, &[&[][..]; 4]);
+    assert_eq!(absent, [200, 200, 200, 429], "requests without the header");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_the_exit_code() {
+    let mut proxy = limited().start();
+    for (arguments, code, words) in [
+        (&["get", "none"][..], 2, "no limit `none`"),
+        (&["reset", "user"], 2, "counts by `header:x-user`"),
+        (&["get", "all", "x"], 2, "no key"),
+        (&["set", "twice", "127.0.0.1", "--rate", "1/s"], 2, "`ip`, `path`"),
+        (&["set", "twice", "nowhere", "/", "--rate", "1/s"], 2, "no address"),
+        (&["set", "user", "b", "--rate", "fast"], 2, "`fast` is no rate"),
+        (&["set", "user", "b", "--rate", "1/s", "--for", "soon"], 2, "`soon` is no time"),
+        (&["set", "user", "b"], 2, "--rate"),
+        (&["reset", "user", "b", "--override"], 1, "no override was set"),
+    ] {
+        let (found, out, errors) = told(&proxy, arguments);
+        assert_eq!((found, out.as_str()), (code, ""), "{arguments:?}: {errors}");
+        assert!(errors.contains(words), "{words} in {errors}");
+    }
+    proxy.admin();
+    assert!(proxy.stop().success());
+    assert_eq!(told(&proxy, &["list"]).0, 1, "nobody answers");
+}
+
+#[test]
+fn the_token_comes_from_the_file_or_the_environment() {
+    let guarded = limited().section("token = \"s3cret\"");
+    let proxy = guarded.start();
+    let (code, _, errors) = told(&proxy, &["list"]);
+    assert_eq!((code, errors.contains("bearer token")), (2, true), "{errors}");
+    let file = proxy.folder().join("written.toml");
+    let text = guarded.text().replace("LISTEN", &proxy.admin().to_string());
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(told(&proxy, &["list", "--config", file]).0, 0);
+    let of_file = program().args(["limits", "list", "--config", file]).output().unwrap();
+    assert_eq!(of_file.status.code(), Some(0), "where the file says");
+    let admin = proxy.admin().to_string();
+    let mut by_environment = program();
+    by_environment.args(["limits", "list", "--admin", &admin]);
+    let told = by_environment.env("TIDEGATE_ADMIN_TOKEN", "s3cret").output().unwrap();
+    assert_eq!(told.status.code(), Some(0));
+}

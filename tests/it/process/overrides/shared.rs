@@ -1,0 +1,171 @@
+//! Overrides of several proxies that share Redis.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use super::{HASH, all, ask, bucket, by_user, passes, set};
+use crate::support::cluster::Cluster;
+use crate::support::metrics::Metrics;
+use crate::support::redis::RedisServer;
+use crate::support::tidegate::Tidegate;
+use crate::support::wait_until;
+
+const NAME: &str = "tidegate::overrides";
+
+fn two(server: &RedisServer) -> [Tidegate; 2] {
+    let proxy = by_user("rate = \"1/h\"", &server.fields());
+    [proxy.start(), proxy.start()]
+}
+
+fn fields(server: &RedisServer) -> HashMap<String, String> {
+    server.run(&["HGETALL", NAME])
+}
+
+#[test]
+fn an_override_of_one_proxy_holds_on_all() {
+    let server = RedisServer::start();
+    let [one, other] = two(&server);
+    assert!(passes(&one, "secret-a"));
+    assert!(!passes(&other, "secret-a"));
+    set(&one, "secret-a", r#"{"rate":"900/h","reason":"tonight"}"#);
+    assert!(passes(&one, "secret-a"), "at once");
+    wait_until("the other has it too", || passes(&other, "secret-a"));
+    assert_eq!(other.log.wait("override set", |_| true)["reason"], "tonight");
+    let written = fields(&server);
+    assert_eq!(written.len(), 2, "with the generation: {written:?}");
+    assert!(written.contains_key(&format!("user:{HASH}")), "{written:?}");
+    assert!(server.goes_at(NAME).is_some(), "it expires");
+    // One that starts later has it from the start.
+    let third = by_user("rate = \"1/h\"", &server.fields()).start();
+    wait_until("the third has it", || passes(&third, "secret-a"));
+    let path = format!("/user/keys/{HASH}/override");
+    assert_eq!(ask(third.admin(), "DELETE", &path, "").status, 204);
+    for proxy in [&one, &other] {
+        wait_until("it has ended everywhere", || !passes(proxy, "secret-a"));
+        assert_eq!(proxy.log.wait("override ended", |_| true)["ended"], "reset");
+        assert_eq!(proxy.log.count("override set"), 1, "told once");
+    }
+}
+
+#[test]
+fn an_override_ends_by_itself_on_all() {
+    let server = RedisServer::start();
+    let [one, other] = two(&server);
+    set(&one, "b", r#"{"rate":"unlimited","for":"3s"}"#);
+    wait_until("the other has it", || other.log.count("override set") == 1);
+    for proxy in [&one, &other] {
+        assert_eq!(proxy.log.wait("override ended", |_| true)["ended"], "expired");
+        wait_until("the limit's own rate holds", || !passes(proxy, "b"));
+    }
+}
+
+#[test]
+fn a_bucket_made_new_by_one_proxy_is_new_for_all() {
+    let server = RedisServer::start();
+    let [one, other] = two(&server);
+    assert!(passes(&other, "b") && !passes(&other, "b"));
+    assert_eq!(ask(one.admin(), "DELETE", "/user/keys/b?plain", "").status, 204);
+    wait_until("it passes there", || passes(&other, "b"));
+}
+
+#[test]
+fn a_bucket_with_a_reserve_is_as_new_without_it() {
+    let server = RedisServer::start();
+    let store = server.fields() + "prefetch = \"auto\"";
+    let proxy = by_user("rate = \"80/h\"", &store).start();
+    assert!(passes(&proxy, "b"));
+    let seen = bucket(&proxy, "b");
+    assert_eq!((&seen["burst"], &seen["remaining"]), (&json!(80), &json!(69)), "an eighth less");
+    let reset = seen["reset_ms"].as_u64().unwrap();
+    assert!((40_000..=45_000).contains(&reset), "one token at eighty an hour: {seen}");
+}
+
+#[test]
+fn without_redis_overrides_stay_and_none_is_set() {
+    let mut server = RedisServer::start();
+    let proxy = by_user("rate = \"1/h\"", &server.fields().replace("20s", "1s")).start();
+    set(&proxy, "b", r#"{"rate":"900/h"}"#);
+    set(&proxy, "c", r#"{"rate":"900/h","for":"4s"}"#);
+    server.kill();
+    let up = || Metrics::of(proxy.admin()).value("tidegate_store_up") == 1.0;
+    wait_until("Redis counts as away", || {
+        passes(&proxy, "d");
+        !up()
+    });
+    assert!((0..20).all(|_| passes(&proxy, "b")));
+    let put = ask(proxy.admin(), "PUT", "/user/keys/b/override?plain", r#"{"rate":"1/h"}"#);
+    assert_eq!(put.status, 503, "{}", put.text());
+    assert!(put.text().contains("out of reach"), "{}", put.text());
+    for (method, path) in [("DELETE", "/user/keys/b/override?plain"), ("GET", "/user/keys/b?plain")]
+    {
+        assert_eq!(ask(proxy.admin(), method, path, "").status, 503, "{path}");
+    }
+    assert_eq!(proxy.log.wait("override ended", |_| true)["ended"], "expired");
+    assert_eq!(all(&proxy)["overrides"].as_array().unwrap().len(), 1, "the other one ends");
+    // An empty Redis has no overrides.
+    server.restart();
+    assert_eq!(proxy.log.wait("override ended", |line| line["ended"] == "reset")["rate"], "900/h");
+    assert_eq!(all(&proxy)["overrides"], json!([]));
+}
+
+#[test]
+fn in_a_cluster_overrides_follow_their_slot() {
+    let cluster = Cluster::of_masters();
+    let store = format!("url = \"{}\"\ntimeout = \"20s\"", cluster.url_of_user());
+    let proxies = [(); 2].map(|()| by_user("rate = \"1/h\"", &store).start());
+    let [one, other] = &proxies;
+    for user in ["a", "b", "c", "d"] {
+        assert!(passes(one, user) && !passes(other, user));
+        set(one, user, r#"{"rate":"900/h"}"#);
+        wait_until("the other has it", || passes(other, user));
+    }
+    let path = "/user/keys/e?plain";
+    assert!(passes(other, "e") && !passes(other, "e"));
+    assert_eq!(ask(one.admin(), "DELETE", path, "").status, 204);
+    wait_until("the bucket is new there", || passes(other, "e"));
+    let (slot, from) = (cluster.slot(NAME), cluster.master_of(NAME));
+    let to = (from + 1) % 3;
+    cluster.begin_to_move(slot, from, to);
+    cluster.move_key(NAME, from, to);
+    cluster.end_move(slot, to);
+    set(other, "f", r#"{"rate":"900/h"}"#);
+    wait_until("it holds on both", || (0..4).all(|_| passes(one, "f") && passes(other, "f")));
+    assert_eq!(all(one)["overrides"].as_array().unwrap().len(), 5);
+    for proxy in &proxies {
+        assert_eq!(proxy.log.count("override ended"), 0, "none was lost");
+    }
+}
+
+#[test]
+fn something_else_at_the_overrides_key_harms_no_request() {
+    let server = RedisServer::start();
+    let _: () = server.run(&["SET", NAME, "x"]);
+    let proxy = by_user("rate = \"2/h\"", &server.fields()).start();
+    assert!(passes(&proxy, "b") && passes(&proxy, "b") && !passes(&proxy, "b"));
+    let put = ask(proxy.admin(), "PUT", "/user/keys/b/override?plain", r#"{"rate":"1/h"}"#);
+    assert_eq!(put.status, 503);
+    assert!(put.text().contains("WRONGTYPE"), "{}", put.text());
+    proxy.log.wait("overrides not read", |_| true);
+    assert_eq!(Metrics::of(proxy.admin()).value("tidegate_store_up"), 1.0);
+}
+
+#[test]
+fn the_documented_rights_are_enough() {
+    let server = RedisServer::start();
+    server.as_user();
+    let user = server.fields().replace("redis://", "redis://tidegate:secret@");
+    let proxy = by_user("rate = \"1/h\"", &user).start();
+    assert!(passes(&proxy, "b") && !passes(&proxy, "b"));
+    set(&proxy, "b", r#"{"rate":"9/h","for":"1h"}"#);
+    assert!(passes(&proxy, "b"));
+    for path in ["/user/keys/b/override?plain", "/user/keys/b?plain"] {
+        assert_eq!(ask(proxy.admin(), "DELETE", path, "").status, 204, "{path}");
+    }
+    assert!(passes(&proxy, "b") && !passes(&proxy, "b"));
+    // Without the new rights requests are decided as before, and the log says what is missing.
+    let _: () = server.run(&["ACL", "SETUSER", "tidegate", "-hget", "-hgetall"]);
+    let without = by_user("rate = \"1/h\"", &user).start();
+    without.log.wait("overrides not read", |line| line["error"].as_str().unwrap().contains("hget"));
+    assert!(passes(&without, "c") && !passes(&without, "c"));
+}
