@@ -1,4 +1,4 @@
-//! A Redis cluster: each server decides on its own keys, and a server that is away, replaced or robbed of a slot
+//! A Redis cluster: each server decides on its own keys, and a server that is away, replaced, or loses a slot
 //! touches no other keys.
 
 use std::time::Duration;
@@ -89,6 +89,91 @@ async fn a_refused_request_is_told_what_is_left_without_it() {
         assert_eq!(answer.remaining(0), left);
         bench.store.settled().await;
     }
+}
+
+/// One server has answered and the other one has not.
+#[tokio::test]
+async fn a_client_that_leaves_gets_back_what_one_slot_gave() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    bench.until_all_decide(&keys).await;
+    let (given, silent) = (limit("given"), limit("silent"));
+    let (a, b) = (key(&keys[0]), key(&keys[1]));
+    cluster.servers[1].pause();
+    let asks = [ask(&given, &a, 10), ask(&silent, &b, 10)];
+    let has_given = async {
+        while stored(&cluster, 0, "*:given") == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // The answer is on its way to the same thread.
+        bench.store.peek(&ask(&limit("other"), &a, 10), super::now()).await.unwrap();
+    };
+    tokio::select! {
+        answer = bench.decide(&asks) => panic!("{answer:?}"),
+        () = has_given => {}
+    }
+    cluster.servers[1].resume();
+    bench.store.settled().await;
+    let left = bench.store.peek(&asks[0], super::now()).await.unwrap().remaining;
+    assert_eq!(left, 10);
+}
+
+#[tokio::test]
+async fn a_limit_that_rejects_without_its_server_costs_the_others_nothing() {
+    let mut cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    bench.until_all_decide(&keys).await;
+    cluster.servers[0].kill();
+    bench.until_redis_is(false).await;
+    let (mut lost, kept) = (limit("lost"), limit("kept"));
+    lost.on_store_error = tidegate::plan::OnStoreError::Reject;
+    let (a, b) = (key(&keys[0]), key(&keys[1]));
+    for _ in 0..5 {
+        let answer = bench.decide(&[ask(&kept, &b, 10), ask(&lost, &a, 10)]).await;
+        assert_eq!(answer.err(), Some(tidegate::store::Unavailable { by: 1 }));
+    }
+    bench.store.settled().await;
+    let left = bench.store.peek(&ask(&kept, &b, 10), super::now()).await.unwrap().remaining;
+    assert_eq!(left, 10);
+}
+
+/// A client whose own limit refuses must not hold what others need.
+#[tokio::test]
+async fn a_flood_that_one_slot_refuses_takes_nothing_from_the_others() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    bench.until_all_decide(&keys).await;
+    let (own, everyone) = (limit("own"), limit("everyone"));
+    let (a, b) = (key(&keys[0]), key(&keys[1]));
+    let asks = [ask(&own, &a, 1), ask(&everyone, &b, 1_000)];
+    for _ in 0..2 {
+        bench.decide(&asks).await.unwrap();
+    }
+    bench.store.settled().await;
+    for _ in 0..50 {
+        assert!(!bench.decide(&asks).await.unwrap().verdict.passes());
+        let left = bench.store.peek(&asks[1], super::now()).await.unwrap().remaining;
+        assert_eq!(left, 999, "a look takes nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_in_one_slot_leaves_the_others_to_redis() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url());
+    let keys = keys(&cluster);
+    bench.until_all_decide(&keys).await;
+    let (odd, good) = (limit("odd"), limit("good"));
+    let (a, b) = (key(&keys[0]), key(&keys[1]));
+    let _: i64 = cluster.servers[0].run(&["RPUSH", &format!("tidegate:{{{}}}:odd", keys[0]), "x"]);
+    for left in [9, 8, 7] {
+        let answer = bench.decide(&[ask(&odd, &a, 10), ask(&good, &b, 10)]).await.unwrap();
+        assert_eq!((answer.remaining(0), answer.remaining(1)), (left, left));
+    }
+    assert_eq!(stored(&cluster, 1, "*:good"), 1);
 }
 
 #[tokio::test]

@@ -9,14 +9,15 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::Rate;
-use tidegate::plan::OnStoreError;
-use tidegate::store::{Party, Unavailable};
+use tidegate::plan::{KeyDisplay, OnStoreError, StoreSpec};
+use tidegate::store::{Party, Shared, Store, Unavailable};
+use tokio::time::Instant;
 
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, parties, permits, store_at};
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, limit};
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, location};
 
 #[tokio::test]
 async fn nothing_is_taken_where_another_limit_refuses() {
@@ -201,6 +202,23 @@ async fn a_request_never_meets_permits_of_its_own() {
             assert_eq!((entries, bench.value("orders")), (1, Some(0)), "{name}, {patience:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_silent_redis_is_waited_for_once() {
+    let server = RedisServer::start();
+    let timeout = Duration::from_secs(2);
+    let spec = StoreSpec { location: location(&server.url()), timeout, ..StoreSpec::default() };
+    let store = Store::new(Shared::new(&spec), &spec, KeyDisplay::Plain);
+    let (mut orders, bucket) = (limiter("orders"), limit("bucket"));
+    orders.on_store_error = OnStoreError::Allow;
+    let (none, key) = (Key::empty(), Key::of([Some(&b"x"[..])]));
+    let asks = [ask(&orders, &none, 1), bucket_ask(&bucket, &key, 10)];
+    decide(&store, &asks, now()).await.unwrap();
+    server.pause();
+    let began = Instant::now();
+    decide(&store, &asks, now()).await.unwrap();
+    assert!(began.elapsed() < 2 * timeout, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
