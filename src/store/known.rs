@@ -1,10 +1,10 @@
 //! Refusals that need no question: a bucket in Redis that refused one token goes on refusing until a moment
 //! that Redis has named. Until then this worker refuses by itself. `outage` asks here before it asks Redis.
 //!
-//! The answer is the answer that Redis would give. It is known only for a request that takes one token from each
-//! of its limits, because only then the number of remaining tokens is known: none. The wait is counted from the
-//! time before the question was sent. Therefore it never ends later here than in Redis, and no clocks are
-//! compared. After the wait Redis is asked again.
+//! The answer is the answer that Redis would give. It is known only for a request that takes one token from
+//! each of its limits, because only then the number of remaining tokens is known: none. The wait is counted
+//! from the time before the question was sent. Therefore it never ends later here than in Redis, and no
+//! clocks are compared. After the wait Redis is asked again.
 //!
 //! A refusal is known for two seconds at most, and only as long as the connection lasts. Therefore a key
 //! that an operator deletes in Redis, or a Redis that lost its data, is noticed soon. An override, or a bucket
@@ -61,8 +61,8 @@ struct KnownRefusal {
 }
 
 impl KnownRefusals {
-    /// Refuses the request if a refusal of each of its limits is known. Returns whether the request was refused.
-    /// If it was not, the claims stay unchanged.
+    /// Refuses the request if a refusal of each of its limits is known. Returns whether the request was
+    /// refused. If it was not, the claims stay unchanged.
     pub(super) fn refuse(
         &self,
         memory: &Memory,

@@ -13,6 +13,7 @@
 
 mod claim;
 mod current_limits;
+mod error;
 mod known;
 mod memory;
 mod outage;
@@ -25,7 +26,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -33,6 +33,7 @@ pub use self::claim::Grant;
 use self::claim::Taken;
 pub use self::claim::{BucketAsk, Claim, LimiterFigures, Moment, Party, verdict};
 use self::current_limits::RunningFigures;
+pub use self::error::{StoreError, Unavailable};
 use self::known::KnownRefusals;
 use self::memory::Noting;
 use self::prefetch::Prefetch;
@@ -49,125 +50,10 @@ use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
-use crate::plan::{Endpoint, Figures, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use crate::plan::{Figures, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 
 /// This many calls of [`Shared::sweep`] visit every bucket of a process.
 pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
-
-/// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`. What other limits gave
-/// goes back. Tokens of a call that Redis did not answer in time may be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store is out of reach, and a limit rejects requests then")]
-pub struct Unavailable {
-    /// The index of that limit's claim among the claims that were given to [`Store::take`].
-    pub by: usize,
-}
-
-/// Why Redis did not decide.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Redis counts as away. After several failures in a row it is not asked until a probe succeeds.
-    #[error("it is out of reach")]
-    Away,
-    /// This worker has no connection, and the last attempt to make one failed.
-    #[error("there is no connection to it")]
-    NotConnected,
-    /// No answer within `store.timeout`. The time to connect counts too.
-    #[error("no answer in time")]
-    TimedOut,
-    /// The server or the connection to it reported an error.
-    #[error("{}", redis::words(.0))]
-    Redis(#[from] RedisError),
-    /// No sentinel knows a master of this name.
-    #[error("the sentinels know no master \"{0}\"")]
-    UnknownMaster(String),
-    /// The server that the sentinels named is a replica.
-    #[error("{0} is no master yet, or no longer")]
-    NotMaster(Endpoint),
-    /// This number of the cluster's slots have no server.
-    #[error("{0} of the cluster's slots have no server")]
-    NoServer(usize),
-    /// The server says that its cluster does not work. A server that is cut off from the others says so, too.
-    #[error("{0} says that its cluster is down")]
-    ClusterDown(Endpoint),
-    /// The server's version lacks what the scripts need.
-    #[error("Redis {0} is too old: 6.2 or later is needed")]
-    TooOld(String),
-    /// Redis sent an answer that does not fit the question.
-    #[error("an answer that is no decision")]
-    Nonsense,
-    /// The key holds a value of another type than the bucket's.
-    #[error("the key holds a value of another type")]
-    WrongType,
-    /// A Redisson limiter has no figures, neither in Redis nor in `proxy.toml`.
-    #[error("the limiter has no figures")]
-    Unset,
-}
-
-impl StoreError {
-    /// Whether the server works and refuses this key alone: the user has no right to the key, the keys of
-    /// one call lie in different slots, the value has another type, or the limiter has no figures. Other
-    /// keys still work.
-    fn is_of_one_key(&self) -> bool {
-        let Self::Redis(error) = self else {
-            return matches!(self, Self::WrongType | Self::Unset);
-        };
-        match error.code() {
-            Some("CROSSSLOT" | "WRONGTYPE") => true,
-            Some("CLUSTERDOWN") => {
-                error.detail().is_some_and(|detail| detail.contains("slot not served"))
-            }
-            // While a slot moves, a script cannot write to a key that it has just emptied.
-            Some("ERR") => error.detail().is_some_and(|detail| detail.contains("non local key")),
-            // NOPERM is also the answer where the user may not run a command. Then no key works.
-            Some("NOPERM") => error.detail().is_some_and(|detail| detail.contains("key")),
-            _ => false,
-        }
-    }
-
-    /// Whether the server answers and says that it cannot decide now. To ask again at once would not help.
-    fn is_refusal(&self) -> bool {
-        match self {
-            Self::Redis(error) => redis::refusal(error).is_some() && !self.is_of_one_key(),
-            _ => matches!(self, Self::TooOld(_) | Self::NoServer(_)),
-        }
-    }
-
-    /// Whether the server works, and says that another server has the slot, or some of the keys in it.
-    fn is_redirection(&self) -> bool {
-        use ServerErrorKind::{Ask, Moved, TryAgain};
-        let Self::Redis(error) = self else { return false };
-        matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
-    }
-
-    /// Whether a slot moves, and one server has some of the call's keys and another one has the others. A call
-    /// with one key works.
-    fn is_of_several_keys(&self) -> bool {
-        let Self::Redis(error) = self else { return false };
-        error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain)
-    }
-
-    /// The label of this error in metrics. `None` where Redis was not asked at all.
-    fn kind(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::Away => return None,
-            Self::NotConnected => "connection",
-            Self::TimedOut => "timeout",
-            Self::Redis(_) if self.is_redirection() => "redirection",
-            Self::Redis(error) => match (redis::refusal(error), error.code()) {
-                (Some((kind, _)), _) => kind,
-                (None, Some(_)) => "server",
-                (None, None) => "connection",
-            },
-            Self::UnknownMaster(_) | Self::NotMaster(_) => "sentinel",
-            Self::NoServer(_) | Self::ClusterDown(_) => "cluster",
-            Self::TooOld(_) => "version",
-            Self::Nonsense => "nonsense",
-            Self::WrongType => "type",
-            Self::Unset => "unset",
-        })
-    }
-}
 
 /// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
 pub struct Store {

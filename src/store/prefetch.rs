@@ -1,17 +1,19 @@
-//! Tokens that this worker has taken from Redis in advance, for keys that are busy. `outage` asks here before it
-//! asks Redis. Only with `store.prefetch = "auto"`.
+//! Tokens that this worker has taken from Redis in advance, for keys that are busy. `outage` asks here before
+//! it asks Redis. Only with `store.prefetch = "auto"`.
 //!
-//! A batch is taken from the bucket like the tokens of a request, and requests are then decided here. Never more
-//! passes than the limit allows: of each bucket an eighth of the burst is set aside (the reserve). Requests and
-//! batches can take only the rest of the burst. All workers of all processes together hold at most the reserve.
-//! Thus in any time T at most `reserve + (burst - reserve) + rate * T` tokens are spent, as without batches.
+//! A batch is taken from the bucket like the tokens of a request, and requests are then decided here. Never
+//! more passes than the limit allows: of each bucket an eighth of the burst is set aside (the reserve).
+//! Requests and batches can take only the rest of the burst. All workers of all processes together hold at
+//! most the reserve. Thus in any time T at most `reserve + (burst - reserve) + rate * T` tokens are spent, as
+//! without batches.
 //!
 //! A worker holds at most its equal part of the reserve. It counts the processes that are announced in Redis
-//! (`redis::processes`). A process that was announced for less than [`SETTLED`] fetches nothing, because another
-//! one may not have counted it yet. A batch is void after [`LIFE`], long before an announcement ends. Therefore
-//! no two processes divide the reserve by different numbers.
+//! (`redis::processes`). A process that was announced for less than [`SETTLED`] fetches nothing, because
+//! another one may not have counted it yet. A batch is void after [`LIFE`], long before an announcement ends.
+//! Therefore no two processes divide the reserve by different numbers.
 //!
-//! A bucket therefore has an eighth of its burst less. What a process that dies holds is lost: at most its part.
+//! A bucket therefore has an eighth of its burst less. What a process that dies holds is lost: at most its
+//! part.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -223,8 +225,8 @@ impl Prefetch {
         }
     }
 
-    /// Gives back what is not spent in time, and forgets keys that are not busy any more. Returns how many keys have
-    /// tokens.
+    /// Gives back what is not spent in time, and forgets keys that are not busy any more. Returns how many
+    /// keys have tokens.
     fn sweep(&self, store: &Store) -> u64 {
         let Some(redis) = &store.redis else { return 0 };
         let (now, is_on) = (Instant::now(), store.shared.prefetches());

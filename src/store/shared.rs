@@ -167,7 +167,7 @@ impl Shared {
 
     /// The servers of a Redis cluster that have slots, each with whether it decides. Empty without a cluster.
     pub fn redis_servers(&self) -> Vec<(String, bool)> {
-        self.redis.as_ref().map_or_else(Vec::new, |redis| redis.servers())
+        self.redis.as_ref().map_or_else(Vec::new, |redis| redis.server_states())
     }
 
     /// Failed calls of Redis since the start, by the error's kind.

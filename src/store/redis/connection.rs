@@ -40,7 +40,8 @@ const FAILURES: u32 = 3;
 /// How often the sentinels are asked whether the master is still the same server.
 const MASTER_CHECK: Duration = Duration::from_secs(1);
 
-/// The names that are tried for a probe's key. One of them lies in a slot of each server that has more than a few.
+/// The names that are tried for a probe's key. One of them lies in a slot of each server that has more than a
+/// few.
 const MOST_NAMES: u32 = 10_000;
 
 /// The server to connect to.

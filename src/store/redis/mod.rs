@@ -4,11 +4,11 @@
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests,
 //! `call` packs them and reads the answer, `router` finds the server, and `connection` sends the call on a
 //! connection that `connect` has made. In a cluster a call has the keys of one `slot`; `nodes` knows which
-//! server has which slot, and `topology` asks the cluster for that. `pending` is a question whose client may leave before the answer. `health` knows whether the server
-//! can decide, `advice` and `notices` have the words for operators. `leases` keeps the slots that are held
-//! in Redis, `processes` counts the processes that share it, `overrides` reads and sets what operators change
-//! while processes run, and `unsettled` counts lost settlements.
-//! `redisson` asks Redisson limiters, by its own script and calls.
+//! server has which slot, and `topology` asks the cluster for that. `pending` is a question whose client may
+//! leave before the answer. `health` knows whether the server can decide, `advice` and `notices` have the
+//! words for operators. `leases` keeps the slots that are held in Redis, `processes` counts the processes
+//! that share it, `overrides` reads and sets what operators change while processes run, and `unsettled`
+//! counts lost settlements. `redisson` asks Redisson limiters, by its own script and calls.
 
 mod advice;
 mod call;
@@ -97,7 +97,7 @@ impl Redis {
             let following = overrides::follow(from, prefix.to_owned(), shared);
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             if nodes.is_cluster() {
-                let following = topology::follow(Arc::clone(nodes));
+                let following = topology::keep_map(Arc::clone(nodes));
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
         }

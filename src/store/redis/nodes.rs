@@ -31,7 +31,7 @@ pub(in crate::store) struct RedisNodes {
     /// The map is not right any more.
     is_stale: AtomicBool,
     /// The slots that moved and were not logged, by the old and the new server.
-    moved: Mutex<BTreeMap<(String, String), usize>>,
+    untold: Mutex<BTreeMap<(String, String), usize>>,
     lines: Seldom<()>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct SlotMap {
     /// Every server that ever had a slot.
     nodes: Vec<Arc<RedisNode>>,
     /// For each slot the place of its server. Empty until it is known.
-    owners: Vec<Option<usize>>,
+    owner_ids: Vec<Option<usize>>,
     /// The servers could not be found, and the search goes on.
     is_missing: bool,
 }
@@ -56,24 +56,24 @@ pub(super) struct SlotMap {
 impl SlotMap {
     /// The server that has a slot. `None` where no server has it, or where that is not known yet.
     pub(super) fn owner(&self, slot: HashSlot) -> Option<&Arc<RedisNode>> {
-        self.nodes.get((*self.owners.get(usize::from(slot.0))?)?)
+        self.nodes.get((*self.owner_ids.get(usize::from(slot.0))?)?)
     }
 
     /// Whether the owners of the slots are not known yet, and no attempt to find them has failed.
     pub(super) fn is_sought(&self) -> bool {
-        self.owners.is_empty() && !self.is_missing
+        self.owner_ids.is_empty() && !self.is_missing
     }
 
     /// The slots that a server has.
     pub(super) fn slots_of(&self, node: &RedisNode) -> HashSet<HashSlot> {
-        let owned = (0..).zip(&self.owners).filter(|(_, owner)| **owner == Some(node.id));
+        let owned = (0..).zip(&self.owner_ids).filter(|(_, owner)| **owner == Some(node.id));
         owned.map(|(slot, _)| HashSlot(slot)).collect()
     }
 
     /// The servers that have slots.
     pub(super) fn owners(&self) -> Vec<Arc<RedisNode>> {
         let mut has_slots = vec![false; self.nodes.len()];
-        self.owners.iter().flatten().for_each(|id| has_slots[*id] = true);
+        self.owner_ids.iter().flatten().for_each(|id| has_slots[*id] = true);
         let nodes = self.nodes.iter().zip(has_slots);
         nodes.filter(|(_, has_slots)| *has_slots).map(|(node, _)| Arc::clone(node)).collect()
     }
@@ -84,11 +84,11 @@ impl RedisNodes {
     pub(in crate::store) fn new(location: &RedisLocation) -> Self {
         let health = Arc::new(RedisHealth::new(location.to_string()));
         let is_cluster = matches!(location.topology, RedisTopology::Cluster(_));
-        let mut map = SlotMap { nodes: Vec::new(), owners: Vec::new(), is_missing: false };
+        let mut map = SlotMap { nodes: Vec::new(), owner_ids: Vec::new(), is_missing: false };
         if !is_cluster {
             let (location, health) = (location.clone(), Arc::clone(&health));
             map.nodes.push(Arc::new(RedisNode { id: 0, location, health }));
-            map.owners.push(Some(0));
+            map.owner_ids.push(Some(0));
         }
         Self {
             location: location.clone(),
@@ -96,7 +96,7 @@ impl RedisNodes {
             map: watch::Sender::new(map),
             is_cluster,
             is_stale: AtomicBool::new(false),
-            moved: Mutex::default(),
+            untold: Mutex::default(),
             lines: Seldom::new(LINE_PAUSE),
         }
     }
@@ -161,7 +161,7 @@ impl RedisNodes {
         self.has_changed();
         self.map.send_if_modified(|map| {
             let to = self.node(map, to);
-            let Some(owner) = map.owners.get_mut(usize::from(slot.0)) else { return false };
+            let Some(owner) = map.owner_ids.get_mut(usize::from(slot.0)) else { return false };
             let from = owner.replace(to.id);
             let is_new = from != Some(to.id);
             if is_new {
@@ -198,7 +198,7 @@ impl RedisNodes {
                 }
             }
             uncovered = owners.iter().filter(|owner| owner.is_none()).count();
-            map.owners = owners;
+            map.owner_ids = owners;
             let now = map.owners();
             let is_gone = |node: &&Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
             replaced = before.iter().filter(is_gone).cloned().collect();
@@ -226,12 +226,12 @@ impl RedisNodes {
     fn note_move(&self, from: Option<&Arc<RedisNode>>, to: &RedisNode, slots: usize) {
         let name = |node: &RedisNode| node.location.to_string();
         let from = from.map_or_else(|| "no server".to_owned(), |node| name(node));
-        *self.moved.lock().entry((from, name(to))).or_default() += slots;
+        *self.untold.lock().entry((from, name(to))).or_default() += slots;
     }
 
     /// Logs the slots that moved since the last such line. A resharding is told from time to time.
     fn tell_moves(&self, is_failover: bool) {
-        let mut moved = self.moved.lock();
+        let mut moved = self.untold.lock();
         if moved.is_empty() || !self.lines.is_due(()) && !is_failover {
             return;
         }
@@ -268,7 +268,7 @@ impl RedisNodes {
     }
 
     /// The servers of a cluster that have slots, each with whether it decides. Empty without a cluster.
-    pub(in crate::store) fn servers(&self) -> Vec<(String, bool)> {
+    pub(in crate::store) fn server_states(&self) -> Vec<(String, bool)> {
         let owners = if self.is_cluster { self.map().owners() } else { Vec::new() };
         let of_owners = owners.iter().map(|node| (node.location.to_string(), node.health.is_up()));
         // Slots without a server are nobody's.

@@ -102,8 +102,8 @@ impl Queue {
         self.gathered.told.wait().await;
     }
 
-    /// Adds this request, whose asks `ask` writes, to a call about this slot. The reply comes by `deadline`, or by the
-    /// deadline of the request that began the call.
+    /// Adds this request, whose asks `ask` writes, to a call about this slot. The reply comes by `deadline`,
+    /// or by the deadline of the request that began the call.
     pub(super) fn begin(
         &self,
         slot: HashSlot,
@@ -217,8 +217,8 @@ impl GatheredCall {
         }
     }
 
-    /// Sends each request of the call by itself: the slot moves, and one server has some of the keys and another
-    /// server has the others.
+    /// Sends each request of the call by itself: the slot moves, and one server has some of the keys and
+    /// another server has the others.
     fn run_apart(self, router: &Arc<Router>) {
         for (call, waiting) in self.call.split().into_iter().zip(self.waiting) {
             let one =

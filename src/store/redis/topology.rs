@@ -29,7 +29,7 @@ const FIRST: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Keeps the map of the slots right for as long as the worker runs.
-pub(super) async fn follow(nodes: Arc<RedisNodes>) {
+pub(super) async fn keep_map(nodes: Arc<RedisNodes>) {
     loop {
         let turn = nodes.health().turn().await;
         let is_known = !nodes.map().owners().is_empty();

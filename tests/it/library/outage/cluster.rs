@@ -12,7 +12,7 @@ use crate::support::limits::bucket;
 
 impl Bench {
     /// Waits until the server of each of these keys decides.
-    async fn until_all_decide(&self, keys: &[String]) {
+    pub(super) async fn until_all_decide(&self, keys: &[String]) {
         let spec = limit("first");
         let patience = tokio::time::Instant::now() + super::PATIENCE;
         for name in keys {
@@ -24,7 +24,7 @@ impl Bench {
     }
 
     /// How many of so many requests pass.
-    async fn passed(&self, spec: &LimitSpec, name: &str, requests: usize) -> usize {
+    pub(super) async fn passed(&self, spec: &LimitSpec, name: &str, requests: usize) -> usize {
         let mut passed = 0;
         for _ in 0..requests {
             let answer = self.decide(&[ask(spec, &key(name), 10)]).await.unwrap();
@@ -35,11 +35,11 @@ impl Bench {
 }
 
 /// A key of each of the three masters.
-fn keys(cluster: &Cluster) -> Vec<String> {
+pub(super) fn keys(cluster: &Cluster) -> Vec<String> {
     (0..3).map(|place| cluster.key_of(place)).collect()
 }
 
-fn stored(cluster: &Cluster, place: usize, pattern: &str) -> usize {
+pub(super) fn stored(cluster: &Cluster, place: usize, pattern: &str) -> usize {
     let keys: Vec<String> = cluster.servers[place].run(&["KEYS", pattern]);
     keys.len()
 }
@@ -277,61 +277,6 @@ async fn a_master_that_gives_up_its_place_is_no_outage() {
     assert_eq!(bench.log.count("store unavailable"), 0, "{}", bench.log.text());
 }
 
-/// Some of a slot's keys are in its old place and others in its new one: then a call with several keys is refused.
-#[tokio::test]
-async fn a_slot_moves_while_its_keys_are_asked() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
-    let (name, slot) = (keys[0].as_str(), cluster.slot(&keys[0]));
-    let (stays, moves, new) = (limit("stays"), limit("moves"), limit("new"));
-    let bucket_key = |limit: &str| format!("tidegate:{{{name}}}:{limit}");
-    let of = key(name);
-    let asks = [ask(&stays, &of, 10), ask(&moves, &of, 10), ask(&new, &of, 10)];
-    assert_eq!(bench.decide(&asks[..2]).await.unwrap().verdict, Verdict::PASS);
-    cluster.begin_to_move(slot, 0, 1);
-    cluster.move_key(&bucket_key("moves"), 0, 1);
-    for left in [8, 7, 6] {
-        let answer = bench.decide(&asks).await.unwrap();
-        assert_eq!(answer.verdict, Verdict::PASS, "{answer:?}");
-        assert_eq!((answer.remaining(0), answer.remaining(1)), (left, left));
-    }
-    assert_eq!(stored(&cluster, 0, "*:stays"), 1);
-    assert_eq!((stored(&cluster, 1, "*:moves"), stored(&cluster, 1, "*:new")), (1, 1));
-    cluster.move_key(&bucket_key("stays"), 0, 1);
-    cluster.end_move(slot, 1);
-    let answer = bench.decide(&asks).await.unwrap();
-    let left: Vec<_> = (0..3).map(|place| answer.remaining(place)).collect();
-    assert_eq!(left, [5, 5, 6]);
-    bench.until_redis_is(true).await;
-    assert_eq!(bench.log.count("store unavailable"), 0, "{}", bench.log.text());
-}
-
-#[tokio::test]
-async fn a_settlement_finds_a_slot_that_moves() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
-    let (name, slot) = (keys[0].as_str(), cluster.slot(&keys[0]));
-    let (one, two, of) = (limit("one"), limit("two"), key(name));
-    let asks = [ask(&one, &of, 10), ask(&two, &of, 10)];
-    bench.decide(&asks).await.unwrap();
-    cluster.begin_to_move(slot, 0, 1);
-    cluster.move_key(&format!("tidegate:{{{name}}}:two"), 0, 1);
-    // Both go in one call, which no server can carry out.
-    for one in &asks {
-        let used = tidegate::limit::algorithm::Difference::More(3);
-        bench.store.settle(one, used, tidegate::limit::algorithm::Receipt::NONE, super::now());
-    }
-    bench.store.settled().await;
-    for one in asks {
-        assert_eq!(bench.store.peek(&one, super::now()).await.unwrap().remaining, 6);
-    }
-    assert_eq!(bench.shared.counters().unsettled, 0);
-}
-
 #[tokio::test]
 async fn a_refusal_is_known_until_its_server_is_another_one() {
     let cluster = Cluster::with_replicas();
@@ -418,23 +363,4 @@ async fn scripts_and_connections_that_are_gone_come_back() {
         let left = bench.store.peek(&ask(&spec, &key(name), 10), super::now()).await.unwrap();
         assert_eq!(left.remaining, 6, "{name}");
     }
-}
-
-#[tokio::test]
-async fn slots_without_a_server_are_told() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let (keys, spec) = (keys(&cluster), limit("one"));
-    bench.until_all_decide(&keys).await;
-    let slot = cluster.slot(&keys[0]).to_string();
-    for server in &cluster.servers {
-        let () = server.run(&["CLUSTER", "DELSLOTS", &slot]);
-    }
-    let patience = tokio::time::Instant::now() + super::PATIENCE;
-    while !bench.log.text().contains("1 of the cluster's slots have no server") {
-        assert!(tokio::time::Instant::now() < patience, "{}", bench.log.text());
-        let _ = bench.passed(&spec, &keys[0], 1).await;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(bench.passed(&spec, &keys[1], 12).await, 10, "other slots are served");
 }

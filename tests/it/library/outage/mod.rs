@@ -5,6 +5,7 @@ mod connections;
 mod limits;
 mod old;
 mod sentinels;
+mod slots;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
