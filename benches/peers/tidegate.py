@@ -30,6 +30,8 @@ def prepare(binary, directory, setup, port):
         used = ", ".join(f'"{name}"' for name in [names[route % setup.limits], *more])
         routes.append(f'[[routes]]\npath = "{prefix}/{{*rest}}"\n{action}\nlimits = [{used}]\n')
     redis = "" if setup.redis is None else f'url = "redis://127.0.0.1:{setup.redis}/0"\n'
+    if setup.prefetch:
+        redis += 'prefetch = "auto"\n'
     listen = f'listen = "127.0.0.1:{port}"'
     if setup.tls is not None:
         pair = f'{{ cert = "{setup.tls.cert}", key = "{setup.tls.key}" }}'

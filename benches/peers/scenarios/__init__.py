@@ -15,6 +15,7 @@ ALL = {
     "idle": memory.idle,
     "redis": redis.redis,
     "shared": shared.plain,
+    "shared-prefetch": shared.prefetch,
     "shared-header": shared.header,
     "shared-reject": shared.reject,
     "latency": steady.latency,
