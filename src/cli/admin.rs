@@ -44,17 +44,12 @@ pub(super) struct AdminAnswer {
 impl AdminOptions {
     pub(super) fn client(&self) -> Result<AdminClient, Failure> {
         let file = self.config.as_deref();
-        let given = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
         let (authority, configured) = match (&self.admin, file) {
             (Some(url), None) => (authority(url)?, None),
             (Some(url), Some(file)) => (authority(url)?, load(file)?.plan.admin.token),
             (None, file) => configured(file.unwrap_or(Path::new("proxy.toml")))?,
         };
-        let token = given.or(configured);
-        if token.as_ref().is_some_and(|token| token.chars().any(char::is_control)) {
-            return Err(Failure::usage("the token is no word that a header can have"));
-        }
-        Ok(AdminClient { authority, token })
+        AdminClient::with_token(authority, configured)
     }
 }
 
@@ -89,9 +84,17 @@ pub(super) fn configured(file: &Path) -> Result<(String, Option<String>), Failur
 }
 
 impl AdminClient {
-    /// One without a token, for what is open to everybody.
-    pub(super) fn open(authority: String) -> Self {
-        Self { authority, token: None }
+    /// One that shows the token of the environment, or else the one that is configured.
+    pub(super) fn with_token(
+        authority: String,
+        configured: Option<String>,
+    ) -> Result<Self, Failure> {
+        let given = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+        let token = given.or(configured);
+        if token.as_ref().is_some_and(|token| token.chars().any(char::is_control)) {
+            return Err(Failure::usage("the token is no word that a header can have"));
+        }
+        Ok(Self { authority, token })
     }
 
     /// Sends a request with a JSON body, or without a body, and reads the answer. `None` where the answer is

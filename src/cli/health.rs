@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::admin::{AdminClient, authority, configured};
+use super::admin::{AdminAnswer, AdminClient, authority, configured};
 use super::{CommandResult, ConfigFile, Failure};
 
 /// The timeout to write and to read.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How the lines of the metric begin that says whether the store answers.
+const STORE_UP: &str = "tidegate_store_up";
 
 /// Ask a running proxy's admin endpoint whether it lives: exit 0 where it does.
 ///
@@ -18,20 +21,52 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) struct Health {
     /// The admin endpoint, as in http://127.0.0.1:9090; by default the file's admin.listen
     url: Option<String>,
+    /// Ask too whether the store answers, and each server of a Redis cluster
+    #[arg(long)]
+    store: bool,
     #[command(flatten)]
     file: ConfigFile,
 }
 
 pub(super) fn health(health: &Health) -> CommandResult {
-    let authority = match &health.url {
-        Some(url) => authority(url)?,
-        None => configured(&health.file.config)?.0,
+    let (authority, configured) = match &health.url {
+        Some(url) => (authority(url)?, None),
+        None => configured(&health.file.config)?,
     };
-    let failed = |why: &str| Failure::run(format!("{authority} is not healthy: {why}"));
-    let answer = AdminClient::open(authority.clone()).ask("GET", "/healthz", None, PATIENCE);
-    match answer.map_err(|error| failed(&error.to_string()))? {
-        Some(answer) if answer.status == 200 => Ok(()),
-        Some(answer) => Err(failed(&format!("it answered {}", answer.status))),
-        None => Err(failed("it did not answer in HTTP")),
+    let client = AdminClient::with_token(authority, configured)?;
+    let answer = ask(&client, "/healthz")?;
+    if answer.status != 200 {
+        return Err(failed(&client, &format!("it answered {}", answer.status)));
     }
+    if health.store { check_store(&client) } else { Ok(()) }
+}
+
+/// Fails where the proxy's metrics say that the store, or a server of it, does not answer.
+fn check_store(client: &AdminClient) -> CommandResult {
+    let answer = ask(client, "/metrics")?;
+    if answer.status != 200 {
+        let why = format!("/metrics answered {}; is the token right?", answer.status);
+        return Err(failed(client, &why));
+    }
+    let page = String::from_utf8_lossy(&answer.body);
+    let servers: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(STORE_UP)).collect();
+    let away = servers.iter().filter_map(|server| server.strip_suffix(" 0"));
+    let away: Vec<_> = away.map(|labels| if labels.is_empty() { "it" } else { labels }).collect();
+    match (servers.is_empty(), away.is_empty()) {
+        (false, true) => Ok(()),
+        (true, _) => Err(failed(client, "its metrics do not name the store")),
+        (false, false) => {
+            Err(failed(client, &format!("the store does not answer: {}", away.join(", "))))
+        }
+    }
+}
+
+fn ask(client: &AdminClient, path: &str) -> Result<AdminAnswer, Failure> {
+    let answer = client.ask("GET", path, None, PATIENCE);
+    let answer = answer.map_err(|error| failed(client, &error.to_string()))?;
+    answer.ok_or_else(|| failed(client, "it did not answer in HTTP"))
+}
+
+fn failed(client: &AdminClient, why: &str) -> Failure {
+    Failure::run(format!("{} is not healthy: {why}", client.authority))
 }
