@@ -161,6 +161,9 @@ impl Admin {
 /// Whether the request's host is an address or localhost. This prevents DNS rebinding: a page in a browser
 /// could reach the endpoint only by the page's own host name, if that name resolves to loopback.
 fn is_local(headers: &HeaderMap, uri: &Uri) -> bool {
+    if headers.get_all(HOST).iter().count() > 1 {
+        return false;
+    }
     let host = || Authority::try_from(headers.get(HOST)?.as_bytes()).ok();
     let Some(authority) = uri.authority().cloned().or_else(host) else { return false };
     let name = authority.host();
@@ -199,6 +202,10 @@ mod tests {
             assert!(!local(host), "{host}");
         }
         assert!(!is_local(&HeaderMap::new(), &Uri::from_static("/metrics")));
+        let mut two = HeaderMap::new();
+        two.append(HOST, HeaderValue::from_static("127.0.0.1"));
+        two.append(HOST, HeaderValue::from_static("evil.example"));
+        assert!(!is_local(&two, &Uri::from_static("/metrics")));
     }
 
     #[test]

@@ -139,6 +139,12 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
         }
         LimitsCommand::Reset(reset) => {
             let client = reset.named.admin.client()?;
+            if reset.overridden
+                && let Some(path) = reset.named.listed_override(&client)?
+            {
+                ask(&client, "DELETE", &path, None)?;
+                return print("the override has ended");
+            }
             let behind = if reset.overridden { "/override" } else { "" };
             let path = reset.named.path(&reset.named.limit(&client)?.0, behind)?;
             ask(&client, "DELETE", &path, None)?;
@@ -156,6 +162,17 @@ impl NamedKey {
         Ok((found.cloned().ok_or_else(none)?, all))
     }
 
+    /// The path of the override that the endpoint lists with exactly this key. Its limit may be gone, or may
+    /// count by something else now.
+    fn listed_override(&self, client: &AdminClient) -> Result<Option<String>, Failure> {
+        let [key] = self.key.as_slice() else { return Ok(None) };
+        let all = ask(client, "GET", "/api/limits", None)?;
+        let is_it = |it: &&Value| it["limit"] == *self.limit && it["key"] == **key;
+        let is_listed = list(&all, "overrides").iter().any(|it| is_it(&it));
+        let (limit, key) = (segment(&self.limit), segment(key));
+        Ok(is_listed.then(|| format!("/api/limits/{limit}/keys/{key}/override")))
+    }
+
     /// The path of the key's bucket, with `behind` at its end. An empty key would be a bucket, too.
     fn path(&self, limit: &Value, behind: &str) -> Result<String, Failure> {
         let parts = parts(limit);
@@ -166,12 +183,33 @@ impl NamedKey {
                 false => format!("`{name}` counts by {}: give a value for each", parts.join(", ")),
             }));
         }
-        let key = Key::of(self.key.iter().map(|value| match value.as_str() {
-            "-" => None,
-            value => Some(value.as_bytes()),
-        }));
-        let (limit, key) = (segment(&self.limit), segment(key.as_str()));
+        let values = parts.iter().zip(&self.key).map(|(part, value)| key_text(part, value));
+        let key = values.collect::<Result<Vec<_>, _>>()?.join("|");
+        let (limit, key) = (segment(&self.limit), segment(&key));
         Ok(format!("/api/limits/{limit}/keys/{key}{behind}?plain"))
+    }
+}
+
+/// The text of one part of a key. `-` is an absent value. A part with alternatives wants the number of the one
+/// that a request has, as in `2=192.0.2.1`.
+fn key_text(part: &str, value: &str) -> Result<String, Failure> {
+    let alternatives = part.split(" | ").count();
+    if value == "-" {
+        return Ok(Key::of([None::<&[u8]>]).as_str().to_owned());
+    }
+    if alternatives == 1 {
+        return Ok(Key::of([Some(value.as_bytes())]).as_str().to_owned());
+    }
+    let numbered = value.split_once('=').and_then(|(number, value)| {
+        let number = number.parse::<usize>().ok().filter(|it| (1..=alternatives).contains(it))?;
+        Some((number, Key::of([Some(value.as_bytes())])))
+    });
+    match numbered {
+        Some((1, value)) => Ok(value.as_str().to_owned()),
+        Some((number, value)) => Ok(format!("%{number}={}", value.as_str())),
+        None => Err(Failure::usage(format!(
+            "{part} has alternatives: write which one it is, as in `1={value}` or `2={value}`"
+        ))),
     }
 }
 

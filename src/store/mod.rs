@@ -257,16 +257,17 @@ impl Store {
     /// # Errors
     /// Where Redis does not answer.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), StoreError> {
+        let redis = self.redis_of(ask);
+        if let Some(redis) = redis {
+            redis.forget(ask).await?;
+        }
         self.shared.memory.forget(ask);
         let bucket = self.shared.memory.identity(ask);
         self.known.forget_bucket(&bucket);
         self.prefetch.forget_bucket(&bucket);
-        match self.redis_of(ask) {
+        match redis {
             None => Ok(()),
-            Some(redis) => {
-                redis.forget(ask).await?;
-                redis.tell_forgotten().await
-            }
+            Some(redis) => redis.tell_forgotten().await,
         }
     }
 

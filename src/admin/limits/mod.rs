@@ -64,7 +64,14 @@ impl From<StoreError> for ApiProblem {
             StoreError::WrongType | StoreError::Unset => StatusCode::CONFLICT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self(status, format!("nothing was changed, as far as is known. Redis: {error}"))
+        let done = match &error {
+            StoreError::TimedOut => "it is not known whether this was done; ask again",
+            StoreError::Redis(error) if error.code().is_none() => {
+                "it is not known whether this was done; ask again"
+            }
+            _ => "nothing was done",
+        };
+        Self(status, format!("{done}. Redis: {error}"))
     }
 }
 

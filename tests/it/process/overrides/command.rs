@@ -110,3 +110,24 @@ fn the_token_comes_from_the_file_or_the_environment() {
     let told = by_environment.env("TIDEGATE_ADMIN_TOKEN", "s3cret").output().unwrap();
     assert_eq!(told.status.code(), Some(0));
 }
+
+#[test]
+fn a_value_of_an_alternative_has_its_number() {
+    let limit = "key = [\"header:x-tenant | ip\"]\nrate = \"1/h\"";
+    let proxy = Proxy::answering().admin().limit("either", limit).start();
+    assert!(passes(&proxy, "a") && !passes(&proxy, "a"));
+    let (code, _, error) = told(&proxy, &["set", "either", "127.0.0.1", "--rate", "50/h"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("alternatives") && error.contains("`2=127.0.0.1`"), "{error}");
+    done(&proxy, &["set", "either", "2=127.0.0.1", "--rate", "50/h"]);
+    assert!(passes(&proxy, "a"));
+}
+
+#[test]
+fn an_override_is_ended_by_the_key_that_the_list_shows() {
+    let proxy = limited().start();
+    done(&proxy, &["set", "user", "secret-a", "--rate", "50/h"]);
+    assert!(done(&proxy, &["list"]).contains(HASH));
+    done(&proxy, &["reset", "user", HASH, "--override"]);
+    assert!(!done(&proxy, &["list"]).contains("override of"));
+}
