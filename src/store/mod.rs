@@ -92,7 +92,7 @@ impl Store {
         let running = Mutex::default();
         let store = Arc::new(Self { shared, redis, known, prefetch, display, running });
         if store.redis.is_some() {
-            tokio::spawn(prefetch::keep(Arc::downgrade(&store)));
+            tokio::spawn(prefetch::keep(Arc::downgrade(&store), Arc::clone(&store.shared)));
         }
         store
     }
@@ -246,7 +246,7 @@ impl Store {
     /// at most `store.timeout`, and twice that where Redis must first say what was taken.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
-            self.prefetch.give_back(redis);
+            self.prefetch.give_back(self);
             redis.told().await;
         }
     }
@@ -296,5 +296,6 @@ fn noting(claims: &[&mut Claim<'_>]) -> Noting {
 impl Drop for Store {
     fn drop(&mut self) {
         self.shared.stores.fetch_sub(1, Ordering::Relaxed);
+        self.prefetch.wake();
     }
 }

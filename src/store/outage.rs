@@ -21,6 +21,7 @@ use super::{BucketAsk, Shared, Store, StoreError, Unavailable, noting};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk, takers};
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::plan::OnStoreError;
 
@@ -46,7 +47,7 @@ pub(super) async fn take(
         store.take_locally(claims, moment);
         return Ok(());
     }
-    if store.prefetch.spend(store, claims) {
+    if store.prefetch.spend(store, claims, moment) {
         return Ok(());
     }
     redis.find_places(claims);
@@ -74,7 +75,7 @@ pub(super) async fn take(
     }
     request.ask_process(claims);
     store.known.note(&store.shared.memory, claims, moment.time);
-    store.prefetch.note(store, claims);
+    store.prefetch.note(store, claims, moment);
     request.end(claims);
     request.prepare(claims);
     Ok(())
@@ -212,33 +213,13 @@ impl RedisRequest<'_> {
         self.store.known.forget(&self.store.shared.memory, claim);
     }
 
-    /// Makes the process's own buckets ready to decide in place of Redis: each begins with its share of what is
-    /// used now.
+    /// Makes the process's own buckets ready to decide in place of Redis.
     fn prepare(&self, claims: &[&mut Claim<'_>]) {
-        let shared = &self.store.shared;
-        let processes = shared.processes.load(Ordering::Relaxed);
         for claim in claims.iter().filter(|claim| claim.party == Party::Redis) {
-            let Some(Decision { remaining, .. }) = claim.decision else { continue };
-            let (Ask { algorithm, cost, .. }, is_local) =
-                (claim.ask, claim.spec.on_store_error == OnStoreError::Local);
-            // What is used of a list or of slots has times and holders that only Redis knows.
-            let is_list = matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_));
-            let asked = shared.asked(claim.spec, &claim.ask).algorithm;
-            let used = asked.capacity().saturating_sub(remaining);
-            // A bucket that only this request has used would cost memory and say little.
-            if !is_local || is_list || used <= cost.get() {
-                continue;
+            if let Some(Decision { remaining, .. }) = claim.decision {
+                let now = self.moment.present();
+                write_known(&self.store.shared, &claim.question(), remaining, now);
             }
-            let share = algorithm.share(processes, cost);
-            let used = u128::from(used) * u128::from(share.capacity());
-            let used = used.div_ceil(u128::from(algorithm.capacity().max(1)));
-            let ask = Ask { algorithm: share, ..claim.ask };
-            let now = shared.wall.both(self.moment.present());
-            shared.memory.write_used(
-                &BucketAsk { ask, ..claim.question() },
-                u64::try_from(used).unwrap_or(u64::MAX),
-                now,
-            );
         }
     }
 
@@ -268,6 +249,26 @@ impl RedisRequest<'_> {
             }
         }
     }
+}
+
+/// Redis says that so many tokens remain. Where this process decides without Redis, its own bucket begins
+/// with its share of what is used now.
+pub(super) fn write_known(shared: &Shared, ask: &BucketAsk<'_>, remaining: u64, now: Timestamp) {
+    let Ask { algorithm, cost, .. } = ask.ask;
+    // What is used of a list or of slots has times and holders that only Redis knows.
+    let is_list = matches!(algorithm, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_));
+    let used = shared.asked(ask.spec, &ask.ask).algorithm.capacity().saturating_sub(remaining);
+    // A bucket that only this request has used would cost memory and say little.
+    if ask.spec.on_store_error != OnStoreError::Local || is_list || used <= cost.get() {
+        return;
+    }
+    let capacity = algorithm.capacity();
+    let share = algorithm.share(shared.processes.load(Ordering::Relaxed), cost);
+    // What is set aside of the bucket counts as used.
+    let used = u128::from(capacity.saturating_sub(remaining)) * u128::from(share.capacity());
+    let used = u64::try_from(used.div_ceil(u128::from(capacity.max(1)))).unwrap_or(u64::MAX);
+    let ask = BucketAsk { ask: Ask { algorithm: share, ..ask.ask }, ..*ask };
+    shared.memory.write_used(&ask, used, shared.wall.both(now));
 }
 
 /// One round of questions to the slots.

@@ -12,11 +12,11 @@
 //! another one may not have counted it yet. A batch is void after [`LIFE`], long before an announcement ends.
 //! Therefore no two processes divide the reserve by different numbers.
 //!
-//! A bucket therefore has an eighth of its burst less. What a process that dies holds is lost: at most its
-//! part.
+//! A bucket therefore has an eighth of its burst less. A batch whose answer comes too late is lost. What a
+//! process that dies holds is lost: at most its part.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -25,10 +25,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use super::claim::{BucketAsk, Claim, Party};
+use super::claim::{BucketAsk, Claim, Moment, Party};
 use super::memory::Identity;
-use super::redis::Redis;
-use super::{Shared, Store};
+use super::{Shared, Store, outage};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
@@ -36,7 +35,7 @@ use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost};
-use crate::plan::LimitSpec;
+use crate::plan::{CostSpec, LimitSpec};
 
 /// One part in this many of a burst is the reserve.
 const RESERVE: u64 = 8;
@@ -62,8 +61,8 @@ const SMALLEST: u64 = 8;
 /// The most keys whose requests a worker counts.
 const MOST: usize = 1_024;
 
-/// The bursts that can be set: with a smaller burst the reserve would be nothing.
-const SMALLEST_BURST: u64 = 2 * RESERVE;
+/// Nothing is set aside of a smaller burst: no worker could ever fetch a batch.
+const SMALLEST_BURST: u64 = RESERVE * SMALLEST;
 
 /// When this process was announced in Redis.
 #[derive(Default)]
@@ -90,6 +89,8 @@ impl Presence {
 pub(super) struct Prefetch {
     keys: Mutex<HashMap<Identity, BusyKey>>,
     filled: Notify,
+    /// The fetches that were begun.
+    fetches: AtomicU64,
 }
 
 /// A key whose requests are counted, and the tokens that are held for it.
@@ -99,7 +100,10 @@ struct BusyKey {
     /// With the figures of the requests. The cost is 1.
     ask: Ask,
     batches: VecDeque<Batch>,
-    is_fetching: bool,
+    /// The number of the fetch that is under way.
+    fetching: Option<u64>,
+    /// When a request was last counted.
+    moment: Moment,
     /// What remained in Redis at its last answer.
     remaining: u64,
     counted: u64,
@@ -124,7 +128,12 @@ fn reserve(spec: &LimitSpec, ask: &Ask) -> u64 {
                 && !spec.is_settled()
                 && params.burst.get() >= SMALLEST_BURST =>
         {
-            params.burst.get() / RESERVE
+            let (burst, reserve) = (params.burst.get(), params.burst.get() / RESERVE);
+            // A request that needs nearly the whole burst must be able to pass.
+            match spec.cost {
+                CostSpec::Fixed(cost) if cost.get() <= burst - reserve => reserve,
+                _ => 0,
+            }
         }
         _ => 0,
     }
@@ -146,7 +155,12 @@ pub(super) fn without_reserve(spec: &LimitSpec, ask: &Ask) -> Ask {
 impl Prefetch {
     /// Lets a request pass by tokens that are held, where they suffice for each of its limits. Returns whether
     /// they did. If they did not, the claims stay unchanged.
-    pub(super) fn spend(&self, store: &Arc<Store>, claims: &mut [&mut Claim<'_>]) -> bool {
+    pub(super) fn spend(
+        &self,
+        store: &Arc<Store>,
+        claims: &mut [&mut Claim<'_>],
+        moment: Moment,
+    ) -> bool {
         if !store.shared.prefetches() || !claims.iter().all(|claim| is_fetched(claim)) {
             return false;
         }
@@ -172,7 +186,8 @@ impl Prefetch {
             let remaining = busy.remaining + busy.held(now);
             claim.decision = Some(Decision { outcome: Outcome::Allow, remaining });
             claim.party = Party::Nobody;
-            to_fetch.extend(busy.begin_fetch(id, &store.shared, now));
+            busy.moment = moment;
+            to_fetch.extend(busy.begin_fetch(id, &self.fetches, &store.shared, now));
         }
         drop(keys);
         to_fetch.into_iter().for_each(|fetch| fetch.begin(store));
@@ -180,7 +195,7 @@ impl Prefetch {
     }
 
     /// Notes what Redis said, and begins to fetch for keys that are busy.
-    pub(super) fn note(&self, store: &Arc<Store>, claims: &[&mut Claim<'_>]) {
+    pub(super) fn note(&self, store: &Arc<Store>, claims: &[&mut Claim<'_>], moment: Moment) {
         let is_answered = |claim: &&mut Claim<'_>| claim.party == Party::Redis && is_fetched(claim);
         if !store.shared.prefetches() || !claims.iter().all(is_answered) {
             return;
@@ -189,21 +204,30 @@ impl Prefetch {
         let mut to_fetch = PerAsk::<Fetch>::new();
         let mut keys = self.keys.lock();
         let was_empty = keys.is_empty();
+        let mut ids = PerAsk::<Identity>::new();
         for claim in claims {
             let Some(Decision { remaining, .. }) = claim.decision else { continue };
             let id = store.shared.memory.identity(&claim.question());
             if keys.len() >= MOST && !keys.contains_key(&id) {
                 continue;
             }
-            let busy = keys.entry(id).or_insert_with(|| BusyKey::new(claim, now));
+            let busy = keys.entry(id).or_insert_with(|| BusyKey::new(claim, moment, now));
             if busy.ask.algorithm != claim.ask.algorithm {
                 // A reload or an override has changed the figures.
-                store.redis.iter().for_each(|redis| busy.give_back(redis, |_| true));
-                *busy = BusyKey::new(claim, now);
+                busy.give_back(store, |_| true);
+                *busy = BusyKey::new(claim, moment, now);
             }
-            busy.remaining = remaining;
+            (busy.remaining, busy.moment) = (remaining, moment);
             busy.count(claim.ask.cost, now);
-            to_fetch.extend(busy.begin_fetch(id, &store.shared, now));
+            ids.push(id);
+        }
+        // Tokens of one limit alone could not be spent.
+        let is_busy = |id: &Identity| keys.get(id).is_some_and(BusyKey::is_busy);
+        if ids.len() == claims.len() && ids.iter().all(is_busy) {
+            for id in ids {
+                let Some(busy) = keys.get_mut(&id) else { continue };
+                to_fetch.extend(busy.begin_fetch(id, &self.fetches, &store.shared, now));
+            }
         }
         let is_first = was_empty && !keys.is_empty();
         drop(keys);
@@ -213,43 +237,52 @@ impl Prefetch {
         to_fetch.into_iter().for_each(|fetch| fetch.begin(store));
     }
 
+    /// Lets the task that sweeps look again.
+    pub(super) fn wake(&self) {
+        self.filled.notify_one();
+    }
+
     /// The bucket is made new: what is held of it is void.
     pub(super) fn forget_bucket(&self, bucket: &Identity) {
         self.keys.lock().remove(bucket);
     }
 
-    /// Gives back all that is held. Called before the worker ends.
-    pub(super) fn give_back(&self, redis: &Redis) {
-        for busy in self.keys.lock().values_mut() {
-            busy.give_back(redis, |_| true);
+    /// Gives back all that is held. Called before the worker ends. A batch that is under way goes back when it
+    /// comes, because its key is gone.
+    pub(super) fn give_back(&self, store: &Store) {
+        for (_, mut busy) in self.keys.lock().drain() {
+            busy.give_back(store, |_| true);
         }
     }
 
     /// Gives back what is not spent in time, and forgets keys that are not busy any more. Returns how many
     /// keys have tokens.
     fn sweep(&self, store: &Store) -> u64 {
-        let Some(redis) = &store.redis else { return 0 };
         let (now, is_on) = (Instant::now(), store.shared.prefetches());
         let mut held = 0;
         self.keys.lock().retain(|_, busy| {
-            let is_idle = now.duration_since(busy.window) > 5 * WINDOW;
-            let is_busy = busy.counted.max(busy.counted_before) >= SMALLEST;
-            busy.give_back(redis, |batch| is_idle || !is_on || batch.ends <= now);
+            let age = now.duration_since(busy.window);
+            let is_idle = age > 5 * WINDOW;
+            busy.give_back(store, |batch| is_idle || !is_on || batch.ends <= now);
             held += u64::from(!busy.batches.is_empty());
-            !busy.batches.is_empty() || busy.is_fetching || is_on && !is_idle && is_busy
+            let is_counted = is_on && !is_idle && (busy.is_busy() || age < WINDOW);
+            !busy.batches.is_empty() || busy.fetching.is_some() || is_counted
         });
         held
     }
 }
 
 /// Sweeps a store's batches for as long as the store lives.
-pub(super) async fn keep(store: Weak<Store>) {
+pub(super) async fn keep(store: Weak<Store>, shared: Arc<Shared>) {
     let mut held = 0;
     loop {
-        let Some(alive) = store.upgrade() else { return };
+        let Some(alive) = store.upgrade() else {
+            shared.prefetched_keys.fetch_sub(held, Ordering::Relaxed);
+            return;
+        };
         let prefetch = Arc::clone(&alive.prefetch);
         let before = std::mem::replace(&mut held, prefetch.sweep(&alive));
-        alive.shared.prefetched_keys.fetch_add(held.wrapping_sub(before), Ordering::Relaxed);
+        shared.prefetched_keys.fetch_add(held.wrapping_sub(before), Ordering::Relaxed);
         drop(alive);
         if prefetch.keys.lock().is_empty() {
             prefetch.filled.notified().await;
@@ -264,13 +297,14 @@ fn is_fetched(claim: &Claim<'_>) -> bool {
 }
 
 impl BusyKey {
-    fn new(claim: &Claim<'_>, now: Instant) -> Self {
+    fn new(claim: &Claim<'_>, moment: Moment, now: Instant) -> Self {
         Self {
             spec: Arc::clone(claim.spec),
             key: claim.key.clone(),
             ask: Ask { cost: Cost::ONE, ..claim.ask },
             batches: VecDeque::new(),
-            is_fetching: false,
+            fetching: None,
+            moment,
             remaining: 0,
             counted: 0,
             counted_before: 0,
@@ -301,15 +335,25 @@ impl BusyKey {
         self.batches.retain(|batch| batch.tokens > 0);
     }
 
+    fn is_busy(&self) -> bool {
+        self.counted.max(self.counted_before) >= SMALLEST
+    }
+
     /// The batch that is to be fetched now.
-    fn begin_fetch(&mut self, id: Identity, shared: &Shared, now: Instant) -> Option<Fetch> {
-        if self.is_fetching {
+    fn begin_fetch(
+        &mut self,
+        id: Identity,
+        fetches: &AtomicU64,
+        shared: &Shared,
+        now: Instant,
+    ) -> Option<Fetch> {
+        if self.fetching.is_some() || !self.is_busy() {
             return None;
         }
         let wanted = 2 * self.counted.max(self.counted_before);
         // Void tokens count, too, until they are back.
         let held: u64 = self.batches.iter().map(|batch| batch.tokens).sum();
-        if wanted < SMALLEST || 2 * held > wanted || !shared.presence.is_settled(now) {
+        if 2 * held > wanted || !shared.presence.is_settled(now) {
             return None;
         }
         let workers = shared.stores.load(Ordering::Relaxed).max(1);
@@ -318,16 +362,20 @@ impl BusyKey {
         // What remains is for all of them.
         let tokens = wanted.min(part.saturating_sub(held)).min(self.remaining / (2 * holders));
         let cost = Cost::new(tokens).filter(|_| tokens >= SMALLEST)?;
-        self.is_fetching = true;
-        let ask = Ask { cost, ..self.ask };
-        Some(Fetch { id, spec: Arc::clone(&self.spec), key: self.key.clone(), ask })
+        let number = fetches.fetch_add(1, Ordering::Relaxed);
+        self.fetching = Some(number);
+        let (spec, key, moment) = (Arc::clone(&self.spec), self.key.clone(), self.moment);
+        let (ask, ends) = (Ask { cost, ..self.ask }, now + LIFE);
+        Some(Fetch { number, id, spec, key, ask, moment, ends })
     }
 
-    fn give_back(&mut self, redis: &Redis, is_due: impl Fn(&Batch) -> bool) {
+    /// Gives batches back, by the figures that are in force now.
+    fn give_back(&mut self, store: &Store, is_due: impl Fn(&Batch) -> bool) {
+        let now = self.moment.present();
         let ask = BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask };
         self.batches.retain(|batch| {
             if is_due(batch) {
-                redis.settle(&ask, Difference::Less(batch.tokens), batch.receipt);
+                store.settle(&ask, Difference::Less(batch.tokens), batch.receipt, now);
             }
             !is_due(batch)
         });
@@ -336,10 +384,14 @@ impl BusyKey {
 
 /// A batch that is to be taken.
 struct Fetch {
+    number: u64,
     id: Identity,
     spec: Arc<LimitSpec>,
     key: Key,
     ask: Ask,
+    moment: Moment,
+    /// From this time on the batch is void.
+    ends: Instant,
 }
 
 impl Fetch {
@@ -348,22 +400,32 @@ impl Fetch {
         let store = Arc::clone(store);
         tokio::spawn(async move {
             let Some(redis) = &store.redis else { return };
-            let ends = Instant::now() + LIFE;
+            let _counted = redis.about_to();
             let ask = BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask };
-            let fetched = redis.fetch(&ask).await.ok().flatten();
+            let fetched = match Instant::now() < self.ends {
+                true => redis.fetch(&ask).await.ok().flatten(),
+                // The process was stopped, and the others may not have counted it since.
+                false => None,
+            };
+            let now = self.moment.present();
+            if let Some(batch) = &fetched {
+                let ask = BucketAsk { ask: Ask { cost: Cost::ONE, ..self.ask }, ..ask };
+                outage::write_known(&store.shared, &ask, batch.remaining, now);
+            }
             let mut keys = store.prefetch.keys.lock();
-            let busy = keys.get_mut(&self.id).filter(|busy| busy.is_fetching);
+            let busy = keys.get_mut(&self.id).filter(|busy| busy.fetching == Some(self.number));
             if let Some(busy) = busy {
-                busy.is_fetching = false;
+                busy.fetching = None;
                 // A refusal is noted as nothing left, so that the next batch waits for better news.
                 busy.remaining = fetched.as_ref().map_or(0, |batch| batch.remaining);
                 if let Some(batch) = fetched {
-                    let (tokens, receipt) = (self.ask.cost.get(), batch.receipt);
+                    let (tokens, receipt, ends) = (self.ask.cost.get(), batch.receipt, self.ends);
                     busy.batches.push_back(Batch { tokens, receipt, ends });
                 }
             } else if let Some(batch) = fetched {
-                // The bucket was made new meanwhile, or the worker is about to end.
-                redis.settle(&ask, Difference::Less(self.ask.cost.get()), batch.receipt);
+                // The figures have changed meanwhile, the bucket was made new, or the worker ends.
+                let used = Difference::Less(self.ask.cost.get());
+                store.settle(&ask, used, batch.receipt, now);
             }
         });
     }

@@ -36,6 +36,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::call::{Call, Request, SCRIPT};
 use self::leases::Leases;
@@ -204,6 +205,11 @@ impl Redis {
         let reply = self.queue.begin(self.slot(ask), one, self.deadline(), look).answer().await?;
         let one = reply.first().ok_or(StoreError::Nonsense)?;
         one.decision.ok_or(StoreError::WrongType)
+    }
+
+    /// Makes [`Redis::told`] wait until the token is dropped.
+    pub(super) fn about_to(&self) -> TaskTrackerToken {
+        self.queue.teller().about_to()
     }
 
     /// Takes the ask's cost, if the bucket has so many tokens.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tidegate::limit::algorithm::Algorithm;
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
+use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, LimitSpec, PrefetchMode, StoreSpec};
+use tidegate::plan::{CostSpec, KeyDisplay, LimitSpec, PrefetchMode, StoreSpec};
 use tidegate::store::{BucketAsk, Shared, Store};
 use tokio::time::{Instant, sleep};
 
@@ -166,16 +167,43 @@ async fn a_key_that_is_made_new_has_no_old_tokens() {
     assert_eq!(left(&process, ask).await, USABLE - 1);
 }
 
-/// Such a limit is asked each time: its tokens may come back, or its burst is too small to set anything aside.
+/// Of a small burst, and where one request needs nearly the whole burst.
 #[tokio::test]
 async fn only_what_can_be_set_aside_is_fetched() {
     let server = RedisServer::start();
     let mut process = Process::of(&server);
     let small = limit("small");
     let key = key("x");
-    let small_ask = ask(&small, &key, 15);
-    for _ in 0..15 {
+    let small_ask = ask(&small, &key, 63);
+    for _ in 0..63 {
         assert!(process.take(small_ask).await, "the whole burst is for requests");
     }
     assert!(!process.take(small_ask).await);
+    let mut dear = limit("dear");
+    let cost = Cost::new(95).unwrap();
+    dear.cost = CostSpec::Fixed(cost);
+    let mut dear_ask = ask(&dear, &key, 100);
+    dear_ask.ask.cost = cost;
+    assert!(process.take(dear_ask).await);
+}
+
+/// Batches that were taken by other figures must not fill the bucket.
+#[tokio::test]
+async fn lower_figures_hold_while_batches_go_back() {
+    let server = RedisServer::start();
+    let mut process = Process::of(&server);
+    let (spec, key) = (limit("busy"), key("x"));
+    let ask = busy(&spec, &key);
+    process.until_tokens_are_held(ask).await;
+    let mut lower = ask;
+    lower.ask.algorithm = bucket("1/h", 64);
+    for _ in 0..100 {
+        process.take(lower).await;
+    }
+    let before = process.passed;
+    process.store.settled().await;
+    for _ in 0..100 {
+        assert!(!process.take(lower).await, "much more than 64 tokens are missing");
+    }
+    assert_eq!(process.passed, before);
 }
