@@ -19,6 +19,7 @@ mod memory;
 mod outage;
 mod prefetch;
 mod redis;
+mod reserve;
 mod running;
 mod shared;
 

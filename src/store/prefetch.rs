@@ -1,5 +1,5 @@
 //! Tokens that this worker has taken from Redis in advance, for keys that are busy. `outage` asks here before
-//! it asks Redis. Only with `store.prefetch = "auto"`.
+//! it asks Redis. Only with `store.prefetch = "auto"`. `reserve` says how much may be held, and when.
 //!
 //! A batch is taken from the bucket like the tokens of a request, and requests are then decided here. Never
 //! more passes than the limit allows: of each bucket an eighth of the burst is set aside (the reserve).
@@ -8,7 +8,7 @@
 //! without batches.
 //!
 //! A worker holds at most its equal part of the reserve. It counts the processes that are announced in Redis
-//! (`redis::processes`). A process that was announced for less than [`SETTLED`] fetches nothing, because
+//! (`redis::processes`). A process that was announced for less than twelve seconds fetches nothing, because
 //! another one may not have counted it yet. A batch is void after [`LIFE`], long before an announcement ends.
 //! Therefore no two processes divide the reserve by different numbers.
 //!
@@ -27,62 +27,23 @@ use tokio::time::{Instant, sleep};
 
 use super::claim::{BucketAsk, Claim, Moment, Party};
 use super::memory::Identity;
+use super::reserve::{SMALLEST, reserve};
 use super::{Shared, Store, outage};
-use crate::limit::Mode;
-use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
+use crate::limit::algorithm::{Difference, Receipt};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
-use crate::limit::patience::Patience;
-use crate::limit::rate::{Burst, Cost};
-use crate::plan::{CostSpec, LimitSpec};
-
-/// One part in this many of a burst is the reserve.
-const RESERVE: u64 = 8;
+use crate::limit::rate::Cost;
+use crate::plan::LimitSpec;
 
 /// A batch that is not spent after this time goes back.
 const LIFE: Duration = Duration::from_secs(2);
 
-/// A process must be announced for this long before it fetches: longer than an announcement lasts.
-const SETTLED: Duration = Duration::from_secs(12);
-
-/// The last announcement must not be older than this.
-const FRESH: Duration = Duration::from_secs(3);
-
-/// Without an announcement for this long, the process is new again.
-const GAP: Duration = Duration::from_secs(5);
-
 /// The time in which a key's requests are counted. A batch is for about twice this time.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The smallest batch. A smaller one saves too few questions.
-const SMALLEST: u64 = 8;
-
 /// The most keys whose requests a worker counts.
 const MOST: usize = 1_024;
-
-/// Nothing is set aside of a smaller burst: no worker could ever fetch a batch.
-const SMALLEST_BURST: u64 = RESERVE * SMALLEST;
-
-/// When this process was announced in Redis.
-#[derive(Default)]
-pub(super) struct Presence(Mutex<Option<(Instant, Instant)>>);
-
-impl Presence {
-    /// The process was announced by a call that was sent at this time.
-    pub(super) fn note(&self, sent: Instant) {
-        let mut span = self.0.lock();
-        let first = span.filter(|(_, last)| sent.duration_since(*last) < GAP);
-        *span = Some((first.map_or(sent, |(first, _)| first), sent));
-    }
-
-    /// Whether every other process that shares Redis has counted this one.
-    fn is_settled(&self, now: Instant) -> bool {
-        self.0.lock().is_some_and(|(first, last)| {
-            now.duration_since(first) >= SETTLED && now.duration_since(last) <= FRESH
-        })
-    }
-}
 
 /// A worker's batches.
 #[derive(Default)]
@@ -117,39 +78,6 @@ struct Batch {
     receipt: Receipt,
     /// From this time on the tokens are void. It counts from before the tokens were taken.
     ends: Instant,
-}
-
-/// How many tokens are set aside of a bucket with these figures. Nothing where no batches can be taken from it.
-fn reserve(spec: &LimitSpec, ask: &Ask) -> u64 {
-    match ask.algorithm {
-        Algorithm::TokenBucket(params)
-            if ask.mode == Mode::Enforce
-                && spec.wait == Patience::NONE
-                && !spec.is_settled()
-                && params.burst.get() >= SMALLEST_BURST =>
-        {
-            let (burst, reserve) = (params.burst.get(), params.burst.get() / RESERVE);
-            // A request that needs nearly the whole burst must be able to pass.
-            match spec.cost {
-                CostSpec::Fixed(cost) if cost.get() <= burst - reserve => reserve,
-                _ => 0,
-            }
-        }
-        _ => 0,
-    }
-}
-
-/// The ask as Redis decides on it, where tokens are fetched: without the reserve.
-pub(super) fn without_reserve(spec: &LimitSpec, ask: &Ask) -> Ask {
-    let reserve = reserve(spec, ask);
-    match ask.algorithm {
-        Algorithm::TokenBucket(token_bucket::Params { rate, burst }) if reserve > 0 => {
-            let burst = Burst::new(burst.get() - reserve).unwrap_or(burst);
-            let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
-            Ask { algorithm, ..*ask }
-        }
-        _ => *ask,
-    }
 }
 
 impl Prefetch {
