@@ -84,7 +84,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the server works, and says that another server has the slot, or some of the keys in it.
+    /// Whether the server works, but another server has the slot or some of the keys in it.
     pub(super) fn is_redirection(&self) -> bool {
         use ServerErrorKind::{Ask, Moved, TryAgain};
         let Self::Redis(error) = self else { return false };

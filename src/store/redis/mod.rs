@@ -38,7 +38,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use self::call::{Call, Request, SCRIPT};
+use self::call::{AskReply, Call, Request, SCRIPT};
 use self::leases::Leases;
 use self::pending::{PendingAsk, takers};
 use self::queue::{Lost, Queue};
@@ -197,14 +197,23 @@ impl Redis {
             let asked = self.ask_limiter(ask, Verb::Look, &new_id(), self.deadline()).await;
             return asked.map(|(decision, _)| decision);
         }
-        let look = |call: &mut Call| {
+        let reply = self.ask_alone(ask, Verb::Look, false).await?;
+        reply.decision.ok_or(StoreError::WrongType)
+    }
+
+    /// Asks about one bucket by a request of its own.
+    async fn ask_alone(
+        &self,
+        ask: &BucketAsk<'_>,
+        verb: Verb,
+        receipts: bool,
+    ) -> Result<AskReply, StoreError> {
+        let one = Request { asks: 1, receipts };
+        let mut awaited = self.queue.begin(self.slot(ask), one, self.deadline(), |call| {
             let asked = self.shared.asked(ask.spec, &ask.ask);
-            call.ask(Verb::Look, &asked, |name| self.write_name(ask, name));
-        };
-        let one = Request { asks: 1, receipts: false };
-        let reply = self.queue.begin(self.slot(ask), one, self.deadline(), look).answer().await?;
-        let one = reply.first().ok_or(StoreError::Nonsense)?;
-        one.decision.ok_or(StoreError::WrongType)
+            call.ask(verb, &asked, |name| self.write_name(ask, name));
+        });
+        awaited.answer().await?.first().copied().ok_or(StoreError::Nonsense)
     }
 
     /// Makes [`Redis::told`] wait until the token is dropped.
@@ -214,16 +223,10 @@ impl Redis {
 
     /// Takes the ask's cost, if the bucket has so many tokens.
     pub(super) async fn fetch(&self, ask: &BucketAsk<'_>) -> Result<Option<Fetched>, StoreError> {
-        let take = |call: &mut Call| {
-            let asked = self.shared.asked(ask.spec, &ask.ask);
-            call.ask(Verb::Take, &asked, |name| self.write_name(ask, name));
-        };
-        let one = Request { asks: 1, receipts: true };
-        let reply = self.queue.begin(self.slot(ask), one, self.deadline(), take).answer().await?;
-        let one = reply.first().ok_or(StoreError::Nonsense)?;
-        let decision = one.decision.ok_or(StoreError::WrongType)?;
+        let reply = self.ask_alone(ask, Verb::Take, true).await?;
+        let decision = reply.decision.ok_or(StoreError::WrongType)?;
         let is_given = decision.outcome == Outcome::Allow;
-        let receipt = one.receipt.filter(|_| is_given);
+        let receipt = reply.receipt.filter(|_| is_given);
         Ok(receipt.map(|receipt| Fetched { remaining: decision.remaining, receipt }))
     }
 

@@ -22,7 +22,7 @@ use super::router::Router;
 use super::slot::HashSlot;
 use crate::store::StoreError;
 
-/// The calls among which a request looks for one of its slot. With more it would look for longer than it saves.
+/// A request looks for a call of its slot among so many calls. A longer search costs more than a shared call saves.
 const MOST_CALLS: usize = 64;
 
 /// A worker's requests that are to be sent.
@@ -170,7 +170,8 @@ impl Gathered {
         if calls.is_empty() {
             self.filled.notify_one();
         }
-        // The newest call of the slot: in an older one a question would be sent before what it must follow.
+        // Only the newest call of the slot: an older call is sent earlier, and a question must not be sent before a
+        // settlement that was made before it.
         let newest = calls.iter_mut().rev().take(MOST_CALLS).find(|call| call.slot == slot);
         if let Some(shared) = newest.filter(|shared| shared.call.has_room(asks)) {
             add(&mut shared.call);
