@@ -183,6 +183,7 @@ mod decide {
                 cost: *cost,
                 patience: Patience::NONE,
                 mode: Mode::Enforce,
+                line: None,
             },
             _ => unreachable!("the plan above has neither"),
         }

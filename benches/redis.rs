@@ -229,6 +229,7 @@ impl Ours {
             cost: Cost::ONE,
             patience: Patience::NONE,
             mode: Mode::Enforce,
+            line: None,
         };
         let claim = |spec| Claim::new(spec, self.keys[place].clone(), ask);
         let mut claims: Vec<_> = specs.iter().take(limits).map(claim).collect();

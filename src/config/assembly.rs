@@ -18,7 +18,7 @@ use super::section::server::SERVER;
 use super::section::store::STORE;
 use super::section::{REJECT, ROOT, admin, answer, limit, log, route, server, store, upstream};
 use super::shape::Shape;
-use crate::plan::{Action, NO_ROUTE, Plan, RouteSpec};
+use crate::plan::{Action, NO_ROUTE, Plan, RouteSpec, line_up};
 use crate::request::route::Table;
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -85,7 +85,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         let draft = limit.value?;
         places.push(draft.on.then_some(on.len()));
         if draft.on {
-            on.push(Arc::new(draft.spec));
+            on.push(draft.spec);
         } else {
             off.push(draft.spec.name);
         }
@@ -98,17 +98,19 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         matchers.push(matcher);
         finished.push(route);
     }
+    let no_route = RouteSpec {
+        name: NO_ROUTE.into(),
+        action: Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() },
+        limits: everywhere,
+        options: None,
+    };
+    line_up(&mut on, &finished, &no_route);
     Some(Plan {
         server,
         upstreams,
-        limits: on,
+        limits: on.into_iter().map(Arc::new).collect(),
         off,
-        no_route: RouteSpec {
-            name: NO_ROUTE.into(),
-            action: Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() },
-            limits: everywhere,
-            options: None,
-        },
+        no_route,
         table: Table::new(matchers),
         routes: finished,
         store,

@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 use super::Mode;
 use super::algorithm::{Algorithm, Receipt, State, Step, Want};
 use super::decision::{Decision, Outcome, Verdict};
-use super::patience::Patience;
+use super::patience::{Line, Patience};
 use super::rate::Cost;
-use super::time::Now;
+use super::time::{Now, Timestamp};
 
 /// One value for each ask. Most routes have one limit or two; more go to the heap.
 pub(crate) type PerAsk<T> = SmallVec<[T; 2]>;
@@ -26,12 +26,25 @@ pub struct Ask {
     pub patience: Patience,
     /// Whether the limit's refusal counts.
     pub mode: Mode,
+    /// The asks of one request with the same line hold the request together.
+    pub line: Option<Line>,
 }
 
 impl Ask {
     /// What the request wants of this limit's bucket.
     pub fn want(&self) -> Want {
-        Want { cost: self.cost, patience: self.patience }
+        self.want_from(0)
+    }
+
+    /// The same for a request that goes this many microseconds from now, or later.
+    fn want_from(&self, earliest: u64) -> Want {
+        Want { cost: self.cost, patience: self.patience, earliest }
+    }
+
+    fn step(&self, state: Option<State>, earliest: u64, now: Now) -> Step {
+        let now = self.algorithm.time(now);
+        let earliest = earliest.min(Timestamp::MAX.micros_since(now));
+        self.algorithm.decide(state, self.want_from(earliest), now)
     }
 
     /// The receipt of a request that has taken at `now`. `taken` is the bucket's state after that.
@@ -103,11 +116,14 @@ pub(crate) fn takers(
 /// shadow. If an enforcing limit refuses, no limit takes. The only exception is a candidate whose limit is
 /// the only one that refuses.
 pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
-    let steps: PerAsk<_> = asks
-        .iter()
-        .zip(states.iter().copied().chain(std::iter::repeat(None)))
-        .map(|(ask, state)| ask.algorithm.decide(state, ask.want(), ask.algorithm.time(now)))
-        .collect();
+    let step = |place: usize, ask: &Ask, earliest| {
+        ask.step(states.get(place).copied().flatten(), earliest, now)
+    };
+    let mut steps: PerAsk<_> =
+        asks.iter().enumerate().map(|(place, ask)| step(place, ask, 0)).collect();
+    if asks.len() > 1 && asks.iter().any(|ask| ask.line.is_some()) {
+        line_up(asks, &mut steps, step);
+    }
     let outcomes = asks.iter().zip(&steps).map(|(ask, step)| (ask.mode, step.decision.outcome));
     let enforcing = outcomes.clone().enumerate().filter(|(_, (mode, _))| *mode == Mode::Enforce);
     let verdict = Verdict::over(enforcing.map(|(place, (_, outcome))| (place, outcome)));
@@ -120,10 +136,43 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     Decided { decisions, changes, verdict }
 }
 
+/// For each line: finds the limit that holds the request longest, and asks the others again with that moment as
+/// the earliest one, until all that let the request pass name the same moment.
+///
+/// Where a limit could count a request at one moment, it could count it at each later moment. So each limit
+/// names a later moment at most once.
+fn line_up(asks: &[Ask], steps: &mut [Step], ask_again: impl Fn(usize, &Ask, u64) -> Step) {
+    for (first, line) in asks.iter().enumerate().filter_map(|(at, ask)| Some((at, ask.line?))) {
+        let is_in = |ask: &Ask| ask.line == Some(line);
+        if asks.iter().take(first).any(is_in) {
+            continue;
+        }
+        let mut earliest = 0;
+        for _ in asks {
+            let mut named = (0, earliest);
+            for (place, (ask, step)) in asks.iter().zip(steps.iter()).enumerate() {
+                if is_in(ask) && step.wait() > named.1 {
+                    named = (place, step.wait());
+                }
+            }
+            let (longest, latest) = named;
+            if latest == earliest {
+                break;
+            }
+            earliest = latest;
+            for (place, (ask, step)) in asks.iter().zip(steps.iter_mut()).enumerate() {
+                if is_in(ask) && place != longest {
+                    *step = ask_again(place, ask, earliest);
+                }
+            }
+        }
+    }
+}
+
 /// The same as [`decide`] for one ask alone, since most requests have one limit: the decision, the change
 /// of the bucket, and the verdict.
 pub(crate) fn decide_one(ask: &Ask, state: Option<State>, now: Now) -> (Decision, Change, Verdict) {
-    let step = ask.algorithm.decide(state, ask.want(), ask.algorithm.time(now));
+    let step = ask.step(state, 0, now);
     let enforcing = (ask.mode == Mode::Enforce).then_some((0, step.decision.outcome));
     let verdict = Verdict::over(enforcing);
     let takes = verdict.passes();
@@ -138,7 +187,6 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::token_bucket::{Params, State as Bucket};
     use crate::limit::rate::{Burst, Rate};
-    use crate::limit::time::Timestamp;
     use proptest::prelude::*;
 
     const HOUR: u64 = 3_600_000_000;
@@ -146,7 +194,13 @@ mod tests {
     fn ask(count: u64, burst: u64, cost: u64, mode: Mode) -> Ask {
         let rate = Rate::new(count, HOUR).unwrap();
         let algorithm = Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() });
-        Ask { algorithm, cost: Cost::new(cost).unwrap(), patience: Patience::NONE, mode }
+        Ask {
+            algorithm,
+            cost: Cost::new(cost).unwrap(),
+            patience: Patience::NONE,
+            mode,
+            line: None,
+        }
     }
 
     fn at(micros: u64) -> Timestamp {

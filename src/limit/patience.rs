@@ -1,5 +1,6 @@
-//! How long a request may be held.
+//! How long a request may be held, and for which limits together.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::rate::EXACT;
@@ -28,5 +29,22 @@ impl Patience {
     /// Whether a request may be held for this many microseconds.
     pub fn allows(self, micros: u64) -> bool {
         micros <= self.0
+    }
+}
+
+/// Limits that hold a request together: always asked for the same requests by the same key. A request that one
+/// of them holds counts in all of them at the moment at which it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Line(NonZeroU16);
+
+impl Line {
+    /// The line with this number, from 1.
+    pub fn new(number: u16) -> Option<Self> {
+        NonZeroU16::new(number).map(Self)
+    }
+
+    /// The line's number.
+    pub fn number(self) -> u16 {
+        self.0.get()
     }
 }

@@ -11,7 +11,7 @@ use super::response::{Statuses, UnknownUse, UsedSource};
 use crate::limit::algorithm::fixed_window::windows::{Schedule, Windows};
 use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::name::Name;
-use crate::limit::patience::Patience;
+use crate::limit::patience::{Line, Patience};
 use crate::limit::rate::{Burst, Cost};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
@@ -38,6 +38,8 @@ pub struct LimitSpec {
     /// The longest time for which a request is held instead of refused. [`Patience::ENDLESS`] where the
     /// figures themselves bound this time.
     pub wait: Patience,
+    /// The limits with the same line hold a request until one moment.
+    pub line: Option<Line>,
     /// The most requests that this process holds for the limit at once.
     pub max_waiting: usize,
     /// Other figures, tried in shadow on the same requests. The candidate is a limit in shadow with a name
@@ -75,6 +77,7 @@ impl LimitSpec {
             overrides: KeyOverrides::default(),
             cost: CostSpec::Fixed(Cost::ONE),
             wait: Patience::NONE,
+            line: None,
             max_waiting: 0,
             candidate: None,
             count_when: None,

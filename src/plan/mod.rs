@@ -8,6 +8,7 @@ mod calendar;
 mod counting;
 pub mod filter;
 mod limit;
+mod line;
 mod redis;
 pub mod response;
 mod route;
@@ -26,6 +27,7 @@ pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength
 use self::filter::LogFilter;
 pub use self::limit::CalendarQuota;
 pub use self::limit::{CostSpec, Figures, LimitSpec, OnStoreError};
+pub(crate) use self::line::line_up;
 pub use self::redis::NoRedisUrl;
 pub use self::redis::{RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;

@@ -98,7 +98,8 @@ mod tests {
     /// The ask of this limit with the figures in force, as a text.
     fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &Key) -> String {
         let (algorithm, cost) = (algorithm(spec), Cost::ONE);
-        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
+        let ask =
+            Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None };
         let Ask { algorithm, patience, .. } =
             current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN, &RunningFigures::Never);
         format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
@@ -109,7 +110,8 @@ mod tests {
         let spec = &limits("[limits.a]\nkey = [\"header:x-user\"]\nrate = \"1/s\"")[0];
         let key = Key::of([Some(&b"partner"[..])]);
         let (algorithm, cost) = (algorithm(spec), Cost::ONE);
-        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
+        let ask =
+            Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None };
         let current = CurrentLimits::default();
         let wanted = WantedFigures { rate: "9/h".into(), ..WantedFigures::default() };
         let running = spec.counting.as_ref().unwrap().figures(&wanted).unwrap();

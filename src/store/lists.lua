@@ -85,36 +85,48 @@ function log.expire(key, fresh_at)
   call('PEXPIREAT', key, format('%d', math.min(fresh_at, 2^53 - 1) / 1000 + 1))
 end
 
-function log.ask(key, ask, now)
+-- What was read of each log, by key, for an ask that is decided on again.
+local read = {}
+
+function log.ask(key, ask, now, earliest, again)
   local figures, cost = ask[4], ask[2]
-  local newest, arrived, number = log.newest(key)
-  local seen
-  if newest == false then
-    return WRONG_TYPE, 0
-  elseif newest then
-    local since = math.max((arrived > now and arrived or now) - figures[2], -1)
-    local used = call('ZCOUNT', key, format('(%d', since), '+inf')
-    -- `excess` of the counted entries must leave the interval before the cost fits.
-    local room_at, excess = 0, used + cost - figures[1]
-    if excess > 0 and excess <= used then
-      local place = format('%d', used - excess)
-      room_at = tonumber(call('ZREVRANGE', key, place, place, 'WITHSCORES')[2]) + figures[2]
+  local known = again and read[key]
+  if not known then
+    local newest, arrived, number = log.newest(key)
+    local seen
+    if newest == false then
+      return WRONG_TYPE, 0
+    elseif newest then
+      local since = math.max((arrived > now and arrived or now) - figures[2], -1)
+      local used = call('ZCOUNT', key, format('(%d', since), '+inf')
+      -- `excess` of the counted entries must leave the interval before the cost fits.
+      local room_at, excess = 0, used + cost - figures[1]
+      if excess > 0 and excess <= used then
+        local place = format('%d', used - excess)
+        room_at = tonumber(call('ZREVRANGE', key, place, place, 'WITHSCORES')[2]) + figures[2]
+      end
+      seen = { arrived, newest, math.min(room_at, 2^53 - 1), used, number }
     end
-    seen = { arrived, newest, math.min(room_at, 2^53 - 1), used }
+    known = seen or {}
   end
+  local seen = known[1] and known
   local wait, remaining, moved, turn, fresh_at, clock =
-    decide(ask[1], figures, cost, ask[5], seen, now)
+    decide(ask[1], figures, cost, ask[5], seen, now, nil, earliest)
   if moved then
     -- The list goes back with the clock even if the request is refused.
-    log.move(key, arrived - now)
-    newest, arrived = newest - arrived + now, now
+    local by = seen[1] - now
+    log.move(key, by)
+    seen[1], seen[2], seen[3] = now, seen[2] - by, seen[3] - by
     log.forget(key, figures, now)
-    log.expire(key, newest + figures[2])
+    log.expire(key, seen[2] + figures[2])
+  end
+  if lines then
+    read[key] = known
   end
   if not turn then
     return wait, remaining
   end
-  number = newest and log.number(key, clock, newest, arrived, number) or 0
+  local number = seen and log.number(key, clock, seen[2], seen[1], seen[5]) or 0
   return wait, remaining, { turn, clock, number, fresh_at }
 end
 

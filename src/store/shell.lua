@@ -17,7 +17,7 @@
 --                 3  way of asking (below)
 --                 4  list of the algorithm's figures
 --                 5  microseconds that the request may be held
---                 6  receipt of the taking that is settled; only with `settle`
+--                 6  with `settle` the receipt of the taking that is settled; else the ask's line, if any
 --
 -- The way of asking:
 --   enforce     takes where every enforcing ask of the request lets it pass
@@ -26,6 +26,7 @@
 --               refuses: it stands in for that ask
 --   look        no ask of the request takes
 --   settle      takes the cost in any case, or gives it back
+-- The asks of a request with the same line hold the request together, until one moment.
 --
 -- The answer is one text of numbers of 8 bytes. First come one or two numbers for each ask, by this table.
 -- Then come the receipts, one for each ask of a request that wants them. A receipt means something only
@@ -37,15 +38,17 @@
 --   -2 - wait   tokens         rejected; it would be allowed after `wait` microseconds
 --   -2 - wait   -1 - tokens    held for `wait` microseconds
 --
--- The protocol with the algorithms: decide(algorithm, figures, cost, patience, bytes, now, receipt).
+-- The protocol with the algorithms:
+-- decide(algorithm, figures, cost, patience, bytes, now, receipt, earliest).
 --   cost        above zero: to take; zero: only bring the state up to now; below zero: to give back
 --   patience    microseconds that the request may be held. Below zero the cost is taken in any case: -1
 --               where this limit never holds requests, less where it may hold some
 --   bytes       the bucket's state; false or nil for a new bucket
 --   now         microseconds since 1970, by Redis's clock
 --   receipt     of the taking that is given back; only where the cost is below zero
+--   earliest    microseconds: the request goes so much later, or later still. nil: it may go now
 -- It returns up to six values:
---   1  wait       microseconds until the cost would be allowed; 0: allowed now; -1: never allowed
+--   1  wait       microseconds, from `earliest` on, until the cost would be allowed; -1: never allowed
 --   2  remaining  tokens; where the cost is allowed, after it was taken
 --   3  moved      true where the state had to follow a clock that stepped back
 --   4  taken      where the request passes: the state's bytes with the cost taken; false: a new bucket
@@ -63,9 +66,10 @@ local call, keys = redis.call, KEYS
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local plan = { cmsgpack.unpack(ARGV[1]) }
-local terms, lists = {}
+local terms, lists, lines = {}
 for place = 2, #ARGV do
   local ask = { cmsgpack.unpack(ARGV[place]) }
+  lines = lines or ask[6]
   if ask[1] == 'sliding-log' or ask[1] == 'concurrency' then
     lists = {}
   end
@@ -106,7 +110,8 @@ local answer, said = { 0, 0, 0, 0 }, 0
 local expiries, format = {}, string.format
 -- The receipts of the requests that want them.
 local receipts
--- For each ask of a request except the last: the bucket's state and entry in `written` before the ask.
+-- For each ask of a request: the bucket's state and entry in `written` before the ask. Where no ask has a
+-- line, the last ask needs none.
 local before = {}
 local place, ends = 1, #plan
 while place < ends do
@@ -115,88 +120,130 @@ while place < ends do
     receipts = receipts or {}
     count, noted = -count, receipts
   end
-  local pass = true
+  local noted_before = noted and #noted
+  local pass
   -- The only enforcing ask that refused so far; 0 where there are several, or a key is of another type.
   local refused
   -- The bytes and the expiry of the candidate that stands in for that ask.
   local tried, tried_expiry
-  for n = 1, count do
-    local bucket, ask = plan[place + 1], terms[plan[place + 2]]
-    local state, cost, way = states[bucket], ask[2], ask[3]
-    local wait, remaining, moved, taken, expiry, receipt = 0, 0
-    place = place + 2
-    local list = lists and lists[ask[1]]
-    if list then
-      if state or state == nil and kinds[bucket] ~= 'zset' then
-        wait = WRONG_TYPE
-      elseif way == 'settle' then
-        wait = list.settle(keys[bucket], ask, now)
-      else
-        wait, remaining, taken = list.ask(keys[bucket], ask, now)
+  -- For each ask the earliest moment at which the other asks of its line let the request go. With a later one
+  -- the request is decided on again. No ask names a later moment twice.
+  local earliest
+  -- For each line the latest of these moments.
+  local agreed
+  for round = 1, count + 1 do
+    -- For each line that needs another round: its latest moment, and the ask that named it.
+    local latest, longest
+    pass, refused, tried, entries, place, said = true, nil, nil, nil, first, said_before
+    for n = 1, count do
+      local bucket, ask = plan[place + 1], terms[plan[place + 2]]
+      local state, cost, way = states[bucket], ask[2], ask[3]
+      local wait, remaining, moved, taken, expiry, receipt = 0, 0
+      local least = earliest and earliest[n]
+      if least then
+        least = math.min(least, 2^53 - 1 - now)
       end
-    elseif way == 'settle' and state ~= nil then
-      -- A new bucket is full: nothing can be given back.
-      if state or cost > 0 then
-        wait, remaining, moved, taken, expiry =
-          decide(ask[1], ask[4], cost, -1 - ask[5], state, now, ask[6])
-        states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
-        wait, remaining, taken = 0, 0, nil
-      end
-    elseif state then
-      wait, remaining, moved, taken, expiry, receipt =
-        decide(ask[1], ask[4], cost, ask[5], state, now)
-      if moved then
-        -- The bucket goes back with the clock even if the request is refused.
-        local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
-        states[bucket], written[bucket] = kept, kept_expiry
-      end
-    elseif state == nil then
-      wait = WRONG_TYPE
-    else
-      -- All new buckets give the same answer to the same terms, so the answer is kept in the terms.
-      wait, remaining, taken, expiry = ask[6], ask[7], ask[8], ask[9]
-      if not wait or noted then
+      place = place + 2
+      local list = lists and lists[ask[1]]
+      if list then
+        if state or state == nil and kinds[bucket] ~= 'zset' then
+          wait = WRONG_TYPE
+        elseif way == 'settle' then
+          wait = list.settle(keys[bucket], ask, now)
+        else
+          wait, remaining, taken = list.ask(keys[bucket], ask, now, least, round > 1)
+        end
+      elseif way == 'settle' and state ~= nil then
+        -- A new bucket is full: nothing can be given back.
+        if state or cost > 0 then
+          wait, remaining, moved, taken, expiry =
+            decide(ask[1], ask[4], cost, -1 - ask[5], state, now, ask[6])
+          states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
+          wait, remaining, taken = 0, 0, nil
+        end
+      elseif state then
         wait, remaining, moved, taken, expiry, receipt =
-          decide(ask[1], ask[4], cost, ask[5], nil, now)
-        ask[6], ask[7], ask[8], ask[9] = wait, remaining, taken, expiry
-        if taken then
-          expiries[expiry] = format('%d', expiry / 1000 + 1)
+          decide(ask[1], ask[4], cost, ask[5], state, now, nil, least)
+        if moved then
+          -- The bucket goes back with the clock even if the request is refused.
+          local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
+          states[bucket], written[bucket] = kept, kept_expiry
         end
-      end
-    end
-    if noted then
-      noted[#noted + 1] = receipt or list and taken and taken[1] or 0
-    end
-    if n < count then
-      before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
-    end
-    if way == 'look' then
-      pass = false
-    end
-    if taken then
-      if not pass then
-        if refused == n - 1 and way == 'candidate' then
-          tried, tried_expiry = taken, expiry
-        end
-      elseif list then
-        entries = entries or {}
-        entries[n] = taken
+      elseif state == nil then
+        wait = WRONG_TYPE
       else
-        states[bucket], written[bucket] = taken, expiry or written[bucket] or true
+        -- All new buckets give the same answer to the same terms, so the answer is kept in the terms.
+        wait, remaining, taken, expiry = ask[7], ask[8], ask[9], ask[10]
+        if not wait or noted or least then
+          wait, remaining, moved, taken, expiry, receipt =
+            decide(ask[1], ask[4], cost, ask[5], nil, now, nil, least)
+          if not least then
+            ask[7], ask[8], ask[9], ask[10] = wait, remaining, taken, expiry
+          end
+          if taken then
+            expiries[expiry] = format('%d', expiry / 1000 + 1)
+          end
+        end
+      end
+      if least then
+        wait = wait < 0 and wait or math.min(wait + least, 2^53 - 1)
+        remaining = taken and remaining or 0
+      end
+      if noted then
+        noted[noted_before + n] = receipt or list and taken and taken[1] or 0
+      end
+      if n < count or lines then
+        before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
+      end
+      if way == 'look' then
+        pass = false
+      end
+      if taken then
+        if not pass then
+          if refused == n - 1 and way == 'candidate' then
+            tried, tried_expiry = taken, expiry
+          end
+        elseif list then
+          entries = entries or {}
+          entries[n] = taken
+        else
+          states[bucket], written[bucket] = taken, expiry or written[bucket] or true
+        end
+      end
+      if wait == 0 then
+        said = said + 1
+        answer[said] = remaining
+      elseif taken then
+        local line = ask[6]
+        if line and count > 1 and round <= count and wait > (agreed and agreed[line] or 0) then
+          latest, longest = latest or {}, longest or {}
+          if wait > (latest[line] or 0) then
+            latest[line], longest[line] = wait, n
+          end
+        end
+        answer[said + 1], answer[said + 2], said = -2 - wait, -1 - remaining, said + 2
+      else
+        if wait == WRONG_TYPE then
+          pass, refused = false, 0
+        elseif way ~= 'shadow' and way ~= 'candidate' then
+          pass, refused = false, refused and 0 or n
+        end
+        answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
       end
     end
-    if wait == 0 then
-      said = said + 1
-      answer[said] = remaining
-    elseif taken then
-      answer[said + 1], answer[said + 2], said = -2 - wait, -1 - remaining, said + 2
-    else
-      if wait == WRONG_TYPE then
-        pass, refused = false, 0
-      elseif way ~= 'shadow' and way ~= 'candidate' then
-        pass, refused = false, refused and 0 or n
+    if not latest then
+      break
+    end
+    agreed, earliest = agreed or {}, earliest or {}
+    for n = count, 1, -1 do
+      local bucket, line = plan[first + 2 * n - 1], terms[plan[first + 2 * n]][6]
+      states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
+      if line and latest[line] then
+        agreed[line] = latest[line]
+        if longest[line] ~= n then
+          earliest[n] = latest[line]
+        end
       end
-      answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
     end
   end
   place = place + 1

@@ -185,7 +185,7 @@ mod tests {
         let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
         let (cost, patience) = (Cost::new(4).unwrap(), Patience::NONE);
-        let ask = Ask { algorithm, cost, patience, mode: Mode::Enforce };
+        let ask = Ask { algorithm, cost, patience, mode: Mode::Enforce, line: None };
         let store = Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain);
         let mut claim = Claim::new(spec, Key::of([None]), ask);
         store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));

@@ -141,7 +141,13 @@ mod tests {
         let store = Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain);
         let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
-        let ask = Ask { algorithm, cost: Cost::ONE, patience: spec.wait, mode: Mode::Enforce };
+        let ask = Ask {
+            algorithm,
+            cost: Cost::ONE,
+            patience: spec.wait,
+            mode: Mode::Enforce,
+            line: None,
+        };
         let came = Moment::now(Timestamp::from_micros(1 << 50).unwrap());
         tokio::time::advance(Duration::from_secs(5)).await;
         let decided = Moment::now(came.present());

@@ -134,7 +134,7 @@ impl Admin {
 }
 
 fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, algorithm: Algorithm, cost: Cost) -> BucketAsk<'r> {
-    let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce };
+    let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None };
     BucketAsk { spec, key, ask }
 }
 

@@ -49,7 +49,7 @@ pub fn decide(params: &Params, state: Option<State>) -> Step {
     let free = params.limit.get().saturating_sub(held);
     let wait = if free > 0 { 0 } else { GUESS };
     let taken = AnyState::Concurrency(State { held: held + 1 });
-    let one_slot = Want { cost: Cost::ONE, patience: Patience::NONE };
+    let one_slot = Want { cost: Cost::ONE, patience: Patience::NONE, earliest: 0 };
     Step::of(one_slot, free, Some(wait), Some(taken), None)
 }
 

@@ -81,6 +81,7 @@ impl Scene {
         let want = Want {
             cost: Cost::new(cost).unwrap(),
             patience: Patience::of(Duration::from_micros(patience)),
+            earliest: 0,
         };
         let seen = self.seen(want.cost);
         let step = self.algorithm.decide(seen, want, at(self.now));

@@ -86,7 +86,7 @@ mod tests {
     use crate::limit::patience::Patience;
     use crate::limit::rate::Cost;
 
-    const WANT: Want = Want { cost: Cost::ONE, patience: Patience::NONE };
+    const WANT: Want = Want { cost: Cost::ONE, patience: Patience::NONE, earliest: 0 };
 
     fn params(rate: &str) -> Option<Params> {
         Params::new(Some(rate.parse().unwrap()), Sharing::Overall)

@@ -5,15 +5,25 @@ use std::time::Duration;
 use super::State;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
-use crate::limit::rate::Cost;
+use crate::limit::rate::{Cost, EXACT};
+use crate::limit::time::Timestamp;
 
 /// What a request wants of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     /// The tokens that the request takes.
     pub cost: Cost,
-    /// How long the request may be held.
+    /// How long the request may be held, counted from `earliest`.
     pub patience: Patience,
+    /// The request goes this many microseconds from now, or later: another limit holds it so long.
+    pub earliest: u64,
+}
+
+impl Want {
+    /// The moment before which the request does not go.
+    pub(super) fn moment(self, now: Timestamp) -> Timestamp {
+        now.plus_micros(self.earliest)
+    }
 }
 
 /// What one algorithm would do with one request. Nothing has been taken yet: all limits of a route
@@ -33,9 +43,9 @@ pub struct Step {
 }
 
 impl Step {
-    /// The step of a request that could go after `wait` microseconds, in a bucket with this many `untouched`
-    /// tokens. With no `wait` the request can never go. With no `taken` the request is refused, however
-    /// long it may be held.
+    /// The step of a request that could go `wait` microseconds after its earliest moment, in a bucket with this
+    /// many `untouched` tokens. With no `wait` the request can never go. With no `taken` the request is
+    /// refused, however long it may be held.
     pub(super) fn of(
         want: Want,
         untouched: u64,
@@ -45,14 +55,24 @@ impl Step {
     ) -> Self {
         let taken = taken.filter(|_| wait.is_some_and(|wait| want.patience.allows(wait)));
         let left = untouched.saturating_sub(want.cost.get());
+        let wait = wait.map(|wait| wait.saturating_add(want.earliest).min(EXACT - 1));
         let (outcome, remaining, untouched) = match (wait, taken) {
             (Some(0), Some(_)) => (Outcome::Allow, left, untouched),
             (Some(wait), Some(_)) => (Outcome::Delay(Duration::from_micros(wait)), left, left),
             (wait, _) => {
                 let retry_after = wait.map(Duration::from_micros);
+                // What is left at a later moment tells a refused client nothing.
+                let untouched = if want.earliest > 0 { 0 } else { untouched };
                 (Outcome::Reject { retry_after }, untouched, untouched)
             }
         };
         Self { decision: Decision { outcome, remaining }, untouched, taken, kept }
+    }
+    /// The microseconds for which the request is held, if it takes. 0 where it is not held.
+    pub(in crate::limit) fn wait(&self) -> u64 {
+        match self.decision.outcome {
+            Outcome::Delay(wait) => u64::try_from(wait.as_micros()).unwrap_or(u64::MAX),
+            Outcome::Allow | Outcome::Reject { .. } => 0,
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn micros(outcome: Outcome) -> Option<u64> {
 
 fn ask(algorithm: &Algorithm, state: Option<State>, cost: u64, now: Timestamp) -> Step {
     let cost = Cost::new(cost).unwrap();
-    algorithm.decide(state, Want { cost, patience: Patience::NONE }, now)
+    algorithm.decide(state, Want { cost, patience: Patience::NONE, earliest: 0 }, now)
 }
 
 /// A refused request passes after its `retry_after` and not a microsecond sooner. With exactly this
@@ -54,7 +54,7 @@ pub(super) fn a_promised_wait_is_exact(
     let cost = Cost::new(cost).unwrap();
     let held = |wait| {
         let patience = Patience::of(Duration::from_micros(wait));
-        algorithm.decide(Some(state), Want { cost, patience }, now)
+        algorithm.decide(Some(state), Want { cost, patience, earliest: 0 }, now)
     };
     let patient = held(wait);
     // A sliding window reserves no further ahead than its next window.

@@ -299,7 +299,13 @@ fn probe(name: &str) -> Option<Call> {
     let rate = Rate::new(1, 1_000).ok()?;
     let burst = Burst::new(1_000_000)?;
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
-    let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
+    let ask = Ask {
+        algorithm,
+        cost: Cost::ONE,
+        patience: Patience::NONE,
+        mode: Mode::Enforce,
+        line: None,
+    };
     let mut call = Call::default();
     call.request(Request { asks: 1, receipts: false });
     call.ask(Verb::Take, &ask, |key| key.extend_from_slice(name.as_bytes()));

@@ -37,7 +37,13 @@ const MOST: u64 = 1_000_000;
 pub(super) async fn announce(router: Arc<Router>, prefix: String, shared: Arc<Shared>) {
     let Some(most) = Burst::new(MOST) else { return };
     let algorithm = Algorithm::Concurrency(concurrency::Params::new(most, LEASE));
-    let ask = Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: Mode::Enforce };
+    let ask = Ask {
+        algorithm,
+        cost: Cost::ONE,
+        patience: Patience::NONE,
+        mode: Mode::Enforce,
+        line: None,
+    };
     let worker = RandomState::new().hash_one("process") >> 11;
     let holder = Some(Holder { worker, request: 0 });
     // No limit's key looks like this, because a limit's name is never empty.

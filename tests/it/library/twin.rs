@@ -32,7 +32,7 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
         let state = token_bucket::State { missing, rest, period, at };
         let state = State::Bucket(state);
         let kept = kept(state, &algorithm);
-        let want = Want { cost: Cost::new(cost).unwrap(), patience: Patience::NONE };
+        let want = Want { cost: Cost::new(cost).unwrap(), patience: Patience::NONE, earliest: 0 };
         let now = at.plus_micros(later);
         prop_assert_eq!(
             algorithm.decide(Some(kept), want, now),

@@ -58,6 +58,12 @@ pub(crate) fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, burst: u64) -> BucketAs
     BucketAsk {
         spec,
         key,
-        ask: Ask { algorithm, cost: Cost::ONE, patience: Patience::NONE, mode: spec.mode },
+        ask: Ask {
+            algorithm,
+            cost: Cost::ONE,
+            patience: Patience::NONE,
+            mode: spec.mode,
+            line: None,
+        },
     }
 }

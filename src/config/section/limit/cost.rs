@@ -1,8 +1,6 @@
 //! `cost`: how much a request takes. A number, or what a header of the request or the response says. The cost
 //! must fit every bucket that the request takes from.
 
-use std::sync::Arc;
-
 use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
@@ -204,7 +202,7 @@ pub(super) fn burst(figures: &Figures) -> Option<u64> {
 /// Removes `accept-encoding` from requests of a route whose limit reads JSON responses, to keep the API
 /// from compressing them. Otherwise a client that accepts compression would pay only the estimate. If the
 /// file itself changes `accept-encoding`, that change stays.
-pub(crate) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
+pub(crate) fn keep_readable(route: &mut RouteSpec, limits: &[LimitSpec]) {
     let reads = |limit: &u32| {
         let limit = usize::try_from(*limit).ok().and_then(|place| limits.get(place));
         let source = limit.and_then(|limit| match &limit.cost {

@@ -87,8 +87,24 @@ else
   end
 end
 
+-- From here on `now` is the earliest moment at which the request goes. The windows before it count as used.
+local over = 0
+if earliest then
+  now = now + earliest
+  if now > start then
+    if align == 2 then
+      over = place_of(now) - place_of(start)
+    else
+      over = now - start
+      over = (over - over % length) / length
+    end
+    over = math.min(over * count, 2^40 - 1) -- MOST_USED
+    used = math.max(used, over)
+  end
+end
+
 -- decide
-local untouched, wait = count - used, 0
+local untouched, wait = over + count - used, 0
 if cost > 0 and patience >= 0 and untouched < cost then
   if untouched < 0 then
     untouched = 0

@@ -53,10 +53,17 @@ pub struct State {
 
 /// Decides on a request at `now`.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let (state, kept) = open(params, state, now);
+    let (mut state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
     let kept = kept.map(AnyState::FixedWindow);
-    let untouched = count.saturating_sub(state.used);
+    let moment = want.moment(now);
+    // The windows before the earliest moment count as used: nothing that comes after the request goes before it.
+    let over = match want.earliest > 0 && moment > state.start {
+        true => params.windows.passed(state.start, moment).saturating_mul(count).min(MOST_USED),
+        false => 0,
+    };
+    state.used = state.used.max(over);
+    let untouched = (over + count).saturating_sub(state.used);
     let taken = |used: u64| {
         let used = (used + cost).min(MOST_USED);
         Some(AnyState::FixedWindow(State { used, ..state }))
@@ -68,7 +75,7 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
         return Step::of(want, untouched, None, None, kept);
     }
     let WindowPlace { ahead, behind } = place(state.used, cost, count);
-    let wait = params.windows.later(state.start, ahead).micros_since(now).max(1);
+    let wait = params.windows.later(state.start, ahead).micros_since(moment).max(1);
     Step::of(want, untouched, Some(wait), taken(behind), kept)
 }
 

@@ -39,7 +39,7 @@ fn calendar() -> Schedule {
 }
 
 fn want(cost: u64, patience: Patience) -> Want {
-    Want { cost: Cost::new(cost).unwrap(), patience }
+    Want { cost: Cost::new(cost).unwrap(), patience, earliest: 0 }
 }
 
 fn ask(params: &Params, state: Option<State>, cost: u64, patience: Patience, now: u64) -> Step {

@@ -79,9 +79,10 @@ pub fn decide(params: &Params, seen: Option<State>, want: Want, now: Timestamp) 
     if cost > count || cost > MOST_COST {
         return Step::of(want, untouched, None, None, kept);
     }
-    let turn = state.newest.max(state.room_at);
+    let earliest = want.moment(now);
+    let turn = state.newest.max(state.room_at).max(earliest);
     let lead = turn.micros_since(state.arrived);
-    let wait = if lead == 0 { 0 } else { turn.micros_since(now) };
+    let wait = if lead == 0 { 0 } else { turn.micros_since(earliest) };
     let added = u32::try_from(cost).unwrap_or(u32::MAX);
     let used = state.used.saturating_add(added);
     let taken = AnyState::SlidingLog(State { newest: turn, used, added, ..state });

@@ -32,13 +32,17 @@ local turn, wait = newest, 0
 if room_at > turn then
   turn = room_at
 end
+if earliest then
+  now = now + earliest
+  turn = math.max(turn, now)
+end
 local lead = turn - arrived
 if lead > 0 then
   wait = turn - now
   if wait > patience or lead >= 2^32 then -- MOST_LEAD
     return wait, untouched, moved
   end
-  untouched = cost
+  untouched = math.max(untouched, cost)
 end
 
 -- fresh_at

@@ -13,7 +13,7 @@ fn params(count: u64, interval: u64) -> Params {
 
 fn want(cost: u64, patience: u64) -> Want {
     let patience = Patience::of(Duration::from_micros(patience));
-    Want { cost: Cost::new(cost).unwrap(), patience }
+    Want { cost: Cost::new(cost).unwrap(), patience, earliest: 0 }
 }
 
 /// Asks, and writes the decided state, as a store does.

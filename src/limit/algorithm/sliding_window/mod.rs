@@ -77,18 +77,32 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     let (state, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
     let kept = kept.map(AnyState::SlidingWindow);
-    let untouched = untouched(params, state, now);
+    let earliest = want.moment(now);
+    let ahead = earliest.micros_since(state.start) / params.interval.as_micros();
+    let untouched = untouched(params, window_of(params, state, ahead), earliest);
     if untouched >= cost {
-        let taken = reserve(state, cost, 0).map(AnyState::SlidingWindow);
+        let taken = reserve(state, cost, ahead).map(AnyState::SlidingWindow);
         return Step::of(want, untouched, Some(0), taken, kept);
     }
     if cost > count {
         return Step::of(want, untouched, None, None, kept);
     }
-    let moment = moment(params, state, cost);
-    let wait = moment.at.micros_since(now).max(1);
+    let moment = moment(params, state, cost, ahead);
+    let wait = moment.at.micros_since(earliest).max(1);
     let taken = reserve(state, cost, moment.ahead).map(AnyState::SlidingWindow);
     Step::of(want, untouched, Some(wait), taken, kept)
+}
+
+/// The counters as they are so many windows later, if no other request comes.
+fn window_of(params: &Params, state: State, ahead: u64) -> State {
+    let (previous, current, next) = match ahead {
+        0 => return state,
+        1 => (state.current, state.next, 0),
+        2 => (state.next, 0, 0),
+        _ => (0, 0, 0),
+    };
+    let start = state.start.plus_micros(ahead.saturating_mul(params.interval.as_micros()));
+    State { start, previous: params.behind(previous), current, next }
 }
 
 /// Whole tokens that a request at `now` finds, rounded down.
@@ -109,14 +123,15 @@ struct WindowMoment {
     at: Timestamp,
 }
 
-/// The first moment at which a request passes that does not pass now, if no other request comes.
-fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
+/// The first moment, in the window that is `ahead` or a later one, at which a request passes that does not
+/// pass at its earliest moment, if no other request comes.
+fn moment(params: &Params, state: State, cost: u64, ahead: u64) -> WindowMoment {
     let (count, units, interval) =
         (params.count.get(), params.units(), params.interval.as_micros());
     let windows =
         [(state.previous, state.current), (state.current, state.next), (state.next, 0), (0, 0)];
-    let first = usize::from(state.next > 0);
-    for (ahead, (behind, counted)) in (0..).zip(windows).skip(first) {
+    let first = ahead.max(u64::from(state.next > 0));
+    for (ahead, (behind, counted)) in (0..).zip(windows).filter(|(ahead, _)| *ahead >= first) {
         let Some(room) = count.checked_sub(counted + cost) else { continue };
         let behind = params.behind(behind);
         // From this unit on, the share of the window behind that still counts fits into the room.
@@ -194,13 +209,7 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option
         let moved = State { start: opens, ..together(state) };
         return (moved, Some(moved));
     }
-    let (previous, current, next) = match opens.micros_since(state.start) / interval {
-        0 => return (state, None),
-        1 => (state.current, state.next, 0),
-        2 => (state.next, 0, 0),
-        _ => (0, 0, 0),
-    };
-    (State { start: opens, previous: params.behind(previous), current, next }, None)
+    (window_of(params, state, opens.micros_since(state.start) / interval), None)
 }
 
 /// The state under these figures. Where its window does not start with a window of these figures, previous

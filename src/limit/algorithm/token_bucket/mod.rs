@@ -106,15 +106,17 @@ pub(super) fn decide_evenly(
 }
 
 fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let (state, kept) = refill(params, state, now);
+    let (present, kept) = refill(params, state, now);
+    let moment = want.moment(now);
+    let (state, _) = refill(params, Some(present), moment);
     let (burst, cost) = (params.burst.get(), want.cost.get());
     let untouched = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
-    let taken = Some(AnyState::Bucket(take(state, cost)));
-    let kept = kept.map(AnyState::Bucket);
+    let taken = as_of(params, take(state, cost), present.at);
+    let (taken, kept) = (Some(AnyState::Bucket(taken)), kept.map(AnyState::Bucket));
     if cost > burst {
         return Step::of(want, untouched, None, None, kept);
     }
-    let ahead = state.at.micros_since(now);
+    let ahead = state.at.micros_since(moment);
     let wait = |tokens| (time_to_gain(params, tokens, state.rest) + ahead).min(EXACT - 1);
     let room = if untouched >= cost { 0 } else { wait(state.missing + cost - burst) };
     if !even {
@@ -127,6 +129,20 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
         return Step::of(want, untouched, Some(retry_after), None, kept);
     }
     Step::of(want, untouched, Some(turn), taken, kept)
+}
+
+/// The state at the earlier time `at` that becomes this state by refilling. A request that takes at a later
+/// moment leaves this state: nothing that comes after the request goes before it.
+fn as_of(params: &Params, state: State, at: Timestamp) -> State {
+    let (tokens, period) = (params.rate.tokens(), params.rate.period());
+    let by = state.at.micros_since(at);
+    if by == 0 {
+        return state;
+    }
+    let units = by % period * tokens + state.rest;
+    let gained = (by / period).saturating_mul(tokens) + units / period;
+    let missing = state.missing.saturating_add(gained).min(MOST_MISSING);
+    State { missing, rest: units % period, at, ..state }
 }
 
 fn take(state: State, tokens: u64) -> State {

@@ -21,7 +21,7 @@ fn cost(tokens: u64) -> Cost {
 
 /// A request that is not held.
 fn want(cost: Cost) -> Want {
-    Want { cost, patience: Patience::NONE }
+    Want { cost, patience: Patience::NONE, earliest: 0 }
 }
 
 fn bucket(step: &Step) -> Option<State> {

@@ -72,6 +72,16 @@ else
     ahead, moved, at, spare = 0, true, now, -1
   end
 end
+-- From here on `now` is the earliest moment at which the request goes.
+local later = 0
+if earliest then
+  now = now + earliest
+  if now > at then
+    later, at, elapsed, ahead = now - at, now, elapsed + (now - at), 0
+  else
+    ahead = at - now
+  end
+end
 -- gain. The results of `%` and of the divisions are exact below 2^53. After a long time the product of
 -- periods and tokens is inexact, but then it is far above any missing amount.
 local into_period = elapsed % period
@@ -144,6 +154,14 @@ if cost < 0 then
   missing, besides, cost, spare = missing - back, besides - part, 0, -1
   above = -besides % period
   missing = missing + (besides + above) / period
+end
+-- as_of
+if later > 0 then
+  local into_period = later % period
+  local units = into_period * tokens
+  missing = missing + (later - into_period) / period * tokens
+  missing, above = missing + (units - above + (above - units) % period) / period, (above - units) % period
+  at, spare = at - later, -1
 end
 local whole = missing + cost
 if whole <= 0 then

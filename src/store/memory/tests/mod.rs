@@ -41,7 +41,13 @@ fn ask(cost: u64) -> Ask {
 fn ask_of(burst: u64, cost: u64) -> Ask {
     let rate = Rate::new(1, HOUR).unwrap();
     let algorithm = Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() });
-    Ask { algorithm, cost: Cost::new(cost).unwrap(), patience: Patience::NONE, mode: Mode::Enforce }
+    Ask {
+        algorithm,
+        cost: Cost::new(cost).unwrap(),
+        patience: Patience::NONE,
+        mode: Mode::Enforce,
+        line: None,
+    }
 }
 
 struct Table {
@@ -326,7 +332,7 @@ fn a_used_up_window_survives_a_flood_of_buckets_of_which_little_was_used() {
     let window = fixed_window::Params { count: five, windows: Windows::Rolling(length) };
     let ask = |algorithm| {
         let (cost, patience, mode) = (Cost::ONE, Patience::NONE, Mode::Enforce);
-        Ask { algorithm, cost, patience, mode }
+        Ask { algorithm, cost, patience, mode, line: None }
     };
     for (name, algorithm) in [
         ("fixed window", Algorithm::FixedWindow(window)),

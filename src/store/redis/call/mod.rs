@@ -276,7 +276,7 @@ mod tests {
         let params = Params { rate: "1/s".parse().unwrap(), burst: Burst::new(5).unwrap() };
         let algorithm = Algorithm::TokenBucket(params);
         let cost = Cost::new(cost).unwrap();
-        Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce }
+        Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None }
     }
 
     /// A call of requests that each ask about these buckets.

@@ -69,7 +69,7 @@ impl Everywhere {
 pub(crate) fn request(algorithms: &[Algorithm], at: u64) -> Event {
     let asked = algorithms.iter().enumerate().map(|(bucket, algorithm)| {
         let (cost, patience, mode) = (Cost::ONE, Patience::NONE, Mode::Enforce);
-        Asked { bucket, ask: Ask { algorithm: *algorithm, cost, patience, mode } }
+        Asked { bucket, ask: Ask { algorithm: *algorithm, cost, patience, mode, line: None } }
     });
     let now = Timestamp::from_micros(BEGIN + at).unwrap();
     Event { now, what: What::Request(asked.collect()) }

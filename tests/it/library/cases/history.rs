@@ -9,7 +9,7 @@ use tidegate::limit::Mode;
 use tidegate::limit::algorithm::{Algorithm, Difference};
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
-use tidegate::limit::patience::Patience;
+use tidegate::limit::patience::{Line, Patience};
 use tidegate::limit::rate::{Cost, EXACT};
 use tidegate::limit::time::Timestamp;
 
@@ -96,14 +96,21 @@ fn any_limit(world: World) -> impl Strategy<Value = Ask> {
         2 => (0..10 * SECOND).prop_map(|micros| Patience::of(Duration::from_micros(micros))),
         1 => Just(Patience::ENDLESS),
     ];
-    (algorithm, patience, mode).prop_map(|(algorithm, patience, mode)| {
+    let line = match world {
+        // The moment at which one limit lets a request go is where a window of another begins.
+        World::Still => Just(0).boxed(),
+        _ => prop_oneof![3 => Just(0), 4 => Just(1), 1 => Just(2)].boxed(),
+    };
+    (algorithm, patience, mode, line).prop_map(|(algorithm, patience, mode, line)| {
         // Nobody would hold the slots of a candidate, and nobody knows when there is one.
         let (patience, mode) = match (algorithm, mode) {
             (Algorithm::Concurrency(_), Mode::Candidate) => (Patience::NONE, Mode::Shadow),
             (Algorithm::Concurrency(_), mode) => (Patience::NONE, mode),
             _ => (patience, mode),
         };
-        Ask { algorithm, cost: Cost::ONE, patience, mode }
+        let may_be_held = mode == Mode::Enforce && !matches!(algorithm, Algorithm::Concurrency(_));
+        let line = Line::new(line).filter(|_| may_be_held);
+        Ask { algorithm, cost: Cost::ONE, patience, mode, line }
     })
 }
 

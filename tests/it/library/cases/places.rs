@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate::limit::algorithm::sliding_log::Log;
 use tidegate::limit::algorithm::{Algorithm, Difference, Receipt, Settlement, State, concurrency};
-use tidegate::limit::decide::{Ask, decide};
+use tidegate::limit::decide::{Ask, Change, decide};
 use tidegate::limit::decision::Decision;
 use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
@@ -74,7 +74,7 @@ pub(crate) struct Pure {
     kept: Kept,
     buckets: HashMap<String, Bucket>,
     /// Each with what was noted of its asks.
-    requests: Vec<(Vec<Asked>, Vec<Receipt>)>,
+    requests: Vec<(Vec<Asked>, Vec<Option<Receipt>>)>,
 }
 
 #[derive(Default)]
@@ -116,14 +116,13 @@ impl Bucket {
     }
 }
 
-/// What is noted of an ask that takes. A slot is known by its holder.
-fn noted(ask: &Ask, known: Option<State>, now: Timestamp) -> Receipt {
-    if let Algorithm::Concurrency(_) = ask.algorithm {
-        return Receipt::NONE;
+/// What is noted of an ask: something where it took. A slot is known by its holder.
+fn noted(ask: &Ask, (decision, change): (&Decision, &Change), now: Timestamp) -> Option<Receipt> {
+    match (ask.algorithm, *change) {
+        (Algorithm::Concurrency(_), _) => Some(Receipt::NONE),
+        (_, Change::Taken(state)) => Some(ask.receipt(decision.outcome, state, now.into())),
+        _ => None,
     }
-    let step = ask.algorithm.decide(known, ask.want(), now);
-    let receipt = |taken| ask.algorithm.receipt(step.decision.outcome, taken, now);
-    step.taken.map_or(Receipt::NONE, receipt)
 }
 
 impl Pure {
@@ -139,9 +138,10 @@ impl Pure {
                 let known: Vec<_> =
                     asked.iter().map(|asked| self.bucket(asked).seen(&asked.ask, now)).collect();
                 let asks: Vec<_> = asked.iter().map(|asked| asked.ask).collect();
-                let noted =
-                    asks.iter().zip(&known).map(|(ask, known)| noted(ask, *known, now)).collect();
                 let decided = decide(&asks, &known, now.into());
+                let said = decided.decisions.iter().zip(&decided.changes);
+                let noted = asks.iter().zip(said).map(|(ask, said)| noted(ask, said, now));
+                let noted = noted.collect();
                 let number = self.requests.len();
                 for (asked, change) in asked.iter().zip(decided.changes) {
                     if let Some(state) = change.state() {
@@ -162,6 +162,7 @@ impl Pure {
             }
             What::Settle { request, place, used } => {
                 let (asked, receipt) = self.noted(*request, *place);
+                let receipt = receipt.unwrap_or(Receipt::NONE);
                 let settled = Settlement { used: *used, receipt, patience: asked.ask.patience };
                 let kept = self.kept;
                 let bucket = self.bucket(&asked);
@@ -203,7 +204,7 @@ impl Pure {
     }
 
     /// What a request had asked at a place, and what was noted of it.
-    pub(crate) fn noted(&self, request: usize, place: usize) -> (Asked, Receipt) {
+    pub(crate) fn noted(&self, request: usize, place: usize) -> (Asked, Option<Receipt>) {
         let (asked, noted) = &self.requests[request];
         (asked[place], noted[place])
     }

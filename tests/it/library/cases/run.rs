@@ -71,7 +71,7 @@ fn asks(specs: &[Arc<LimitSpec>], cost: Cost, may_wait: bool, now: Timestamp) ->
             (true, Mode::Enforce) => spec.wait,
             _ => Patience::NONE,
         };
-        Asked { bucket, ask: Ask { algorithm, cost, patience, mode } }
+        Asked { bucket, ask: Ask { algorithm, cost, patience, mode, line: spec.line } }
     };
     specs.iter().enumerate().map(ask).collect()
 }

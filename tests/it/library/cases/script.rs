@@ -72,7 +72,7 @@ pub(crate) fn play(
                 What::Request(asked) => {
                     call.request(asked, requests.len());
                     let noted = asked.iter().enumerate().map(|(place, asked)| {
-                        (!asked.is_slot()).then(|| known.noted(requests.len(), place).1)
+                        known.noted(requests.len(), place).1.filter(|_| !asked.is_slot())
                     });
                     call.noted.extend(noted);
                     requests.push(asked);
@@ -84,7 +84,7 @@ pub(crate) fn play(
                 }
                 What::Settle { request, place, used } => {
                     let (asked, receipt) = known.noted(*request, *place);
-                    call.settle(&asked, *used, (*request, receipt));
+                    call.settle(&asked, *used, (*request, receipt.unwrap_or(Receipt::NONE)));
                 }
             }
         }
@@ -114,8 +114,15 @@ pub(crate) fn play(
             0 => Vec::new(),
             asks => {
                 let (decisions, noted) = read(&numbers, asks);
-                for (noted, expected) in noted.into_iter().zip(&call.noted) {
-                    assert_eq!(expected.unwrap_or(noted), noted, "{given}");
+                for (n, (noted, expected)) in noted.into_iter().zip(&call.noted).enumerate() {
+                    assert_eq!(
+                        expected.unwrap_or(noted),
+                        noted,
+                        "ASK {n} {:?} {:?} {:?}",
+                        call.plan,
+                        decisions,
+                        call.terms.iter().map(|t| t.to_string()).collect::<Vec<_>>()
+                    );
                 }
                 decisions
             }
@@ -185,7 +192,8 @@ impl Call {
             json!(figures),
             json!(patience),
         ];
-        terms.extend(receipt.map(|receipt| json!(receipt.time().as_micros())));
+        let line = asked.ask.line.map(|line| json!(line.number()));
+        terms.extend(receipt.map_or(line, |receipt| Some(json!(receipt.time().as_micros()))));
         self.terms.push(Value::Array(terms));
         let places = [bucket + 1, self.terms.len()];
         self.plan.extend(places.map(|place| i64::try_from(place).unwrap()));

@@ -114,7 +114,11 @@ fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64) -> BucketAsk<'r> {
 fn ask_with<'r>(spec: &'r LimitSpec, key: &'r Key, cost: u64, params: Params) -> BucketAsk<'r> {
     let algorithm = Algorithm::Redisson(params);
     let cost = Cost::new(cost).unwrap();
-    BucketAsk { spec, key, ask: Ask { algorithm, cost, patience: Patience::NONE, mode: spec.mode } }
+    BucketAsk {
+        spec,
+        key,
+        ask: Ask { algorithm, cost, patience: Patience::NONE, mode: spec.mode, line: None },
+    }
 }
 
 /// The permits of an entry.

@@ -1,0 +1,209 @@
+//! Limits that hold requests together: a request goes at one moment, and no limit lets more pass than it would
+//! alone.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::Mode;
+use super::algorithm::fixed_window::{self, windows::Windows};
+use super::algorithm::sliding_log::{self, Log};
+use super::algorithm::token_bucket::Params;
+use super::algorithm::{Algorithm, State, leaky_bucket, sliding_window};
+use super::decide::{Ask, decide};
+use super::decision::{Outcome, Verdict};
+use super::patience::{Line, Patience};
+use super::rate::{Burst, Cost, Interval, Rate};
+use super::time::Timestamp;
+
+const SECOND: u64 = 1_000_000;
+const BEGIN: u64 = 1_700_000_000 * SECOND;
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros).unwrap()
+}
+
+fn rate(count: u64, seconds: u64) -> Rate {
+    Rate::new(count, seconds * SECOND).unwrap()
+}
+
+fn burst(tokens: u64) -> Burst {
+    Burst::new(tokens).unwrap()
+}
+
+fn any_algorithm() -> impl Strategy<Value = Algorithm> {
+    let figures = || (1_u64..6, 1_u64..8);
+    let interval = |seconds: u64| Interval::from_micros(seconds * SECOND).unwrap();
+    prop_oneof![
+        (figures(), 1_u64..6).prop_map(|((count, seconds), size)| {
+            Algorithm::TokenBucket(Params { rate: rate(count, seconds), burst: burst(size) })
+        }),
+        (figures(), 0_u64..6).prop_map(|((count, seconds), queue)| {
+            let params = leaky_bucket::Params::new(rate(count, seconds), queue).unwrap();
+            Algorithm::LeakyBucket(params)
+        }),
+        figures().prop_map(move |(count, seconds)| {
+            let windows = Windows::Clock(interval(seconds));
+            Algorithm::FixedWindow(fixed_window::Params { count: burst(count), windows })
+        }),
+        figures().prop_map(move |(count, seconds)| {
+            Algorithm::SlidingWindow(sliding_window::Params::new(burst(count), interval(seconds)))
+        }),
+        figures().prop_map(|(count, seconds)| {
+            Algorithm::SlidingLog(sliding_log::Params::new(rate(count, seconds)).unwrap())
+        }),
+    ]
+}
+
+fn any_limits() -> impl Strategy<Value = Vec<Ask>> {
+    let limit = (any_algorithm(), 1..30 * SECOND).prop_map(|(algorithm, patience)| {
+        let patience = Patience::of(Duration::from_micros(patience));
+        Ask { algorithm, ..patient(patience) }
+    });
+    prop::collection::vec(limit, 2..4)
+}
+
+/// An ask about a limit that holds requests so long. The algorithm is to be replaced.
+fn patient(patience: Patience) -> Ask {
+    let (algorithm, cost) = (Algorithm::Closed, Cost::ONE);
+    Ask { algorithm, cost, patience, mode: Mode::Enforce, line: Line::new(1) }
+}
+
+/// The buckets of some limits.
+struct Buckets {
+    states: Vec<Option<State>>,
+    logs: Vec<Log>,
+}
+
+impl Buckets {
+    fn new(limits: usize) -> Self {
+        Self { states: vec![None; limits], logs: vec![Log::default(); limits] }
+    }
+
+    fn ask(&mut self, asks: &[Ask], now: Timestamp) -> (Verdict, Vec<Outcome>) {
+        for ((ask, state), log) in asks.iter().zip(&mut self.states).zip(&self.logs) {
+            if let Algorithm::SlidingLog(params) = ask.algorithm {
+                *state = log.seen(&params, ask.cost, now).map(State::SlidingLog);
+            }
+        }
+        let decided = decide(asks, &self.states, now.into());
+        for (place, change) in decided.changes.iter().enumerate() {
+            self.states[place] = change.state().or(self.states[place]);
+            if let (Algorithm::SlidingLog(params), Some(State::SlidingLog(state))) =
+                (asks[place].algorithm, change.state())
+            {
+                self.logs[place].write(&params, state);
+            }
+        }
+        (decided.verdict, decided.decisions.iter().map(|decision| decision.outcome).collect())
+    }
+}
+
+/// A leaky bucket that lets requests go at once shows whether they come at its even spacing.
+fn alone(ask: &Ask) -> Ask {
+    let algorithm = match ask.algorithm {
+        Algorithm::LeakyBucket(params) => {
+            Algorithm::LeakyBucket(leaky_bucket::Params::new(params.rate, 0).unwrap())
+        }
+        other => other,
+    };
+    Ask { algorithm, patience: Patience::NONE, line: None, ..*ask }
+}
+
+proptest! {
+    #[test]
+    fn no_limit_lets_more_pass_than_it_would_alone(
+        limits in any_limits(),
+        gaps in prop::collection::vec(prop_oneof![3 => Just(0), 3 => 0..SECOND, 1 => 0..20 * SECOND], 1..80),
+    ) {
+        let (mut buckets, mut now, mut goes) = (Buckets::new(limits.len()), BEGIN, Vec::new());
+        for gap in gaps {
+            now += gap;
+            let (verdict, outcomes) = buckets.ask(&limits, at(now));
+            let Verdict::Pass { wait } = verdict else { continue };
+            let expected = if wait.is_zero() { Outcome::Allow } else { Outcome::Delay(wait) };
+            prop_assert!(outcomes.iter().all(|outcome| *outcome == expected), "{outcomes:?}");
+            goes.push(at(now).plus(wait));
+        }
+        goes.sort_unstable();
+        for ask in &limits {
+            let (ask, mut bucket) = (alone(ask), Buckets::new(1));
+            for (number, now) in goes.iter().enumerate() {
+                let (mut verdict, _) = bucket.ask(&[ask], *now);
+                // Waits are whole microseconds, so two requests may go a microsecond closer together.
+                if let Verdict::Refuse { retry_after: Some(wait), .. } = verdict
+                    && wait <= Duration::from_micros(99)
+                {
+                    verdict = bucket.ask(&[ask], now.plus(wait)).0;
+                }
+                prop_assert!(verdict.passes(), "request {number} of {goes:?}: {verdict:?} by {ask:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_one_limit_changes_nothing(
+        limits in any_limits(),
+        gaps in prop::collection::vec(0..3 * SECOND, 1..40),
+    ) {
+        let alone: Vec<_> = limits.iter().take(1).copied().collect();
+        let beside = Ask { algorithm: Algorithm::TokenBucket(Params { rate: rate(1000, 1), burst: burst(1000) }), line: None, ..alone[0] };
+        let (mut one, mut two, mut now) = (Buckets::new(1), Buckets::new(2), BEGIN);
+        for gap in gaps {
+            now += gap;
+            let (verdict, _) = one.ask(&alone, at(now));
+            prop_assert_eq!(two.ask(&[alone[0], beside], at(now)).0, verdict);
+        }
+    }
+}
+
+/// Held requests wait for the next window. Without a line they would all go when it begins.
+#[test]
+fn a_window_does_not_let_requests_go_closer_together_than_a_bucket_does() {
+    let interval = Interval::from_micros(10 * SECOND).unwrap();
+    let windows = Windows::Clock(interval);
+    let window = Algorithm::FixedWindow(fixed_window::Params { count: burst(5), windows });
+    let bucket = Algorithm::TokenBucket(Params { rate: rate(1, 1), burst: burst(1) });
+    let most_at_once = |line: Option<Line>| {
+        let ask = |algorithm| Ask { algorithm, line, ..patient(Patience::ENDLESS) };
+        let (asks, mut buckets) = ([ask(window), ask(bucket)], Buckets::new(2));
+        let goes: Vec<_> = (0..10)
+            .map(|number| {
+                let now = at(BEGIN + number * SECOND);
+                let Verdict::Pass { wait } = buckets.ask(&asks, now).0 else { panic!("refused") };
+                now.plus(wait)
+            })
+            .collect();
+        let in_a_second = |from: &Timestamp| {
+            goes.iter().filter(|go| go.as_micros() / SECOND == from.as_micros() / SECOND).count()
+        };
+        goes.iter().map(in_a_second).max()
+    };
+    assert_eq!(most_at_once(Line::new(1)), Some(1));
+    assert_eq!(most_at_once(None), Some(5));
+}
+
+#[test]
+fn each_limit_adds_at_most_its_own_wait() {
+    let window = fixed_window::Params {
+        count: burst(5),
+        windows: Windows::Clock(Interval::from_micros(60 * SECOND).unwrap()),
+    };
+    let even = leaky_bucket::Params::new(rate(1, 1), 5).unwrap();
+    let ask = |algorithm, seconds| Ask {
+        algorithm,
+        ..patient(Patience::of(Duration::from_secs(seconds)))
+    };
+    let asks = [ask(Algorithm::FixedWindow(window), 60), ask(Algorithm::LeakyBucket(even), 2)];
+    let mut buckets = Buckets::new(2);
+    let begin = BEGIN - BEGIN % (60 * SECOND);
+    let mut waits = |number: u64, seconds: u64| -> Vec<_> {
+        let one = |_| match buckets.ask(&asks, at(begin + seconds * SECOND)).0 {
+            Verdict::Pass { wait } => wait.as_secs(),
+            Verdict::Refuse { retry_after, .. } => 1_000 + retry_after.unwrap().as_secs(),
+        };
+        (0..number).map(one).collect()
+    };
+    assert_eq!(waits(4, 0), [0, 1, 2, 1_001], "the leaky bucket holds two");
+    assert_eq!(waits(6, 10), [0, 1, 50, 51, 52, 1_051], "two wait for the next window");
+}
