@@ -121,7 +121,7 @@ while place < ends do
     count, noted = -count, receipts
   end
   local noted_before = noted and #noted
-  local pass
+  local pass = true
   -- The only enforcing ask that refused so far; 0 where there are several, or a key is of another type.
   local refused
   -- The bytes and the expiry of the candidate that stands in for that ask.
@@ -129,20 +129,16 @@ while place < ends do
   -- For each ask the earliest moment at which the other asks of its line let the request go. With a later one
   -- the request is decided on again. No ask names a later moment twice.
   local earliest
-  -- For each line the latest of these moments.
-  local agreed
-  for round = 1, count + 1 do
+  -- For each line the latest of these moments, and the number of rounds before this one.
+  local agreed, round = nil, 0
+  repeat
     -- For each line that needs another round: its latest moment, and the ask that named it.
     local latest, longest
-    pass, refused, tried, entries, place, said = true, nil, nil, nil, first, said_before
     for n = 1, count do
       local bucket, ask = plan[place + 1], terms[plan[place + 2]]
       local state, cost, way = states[bucket], ask[2], ask[3]
       local wait, remaining, moved, taken, expiry, receipt = 0, 0
       local least = earliest and earliest[n]
-      if least then
-        least = math.min(least, 2^53 - 1 - now)
-      end
       place = place + 2
       local list = lists and lists[ask[1]]
       if list then
@@ -151,7 +147,7 @@ while place < ends do
         elseif way == 'settle' then
           wait = list.settle(keys[bucket], ask, now)
         else
-          wait, remaining, taken = list.ask(keys[bucket], ask, now, least, round > 1)
+          wait, remaining, taken = list.ask(keys[bucket], ask, now, least, round > 0)
         end
       elseif way == 'settle' and state ~= nil then
         -- A new bucket is full: nothing can be given back.
@@ -215,7 +211,7 @@ while place < ends do
         answer[said] = remaining
       elseif taken then
         local line = ask[6]
-        if line and count > 1 and round <= count and wait > (agreed and agreed[line] or 0) then
+        if line and count > 1 and round < count and wait > (agreed and agreed[line] or 0) then
           latest, longest = latest or {}, longest or {}
           if wait > (latest[line] or 0) then
             latest[line], longest[line] = wait, n
@@ -231,21 +227,21 @@ while place < ends do
         answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
       end
     end
-    if not latest then
-      break
-    end
-    agreed, earliest = agreed or {}, earliest or {}
-    for n = count, 1, -1 do
-      local bucket, line = plan[first + 2 * n - 1], terms[plan[first + 2 * n]][6]
-      states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
-      if line and latest[line] then
-        agreed[line] = latest[line]
-        if longest[line] ~= n then
-          earliest[n] = latest[line]
+    if latest then
+      agreed, earliest, round = agreed or {}, earliest or {}, round + 1
+      pass, refused, tried, entries, place, said = true, nil, nil, nil, first, said_before
+      for n = count, 1, -1 do
+        local bucket, line = plan[first + 2 * n - 1], terms[plan[first + 2 * n]][6]
+        states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
+        if line and latest[line] then
+          agreed[line] = latest[line]
+          if longest[line] ~= n then
+            earliest[n] = math.min(latest[line], 2^53 - 1 - now)
+          end
         end
       end
     end
-  end
+  until not latest
   place = place + 1
 
   if entries and pass then

@@ -73,7 +73,7 @@ else
   end
 end
 -- From here on `now` is the earliest moment at which the request goes.
-local later = 0
+local later
 if earliest then
   now = now + earliest
   if now > at then
@@ -156,7 +156,7 @@ if cost < 0 then
   missing = missing + (besides + above) / period
 end
 -- as_of
-if later > 0 then
+if later then
   local into_period = later % period
   local units = into_period * tokens
   missing = missing + (later - into_period) / period * tokens
