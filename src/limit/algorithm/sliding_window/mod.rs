@@ -78,7 +78,10 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
     let (count, cost) = (params.count.get(), want.cost.get());
     let kept = kept.map(AnyState::SlidingWindow);
     let earliest = want.moment(now);
-    let ahead = earliest.micros_since(state.start) / params.interval.as_micros();
+    let ahead = match want.earliest {
+        0 => 0,
+        _ => earliest.micros_since(state.start) / params.interval.as_micros(),
+    };
     let untouched = untouched(params, window_of(params, state, ahead), earliest);
     if untouched >= cost {
         let taken = reserve(state, cost, ahead).map(AnyState::SlidingWindow);

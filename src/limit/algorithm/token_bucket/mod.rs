@@ -108,7 +108,10 @@ pub(super) fn decide_evenly(
 fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let (present, kept) = refill(params, state, now);
     let moment = want.moment(now);
-    let (state, _) = refill(params, Some(present), moment);
+    let state = match want.earliest {
+        0 => present,
+        _ => refill(params, Some(present), moment).0,
+    };
     let (burst, cost) = (params.burst.get(), want.cost.get());
     let untouched = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
     let taken = as_of(params, take(state, cost), present.at);
