@@ -119,7 +119,12 @@ impl Moment {
 
     /// The present time: `time` and what has passed since.
     pub(crate) fn present(&self) -> Timestamp {
-        self.time.plus(self.at.elapsed())
+        self.time_at(Instant::now())
+    }
+
+    /// The time at `now`, which is not before [`Moment::at`].
+    pub(super) fn time_at(&self, now: Instant) -> Timestamp {
+        self.time.plus(now.duration_since(self.at))
     }
 }
 

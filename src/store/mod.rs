@@ -22,6 +22,8 @@ mod redis;
 mod reserve;
 mod running;
 mod shared;
+#[cfg(test)]
+mod simulation;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

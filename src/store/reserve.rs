@@ -1,10 +1,12 @@
 //! What `prefetch` may hold: the part of a burst that is set aside, and whether all processes know of each other.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::Shared;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, token_bucket};
 use crate::limit::decide::Ask;
@@ -17,6 +19,9 @@ pub(super) const SMALLEST: u64 = 8;
 
 /// One part in this many of a burst is the reserve.
 const RESERVE: u64 = 8;
+
+/// A process that died counts for this long in Redis, and as long again in each process.
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// A process must be announced for this long before it fetches: longer than an announcement lasts.
 const SETTLED: Duration = Duration::from_secs(12);
@@ -47,6 +52,29 @@ impl Presence {
         self.0.lock().is_some_and(|(first, last)| {
             now.duration_since(first) >= SETTLED && now.duration_since(last) <= FRESH
         })
+    }
+}
+
+/// Counts the processes that share Redis.
+pub(super) struct ProcessCount {
+    /// When Redis last named as many as are known, or more.
+    highest_at: Instant,
+}
+
+impl ProcessCount {
+    pub(super) fn begin(now: Instant) -> Self {
+        Self { highest_at: now }
+    }
+
+    /// Redis has counted `held` processes in answer to an announcement that was sent at `sent`.
+    pub(super) fn note(&mut self, shared: &Shared, held: u64, sent: Instant, now: Instant) {
+        // A Redis that lost its data knows few processes until each has announced itself again.
+        let known = shared.processes.load(Ordering::Relaxed);
+        if held >= known || now.duration_since(self.highest_at) >= LEASE {
+            shared.processes.store(held.max(1), Ordering::Relaxed);
+            self.highest_at = now;
+        }
+        shared.presence.note(sent);
     }
 }
 

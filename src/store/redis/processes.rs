@@ -5,7 +5,6 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -19,10 +18,8 @@ use crate::limit::decide::Ask;
 use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost};
 use crate::observe::seldom::Seldom;
+use crate::store::reserve::{LEASE, ProcessCount};
 use crate::store::{Shared, StoreError};
-
-/// A process that died counts for this long in Redis, and as long again in each process.
-const LEASE: Duration = Duration::from_secs(10);
 
 /// The time between two announcements. A process that starts is known to the others after this time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -54,7 +51,7 @@ pub(super) async fn announce(router: Arc<Router>, prefix: String, shared: Arc<Sh
         call.ask_for(holder, verb, &ask, |key| key.extend_from_slice(name.as_bytes()));
     }
     let command = call.command();
-    let mut highest_at = Instant::now();
+    let mut count = ProcessCount::begin(Instant::now());
     let told = Seldom::new(SILENCE);
     loop {
         let (slot, sent) = (router.slot(name.as_bytes()), Instant::now());
@@ -62,13 +59,7 @@ pub(super) async fn announce(router: Arc<Router>, prefix: String, shared: Arc<Sh
             Ok(reply) => {
                 let decision = reply.first().and_then(|one| one.decision);
                 let held = decision.map_or(1, |it| MOST.saturating_sub(it.remaining));
-                // A Redis that lost its data knows few processes until each has announced itself again.
-                let known = shared.processes.load(Ordering::Relaxed);
-                if held >= known || highest_at.elapsed() >= LEASE {
-                    shared.processes.store(held.max(1), Ordering::Relaxed);
-                    highest_at = Instant::now();
-                }
-                shared.presence.note(sent);
+                count.note(&shared, held, sent, Instant::now());
             }
             // Without an answer the last count is the best there is.
             Err(error) => {

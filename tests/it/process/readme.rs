@@ -270,7 +270,8 @@ fn every_link_leads_somewhere() {
         let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
         heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
     };
-    let documents = MANUAL.iter().chain(&["docs/decisions.md", "docs/performance.md"]);
+    let documents =
+        MANUAL.iter().chain(&["docs/decisions.md", "docs/performance.md", "docs/simulation.md"]);
     for name in documents {
         let text = fs::read_to_string(path(name)).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

@@ -1,0 +1,138 @@
+//! Many nodes that share limits, in one process and on a clock that only the simulation moves. Nothing
+//! sleeps, and a seed gives the same figures each time. `docs/simulation.md` has the results.
+//!
+//! The parts that decide are those of the program: `busy_keys` and `reserve` fetch tokens in advance, `known`
+//! refuses, and the algorithms decide for the shared buckets. The simulation's own parts are what lies around
+//! them: `server` stands for Redis, `node` calls the parts in the order of `outage`, `world` delays and loses
+//! messages and lets nodes die, `traffic` makes the requests. `bound` checks what passes, by its own
+//! arithmetic.
+
+mod bound;
+mod node;
+mod random;
+mod report;
+mod server;
+mod tests;
+mod traffic;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::claim::{Claim, Party, RedisPlace};
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::token_bucket::Params;
+use crate::limit::decide::Ask;
+use crate::limit::key::Key;
+use crate::limit::name::Name;
+use crate::limit::patience::Patience;
+use crate::limit::rate::{Burst, Cost};
+use crate::limit::time::Timestamp;
+use crate::limit::{Mode as LimitMode, Scope};
+use crate::plan::LimitSpec;
+
+/// The time at which a simulation begins, in microseconds.
+const BEGIN: u64 = 1_700_000_000_000_000;
+
+/// What a node decides without a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Nothing.
+    Exact,
+    /// Refusals that are known.
+    Known,
+    /// Those, and requests for which tokens are held.
+    Prefetch,
+}
+
+/// One simulation.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    nodes: usize,
+    mode: Mode,
+    /// Requests a second, to all nodes together.
+    load: u32,
+    /// The limit's figures.
+    rate: &'static str,
+    burst: u64,
+    keys: u32,
+    /// The time that is simulated, and the time at its beginning that counts for no figure.
+    length: Duration,
+    warm_up: Duration,
+    /// The mean time for which a node runs without a failure.
+    lifetime: Duration,
+    /// The mean time for which a node is away after a failure, beyond a second.
+    outage: Duration,
+    /// The share of messages that are lost.
+    loss: f64,
+    seed: u64,
+}
+
+/// What came of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Figures {
+    requests: u64,
+    admitted: u64,
+    /// Of the keys that are asked for more often than their rate.
+    hot_requests: u64,
+    hot_admitted: u64,
+    /// Requests that were refused because no answer came.
+    unanswered: u64,
+    /// Requests that passed by tokens that were held.
+    spent: u64,
+    known_refusals: u64,
+    /// Known refusals of requests that the server would have let pass.
+    wrong_refusals: u64,
+    /// Known refusals with a longer wait than the server would have said.
+    late_refusals: u64,
+    /// The most microseconds by which a known refusal ends before the server's.
+    earliest: u64,
+    /// Questions to the server: for a request, for a batch, or with tokens that go back.
+    calls: u64,
+    fetches: u64,
+    /// Tokens that came as batches, and those of them that went back.
+    fetched: u64,
+    returned: u64,
+    /// Nodes that died, and nodes that were stopped for a while.
+    deaths: u64,
+    stops: u64,
+    /// The most tokens by which any key was over its limit in any interval, also in the warm-up.
+    excess: u64,
+}
+
+/// The limit that all nodes share, and its keys.
+struct Limit {
+    spec: Arc<LimitSpec>,
+    ask: Ask,
+    keys: Vec<Key>,
+}
+
+impl Limit {
+    fn of(setting: &Setting) -> Self {
+        let name = Name::new("per-client").unwrap();
+        let spec = LimitSpec { scope: Scope::Cluster, ..LimitSpec::new(name) };
+        let (rate, burst) = (setting.rate.parse().unwrap(), Burst::new(setting.burst).unwrap());
+        let algorithm = Algorithm::TokenBucket(Params { rate, burst });
+        let (cost, mode) = (Cost::ONE, LimitMode::Enforce);
+        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode };
+        let keys = (0..setting.keys).map(|key| Key::of([Some(key.to_string().as_bytes())]));
+        Self { spec: Arc::new(spec), ask, keys: keys.collect() }
+    }
+
+    /// A request's claim, for Redis to decide on.
+    fn claim(&self, key: usize) -> Claim<'_> {
+        let mut claim = Claim::new(&self.spec, self.keys[key].clone(), self.ask);
+        claim.party = Party::Redis;
+        claim.place = RedisPlace { connection: Some(1), ..RedisPlace::default() };
+        claim
+    }
+}
+
+/// So many microseconds after the beginning.
+fn time(now: u64) -> Timestamp {
+    Timestamp::from_micros(BEGIN + now).unwrap()
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap()
+}
