@@ -114,7 +114,7 @@ impl Limit {
         let (rate, burst) = (setting.rate.parse().unwrap(), Burst::new(setting.burst).unwrap());
         let algorithm = Algorithm::TokenBucket(Params { rate, burst });
         let (cost, mode) = (Cost::ONE, LimitMode::Enforce);
-        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode };
+        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode, line: None };
         let keys = (0..setting.keys).map(|key| Key::of([Some(key.to_string().as_bytes())]));
         Self { spec: Arc::new(spec), ask, keys: keys.collect() }
     }
