@@ -29,12 +29,15 @@ pub(super) fn fields<S>(settings: Settings<S>) -> Vec<&'static Field> {
     settings.iter().map(|setting| setting.field()).collect()
 }
 
-/// Reads the settings of a table into `spec`, but for those that the section's code reads. A missing or wrong
-/// setting gets its declared default. Without one, `spec` keeps its value.
-pub(super) fn read<S>(settings: Settings<S>, section: &mut Section<'_>, spec: &mut S) {
+/// Reads the settings of a table into `spec`, but for those that the section's code has read before. A missing
+/// or wrong setting gets its declared default. Without a default, `spec` keeps its value. A field that is left
+/// in the table is an error.
+pub(super) fn read<S>(settings: Settings<S>, mut section: Section<'_>, mut spec: S) -> S {
     for setting in settings {
-        setting.read(section, spec);
+        setting.read(&mut section, &mut spec);
     }
+    section.finish();
+    spec
 }
 
 /// How a reload reports a setting that changed.
@@ -321,7 +324,7 @@ pub(super) fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// A value that the file writes as one of a few words.
+/// A value that the file writes as one of a few words. Mostly implemented by [`words!`].
 pub(super) trait Spelled: Copy + PartialEq + Sized + 'static {
     /// Each word with its value.
     const WORDS: &'static [(&'static str, Self)];
@@ -334,6 +337,22 @@ pub(super) trait Spelled: Copy + PartialEq + Sized + 'static {
     }
 }
 
+/// Implements [`Spelled`] for an enum: each word with its variant, and the words of `LATER`.
+macro_rules! words {
+    ($type:ty { $($word:literal => $variant:ident),+ $(,)? } $(later $later:literal)*) => {
+        impl crate::config::setting::Spelled for $type {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+            const LATER: &'static [&'static str] = &[$($later),*];
+        }
+    };
+}
+pub(super) use words;
+
+/// Reads one of the words of a type.
+pub(super) fn one_word<T: Spelled>(item: &Item<'_>) -> Option<T> {
+    item.word(T::WORDS, T::LATER)
+}
+
 /// All words of a type.
 pub(super) fn spellings<T: Spelled>() -> Vec<&'static str> {
     T::WORDS.iter().map(|(word, _)| *word).collect()
@@ -343,7 +362,7 @@ impl<T: Spelled> PlainValue for T {
     const GROUP: KindGroup = KindGroup::Word;
 
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
-        item.word(T::WORDS, T::LATER)
+        one_word(item)
     }
 
     fn show(&self, _kind: &Kind) -> String {

@@ -4,7 +4,9 @@ use bytes::Bytes;
 
 use super::values::once;
 use crate::config::reader::{Item, Section, nearest};
-use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
+use crate::config::setting::{
+    Settings, Spelled as _, at, fields, one_word, parsed, plain, read, spellings, words,
+};
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape};
 use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
@@ -30,32 +32,24 @@ enum HeaderField {
     XRateLimit,
 }
 
-impl Spelled for HeaderField {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("retry-after", Self::RetryAfter),
-        ("ratelimit", Self::RateLimit),
-        ("x-ratelimit", Self::XRateLimit),
-    ];
-}
+words!(HeaderField {
+    "retry-after" => RetryAfter,
+    "ratelimit" => RateLimit,
+    "x-ratelimit" => XRateLimit,
+});
 
 /// The answer of `[reject]`.
 pub(crate) fn build(section: Section<'_>) -> AnswerSpec {
-    over(section, AnswerSpec::default())
+    read(SETTINGS, section, AnswerSpec::default())
 }
 
 /// The answer of a limit's own `reject`. A missing field is as in `base`.
 pub(super) fn of_limit(section: Section<'_>, base: &AnswerSpec) -> AnswerSpec {
-    over(section.without_defaults(), base.clone())
-}
-
-fn over(mut section: Section<'_>, mut answer: AnswerSpec) -> AnswerSpec {
-    read(SETTINGS, &mut section, &mut answer);
-    section.finish();
-    answer
+    read(SETTINGS, section.without_defaults(), base.clone())
 }
 
 fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
-    let read = |item: &Item<'_>| item.word(HeaderField::WORDS, &[]);
+    let read = one_word::<HeaderField>;
     let name = |field: &HeaderField| field.spelling().to_owned();
     let chosen = once(&item.list()?, read, |one, other| one == other, name);
     let has = |field| chosen.iter().any(|(chosen, _)| *chosen == field);

@@ -70,15 +70,9 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
     }
     let tls = tls::server(&mut section, &listen);
-    let mut spec = ServerSpec {
-        listen: listen.into_iter().map(|(address, _)| address).collect(),
-        tls,
-        ..ServerSpec::default()
-    };
-    read(SETTINGS, &mut section, &mut spec);
+    let listen = listen.into_iter().map(|(address, _)| address).collect();
     // `assembly` has taken `limits` already: the limits are read later than this section.
-    section.finish();
-    spec
+    read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() })
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.

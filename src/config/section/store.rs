@@ -3,7 +3,7 @@
 use super::tls::{self, UPSTREAM_TLS};
 use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{
-    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings, word,
+    Settings, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -30,14 +30,9 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "whether the tokens of a busy key are fetched from Redis in batches"),
 ];
 
-impl Spelled for PrefetchMode {
-    const WORDS: &'static [(&'static str, Self)] = &[("off", Self::Off), ("auto", Self::Auto)];
-}
+words!(PrefetchMode { "off" => Off, "auto" => Auto });
 
-impl Spelled for OnStoreError {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("local", Self::Local), ("allow", Self::Allow), ("reject", Self::Reject)];
-}
+words!(OnStoreError { "local" => Local, "allow" => Allow, "reject" => Reject });
 
 const URL: &str = "expected \"memory:\", \"redis://HOST\", \"redis://USER:PASSWORD@HOST:PORT/DB\", \
                    \"rediss://HOST\", \"redis+unix:///PATH\", \"redis-sentinel://HOST,HOST/MASTER\" or \
@@ -53,11 +48,9 @@ const LONGEST_PREFIX: usize = 64;
 
 /// The store, and its `on_error`: the default `on_store_error` of all limits.
 pub(crate) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
-    let mut spec = StoreSpec { location: location(&mut section), ..StoreSpec::default() };
-    read(SETTINGS, &mut section, &mut spec);
-    let on_error = section.value("on_error", |item| item.word(OnStoreError::WORDS, &[]));
-    section.finish();
-    (spec, on_error.unwrap_or(OnStoreError::Local))
+    let spec = StoreSpec { location: location(&mut section), ..StoreSpec::default() };
+    let on_error = section.value("on_error", one_word);
+    (read(SETTINGS, section, spec), on_error.unwrap_or(OnStoreError::Local))
 }
 
 /// `url` and `tls`.

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::values::{LISTEN, addresses};
 use crate::config::reader::{Item, Section, Span, Wrong};
-use crate::config::setting::{Settings, Spelled, fields, spellings};
+use crate::config::setting::{Settings, fields, one_word, spellings, words};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::plan::{Endpoint, Scheme, ServerAddress, ServerTls};
@@ -32,10 +32,7 @@ static OF_SERVER: Settings<()> = &[
         "whether a client must show one that `client_ca` has signed, or may"),
 ];
 
-impl Spelled for ClientAuth {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("require", Self::Require), ("request", Self::Request)];
-}
+words!(ClientAuth { "require" => Require, "request" => Request });
 
 /// One of `certificates`.
 pub(crate) static CERTIFICATE: Shape = Shape::new("a certificate", || fields(OF_CERTIFICATE));
@@ -77,7 +74,7 @@ pub(super) fn server(
             "add `client_ca = \"ca.pem\"`, or remove it",
         );
     }
-    let auth = inner.value("client_auth", |item| item.word(ClientAuth::WORDS, &[]));
+    let auth = inner.value("client_auth", one_word::<ClientAuth>);
     inner.finish();
     let clients = ca.and_then(|item| {
         let file = file(&item)?;

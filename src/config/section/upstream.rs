@@ -7,7 +7,7 @@ use super::tls::{self, UPSTREAM_TLS};
 use super::values::{Named, named, once};
 use crate::config::Overrides;
 use crate::config::reader::{Item, Problem, Section, Span, Wrong};
-use crate::config::setting::{Settings, Spelled, at, compared, fields, listed, plain, read, word};
+use crate::config::setting::{Settings, at, compared, fields, listed, plain, read, word, words};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::name::Name;
@@ -40,11 +40,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "how servers by `https` are verified, and what they are shown"),
 ];
 
-impl Spelled for Balance {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("least-requests", Self::LeastRequests), ("round-robin", Self::RoundRobin)];
-    const LATER: &'static [&'static str] = &["hash"];
-}
+words!(Balance { "least-requests" => LeastRequests, "round-robin" => RoundRobin } later "hash");
 
 /// One of an upstream's `servers`, written as a table.
 pub(crate) static UPSTREAM_SERVER: Shape =
@@ -101,10 +97,7 @@ fn one(
     };
     let tls = tls::upstream(&mut section, &servers, system);
     let servers = servers.into_iter().map(|(server, _)| server).collect();
-    let mut spec = UpstreamSpec { servers, tls, ..UpstreamSpec::new(name) };
-    read(SETTINGS, &mut section, &mut spec);
-    section.finish();
-    spec
+    read(SETTINGS, section, UpstreamSpec { servers, tls, ..UpstreamSpec::new(name) })
 }
 
 fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::window::{self, Align};
 use crate::config::reader::{Item, Section};
-use crate::config::setting::Spelled;
+use crate::config::setting::{Spelled as _, one_word, words};
 use crate::config::shape::Zero;
 use crate::plan::CountingKind;
 
@@ -24,17 +24,15 @@ use Family::{
     Concurrency, FixedWindow, LeakyBucket, Redisson, SlidingLog, SlidingWindow, TokenBucket,
 };
 
-impl Spelled for Family {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("token-bucket", TokenBucket),
-        ("leaky-bucket", LeakyBucket),
-        ("fixed-window", FixedWindow),
-        ("sliding-window", SlidingWindow),
-        ("sliding-log", SlidingLog),
-        ("concurrency", Concurrency),
-        ("redisson", Redisson),
-    ];
-}
+words!(Family {
+    "token-bucket" => TokenBucket,
+    "leaky-bucket" => LeakyBucket,
+    "fixed-window" => FixedWindow,
+    "sliding-window" => SlidingWindow,
+    "sliding-log" => SlidingLog,
+    "concurrency" => Concurrency,
+    "redisson" => Redisson,
+});
 
 /// Algorithms with a rate, whose figures come only from the file.
 const BY_RATE: &[Family] = &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog];
@@ -96,7 +94,7 @@ impl Counting {
 /// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the
 /// algorithm does not have. Where one of them is wrong, takes the figures without reading them.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
-    let family = section.exact("algorithm", |item| item.word(Family::WORDS, &[]));
+    let family = section.exact("algorithm", one_word::<Family>);
     refuse(section, family);
     let align = window::align(section);
     let counting = family.zip(align).and_then(|(family, align)| {

@@ -7,7 +7,7 @@ use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
 use crate::config::reader::{Item, Section, Span, Wrong};
-use crate::config::setting::{Settings, Spelled, fields, spellings};
+use crate::config::setting::{Settings, fields, one_word, spellings, words};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::algorithm::Algorithm;
@@ -44,10 +44,7 @@ const SOURCES: [&str; 4] = ["header", "response_header", "response_json", "respo
 const ONE_OF_BOTH: &str =
     "expected the request to say the cost, or the response: remove one of them";
 
-impl Spelled for UnknownUse {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("estimate", Self::Estimate), ("max", Self::Max)];
-}
+words!(UnknownUse { "estimate" => Estimate, "max" => Max });
 
 /// `cost`.
 pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
@@ -114,7 +111,7 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
         return Some(CostSpec::Header { name, default: default?, max: Cost::new(max??)? });
     }
     let estimate = section.require("estimate", "100").as_ref().and_then(read);
-    let unknown = section.value("unknown", |item| item.word(UnknownUse::WORDS, &[]));
+    let unknown = section.value("unknown", one_word::<UnknownUse>);
     section.finish();
     let source = Box::new(used_source(&source?)?);
     Some(CostSpec::Response { source, estimate: estimate?, max: max?, unknown: unknown? })

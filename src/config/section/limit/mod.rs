@@ -28,7 +28,7 @@ use super::pattern::pattern;
 use super::values::{Named, named, network_item};
 use crate::config::reader::{Item, Section, Span, duration_text};
 use crate::config::setting::{
-    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings, word,
+    Settings, Spelled, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
@@ -97,15 +97,9 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "one budget for all who use the limiter, or for each process its own; where Redis has none yet"),
 ];
 
-impl Spelled for Missing {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("shared", Self::Shared), ("skip", Self::Skip), ("reject", Self::Reject)];
-}
+words!(Missing { "shared" => Shared, "skip" => Skip, "reject" => Reject });
 
-impl Spelled for Scope {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("cluster", Self::Cluster), ("node", Self::Node)];
-}
+words!(Scope { "cluster" => Cluster, "node" => Node });
 
 /// The values of `mode` in the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -197,7 +191,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
     }
-    let mode = section.value("mode", |item| item.word(ModeWord::WORDS, &[]));
+    let mode = section.value("mode", one_word::<ModeWord>);
     // The places of these two, for what a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
     // Where something was wrong, another value stands in: the plan is not used then.
@@ -219,8 +213,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         counting: counting.as_ref().and_then(Counting::kind),
         ..LimitSpec::new(name)
     };
-    read(SETTINGS, &mut section, &mut spec);
-    section.finish();
+    spec = read(SETTINGS, section, spec);
     if is_redisson {
         redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
     }

@@ -1,7 +1,7 @@
 //! `align` and `timezone` of a limit: when its fixed windows begin.
 
 use crate::config::reader::{Item, Section, Span, Wrong, nearest};
-use crate::config::setting::Spelled;
+use crate::config::setting::{one_word, words};
 use crate::plan::{WindowStart, Zone};
 
 /// When fixed windows begin.
@@ -39,14 +39,11 @@ pub(super) enum AlignWord {
     Clock,
 }
 
-impl Spelled for AlignWord {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("first-request", Self::FirstRequest), ("clock", Self::Clock)];
-}
+words!(AlignWord { "first-request" => FirstRequest, "clock" => Clock });
 
 /// `align` and `timezone`.
 pub(super) fn align(section: &mut Section<'_>) -> Option<Align> {
-    let align = section.exact("align", |item| item.word(AlignWord::WORDS, &[]));
+    let align = section.exact("align", one_word::<AlignWord>);
     let zone = section.take("timezone");
     if let (None, Some(item)) = (&align, &zone) {
         find(item);

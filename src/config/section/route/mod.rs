@@ -139,13 +139,12 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let action = action(&mut section, pattern.as_ref(), known.upstreams);
     let limits = section.take("limits");
     let limits = used_limits(limits.as_ref(), known);
-    let mut options = RouteOptions {
+    let options = RouteOptions {
         request: headers::changes(&mut section, "request_headers"),
         response: headers::changes(&mut section, "response_headers"),
         ..RouteOptions::default()
     };
-    read(SETTINGS, &mut section, &mut options);
-    section.finish();
+    let options = read(SETTINGS, section, options);
     RouteDraft { path_span, pattern, conditions, name, action, limits, options }
 }
 
