@@ -8,14 +8,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::net::IpAddr;
 
 use http::header::AUTHORIZATION;
 use ipnet::IpNet;
 
 use super::host::Host;
 use super::key::{KeySource, normal_credentials};
-use super::network::canonical;
+use super::network::{canonical, parse};
 use super::path::NormalPath;
 use crate::limit::key::Key;
 
@@ -87,8 +86,7 @@ impl Part {
 }
 
 fn address_part(text: &str, ipv6_prefix: u8) -> Result<Part, String> {
-    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    let network = network.map_err(|_| format!("`{text}` is no address and no network"))?;
+    let network = parse(text).ok_or_else(|| format!("`{text}` is no address and no network"))?;
     match canonical(&network) {
         IpNet::V6(v6) if v6.prefix_len() > ipv6_prefix => Err(format!(
             "IPv6 clients are counted by `ipv6_prefix = {ipv6_prefix}`, and `{text}` is longer"
@@ -178,10 +176,7 @@ fn common_with(shape: &[PartShape], key: &Key) -> Option<String> {
 
 /// The network of this length around an address. `value` is the address as keys write it.
 fn network_around(value: &str, length: u8) -> Option<IpNet> {
-    let inner = match value.parse::<IpAddr>() {
-        Ok(address) => IpNet::from(address),
-        Err(_) => value.parse().ok()?,
-    };
+    let inner = parse(value)?;
     let fits = length <= inner.prefix_len();
     IpNet::new(inner.addr(), length).ok().filter(|_| fits).map(|network| network.trunc())
 }
@@ -199,6 +194,8 @@ fn write_network(common: &mut String, network: &IpNet) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use crate::request::key::ip_text;
     use proptest::prelude::*;

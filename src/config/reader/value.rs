@@ -1,11 +1,11 @@
 //! Values as an operator writes them: durations, sizes, networks. Pure functions of a text.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
 use super::item::Wrong;
+use crate::request::network::{canonical, parse};
 
 /// What a duration looks like.
 pub(crate) const DURATION: &str =
@@ -69,24 +69,13 @@ pub(crate) fn duration_text(duration: Duration) -> String {
 
 /// A network. A single address is a network of full length. An IPv4-mapped network becomes an IPv4 network.
 pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
-    let written = match text.parse::<IpAddr>() {
-        Ok(address) => IpNet::from(address),
-        Err(_) => text.parse().map_err(|_| Wrong::Expected)?,
-    };
-    let net = unmapped(written);
-    match net.trunc() {
-        first if first == net => Ok(net),
-        first => Err(Wrong::Because(format!(
-            "expected the network's first address; did you mean \"{first}\"?"
-        ))),
+    let written = parse(text).ok_or(Wrong::Expected)?;
+    let network = canonical(&written);
+    if written == written.trunc() {
+        return Ok(network);
     }
-}
-
-fn unmapped(net: IpNet) -> IpNet {
-    const MAPPED: u8 = 96;
-    let IpNet::V6(v6) = net else { return net };
-    let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(MAPPED));
-    v4.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(net, IpNet::V4)
+    let expected = "expected the network's first address";
+    Err(Wrong::Because(format!("{expected}; did you mean \"{network}\"?")))
 }
 
 fn counted(text: &str, units: &[(&str, u64)]) -> Option<u64> {

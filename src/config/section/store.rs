@@ -57,10 +57,14 @@ pub(crate) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
 fn location(section: &mut Section<'_>) -> StoreLocation {
     let item = section.take("url").map(Item::secret);
     let url = item.as_ref().and_then(redis_url);
-    let servers = url.as_ref().map_or(&[][..], |url| url.location.topology.servers());
-    let secure = url.as_ref().is_some_and(|url| url.secure);
-    let span = item.as_ref().filter(|_| secure).map(|item| item.span.clone());
-    let tls = tls::store(section, servers, span);
+    let span = item.map_or(0..0, |item| item.span);
+    let servers = match &url {
+        Some(RedisUrl { location, secure: true }) => location.topology.servers(),
+        _ => &[],
+    };
+    let secure: Vec<_> = servers.iter().map(|server| (server, &span)).collect();
+    let unused = "the store is not reached by `rediss://` or `rediss-sentinel://`";
+    let tls = tls::towards(section, &secure, Some(unused), &tls::SystemRoots::new());
     match url {
         Some(RedisUrl { location, .. }) => {
             StoreLocation::Redis(Box::new(RedisLocation { tls, ..location }))

@@ -95,7 +95,11 @@ fn one(
         }
         None => servers(&mut section),
     };
-    let tls = tls::upstream(&mut section, &servers, system);
+    let secure = servers.iter().filter(|(server, _)| server.scheme == Scheme::Https);
+    let secure: Vec<_> = secure.map(|(server, span)| (&server.endpoint, span)).collect();
+    let unused = "none of its servers is reached by `https://`";
+    let unused = (!servers.is_empty()).then_some(unused);
+    let tls = tls::towards(&mut section, &secure, unused, system);
     let servers = servers.into_iter().map(|(server, _)| server).collect();
     read(SETTINGS, section, UpstreamSpec { servers, tls, ..UpstreamSpec::new(name) })
 }

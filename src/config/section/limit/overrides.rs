@@ -2,6 +2,7 @@
 
 use ipnet::{IpNet, Ipv6Net};
 
+use super::super::values::all;
 use super::algorithm::Counting;
 use super::figures;
 use crate::config::reader::{Item, NETWORK, Section, Span, Wrong, network};
@@ -67,13 +68,8 @@ fn parts(item: &Item<'_>, sources: &[(KeySource, Span)], ipv6_prefix: u8) -> Opt
         wrong_count(item, items.len(), sources);
         return None;
     }
-    items
-        .iter()
-        .zip(sources)
-        .map(|(item, (source, _))| part(item, source, ipv6_prefix))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    let pairs = items.iter().zip(sources);
+    all(pairs.map(|(item, (source, _))| part(item, source, ipv6_prefix)))
 }
 
 fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) {
