@@ -112,13 +112,7 @@ async fn exchange(
                 None => Served::Ended,
             }
         }
-        WatchEnd::Ended(Err(error)) => {
-            // An HTTP/1.0 client would take the connection's end for the end of the body.
-            if client.phase.resets() {
-                client.socket.reset_at_close();
-            }
-            Served::Failed(error)
-        }
+        WatchEnd::Ended(Err(error)) => Served::Failed(error),
         WatchEnd::Left => Served::Ended,
         WatchEnd::Idle => match connection.0.into_parts() {
             Some(parts) => Served::Idle { stream: parts.io.into_inner(), early: parts.read_buf },

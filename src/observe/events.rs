@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
 use crate::limit::time::Timestamp;
-use crate::plan::WantedFigures;
+use crate::plan::{Plan, WantedFigures};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -20,25 +20,10 @@ pub fn listening(address: SocketAddr) {
     info!(target: TARGET, %address, "listening");
 }
 
-/// A summary of the configuration at the start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConfigSummary<'c> {
-    /// The file's name.
-    pub file: &'c str,
-    /// Where buckets live, without secrets.
-    pub store: &'c str,
-    /// How many routes there are.
-    pub routes: usize,
-    /// How many limits there are.
-    pub limits: usize,
-    /// How many upstreams there are.
-    pub upstreams: usize,
-}
-
-/// The configuration of the start is in force.
-pub(crate) fn config_loaded(config: &ConfigSummary<'_>) {
-    let ConfigSummary { file, store, routes, limits, upstreams } = *config;
+/// The configuration of the start is in force. `store` says where buckets live, without secrets.
+pub(crate) fn config_loaded(file: &str, store: &str, plan: &Plan) {
     let version = env!("CARGO_PKG_VERSION");
+    let [routes, limits, upstreams] = [plan.routes.len(), plan.limits.len(), plan.upstreams.len()];
     info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");
 }
 

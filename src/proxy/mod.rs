@@ -32,7 +32,6 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 pub use self::active::Active;
-use self::answer::RefusedRequest;
 pub use self::body::ResponseBody;
 pub(crate) use self::body::Uptake;
 use self::body::{Answer, withhold_body};
@@ -329,12 +328,10 @@ impl Proxy {
 fn refused(
     refusal: &Refusal<'_>,
     quotas: &[Quota<'_>],
-    (active, protocol): (&Active, Protocol),
+    by: (&Active, Protocol),
     permit: &mut Permit,
 ) -> Answer {
-    let Active { plan, rejections, .. } = active;
-    let asked = RefusedRequest { protocol, quotas, default: &plan.reject, rejections };
-    let answer = answer::respond(refusal, &asked);
+    let answer = answer::respond(refusal, quotas, by);
     if !matches!(refusal, Refusal::ClientLeft) {
         permit.refused(answer.status());
     }

@@ -12,10 +12,10 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use parking_lot::Mutex;
 
 use super::grpc;
-use super::headers::quotas::write_quotas;
+use super::headers::quotas::{ToldFigures, write_quotas};
 use super::protocol::Protocol;
 use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
-use crate::plan::{AnswerBody, AnswerSpec, LimitSpec};
+use crate::plan::{AnswerBody, AnswerSpec};
 use crate::throttle::{Quota, violated};
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -101,32 +101,15 @@ struct CachedAnswer {
     spec: Arc<AnswerSpec>,
     default: Arc<AnswerSpec>,
     retry_after: Option<u64>,
-    quotas: Vec<KeptQuota>,
+    /// For each limit its figures, how many tokens remain, and whether the limit lets the request pass.
+    quotas: Vec<(ToldFigures, u64, bool)>,
     answer: OwnResponse,
-}
-
-/// The part of a quota that a client is told. The limit is kept alive here, so no other limit can get its
-/// address.
-#[derive(Debug)]
-struct KeptQuota {
-    limit: Arc<LimitSpec>,
-    burst: u64,
-    window: Option<u64>,
-    unit: Option<&'static str>,
-    remaining: u64,
-    refuses: bool,
 }
 
 impl CachedAnswer {
     fn of(telling: &RejectionContent<'_>, answer: &OwnResponse) -> Self {
-        let quotas = telling.quotas.iter().map(|quota| KeptQuota {
-            limit: Arc::clone(quota.limit),
-            burst: quota.burst,
-            window: quota.window,
-            unit: quota.unit,
-            remaining: quota.remaining,
-            refuses: !quota.outcome.passes(),
-        });
+        let quotas = telling.quotas.iter();
+        let quotas = quotas.map(|it| (ToldFigures::of(it), it.remaining, it.outcome.passes()));
         Self {
             protocol: telling.protocol,
             spec: Arc::clone(telling.spec),
@@ -143,12 +126,13 @@ impl CachedAnswer {
             && Arc::ptr_eq(&self.spec, telling.spec)
             && Arc::ptr_eq(&self.default, telling.default)
             && self.quotas.len() == telling.quotas.len()
-            && self.quotas.iter().zip(telling.quotas).all(|(kept, quota)| {
-                Arc::ptr_eq(&kept.limit, quota.limit)
-                    && (kept.burst, kept.remaining) == (quota.burst, quota.remaining)
-                    && (kept.window, kept.unit) == (quota.window, quota.unit)
-                    && kept.refuses != quota.outcome.passes()
-            })
+            && self.quotas.iter().zip(telling.quotas).all(
+                |((figures, remaining, passes), quota)| {
+                    figures.are_of(quota)
+                        && *remaining == quota.remaining
+                        && *passes == quota.outcome.passes()
+                },
+            )
     }
 }
 
@@ -224,7 +208,7 @@ mod tests {
     use super::*;
     use crate::config::{Overrides, parse};
     use crate::limit::decision::Outcome;
-    use crate::plan::AnswerHeaders;
+    use crate::plan::{AnswerHeaders, LimitSpec};
 
     /// Two limits, and the file's answer.
     fn limits() -> (Vec<Arc<LimitSpec>>, Arc<AnswerSpec>) {
