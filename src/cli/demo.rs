@@ -1,7 +1,6 @@
 //! `tidegate demo`: a sample API, the proxy in front of it, and a visitor that sends too many requests.
 
 use std::convert::Infallible;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{CommandResult, Failure, print, serve};
+use super::{CommandResult, Failure, print, serve, write_new};
 use crate::config::Overrides;
 
 /// The pause between two requests of the visitor. The resulting rate is above the demo's limit.
@@ -48,8 +47,7 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
     let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
     let text = sample_config(proxy, api.local_addr().map_err(failed)?);
-    write_new(&file, &text)
-        .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
+    write_new(&file, &text)?;
     print(introduction(demo, proxy, &file))?;
     let quiet = demo.quiet;
     let beside = async move {
@@ -83,12 +81,6 @@ fn hold(listen: SocketAddr) -> std::io::Result<(SocketAddr, Socket)> {
     socket.bind(&listen.into())?;
     let address = socket.local_addr()?.as_socket().unwrap_or(listen);
     Ok((address, socket))
-}
-
-/// Writes a new file. An existing file is not overwritten, because it may be a configuration of the user.
-fn write_new(file: &Path, text: &str) -> std::io::Result<()> {
-    let mut written = std::fs::OpenOptions::new().write(true).create_new(true).open(file)?;
-    written.write_all(text.as_bytes())
 }
 
 fn sample_config(listen: SocketAddr, api: SocketAddr) -> String {

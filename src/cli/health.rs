@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use http::Method;
 
 use super::admin::{AdminAnswer, AdminClient, authority, configured};
 use super::{CommandResult, ConfigFile, Failure};
@@ -62,7 +63,7 @@ fn check_store(client: &AdminClient) -> CommandResult {
 }
 
 fn ask(client: &AdminClient, path: &str) -> Result<AdminAnswer, Failure> {
-    let answer = client.ask("GET", path, None, PATIENCE);
+    let answer = client.ask(&Method::GET, path, None, PATIENCE);
     let answer = answer.map_err(|error| failed(client, &error.to_string()))?;
     answer.ok_or_else(|| failed(client, "it did not answer in HTTP"))
 }

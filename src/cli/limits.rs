@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use http::Method;
 use serde_json::{Value, json};
 
 use super::admin::{AdminClient, AdminOptions};
@@ -102,7 +103,7 @@ struct NamedKey {
 pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
     match &limits.verb {
         LimitsCommand::List(list) => {
-            let all = ask(&list.admin.client()?, "GET", "/api/limits", None)?;
+            let all = ask(&list.admin.client()?, Method::GET, "/api/limits", None)?;
             print(if list.json { all.to_string() } else { listed(&all) })
         }
         LimitsCommand::Get(get) => {
@@ -115,7 +116,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 let one = json!({ "limits": [limit], "overrides": overrides });
                 return print(if get.json { one.to_string() } else { listed(&one) });
             }
-            let bucket = ask(&client, "GET", &get.named.path(&limit, "")?, None)?;
+            let bucket = ask(&client, Method::GET, &get.named.path(&limit, "")?, None)?;
             print(if get.json { bucket.to_string() } else { shown(&bucket) })
         }
         LimitsCommand::Set(set) => {
@@ -133,7 +134,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                     body[name] = value;
                 }
             }
-            let set = ask(&client, "PUT", &path, Some(&body.to_string()))?;
+            let set = ask(&client, Method::PUT, &path, Some(&body.to_string()))?;
             let until = set["until"].as_str().map_or("it is reset", |until| until).to_owned();
             print(format_args!("{} for {} until {until}", text(&set["rate"]), text(&set["key"])))
         }
@@ -142,12 +143,12 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
             if reset.overridden
                 && let Some(path) = reset.named.listed_override(&client)?
             {
-                ask(&client, "DELETE", &path, None)?;
+                ask(&client, Method::DELETE, &path, None)?;
                 return print("the override has ended");
             }
             let behind = if reset.overridden { "/override" } else { "" };
             let path = reset.named.path(&reset.named.limit(&client)?.0, behind)?;
-            ask(&client, "DELETE", &path, None)?;
+            ask(&client, Method::DELETE, &path, None)?;
             print(if reset.overridden { "the override has ended" } else { "the bucket is new" })
         }
     }
@@ -156,7 +157,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
 impl NamedKey {
     /// The limit as the endpoint lists it, and the whole list.
     fn limit(&self, client: &AdminClient) -> Result<(Value, Value), Failure> {
-        let all = ask(client, "GET", "/api/limits", None)?;
+        let all = ask(client, Method::GET, "/api/limits", None)?;
         let found = list(&all, "limits").iter().find(|limit| limit["name"] == *self.limit);
         let none = || Failure::usage(format!("there is no limit `{}` in the proxy", self.limit));
         Ok((found.cloned().ok_or_else(none)?, all))
@@ -166,7 +167,7 @@ impl NamedKey {
     /// count by something else now.
     fn listed_override(&self, client: &AdminClient) -> Result<Option<String>, Failure> {
         let [key] = self.key.as_slice() else { return Ok(None) };
-        let all = ask(client, "GET", "/api/limits", None)?;
+        let all = ask(client, Method::GET, "/api/limits", None)?;
         let is_it = |it: &&Value| it["limit"] == *self.limit && it["key"] == **key;
         let is_listed = list(&all, "overrides").iter().any(|it| is_it(&it));
         let (limit, key) = (segment(&self.limit), segment(key));
@@ -216,12 +217,12 @@ fn key_text(part: &str, value: &str) -> Result<String, Failure> {
 /// Sends a request. Returns the answer's JSON, or `null` where it has no body.
 fn ask(
     client: &AdminClient,
-    method: &str,
+    method: Method,
     path: &str,
     body: Option<&str>,
 ) -> Result<Value, Failure> {
     let at = &client.authority;
-    let answer = client.ask(method, path, body, PATIENCE);
+    let answer = client.ask(&method, path, body, PATIENCE);
     let answer = answer.map_err(|error| Failure::run(format!("{at} does not answer: {error}")))?;
     let answer = answer.ok_or_else(|| Failure::run(format!("{at} did not answer in HTTP")))?;
     let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);

@@ -93,28 +93,22 @@ enum Type {
 pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
     match &redisson.verb {
         RedissonCommand::Get(get) => {
-            let limiter = &get.limiter;
-            let config = limiter.connect()?.get(&limiter.name);
-            let config = config.map_err(|error| limiter.failed(error))?;
+            let config = get.limiter.ask(|redis, name| redis.get(name))?;
             print(if get.json { json(&config) } else { plain(&config) })
         }
         RedissonCommand::Set(set) => {
-            let (limiter, config) = (&set.limiter, set.figures()?);
-            let done = limiter.connect()?.set(&limiter.name, &config);
-            done.map_err(|error| limiter.failed(error))?;
+            let config = set.figures()?;
+            set.limiter.ask(|redis, name| redis.set(name, &config))?;
             print("set")
         }
         RedissonCommand::TrySet(set) => {
-            let (limiter, config) = (&set.limiter, set.figures()?);
-            let new = limiter.connect()?.try_set(&limiter.name, &config);
-            let new = new.map_err(|error| limiter.failed(error))?;
+            let config = set.figures()?;
+            let new = set.limiter.ask(|redis, name| redis.try_set(name, &config))?;
             print(if new { "set" } else { "kept" })
         }
         RedissonCommand::Expire(expire) => {
-            let limiter = &expire.limiter;
             let after = milliseconds(&expire.after)?;
-            let done = limiter.connect()?.expire(&limiter.name, after);
-            done.map_err(|error| limiter.failed(error))?;
+            expire.limiter.ask(|redis, name| redis.expire(name, after))?;
             print(format_args!("expires in {}", expire.after))
         }
     }
@@ -128,6 +122,13 @@ impl Limiter {
         };
         Limiters::connect(&location, &self.name)
             .map_err(|error| Failure::run(format!("{location} does not answer: {error}")))
+    }
+
+    fn ask<T>(
+        &self,
+        ask: impl FnOnce(&mut Limiters, &str) -> Result<T, LimiterError>,
+    ) -> Result<T, Failure> {
+        ask(&mut self.connect()?, &self.name).map_err(|error| self.failed(error))
     }
 
     fn configured(&self) -> Result<Box<RedisLocation>, Failure> {
