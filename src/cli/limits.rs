@@ -122,32 +122,28 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
         LimitsCommand::Set(set) => {
             let client = set.named.admin.client()?;
             let path = set.named.path(&set.named.limit(&client)?.0, "/override")?;
-            let mut body = json!({ "rate": set.rate });
-            let burst = set.burst.map(Value::from);
-            let queue = set.queue.map(Value::from);
-            let lasts = set.lasts.clone().map(Value::from);
-            let reason = set.reason.clone().map(Value::from);
-            for (name, value) in
-                [("burst", burst), ("queue", queue), ("for", lasts), ("reason", reason)]
-            {
-                if let Some(value) = value {
-                    body[name] = value;
-                }
-            }
+            let body = json!({
+                "rate": set.rate,
+                "burst": set.burst,
+                "queue": set.queue,
+                "for": set.lasts,
+                "reason": set.reason,
+            });
             let set = ask(&client, Method::PUT, &path, Some(&body.to_string()))?;
             let until = set["until"].as_str().map_or("it is reset", |until| until).to_owned();
             print(format_args!("{} for {} until {until}", text(&set["rate"]), text(&set["key"])))
         }
         LimitsCommand::Reset(reset) => {
             let client = reset.named.admin.client()?;
-            if reset.overridden
-                && let Some(path) = reset.named.listed_override(&client)?
-            {
-                ask(&client, Method::DELETE, &path, None)?;
-                return print("the override has ended");
-            }
+            let listed = match reset.overridden {
+                true => reset.named.listed_override(&client)?,
+                false => None,
+            };
             let behind = if reset.overridden { "/override" } else { "" };
-            let path = reset.named.path(&reset.named.limit(&client)?.0, behind)?;
+            let path = match listed {
+                Some(path) => path,
+                None => reset.named.path(&reset.named.limit(&client)?.0, behind)?,
+            };
             ask(&client, Method::DELETE, &path, None)?;
             print(if reset.overridden { "the override has ended" } else { "the bucket is new" })
         }

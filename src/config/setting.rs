@@ -236,7 +236,7 @@ impl KindGroup {
         matches!(
             (self, kind),
             (Self::Flag, Kind::Flag)
-                | (Self::Number, Kind::Whole { .. } | Kind::Size { .. })
+                | (Self::Number, Kind::Whole(..) | Kind::Size(..))
                 | (Self::Time, Kind::Duration(_))
                 | (Self::Word, Kind::Word(_))
         )
@@ -274,8 +274,8 @@ macro_rules! number {
 
             fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
                 let number = match *kind {
-                    Kind::Whole { min, max } => item.whole(min..=max),
-                    Kind::Size { min, max } => item.size(min..=max),
+                    Kind::Whole(min, max) => item.whole(min..=max),
+                    Kind::Size(min, max) => item.size(min..=max),
                     _ => None,
                 };
                 // This conversion does not fail: the bounds of a setting's kind lie within the setting's
@@ -285,7 +285,7 @@ macro_rules! number {
 
             fn show(&self, kind: &Kind) -> String {
                 match (kind, u64::try_from(*self)) {
-                    (Kind::Size { .. }, Ok(bytes)) => size_text(bytes),
+                    (Kind::Size(..), Ok(bytes)) => size_text(bytes),
                     _ => self.to_string(),
                 }
             }

@@ -56,8 +56,6 @@ use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::BodyEnd;
 
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-
 /// What one worker needs to serve requests.
 pub struct Proxy {
     active: Mutex<Arc<Active>>,
@@ -302,7 +300,7 @@ impl Proxy {
         })?;
         let mut answer = match &route.action {
             Action::Respond { status, body } => {
-                let kind = (!body.is_empty()).then_some(TEXT);
+                let kind = (!body.is_empty()).then_some(response::PLAIN_TEXT);
                 response::own(*status, kind, Bytes::clone(body)).map(ResponseBody::whole)
             }
             Action::Forward { upstream, rewrite } => {

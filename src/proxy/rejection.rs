@@ -8,17 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{HeaderValue, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use parking_lot::Mutex;
 
 use super::grpc;
 use super::headers::quotas::{ToldFigures, write_quotas};
 use super::protocol::Protocol;
-use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
+use super::response::{OwnResponse, PLAIN_TEXT, PROBLEM_JSON, own, trailers_only};
 use crate::plan::{AnswerBody, AnswerSpec};
 use crate::throttle::{Quota, violated};
-
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -144,9 +142,9 @@ fn compose(telling: &RejectionContent<'_>) -> OwnResponse {
         (Protocol::Http, AnswerBody::Problem) => {
             (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, telling).into())
         }
-        (Protocol::Http, AnswerBody::Text) => (spec.status, Some(TEXT), say(telling).into()),
+        (Protocol::Http, AnswerBody::Text) => (spec.status, Some(PLAIN_TEXT), say(telling).into()),
         (Protocol::Http, AnswerBody::Empty) => (spec.status, None, Bytes::new()),
-        (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(TEXT), body.clone()),
+        (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(PLAIN_TEXT), body.clone()),
     };
     let mut answer = match telling.protocol {
         Protocol::Http => own(status, kind, body),

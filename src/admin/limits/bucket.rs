@@ -1,6 +1,6 @@
 //! One bucket: what is in it, and making it new.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::key::AskedKey;
 use super::{AdminResponse, ApiProblem, answer_json};
@@ -25,7 +25,7 @@ impl Admin {
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
         let bucket = self.key_of(spec, key)?;
-        let running = self.running(spec, key);
+        let running = self.listed(spec.name.as_str(), &key.text);
         let figures = self.figures(spec, key);
         let algorithm = figures.at(self.wall());
         let (mut remaining, mut retry, mut reset) = (None, None, None);
@@ -47,7 +47,7 @@ impl Admin {
             "remaining": remaining,
             "retry_after_ms": retry,
             "reset_ms": reset,
-            "override": running.unwrap_or(Value::Null),
+            "override": running.map(|running| self.overridden(&running)),
         })))
     }
 
@@ -90,10 +90,6 @@ impl Admin {
         let running = running.and_then(|(counting, wanted)| counting.figures(wanted).ok());
         let file = || key.plain.as_ref().and_then(|plain| spec.overrides.find(plain));
         running.unwrap_or_else(|| file().unwrap_or(&spec.figures).clone())
-    }
-
-    fn running(&self, spec: &LimitSpec, key: &AskedKey) -> Option<Value> {
-        Some(self.overridden(&self.listed(spec.name.as_str(), &key.text)?))
     }
 
     async fn look(

@@ -18,7 +18,7 @@ pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS)).la
 
 #[rustfmt::skip]
 static SETTINGS: Settings<Spec> = &[
-    &plain(at!(status), Kind::whole(400, 599), Value("429"), "of the answer to a throttled client"),
+    &plain(at!(status), Kind::Whole(400, 599), Value("429"), "of the answer to a throttled client"),
     &parsed(at!(body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
         "RFC 9457 JSON, a line of text, nothing, or a text of your own", body),
     &parsed(at!(headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),

@@ -34,7 +34,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "to connect to one server; 504 past it, after trying the others"),
     &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"30s\""), "to the response's head; 504"),
     &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "between two reads of a body"),
-    &plain(at!(retries), Kind::whole(0, 10), Value("1"),
+    &plain(at!(retries), Kind::Whole(0, 10), Value("1"),
         "further tries where nothing was sent, or where a second try is safe"),
     &compared(at!(tls), Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how servers by `https` are verified, and what they are shown"),

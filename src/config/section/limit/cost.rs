@@ -22,7 +22,7 @@ pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST));
 static OF_COST: Settings<()> = &[
     &field("header", Kind::Text, Words("required, or a field of the response"),
         "the request's header that says what it takes"),
-    &field("default", Kind::whole(1, MAX_TOKENS), Value("1"),
+    &field("default", Kind::Whole(1, MAX_TOKENS), Value("1"),
         "beside `header`: what a request without it takes"),
     &field("response_header", Kind::Text, Words("none"),
         "the response's header that says what was used"),
@@ -30,11 +30,11 @@ static OF_COST: Settings<()> = &[
         "keys with dots between them, to the number in a response of JSON or in the last data of server-sent events that has it"),
     &field("response_bytes", Kind::Flag, Words("`false`"),
         "`true`: the bytes of the response's body are what was used"),
-    &field("estimate", Kind::whole(1, MAX_TOKENS), Words("required beside a field of the response"),
+    &field("estimate", Kind::Whole(1, MAX_TOKENS), Words("required beside a field of the response"),
         "what is taken before the response"),
     &field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
         "beside a field of the response: what is taken in the end where the response does not say, as where the client leaves before"),
-    &field("max", Kind::whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
+    &field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
         "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
 ];
 

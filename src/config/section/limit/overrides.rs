@@ -22,9 +22,9 @@ static OF_OVERRIDE: Settings<()> = &[
     &field("key", Kind::TEXT_LIST, Required,
         "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network"),
     &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
-    &field("burst", Kind::whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),
-    &field("queue", Kind::whole(0, MAX_TOKENS - 1), Words("the override's own count"), "as in the limit"),
-    &field("limit", Kind::whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
+    &field("burst", Kind::Whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),
+    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Words("the override's own count"), "as in the limit"),
+    &field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
 ];
 
 /// One override with its place.

@@ -53,7 +53,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
 /// A route's `respond`.
 pub(crate) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
 
-const STATUS: Kind = Kind::whole(200, 599);
+const STATUS: Kind = Kind::Whole(200, 599);
 
 #[rustfmt::skip]
 static OF_RESPOND: Settings<()> = &[
