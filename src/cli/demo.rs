@@ -42,7 +42,11 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     let failed = |error: std::io::Error| Failure::run(error);
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     api.set_nonblocking(true).map_err(failed)?;
-    let (proxy, _held) = choose_port(demo.listen)?;
+    // A port in use is reported before other output.
+    let (proxy, _held) = hold(demo.listen).map_err(|error| {
+        let help = "choose another address with --listen";
+        Failure::run(format!("cannot listen on {}: {error}; {help}", demo.listen))
+    })?;
     // The folder is deleted when `scratch` is dropped, at the end of the demo.
     let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
     let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
@@ -62,17 +66,9 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     serve(&file, &Overrides::default(), beside)
 }
 
-/// Chooses the port before the proxy listens, because the demo's file and its visitor must know the port.
-/// Port 0 means any free port. The returned socket is bound, but does not listen: while it is held, the
-/// system does not give the port to another process that asks for any port. A port in use is reported
-/// before other output.
-fn choose_port(listen: SocketAddr) -> Result<(SocketAddr, Socket), Failure> {
-    hold(listen).map_err(|error| {
-        let help = "choose another address with --listen";
-        Failure::run(format!("cannot listen on {listen}: {error}; {help}"))
-    })
-}
-
+/// Binds a socket to the proxy's address before the proxy listens, because the demo's file and its visitor must
+/// know the port. Port 0 means any free port. The socket does not listen: while it is held, the system does not
+/// give the port to another process that asks for any port.
 fn hold(listen: SocketAddr) -> std::io::Result<(SocketAddr, Socket)> {
     let socket = Socket::new(Domain::for_address(listen), Type::STREAM, None)?;
     // The proxy's socket has this option too. Otherwise the two sockets could not be bound to the same
