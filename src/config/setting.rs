@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::changes::Changes;
 use super::reader::{Item, Section, duration_text, size_text};
 use super::shape::{Fallback, Field, Kind, Zero, field};
 
@@ -40,25 +41,15 @@ pub(super) fn read<S>(settings: Settings<S>, mut section: Section<'_>, mut spec:
     spec
 }
 
-/// How a reload reports a setting that changed.
-pub(super) enum SettingChange {
-    /// The new value applies only after a restart.
-    Restart,
-    /// The values are too long, or secret. The report says only that the setting changed.
-    Hidden,
-    /// The old value and the new value.
-    Shown(String, String),
-}
-
 /// A setting of a table. The table becomes an `S` in the plan.
 pub(super) trait Setting<S>: Sync {
     /// The name, kind, default and meaning of the setting.
     fn field(&self) -> &Field;
     /// Reads the setting into `spec`. Does nothing where the section's code reads the setting.
     fn read(&self, section: &mut Section<'_>, spec: &mut S);
-    /// How a reload reports the setting. `None` where its shown value did not change, or where code in
-    /// `changes` reports the setting.
-    fn change(&self, old: &S, new: &S) -> Option<SettingChange>;
+    /// Notes in `changes` how the setting changed. `title` stands in front of its name. Does nothing where
+    /// code in `changes` reports the setting.
+    fn compare(&self, title: &str, old: &S, new: &S, changes: &mut Changes);
 }
 
 impl<S> Setting<S> for Field {
@@ -68,9 +59,7 @@ impl<S> Setting<S> for Field {
 
     fn read(&self, _section: &mut Section<'_>, _spec: &mut S) {}
 
-    fn change(&self, _old: &S, _new: &S) -> Option<SettingChange> {
-        None
-    }
+    fn compare(&self, _title: &str, _old: &S, _new: &S, _changes: &mut Changes) {}
 }
 
 /// A setting with a place of its own in `S`.
@@ -199,16 +188,16 @@ impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
         }
     }
 
-    fn change(&self, old: &S, new: &S) -> Option<SettingChange> {
+    fn compare(&self, title: &str, old: &S, new: &S, changes: &mut Changes) {
         let (old, new) = ((self.place.get)(old), (self.place.get)(new));
-        if old == new {
-            return None;
-        }
-        let text = |value| self.show.map(|show| show(value, &self.field.kind));
-        match (text(old), text(new)) {
-            _ if self.restart => Some(SettingChange::Restart),
-            (Some(old), Some(new)) => (old != new).then_some(SettingChange::Shown(old, new)),
-            _ => Some(SettingChange::Hidden),
+        let name = format!("{title}{}", self.field.name);
+        match self.show {
+            _ if old == new => {}
+            _ if self.restart => changes.restart.push(name),
+            Some(show) => {
+                changes.value(&name, &show(old, &self.field.kind), &show(new, &self.field.kind));
+            }
+            None => changes.some(&name, old, new),
         }
     }
 }

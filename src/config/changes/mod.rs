@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::reader::duration_text;
 use super::section::limit::mode_word;
 use super::section::{admin, limit, log, route, server, store, upstream};
-use super::setting::{SettingChange, Settings, Spelled, listed};
+use super::setting::{Settings, Spelled, listed};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::time::Timestamp;
@@ -56,13 +56,7 @@ impl Changes {
     /// Compares the settings of a table. `title` stands in front of each setting's name.
     fn settings<S>(&mut self, title: &str, settings: Settings<S>, old: &S, new: &S) {
         for setting in settings {
-            let name = format!("{title}{}", setting.field().name);
-            match setting.change(old, new) {
-                None => {}
-                Some(SettingChange::Restart) => self.restart.push(name),
-                Some(SettingChange::Hidden) => self.changed.push(format!("{name} changed")),
-                Some(SettingChange::Shown(old, new)) => self.value(&name, &old, &new),
-            }
+            setting.compare(title, old, new, self);
         }
     }
 
@@ -208,14 +202,15 @@ impl Changes {
         pair.0.zip(pair.1)
     }
 
-    fn value<T: PartialEq + Display>(&mut self, field: &str, old: &T, new: &T) {
+    /// Notes the old value and the new value, if they differ.
+    pub(super) fn value<T: PartialEq + Display>(&mut self, field: &str, old: &T, new: &T) {
         if old != new {
             self.changed.push(format!("{field} {old} -> {new}"));
         }
     }
 
     /// Notes a change of values that are too long, or secret.
-    fn some<T: PartialEq>(&mut self, field: &str, old: &T, new: &T) {
+    pub(super) fn some<T: PartialEq>(&mut self, field: &str, old: &T, new: &T) {
         if old != new {
             self.changed.push(format!("{field} changed"));
         }
