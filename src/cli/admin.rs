@@ -91,7 +91,7 @@ pub(super) fn configured(file: &Path) -> Result<(String, Option<String>), Failur
 }
 
 impl AdminClient {
-    /// One that shows the token of the environment, or else the one that is configured.
+    /// The endpoint, asked with the token of the environment, or else with the configured token.
     pub(super) fn with_token(
         authority: String,
         configured: Option<String>,

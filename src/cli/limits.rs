@@ -170,7 +170,8 @@ impl NamedKey {
         Ok(is_listed.then(|| format!("/api/limits/{limit}/keys/{key}/override")))
     }
 
-    /// The path of the key's bucket, with `behind` at its end. An empty key would be a bucket, too.
+    /// The path of the key's bucket, with `behind` at its end. The number of values is checked, because an
+    /// empty key names a bucket too.
     fn path(&self, limit: &Value, behind: &str) -> Result<String, Failure> {
         let parts = parts(limit);
         if parts.len() != self.key.len() {
@@ -187,8 +188,8 @@ impl NamedKey {
     }
 }
 
-/// The text of one part of a key. `-` is an absent value. A part with alternatives wants the number of the one
-/// that a request has, as in `2=192.0.2.1`.
+/// The text of one part of a key. `-` is an absent value. For a part with alternatives, the number of an
+/// alternative stands in front of its value, as in `2=192.0.2.1`.
 fn key_text(part: &str, value: &str) -> Result<String, Failure> {
     let alternatives = part.split(" | ").count();
     if value == "-" {
@@ -244,7 +245,7 @@ fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A value as a person reads it. What is not there is a dash.
+/// A value as a person reads it. A missing value is a dash.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

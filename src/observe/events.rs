@@ -87,7 +87,7 @@ pub(crate) struct OverrideEvent<'o> {
 /// Why an override is no longer in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OverrideEnd {
-    /// Its time is over.
+    /// The time for which it was set is over.
     Expired,
     /// Somebody ended it.
     Reset,

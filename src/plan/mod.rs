@@ -115,9 +115,9 @@ pub struct ServerSpec {
 /// `[upstreams.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSpec {
-    /// Its name.
+    /// The upstream's name.
     pub name: Name,
-    /// Its servers; never empty.
+    /// The upstream's servers; never empty.
     pub servers: Vec<ServerAddress>,
     /// How a request's server is chosen.
     pub balance: Balance,
@@ -163,9 +163,9 @@ pub enum Balance {
 /// The answer to a throttled client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerSpec {
-    /// Its status, 400 to 599.
+    /// The answer's status, 400 to 599.
     pub status: StatusCode,
-    /// Its body.
+    /// The answer's body.
     pub body: AnswerBody,
     /// The header fields about the limit.
     pub headers: AnswerHeaders,

@@ -103,7 +103,8 @@ impl Admin {
         store.peek(&ask(spec, key, algorithm, cost), self.process.clock.now()).await
     }
 
-    /// The milliseconds until the bucket is as new. `None` where no time does this.
+    /// The milliseconds until the bucket is as new. `None` for slots: a slot is free when its request ends, and
+    /// no time can be named.
     async fn reset(
         &self,
         spec: &LimitSpec,

@@ -83,17 +83,12 @@ fn redis_url(item: &Item<'_>) -> Option<RedisUrl> {
     if let Ok(url) = url.parse() {
         return Some(url);
     }
-    match url.split(':').next().unwrap_or_default() {
-        // The usual reason: a generated password has characters with a meaning in a URL.
-        scheme if url.contains('@') && SCHEMES.iter().any(|it| scheme.starts_with(it)) => {
-            text.refuse(URL).help(ENCODE);
-        }
-        "memory" => {
-            text.refuse(format!("{URL}; did you mean \"memory:\"?"));
-        }
-        _ => {
-            text.refuse(URL);
-        }
+    let scheme = url.split(':').next().unwrap_or_default();
+    let near = if scheme == "memory" { "; did you mean \"memory:\"?" } else { "" };
+    let noted = text.refuse(format!("{URL}{near}"));
+    // The usual reason: a generated password has characters with a meaning in a URL.
+    if url.contains('@') && SCHEMES.iter().any(|it| scheme.starts_with(it)) {
+        noted.help(ENCODE);
     }
     None
 }

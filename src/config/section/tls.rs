@@ -113,8 +113,8 @@ fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<Tls
 pub(super) type SystemRoots = OnceCell<Option<Arc<[CertificateDer<'static>]>>>;
 
 /// Reads `tls` towards servers. `secure` are the servers that are reached by TLS, each with its place in the
-/// file. Where there are none, the warning about a `tls` says `unused`. Returns `None` where `tls` is wrong, and
-/// where it is not needed.
+/// file. Where there are none, a warning says that `tls` changes nothing, and `unused` says why. Returns `None`
+/// where `tls` is wrong or not needed.
 pub(super) fn towards(
     section: &mut Section<'_>,
     secure: &[(&Endpoint, &Span)],

@@ -38,7 +38,7 @@ pub struct ClientConnection {
     pub peer: Peer,
     /// What the connection is doing, and since when.
     pub phase: Phase,
-    /// Its socket.
+    /// The client's socket.
     pub socket: Socket,
     /// The subject of the client's verified certificate.
     pub cert: Option<Box<str>>,
