@@ -32,9 +32,8 @@ pub(in crate::proxy) fn write_quotas(
     default: &AnswerSpec,
     retry_after: Option<u64>,
 ) {
-    let told =
-        |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers.ratelimit;
-    let told = || quotas.iter().filter(told).enumerate();
+    let fields = |quota: &Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers;
+    let told = || quotas.iter().filter(|quota| fields(quota).ratelimit).enumerate();
     if told().next().is_some() {
         let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
         for (place, quota) in told() {
@@ -48,9 +47,8 @@ pub(in crate::proxy) fn write_quotas(
         headers.insert(RATELIMIT_POLICY, value(&policy));
         headers.insert(RATELIMIT, value(&state));
     }
-    let asks =
-        |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers.x_ratelimit;
-    let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota<'_>>, quota| {
+    let asked = quotas.iter().filter(|quota| fields(quota).x_ratelimit);
+    let tightest = asked.fold(None, |tightest: Option<&Quota<'_>>, quota| {
         tightest.filter(|other| !is_tighter(quota, other)).or(Some(quota))
     });
     if let Some(quota) = tightest {
@@ -163,14 +161,10 @@ fn write_policy(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
         write_parameter(out, b";w=", window);
     }
     if let Some(unit) = quota.unit {
-        write_unit(out, unit);
+        out.extend_from_slice(b";qu=\"");
+        out.extend_from_slice(unit.as_bytes());
+        out.push(b'"');
     }
-}
-
-fn write_unit(out: &mut QuotaText, unit: &str) {
-    out.extend_from_slice(b";qu=\"");
-    out.extend_from_slice(unit.as_bytes());
-    out.push(b'"');
 }
 
 /// Begins a member of the list with the limit's name. `write!` would cost ten times as much.
