@@ -17,7 +17,7 @@ type Spec = AnswerSpec;
 pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS)).later(&["jitter"]);
 
 #[rustfmt::skip]
-static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(status), Kind::Whole(400, 599), Value("429"), "of the answer to a throttled client"),
     &parsed(at!(body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
         "RFC 9457 JSON, a line of text, nothing, or a text of your own", body),
@@ -37,11 +37,6 @@ words!(HeaderField {
     "ratelimit" => RateLimit,
     "x-ratelimit" => XRateLimit,
 });
-
-/// The answer of `[reject]`.
-pub(crate) fn build(section: Section<'_>) -> AnswerSpec {
-    read(SETTINGS, section, AnswerSpec::default())
-}
 
 /// The answer of a limit's own `reject`. A missing field is as in `base`.
 pub(super) fn of_limit(section: Section<'_>, base: &AnswerSpec) -> AnswerSpec {

@@ -1,7 +1,7 @@
 //! `[log]`.
 
-use crate::config::reader::{Item, Section, Wrong, nearest};
-use crate::config::setting::{Settings, at, fields, parsed, plain, read, spellings, word, words};
+use crate::config::reader::{Item, Wrong, nearest};
+use crate::config::setting::{Settings, at, fields, parsed, plain, spellings, word, words};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape};
 use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
@@ -31,10 +31,6 @@ words!(LogFormat { "pretty" => Pretty, "json" => Json });
 words!(ThrottleLog { "summary" => Summary, "each" => Each, "off" => Off });
 
 words!(KeyDisplay { "hashed" => Hashed, "plain" => Plain });
-
-pub(crate) fn build(section: Section<'_>) -> LogSpec {
-    read(SETTINGS, section, LogSpec::default())
-}
 
 fn level(item: &Item<'_>) -> Option<LogFilter> {
     const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \
