@@ -91,7 +91,7 @@ pub(crate) fn read_ordinary(path: &Path) -> io::Result<Vec<u8>> {
     read(File::open(path)?)
 }
 
-/// The content of a file that is open, be it ordinary or a pipe.
+/// The content of an open file. The file may be a pipe.
 ///
 /// # Errors
 /// If the file is larger than 16 MiB, or cannot be read.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::{CommandResult, Failure, load, print};
 use crate::config;
@@ -56,8 +56,9 @@ struct Set {
     /// Permits in an interval, as in 100/s or 1000/10m
     rate: String,
     /// One budget for all who use it, or for each client its own
-    #[arg(long = "type", value_name = "TYPE", default_value = "overall")]
-    sharing: Type,
+    #[arg(long = "type", value_name = "TYPE", default_value = "overall",
+        value_parser = ["overall", "per-client"])]
+    sharing: String,
     /// How long its keys stay after each use, as in 1h; without it, for ever
     #[arg(long, value_name = "DURATION")]
     keep_alive: Option<String>,
@@ -82,12 +83,6 @@ struct Limiter {
     /// The configuration's file
     #[arg(long, short, value_name = "FILE", default_value = "proxy.toml")]
     config: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Type {
-    Overall,
-    PerClient,
 }
 
 pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
@@ -175,9 +170,9 @@ impl Set {
         let rate: Rate = text
             .parse()
             .map_err(|error| Failure::usage(format!("`{text}` is no rate: {error}")))?;
-        let sharing = match self.sharing {
-            Type::Overall => Sharing::Overall,
-            Type::PerClient => Sharing::PerClient,
+        let sharing = match self.sharing.as_str() {
+            "per-client" => Sharing::PerClient,
+            _ => Sharing::Overall,
         };
         if Params::new(Some(rate), sharing).is_none() {
             return Err(no_limiters());

@@ -30,9 +30,9 @@ pub(super) fn fields<S>(settings: Settings<S>) -> Vec<&'static Field> {
     settings.iter().map(|setting| setting.field()).collect()
 }
 
-/// Reads the settings of a table into `spec`, but for those that the section's code has read before. A missing
-/// or wrong setting gets its declared default. Without a default, `spec` keeps its value. A field that is left
-/// in the table is an error.
+/// Reads the settings of a table into `spec`. The section's code has read its own settings before. A missing or
+/// wrong setting gets its declared default. Without a default, `spec` keeps its value. A field that is left in
+/// the table is an error.
 pub(super) fn read<S>(settings: Settings<S>, mut section: Section<'_>, mut spec: S) -> S {
     for setting in settings {
         setting.read(&mut section, &mut spec);

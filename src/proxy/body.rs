@@ -98,7 +98,7 @@ impl ResponseBody {
         length
     }
 
-    /// The body that a server sends. Each read must come within `patience` of the one before.
+    /// The body that a server sends. Each read must come within `patience` of the read before.
     pub(super) fn streamed(
         incoming: Incoming,
         lease: ConnectionLease,

@@ -128,7 +128,7 @@ impl RequestBody {
     }
 
     /// The body that the client sends. It may have at most `most` bytes. Each read must come within
-    /// `patience` of the one before. Trailers other than `trailers` are removed.
+    /// `patience` of the read before. Trailers other than `trailers` are removed.
     pub(crate) fn streamed(
         incoming: Incoming,
         most: Option<u64>,

@@ -193,8 +193,8 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection to a server. Where requests share connections, one that was opened meanwhile is
-    /// taken instead.
+    /// Opens a connection to a server. Where requests share connections, another request may have opened a
+    /// connection meanwhile. Then that connection is taken instead.
     async fn open(
         &self,
         server: &Server,
