@@ -8,7 +8,7 @@ use http::Method;
 use super::admin::{AdminAnswer, AdminClient, authority, configured};
 use super::{CommandResult, ConfigFile, Failure};
 
-/// The timeout to write and to read.
+/// The timeout for a question and its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How the lines of the metric begin that says whether the store answers.

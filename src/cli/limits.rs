@@ -12,7 +12,7 @@ use crate::config;
 use crate::limit::key::Key;
 use crate::percent::segment;
 
-/// The timeout to write and to read. The proxy may wait for Redis meanwhile.
+/// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Look at the limits of a running proxy, and override one for a key.

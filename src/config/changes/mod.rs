@@ -69,16 +69,13 @@ impl Changes {
         let certificates =
             |tls: &ServerTls| (tls.files.certificates.clone(), tls.material.identities.clone());
         self.some("server.tls.certificates", &certificates(old), &certificates(new));
-        // `client_auth` is compared only where both plans have a `client_ca`.
-        let split = |tls: &ServerTls| {
-            let auth = tls.files.client_ca.as_ref().map(|(_, auth)| *auth);
-            let authorities = tls.material.clients.as_ref().map(|(found, _)| found.clone());
+        let authorities = |tls: &ServerTls| {
             let file = tls.files.client_ca.as_ref().map(|(file, _)| file.clone());
-            (auth, (file, authorities))
+            (file, tls.material.clients.as_ref().map(|(found, _)| found.clone()))
         };
-        let ((old_auth, old_ca), (new_auth, new_ca)) = (split(old), split(new));
-        self.some("server.tls.client_ca", &old_ca, &new_ca);
-        if let (Some(old), Some(new)) = (old_auth, new_auth) {
+        self.some("server.tls.client_ca", &authorities(old), &authorities(new));
+        // `client_auth` is compared only where both plans have a `client_ca`.
+        if let (Some((_, old)), Some((_, new))) = (&old.files.client_ca, &new.files.client_ca) {
             self.value("server.tls.client_auth", &old.spelling(), &new.spelling());
         }
     }

@@ -204,8 +204,6 @@ fn machine(section: &Section<'_>, span: &Span) -> Option<Arc<[CertificateDer<'st
 struct NamedFile<'c, 'i> {
     item: &'i Item<'c>,
     path: PathBuf,
-    /// Whether a message may show the file's name.
-    shown: bool,
 }
 
 fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
@@ -214,8 +212,7 @@ fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
         text.refuse(FILE);
         return None;
     }
-    let path = item.cx.folder.join(&text.text);
-    Some(NamedFile { item, path, shown: text.shown().is_some() })
+    Some(NamedFile { item, path: item.cx.folder.join(&text.text) })
 }
 
 fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdentity)> {
@@ -235,7 +232,7 @@ fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Optio
     let at_fault = files.iter().find(|named| error.file() == Some(&named.path));
     let named = at_fault.or(files.first())?;
     let fault = error.fault();
-    let title = match named.shown {
+    let title = match named.item.is_shown() {
         true => format!("{} {fault}", named.path.display()),
         false => format!("the file that is named here {fault}"),
     };
