@@ -1,5 +1,5 @@
 //! Files that an operator writes and a running process reads: `proxy.toml`, certificates. A file's stamp tells
-//! whether the file may have changed, for less than to read the file.
+//! whether the file may have changed, for less than to read the file. [`ContentWatch`] notices new content.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -31,6 +31,50 @@ impl FileStamp {
     }
 }
 
+/// Notices new content `C` of files with the stamp `S`, by looking at them again and again.
+#[derive(Debug)]
+pub(crate) struct ContentWatch<S, C> {
+    /// One of this many looks reads the files even if their stamp is unchanged.
+    looks_to_read: u32,
+    stamp: Option<S>,
+    /// How many looks have not read the files since they were last read.
+    unread: u32,
+    /// The content that the last look read, if the content was new.
+    news: Option<C>,
+}
+
+impl<S: PartialEq, C: PartialEq> ContentWatch<S, C> {
+    pub(crate) fn new(looks_to_read: u32) -> Self {
+        Self { looks_to_read, stamp: None, unread: 0, news: None }
+    }
+
+    /// Whether this look is to read the files. `stamp` is their stamp now. Some file systems do not report
+    /// changes, and two changes may have the same time. Therefore a look now and then reads in any case.
+    pub(crate) fn is_to_be_read(&mut self, stamp: Option<S>) -> bool {
+        let known = stamp.is_some() && stamp == self.stamp && self.news.is_none();
+        self.stamp = stamp;
+        self.unread += 1;
+        let read = !known || self.unread >= self.looks_to_read;
+        if read {
+            self.unread = 0;
+        }
+        read
+    }
+
+    /// Whether new content counts. It does when two looks in a row have read it: a file that is still being
+    /// written is not used.
+    pub(crate) fn has_settled(&mut self, content: C) -> bool {
+        let settled = self.news.as_ref() == Some(&content);
+        self.news = (!settled).then_some(content);
+        settled
+    }
+
+    /// The content that was read last is known.
+    pub(crate) fn no_news(&mut self) {
+        self.news = None;
+    }
+}
+
 /// Larger files are refused. A `proxy.toml` with 10,000 routes has about a tenth of this size, and a system's
 /// whole bundle of authorities a quarter of a MiB.
 const LARGEST: u64 = 16 << 20;
@@ -47,7 +91,7 @@ pub(crate) fn read_ordinary(path: &Path) -> io::Result<Vec<u8>> {
     read(File::open(path)?)
 }
 
-/// The content of a file that is open, be it ordinary or a pipe.
+/// The content of an open file. The file may be a pipe.
 ///
 /// # Errors
 /// If the file is larger than 16 MiB, or cannot be read.

@@ -18,10 +18,10 @@
 //! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and
 //! `downstream::http1` hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
 //! route, the client's address, the time. Then `Throttle::admit` reads one key for each limit and asks the
-//! store once, and holds what passes only after a wait; what passes is sent by `Upstream::send`, and its
-//! answer flows back through `proxy::body`, whose end settles, counts and logs the request. Whatever stops
-//! it on the way is a `proxy::refusal`, which `proxy::answer` turns into a response. Where Redis decides, the
-//! head of `store/shell.lua` has the numbers that go between Rust and Lua.
+//! store once. A request that passes only after a wait is held. `Upstream::send` sends the request that
+//! passes. The answer flows back through `proxy::body`, and its end settles, counts and logs the request. A
+//! request that is stopped on the way has a `proxy::refusal`, which `proxy::answer` turns into a response.
+//! Where Redis decides, the head of `store/shell.lua` explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
 //! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a
@@ -36,18 +36,18 @@
 //! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
 //! section in `config::section` declares it: name, kind, default, meaning, and that place. The reading of the
 //! file, the JSON Schema, docs/reference.md and what a reload says of a change follow from the line
-//! (`config::setting`), unless the setting is one that only means something beside others: the section's code
-//! reads those. If only some algorithms have the setting, the table in `config/section/limit/algorithm.rs`
-//! says so. The part that uses the setting reads it from the plan that is in force. Tests want it in
-//! `proxy.toml` too, with its default.
+//! (`config::setting`). A setting that means something only beside others is read by the section's code. If
+//! only some algorithms have the setting, the table in `config/section/limit/algorithm.rs` says so. The code
+//! that uses the setting reads it from the plan in force. Tests demand that the repository's `proxy.toml` has
+//! the setting too, with its default.
 //!
 //! # A saved file, until the next request
-//! [`reload`] looks at the file five times a second and reads it when two looks found the same new
-//! content. `config::load_again` makes a [`plan`] of it, or a list of problems, which `server` logs while
-//! the old plan stays. `server` publishes the new plan to all workers. Each [`worker`] makes its own
-//! upstreams for it, keeps the connections of servers that stay, and hands it to its `Proxy`. A request
-//! that has begun ends with the plan that it began with; the next one has the new plan. Buckets are known
-//! by their limit's name, its algorithm and its key, so they stay where these stay.
+//! [`reload`] looks at the file five times a second, and uses new content when two looks have read the same.
+//! `config::load_again` makes a [`plan`] of the content, or a list of problems. `server` logs the problems, and
+//! the old plan stays. `server` publishes a new plan to all workers. Each [`worker`] makes its own upstreams
+//! for the new plan, keeps the connections of upstreams that did not change, and hands the plan to its `Proxy`.
+//! A request that has begun ends with the plan with which it began. The next request has the new plan. A bucket
+//! is known by its limit's name, algorithm and key. It stays while these stay.
 
 pub mod admin;
 pub mod cli;

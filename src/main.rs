@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use tikv_jemallocator::Jemalloc;
 
-/// The system's allocator keeps the buffers of connections that became idle, since small blocks of
-/// those that live on lie between them. This one lays blocks of a size together and gives back what
-/// has not been used for ten seconds, by a thread of its own.
+/// The system's allocator does not give back the buffers of connections that became idle: small blocks of
+/// other connections lie between these buffers. jemalloc lays blocks of one size together. A thread of its
+/// own gives back memory that has not been used for ten seconds.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{self, Loaded, Problems};
-use crate::file::{self, FileStamp};
+use crate::file::{self, ContentWatch, FileStamp};
 
 /// How often the file is looked at. A change is used when two looks have read the same content: a file that
 /// is still being written is not used.
@@ -28,12 +28,7 @@ pub struct Reload {
     overrides: config::Overrides,
     /// The content of the configuration in force, or of the last rejected one.
     known: FileContent,
-    /// The content that the last look read, if the content was new.
-    news: Option<FileContent>,
-    /// The stamp at the last look (`stamp`), and how many looks since then have not read the file
-    /// (`unread`).
-    stamp: Option<FileStamp>,
-    unread: u32,
+    watch: ContentWatch<FileStamp, FileContent>,
 }
 
 /// A file's content, or why the file could not be read.
@@ -43,13 +38,13 @@ impl Reload {
     /// Watches `path` for changes from its present content.
     pub fn new(path: PathBuf, overrides: config::Overrides) -> Self {
         let known = seen(&file::read_ordinary(&path));
-        Self { path, overrides, known, news: None, stamp: None, unread: 0 }
+        Self { path, overrides, known, watch: ContentWatch::new(LOOKS_TO_READ) }
     }
 
     /// Looks at the file. Returns the loaded file, or its problems, when the file has changed and two looks
     /// have read the same content.
     pub fn look(&mut self) -> Option<Result<Loaded, Problems>> {
-        if !self.is_to_be_read() {
+        if !self.watch.is_to_be_read(FileStamp::of(&self.path)) {
             return None;
         }
         let file = file::read_ordinary(&self.path);
@@ -57,27 +52,10 @@ impl Reload {
             return None;
         }
         if file.as_ref().map_err(io::Error::kind) == self.known.as_ref().map_err(|kind| *kind) {
-            self.news = None;
+            self.watch.no_news();
             return None;
         }
-        let seen = seen(&file);
-        if self.news.as_ref() != Some(&seen) {
-            self.news = Some(seen);
-            return None;
-        }
-        Some(self.load(file))
-    }
-
-    fn is_to_be_read(&mut self) -> bool {
-        let stamp = FileStamp::of(&self.path);
-        let known = stamp.is_some() && stamp == self.stamp && self.news.is_none();
-        self.stamp = stamp;
-        self.unread += 1;
-        let read = !known || self.unread == LOOKS_TO_READ;
-        if read {
-            self.unread = 0;
-        }
-        read
+        self.watch.has_settled(seen(&file)).then(|| self.load(file))
     }
 
     /// Reads the file now, changed or not.
@@ -87,7 +65,7 @@ impl Reload {
 
     fn load(&mut self, file: io::Result<Vec<u8>>) -> Result<Loaded, Problems> {
         self.known = seen(&file);
-        self.news = None;
+        self.watch.no_news();
         config::load_again(&self.path, file, &config::process_environment, &self.overrides)
     }
 }
@@ -176,8 +154,9 @@ mod tests {
     #[test]
     fn a_file_is_not_read_at_every_look() {
         let (_folder, mut reload) = file(FILE);
-        assert!(reload.is_to_be_read(), "the first");
-        let reads = (0..10 * LOOKS_TO_READ).filter(|_| reload.is_to_be_read());
+        let mut is_read = || reload.watch.is_to_be_read(FileStamp::of(&reload.path));
+        assert!(is_read(), "the first");
+        let reads = (0..10 * LOOKS_TO_READ).filter(|_| is_read());
         assert_eq!(reads.count(), 10);
     }
 

@@ -49,7 +49,8 @@ pub(super) fn only(methods: &'static str) -> AdminResponse {
     answer
 }
 
-fn answer(status: StatusCode, kind: HeaderValue, body: Bytes) -> AdminResponse {
+/// An answer with a body of this media type.
+pub(super) fn answer(status: StatusCode, kind: HeaderValue, body: Bytes) -> AdminResponse {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, kind);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, HOST, HeaderValue, WWW_AUTHENTICATE};
 use http::uri::Authority;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::answer::{AdminResponse, only, problem, text};
+use self::answer::{AdminResponse, answer, only, problem, text};
 use self::families::Scrape;
 use self::limits::LimitPath;
 use crate::limit::time::Timestamp;
@@ -151,10 +151,7 @@ impl Admin {
             process: &self.process,
             published: &self.plan.borrow().clone(),
         });
-        let mut answer = text(StatusCode::OK, page);
-        let kind = HeaderValue::from_static(text::CONTENT_TYPE);
-        answer.headers_mut().insert(CONTENT_TYPE, kind);
-        answer
+        answer(StatusCode::OK, HeaderValue::from_static(text::CONTENT_TYPE), page.into())
     }
 }
 

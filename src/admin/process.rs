@@ -17,18 +17,21 @@ pub(super) fn write(page: &mut Page) {
         }
     };
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let cpu = field(&stat, 14).zip(field(&stat, 15)).map(|(user, system)| (user + system) / TICKS);
     one("counter", "process_cpu_seconds_total", "CPU time of the process.", cpu);
-    let started = field(&stat, 22).zip(boot_time()).map(|(ticks, boot)| boot + ticks / TICKS);
+    let started = field(&stat, 22)
+        .zip(number("/proc/stat", "btime"))
+        .map(|(ticks, boot)| boot + ticks / TICKS);
     one("gauge", "process_start_time_seconds", "When the process started.", started);
-    let resident = kibibytes(&status, "VmRSS:");
+    let kibibytes = |name| number("/proc/self/status", name).map(|number| number * 1024.0);
+    let resident = kibibytes("VmRSS:");
     one("gauge", "process_resident_memory_bytes", "Memory that is in use.", resident);
-    let virtual_size = kibibytes(&status, "VmSize:");
+    let virtual_size = kibibytes("VmSize:");
     one("gauge", "process_virtual_memory_bytes", "Memory that is reserved.", virtual_size);
     let open = fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64);
     one("gauge", "process_open_fds", "Open files.", open);
-    one("gauge", "process_max_fds", "Open files that are allowed.", max_files());
+    let most = number("/proc/self/limits", "Max open files");
+    one("gauge", "process_max_fds", "Open files that are allowed.", most);
 }
 
 /// A number of `/proc/self/stat`, by its place from 1. The second field is the program's name, which may
@@ -38,20 +41,10 @@ fn field(stat: &str, place: usize) -> Option<f64> {
     behind_name.split(' ').nth(place.checked_sub(3)?)?.parse().ok()
 }
 
-fn kibibytes(status: &str, name: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    let number: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(number * 1024.0)
-}
-
-fn boot_time() -> Option<f64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
-}
-
-fn max_files() -> Option<f64> {
-    let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+/// The number behind `name`, in the line of this file that begins with `name`.
+fn number(file: &str, name: &str) -> Option<f64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 

@@ -1,19 +1,26 @@
-//! Asks the admin endpoint of a running proxy, for the commands that need it. HTTP in its plainest form: one
-//! request on one connection.
+//! Asks the admin endpoint of a running proxy, for the commands that need it: one request on one connection.
 
-use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::Args;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::{Failure, load};
 
 /// The timeout to connect.
 const CONNECT: Duration = Duration::from_secs(3);
 /// The most bytes of an answer.
-const LONGEST: u64 = 16 * 1024 * 1024;
+const LONGEST: usize = 16 * 1024 * 1024;
 /// The environment variable with the token, where the file does not name it.
 const TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
 
@@ -38,7 +45,7 @@ pub(super) struct AdminClient {
 /// The endpoint's answer.
 pub(super) struct AdminAnswer {
     pub(super) status: u16,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Bytes,
 }
 
 impl AdminOptions {
@@ -84,7 +91,7 @@ pub(super) fn configured(file: &Path) -> Result<(String, Option<String>), Failur
 }
 
 impl AdminClient {
-    /// One that shows the token of the environment, or else the one that is configured.
+    /// The endpoint, asked with the token of the environment, or else with the configured token.
     pub(super) fn with_token(
         authority: String,
         configured: Option<String>,
@@ -98,71 +105,46 @@ impl AdminClient {
     }
 
     /// Sends a request with a JSON body, or without a body, and reads the answer. `None` where the answer is
-    /// not HTTP. `patience` bounds each write and each read.
+    /// not HTTP. `patience` bounds the whole exchange.
     pub(super) fn ask(
         &self,
-        method: &str,
+        method: &Method,
         path: &str,
         body: Option<&str>,
         patience: Duration,
     ) -> io::Result<Option<AdminAnswer>> {
-        let authority = &self.authority;
-        let address = authority
-            .to_socket_addrs()?
-            .next()
-            .ok_or_else(|| io::Error::other("the name has no address"))?;
-        let mut stream = TcpStream::connect_timeout(&address, CONNECT)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        let mut request =
-            format!("{method} {path} HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n");
-        if let Some(token) = &self.token {
-            request += &format!("authorization: Bearer {token}\r\n");
-        }
-        if let Some(body) = body {
-            let length = body.len();
-            request += &format!("content-type: application/json\r\ncontent-length: {length}\r\n");
-        }
-        request += "\r\n";
-        request += body.unwrap_or_default();
-        stream.write_all(request.as_bytes())?;
-        read(stream).map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
-            _ => error,
-        })
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let asking = async { timeout(patience, self.exchange(method, path, body)).await };
+        runtime.block_on(asking).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
     }
-}
 
-fn read(stream: TcpStream) -> io::Result<Option<AdminAnswer>> {
-    let mut answer = BufReader::new(stream.take(LONGEST));
-    let mut line = Vec::new();
-    answer.read_until(b'\n', &mut line)?;
-    let first = String::from_utf8_lossy(&line).into_owned();
-    let mut words = first.split_whitespace();
-    if !words.next().is_some_and(|version| version.starts_with("HTTP/1.")) {
-        return Ok(None);
-    }
-    let Some(status) = words.next().and_then(|status| status.parse().ok()) else {
-        return Ok(None);
-    };
-    let mut length = None;
-    loop {
-        line.clear();
-        if answer.read_until(b'\n', &mut line)? == 0 || line.trim_ascii().is_empty() {
-            break;
+    async fn exchange(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&str>,
+    ) -> io::Result<Option<AdminAnswer>> {
+        let mut request = Request::builder().method(method).uri(path).header(HOST, &self.authority);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
-        let header = String::from_utf8_lossy(&line);
-        if let Some((name, value)) = header.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse::<u64>().ok();
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
         }
-    }
-    let mut body = Vec::new();
-    // The endpoint names the length of each of its bodies.
-    answer.take(length.unwrap_or(0)).read_to_end(&mut body)?;
-    match length {
-        Some(length) if (body.len() as u64) < length => Err(ErrorKind::UnexpectedEof.into()),
-        _ => Ok(Some(AdminAnswer { status, body })),
+        let body = Full::new(Bytes::from(body.unwrap_or_default().to_owned()));
+        let request = request.body(body).map_err(io::Error::other)?;
+        let connecting = timeout(CONNECT, TcpStream::connect(&self.authority)).await;
+        let stream = connecting.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(io::Error::other)?;
+        tokio::spawn(connection);
+        let answer = match sender.send_request(request).await {
+            Ok(answer) => answer,
+            Err(error) if error.is_parse() || error.is_incomplete_message() => return Ok(None),
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+        Ok(Some(AdminAnswer { status, body: body.map_err(io::Error::other)?.to_bytes() }))
     }
 }

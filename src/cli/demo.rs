@@ -1,7 +1,6 @@
 //! `tidegate demo`: a sample API, the proxy in front of it, and a visitor that sends too many requests.
 
 use std::convert::Infallible;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{CommandResult, Failure, print, serve};
+use super::{CommandResult, Failure, print, serve, write_new};
 use crate::config::Overrides;
 
 /// The pause between two requests of the visitor. The resulting rate is above the demo's limit.
@@ -43,13 +42,16 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     let failed = |error: std::io::Error| Failure::run(error);
     let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     api.set_nonblocking(true).map_err(failed)?;
-    let (proxy, _held) = choose_port(demo.listen)?;
+    // A port in use is reported before other output.
+    let (proxy, _held) = hold(demo.listen).map_err(|error| {
+        let help = "choose another address with --listen";
+        Failure::run(format!("cannot listen on {}: {error}; {help}", demo.listen))
+    })?;
     // The folder is deleted when `scratch` is dropped, at the end of the demo.
     let scratch = tempfile::Builder::new().prefix("tidegate-demo-").tempdir().map_err(failed)?;
     let file = demo.config.clone().unwrap_or_else(|| scratch.path().join("proxy.toml"));
     let text = sample_config(proxy, api.local_addr().map_err(failed)?);
-    write_new(&file, &text)
-        .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
+    write_new(&file, &text)?;
     print(introduction(demo, proxy, &file))?;
     let quiet = demo.quiet;
     let beside = async move {
@@ -64,17 +66,9 @@ pub(super) fn demo(demo: &Demo) -> CommandResult {
     serve(&file, &Overrides::default(), beside)
 }
 
-/// Chooses the port before the proxy listens, because the demo's file and its visitor must know the port.
-/// Port 0 means any free port. The returned socket is bound, but does not listen: while it is held, the
-/// system does not give the port to another process that asks for any port. A port in use is reported
-/// before other output.
-fn choose_port(listen: SocketAddr) -> Result<(SocketAddr, Socket), Failure> {
-    hold(listen).map_err(|error| {
-        let help = "choose another address with --listen";
-        Failure::run(format!("cannot listen on {listen}: {error}; {help}"))
-    })
-}
-
+/// Binds a socket to the proxy's address before the proxy listens, because the demo's file and its visitor must
+/// know the port. Port 0 means any free port. The socket does not listen: while it is held, the system does not
+/// give the port to another process that asks for any port.
 fn hold(listen: SocketAddr) -> std::io::Result<(SocketAddr, Socket)> {
     let socket = Socket::new(Domain::for_address(listen), Type::STREAM, None)?;
     // The proxy's socket has this option too. Otherwise the two sockets could not be bound to the same
@@ -83,12 +77,6 @@ fn hold(listen: SocketAddr) -> std::io::Result<(SocketAddr, Socket)> {
     socket.bind(&listen.into())?;
     let address = socket.local_addr()?.as_socket().unwrap_or(listen);
     Ok((address, socket))
-}
-
-/// Writes a new file. An existing file is not overwritten, because it may be a configuration of the user.
-fn write_new(file: &Path, text: &str) -> std::io::Result<()> {
-    let mut written = std::fs::OpenOptions::new().write(true).create_new(true).open(file)?;
-    written.write_all(text.as_bytes())
 }
 
 fn sample_config(listen: SocketAddr, api: SocketAddr) -> String {

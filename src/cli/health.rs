@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
+use http::Method;
 
 use super::admin::{AdminAnswer, AdminClient, authority, configured};
 use super::{CommandResult, ConfigFile, Failure};
 
-/// The timeout to write and to read.
+/// The timeout for a question and its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How the lines of the metric begin that says whether the store answers.
@@ -62,7 +63,7 @@ fn check_store(client: &AdminClient) -> CommandResult {
 }
 
 fn ask(client: &AdminClient, path: &str) -> Result<AdminAnswer, Failure> {
-    let answer = client.ask("GET", path, None, PATIENCE);
+    let answer = client.ask(&Method::GET, path, None, PATIENCE);
     let answer = answer.map_err(|error| failed(client, &error.to_string()))?;
     answer.ok_or_else(|| failed(client, "it did not answer in HTTP"))
 }

@@ -1,11 +1,8 @@
 //! `tidegate init`.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-
 use clap::Args;
 
-use super::{CommandResult, ConfigFile, Failure, print};
+use super::{CommandResult, ConfigFile, print, write_new};
 use crate::config;
 
 /// Write a proxy.toml to begin with. A file that is there is never overwritten.
@@ -24,13 +21,7 @@ pub(super) fn init(init: &Init) -> CommandResult {
     // The file is checked before it is written, because the user's URL may be wrong.
     let none = config::Overrides::default();
     config::parse(&name.to_string(), &text, &|_| None, &none)?;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .map_err(|error| Failure::usage(format!("cannot write {name}: {error}")))?;
-    file.write_all(text.as_bytes())
-        .map_err(|error| Failure::run(format!("cannot write {name}: {error}")))?;
+    write_new(path, &text)?;
     print(format_args!("wrote {name}; next: `tidegate run`, and change it while it runs"))
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use http::Method;
 use serde_json::{Value, json};
 
 use super::admin::{AdminClient, AdminOptions};
@@ -11,7 +12,7 @@ use crate::config;
 use crate::limit::key::Key;
 use crate::percent::segment;
 
-/// The timeout to write and to read. The proxy may wait for Redis meanwhile.
+/// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Look at the limits of a running proxy, and override one for a key.
@@ -102,7 +103,7 @@ struct NamedKey {
 pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
     match &limits.verb {
         LimitsCommand::List(list) => {
-            let all = ask(&list.admin.client()?, "GET", "/api/limits", None)?;
+            let all = ask(&list.admin.client()?, Method::GET, "/api/limits", None)?;
             print(if list.json { all.to_string() } else { listed(&all) })
         }
         LimitsCommand::Get(get) => {
@@ -115,39 +116,35 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 let one = json!({ "limits": [limit], "overrides": overrides });
                 return print(if get.json { one.to_string() } else { listed(&one) });
             }
-            let bucket = ask(&client, "GET", &get.named.path(&limit, "")?, None)?;
+            let bucket = ask(&client, Method::GET, &get.named.path(&limit, "")?, None)?;
             print(if get.json { bucket.to_string() } else { shown(&bucket) })
         }
         LimitsCommand::Set(set) => {
             let client = set.named.admin.client()?;
             let path = set.named.path(&set.named.limit(&client)?.0, "/override")?;
-            let mut body = json!({ "rate": set.rate });
-            let burst = set.burst.map(Value::from);
-            let queue = set.queue.map(Value::from);
-            let lasts = set.lasts.clone().map(Value::from);
-            let reason = set.reason.clone().map(Value::from);
-            for (name, value) in
-                [("burst", burst), ("queue", queue), ("for", lasts), ("reason", reason)]
-            {
-                if let Some(value) = value {
-                    body[name] = value;
-                }
-            }
-            let set = ask(&client, "PUT", &path, Some(&body.to_string()))?;
+            let body = json!({
+                "rate": set.rate,
+                "burst": set.burst,
+                "queue": set.queue,
+                "for": set.lasts,
+                "reason": set.reason,
+            });
+            let set = ask(&client, Method::PUT, &path, Some(&body.to_string()))?;
             let until = set["until"].as_str().map_or("it is reset", |until| until).to_owned();
             print(format_args!("{} for {} until {until}", text(&set["rate"]), text(&set["key"])))
         }
         LimitsCommand::Reset(reset) => {
             let client = reset.named.admin.client()?;
-            if reset.overridden
-                && let Some(path) = reset.named.listed_override(&client)?
-            {
-                ask(&client, "DELETE", &path, None)?;
-                return print("the override has ended");
-            }
+            let listed = match reset.overridden {
+                true => reset.named.listed_override(&client)?,
+                false => None,
+            };
             let behind = if reset.overridden { "/override" } else { "" };
-            let path = reset.named.path(&reset.named.limit(&client)?.0, behind)?;
-            ask(&client, "DELETE", &path, None)?;
+            let path = match listed {
+                Some(path) => path,
+                None => reset.named.path(&reset.named.limit(&client)?.0, behind)?,
+            };
+            ask(&client, Method::DELETE, &path, None)?;
             print(if reset.overridden { "the override has ended" } else { "the bucket is new" })
         }
     }
@@ -156,7 +153,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
 impl NamedKey {
     /// The limit as the endpoint lists it, and the whole list.
     fn limit(&self, client: &AdminClient) -> Result<(Value, Value), Failure> {
-        let all = ask(client, "GET", "/api/limits", None)?;
+        let all = ask(client, Method::GET, "/api/limits", None)?;
         let found = list(&all, "limits").iter().find(|limit| limit["name"] == *self.limit);
         let none = || Failure::usage(format!("there is no limit `{}` in the proxy", self.limit));
         Ok((found.cloned().ok_or_else(none)?, all))
@@ -166,14 +163,15 @@ impl NamedKey {
     /// count by something else now.
     fn listed_override(&self, client: &AdminClient) -> Result<Option<String>, Failure> {
         let [key] = self.key.as_slice() else { return Ok(None) };
-        let all = ask(client, "GET", "/api/limits", None)?;
+        let all = ask(client, Method::GET, "/api/limits", None)?;
         let is_it = |it: &&Value| it["limit"] == *self.limit && it["key"] == **key;
         let is_listed = list(&all, "overrides").iter().any(|it| is_it(&it));
         let (limit, key) = (segment(&self.limit), segment(key));
         Ok(is_listed.then(|| format!("/api/limits/{limit}/keys/{key}/override")))
     }
 
-    /// The path of the key's bucket, with `behind` at its end. An empty key would be a bucket, too.
+    /// The path of the key's bucket, with `behind` at its end. The number of values is checked, because an
+    /// empty key names a bucket too.
     fn path(&self, limit: &Value, behind: &str) -> Result<String, Failure> {
         let parts = parts(limit);
         if parts.len() != self.key.len() {
@@ -190,8 +188,8 @@ impl NamedKey {
     }
 }
 
-/// The text of one part of a key. `-` is an absent value. A part with alternatives wants the number of the one
-/// that a request has, as in `2=192.0.2.1`.
+/// The text of one part of a key. `-` is an absent value. For a part with alternatives, the number of an
+/// alternative stands in front of its value, as in `2=192.0.2.1`.
 fn key_text(part: &str, value: &str) -> Result<String, Failure> {
     let alternatives = part.split(" | ").count();
     if value == "-" {
@@ -216,12 +214,12 @@ fn key_text(part: &str, value: &str) -> Result<String, Failure> {
 /// Sends a request. Returns the answer's JSON, or `null` where it has no body.
 fn ask(
     client: &AdminClient,
-    method: &str,
+    method: Method,
     path: &str,
     body: Option<&str>,
 ) -> Result<Value, Failure> {
     let at = &client.authority;
-    let answer = client.ask(method, path, body, PATIENCE);
+    let answer = client.ask(&method, path, body, PATIENCE);
     let answer = answer.map_err(|error| Failure::run(format!("{at} does not answer: {error}")))?;
     let answer = answer.ok_or_else(|| Failure::run(format!("{at} did not answer in HTTP")))?;
     let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);
@@ -247,7 +245,7 @@ fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A value as a person reads it. What is not there is a dash.
+/// A value as a person reads it. A missing value is a dash.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

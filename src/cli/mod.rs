@@ -14,7 +14,8 @@ mod run;
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -137,8 +138,8 @@ fn serve(
         complain(loaded.warnings.render(colour()));
     }
     let rust_log = std::env::var("RUST_LOG").ok();
-    let log = log::init(&loaded.plan.log, terminal(&std::io::stdout()), rust_log)
-        .map_err(Failure::usage)?;
+    let log =
+        log::init(&loaded.plan.log, terminal(&io::stdout()), rust_log).map_err(Failure::usage)?;
     let file = match file.exists() {
         true => file.display().to_string(),
         false => "none".to_owned(),
@@ -188,12 +189,19 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
+/// Writes a new file. An existing file is never overwritten, because it may be a configuration of the user.
+fn write_new(file: &Path, text: &str) -> CommandResult {
+    let why = |error: io::Error| format!("cannot write {}: {error}", file.display());
+    let mut written = File::create_new(file).map_err(|error| Failure::usage(why(error)))?;
+    written.write_all(text.as_bytes()).map_err(|error| Failure::run(why(error)))
+}
+
 /// Writes a command's output to standard output.
 ///
 /// # Errors
 /// If the output cannot be written: the disk is full, or the reader has closed the pipe.
 fn print(text: impl Display) -> CommandResult {
-    let mut stdout = std::io::stdout();
+    let mut stdout = io::stdout();
     writeln!(stdout, "{text}")
         .and_then(|()| stdout.flush())
         .map_err(|error| Failure::run(format!("cannot write to standard output: {error}")))
@@ -201,12 +209,12 @@ fn print(text: impl Display) -> CommandResult {
 
 /// Writes a message to standard error.
 fn complain(text: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Whether errors are shown in colour.
 fn colour() -> Colour {
-    match terminal(&std::io::stderr()) {
+    match terminal(&io::stderr()) {
         Terminal::Colour => Colour::Always,
         Terminal::Plain | Terminal::None => Colour::Never,
     }
@@ -214,7 +222,7 @@ fn colour() -> Colour {
 
 /// The kind of terminal that an output is. `NO_COLOR` (<https://no-color.org>) and `TERM=dumb` mean a
 /// terminal without colours.
-fn terminal(output: &impl std::io::IsTerminal) -> Terminal {
+fn terminal(output: &impl io::IsTerminal) -> Terminal {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     match (output.is_terminal(), is_dumb || is_unwanted) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::{CommandResult, Failure, load, print};
 use crate::config;
@@ -56,8 +56,9 @@ struct Set {
     /// Permits in an interval, as in 100/s or 1000/10m
     rate: String,
     /// One budget for all who use it, or for each client its own
-    #[arg(long = "type", value_name = "TYPE", default_value = "overall")]
-    sharing: Type,
+    #[arg(long = "type", value_name = "TYPE", default_value = "overall",
+        value_parser = ["overall", "per-client"])]
+    sharing: String,
     /// How long its keys stay after each use, as in 1h; without it, for ever
     #[arg(long, value_name = "DURATION")]
     keep_alive: Option<String>,
@@ -84,37 +85,25 @@ struct Limiter {
     config: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Type {
-    Overall,
-    PerClient,
-}
-
 pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
     match &redisson.verb {
         RedissonCommand::Get(get) => {
-            let limiter = &get.limiter;
-            let config = limiter.connect()?.get(&limiter.name);
-            let config = config.map_err(|error| limiter.failed(error))?;
+            let config = get.limiter.ask(|redis, name| redis.get(name))?;
             print(if get.json { json(&config) } else { plain(&config) })
         }
         RedissonCommand::Set(set) => {
-            let (limiter, config) = (&set.limiter, set.figures()?);
-            let done = limiter.connect()?.set(&limiter.name, &config);
-            done.map_err(|error| limiter.failed(error))?;
+            let config = set.figures()?;
+            set.limiter.ask(|redis, name| redis.set(name, &config))?;
             print("set")
         }
         RedissonCommand::TrySet(set) => {
-            let (limiter, config) = (&set.limiter, set.figures()?);
-            let new = limiter.connect()?.try_set(&limiter.name, &config);
-            let new = new.map_err(|error| limiter.failed(error))?;
+            let config = set.figures()?;
+            let new = set.limiter.ask(|redis, name| redis.try_set(name, &config))?;
             print(if new { "set" } else { "kept" })
         }
         RedissonCommand::Expire(expire) => {
-            let limiter = &expire.limiter;
             let after = milliseconds(&expire.after)?;
-            let done = limiter.connect()?.expire(&limiter.name, after);
-            done.map_err(|error| limiter.failed(error))?;
+            expire.limiter.ask(|redis, name| redis.expire(name, after))?;
             print(format_args!("expires in {}", expire.after))
         }
     }
@@ -128,6 +117,13 @@ impl Limiter {
         };
         Limiters::connect(&location, &self.name)
             .map_err(|error| Failure::run(format!("{location} does not answer: {error}")))
+    }
+
+    fn ask<T>(
+        &self,
+        ask: impl FnOnce(&mut Limiters, &str) -> Result<T, LimiterError>,
+    ) -> Result<T, Failure> {
+        ask(&mut self.connect()?, &self.name).map_err(|error| self.failed(error))
     }
 
     fn configured(&self) -> Result<Box<RedisLocation>, Failure> {
@@ -174,9 +170,9 @@ impl Set {
         let rate: Rate = text
             .parse()
             .map_err(|error| Failure::usage(format!("`{text}` is no rate: {error}")))?;
-        let sharing = match self.sharing {
-            Type::Overall => Sharing::Overall,
-            Type::PerClient => Sharing::PerClient,
+        let sharing = match self.sharing.as_str() {
+            "per-client" => Sharing::PerClient,
+            _ => Sharing::Overall,
         };
         if Params::new(Some(rate), sharing).is_none() {
             return Err(no_limiters());

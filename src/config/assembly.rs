@@ -17,8 +17,9 @@ use super::section::route::names::names;
 use super::section::server::SERVER;
 use super::section::store::STORE;
 use super::section::{REJECT, ROOT, admin, answer, limit, log, route, server, store, upstream};
+use super::setting::read;
 use super::shape::Shape;
-use crate::plan::{Action, NO_ROUTE, Plan, RouteSpec, line_up};
+use crate::plan::{Action, AnswerSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, line_up};
 use crate::request::route::Table;
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -33,8 +34,9 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let everywhere = server.take("limits");
     let server = server::build(server, overrides);
     let (store, on_store_error) = store::build(table(&mut root, "store", &STORE));
-    let reject = answer::build(table(&mut root, "reject", &REJECT));
-    let log = log::build(table(&mut root, "log", &LOG));
+    let reject = table(&mut root, "reject", &REJECT);
+    let reject = read(answer::SETTINGS, reject, AnswerSpec::default());
+    let log = read(log::SETTINGS, table(&mut root, "log", &LOG), LogSpec::default());
     let admin = table(&mut root, "admin", &ADMIN);
     let admin_listen = admin.item("listen").map(|item| item.span);
     let admin = admin::build(admin);

@@ -21,9 +21,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use self::changes::{Changes, diff};
-pub use self::reader::Problem;
-pub use self::reader::Problems;
-pub use self::reader::{Colour, duration};
+pub use self::reader::{Colour, Problem, Problems, duration};
 pub(crate) use self::reader::{Severity, duration_text};
 use crate::file;
 use crate::plan::Plan;

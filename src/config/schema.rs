@@ -75,9 +75,9 @@ fn default(field: &Field) -> Option<Json> {
 fn kind_schema(kind: &Kind) -> Json {
     match kind {
         Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Whole { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Whole(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Duration(_) => pattern(r"[0-9]+(ms|s|m|h|d)"),
-        Kind::Size { .. } => pattern(r"[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)"),
+        Kind::Size(..) => pattern(r"[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)"),
         Kind::Rate => pattern(r"unlimited|[0-9]+/([0-9]*(s|m|h|d|w)|[0-9]+(ms|us)|month)"),
         Kind::Network => pattern(r"[0-9a-fA-F:.]+(/[0-9]{1,3})?"),
         Kind::Text => json!({ "type": "string" }),

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::changes::Changes;
 use super::reader::{Item, Section, duration_text, size_text};
 use super::shape::{Fallback, Field, Kind, Zero, field};
 
@@ -29,22 +30,15 @@ pub(super) fn fields<S>(settings: Settings<S>) -> Vec<&'static Field> {
     settings.iter().map(|setting| setting.field()).collect()
 }
 
-/// Reads the settings of a table into `spec`, but for those that the section's code reads. A missing or wrong
-/// setting gets its declared default. Without one, `spec` keeps its value.
-pub(super) fn read<S>(settings: Settings<S>, section: &mut Section<'_>, spec: &mut S) {
+/// Reads the settings of a table into `spec`. The section's code has read its own settings before. A missing or
+/// wrong setting gets its declared default. Without a default, `spec` keeps its value. A field that is left in
+/// the table is an error.
+pub(super) fn read<S>(settings: Settings<S>, mut section: Section<'_>, mut spec: S) -> S {
     for setting in settings {
-        setting.read(section, spec);
+        setting.read(&mut section, &mut spec);
     }
-}
-
-/// How a reload reports a setting that changed.
-pub(super) enum SettingChange {
-    /// The new value applies only after a restart.
-    Restart,
-    /// The values are too long, or secret. The report says only that the setting changed.
-    Hidden,
-    /// The old value and the new value.
-    Shown(String, String),
+    section.finish();
+    spec
 }
 
 /// A setting of a table. The table becomes an `S` in the plan.
@@ -53,9 +47,9 @@ pub(super) trait Setting<S>: Sync {
     fn field(&self) -> &Field;
     /// Reads the setting into `spec`. Does nothing where the section's code reads the setting.
     fn read(&self, section: &mut Section<'_>, spec: &mut S);
-    /// How a reload reports the setting. `None` where its shown value did not change, or where code in
-    /// `changes` reports the setting.
-    fn change(&self, old: &S, new: &S) -> Option<SettingChange>;
+    /// Notes in `changes` how the setting changed. `title` stands in front of its name. Does nothing where
+    /// code in `changes` reports the setting.
+    fn compare(&self, title: &str, old: &S, new: &S, changes: &mut Changes);
 }
 
 impl<S> Setting<S> for Field {
@@ -65,9 +59,7 @@ impl<S> Setting<S> for Field {
 
     fn read(&self, _section: &mut Section<'_>, _spec: &mut S) {}
 
-    fn change(&self, _old: &S, _new: &S) -> Option<SettingChange> {
-        None
-    }
+    fn compare(&self, _title: &str, _old: &S, _new: &S, _changes: &mut Changes) {}
 }
 
 /// A setting with a place of its own in `S`.
@@ -196,16 +188,16 @@ impl<S, T: PartialEq> Setting<S> for PlacedSetting<S, T> {
         }
     }
 
-    fn change(&self, old: &S, new: &S) -> Option<SettingChange> {
+    fn compare(&self, title: &str, old: &S, new: &S, changes: &mut Changes) {
         let (old, new) = ((self.place.get)(old), (self.place.get)(new));
-        if old == new {
-            return None;
-        }
-        let text = |value| self.show.map(|show| show(value, &self.field.kind));
-        match (text(old), text(new)) {
-            _ if self.restart => Some(SettingChange::Restart),
-            (Some(old), Some(new)) => (old != new).then_some(SettingChange::Shown(old, new)),
-            _ => Some(SettingChange::Hidden),
+        let name = format!("{title}{}", self.field.name);
+        match self.show {
+            _ if old == new => {}
+            _ if self.restart => changes.restart.push(name),
+            Some(show) => {
+                changes.value(&name, &show(old, &self.field.kind), &show(new, &self.field.kind));
+            }
+            None => changes.some(&name, old, new),
         }
     }
 }
@@ -233,7 +225,7 @@ impl KindGroup {
         matches!(
             (self, kind),
             (Self::Flag, Kind::Flag)
-                | (Self::Number, Kind::Whole { .. } | Kind::Size { .. })
+                | (Self::Number, Kind::Whole(..) | Kind::Size(..))
                 | (Self::Time, Kind::Duration(_))
                 | (Self::Word, Kind::Word(_))
         )
@@ -271,8 +263,8 @@ macro_rules! number {
 
             fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
                 let number = match *kind {
-                    Kind::Whole { min, max } => item.whole(min..=max),
-                    Kind::Size { min, max } => item.size(min..=max),
+                    Kind::Whole(min, max) => item.whole(min..=max),
+                    Kind::Size(min, max) => item.size(min..=max),
                     _ => None,
                 };
                 // This conversion does not fail: the bounds of a setting's kind lie within the setting's
@@ -282,7 +274,7 @@ macro_rules! number {
 
             fn show(&self, kind: &Kind) -> String {
                 match (kind, u64::try_from(*self)) {
-                    (Kind::Size { .. }, Ok(bytes)) => size_text(bytes),
+                    (Kind::Size(..), Ok(bytes)) => size_text(bytes),
                     _ => self.to_string(),
                 }
             }
@@ -321,7 +313,7 @@ pub(super) fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// A value that the file writes as one of a few words.
+/// A value that the file writes as one of a few words. Mostly implemented by [`words!`].
 pub(super) trait Spelled: Copy + PartialEq + Sized + 'static {
     /// Each word with its value.
     const WORDS: &'static [(&'static str, Self)];
@@ -334,6 +326,22 @@ pub(super) trait Spelled: Copy + PartialEq + Sized + 'static {
     }
 }
 
+/// Implements [`Spelled`] for an enum: each word with its variant, and the words of `LATER`.
+macro_rules! words {
+    ($type:ty { $($word:literal => $variant:ident),+ $(,)? } $(later $later:literal)*) => {
+        impl crate::config::setting::Spelled for $type {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+            const LATER: &'static [&'static str] = &[$($later),*];
+        }
+    };
+}
+pub(super) use words;
+
+/// Reads one of the words of a type.
+pub(super) fn one_word<T: Spelled>(item: &Item<'_>) -> Option<T> {
+    item.word(T::WORDS, T::LATER)
+}
+
 /// All words of a type.
 pub(super) fn spellings<T: Spelled>() -> Vec<&'static str> {
     T::WORDS.iter().map(|(word, _)| *word).collect()
@@ -343,7 +351,7 @@ impl<T: Spelled> PlainValue for T {
     const GROUP: KindGroup = KindGroup::Word;
 
     fn read(item: &Item<'_>, _kind: &Kind) -> Option<Self> {
-        item.word(T::WORDS, T::LATER)
+        one_word(item)
     }
 
     fn show(&self, _kind: &Kind) -> String {

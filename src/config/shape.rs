@@ -49,16 +49,11 @@ pub(super) enum Fallback {
 #[derive(Debug)]
 pub(super) enum Kind {
     Flag,
-    Whole {
-        min: u64,
-        max: u64,
-    },
+    /// A whole number from the first bound to the second, both included.
+    Whole(u64, u64),
     Duration(Zero),
-    /// Bytes.
-    Size {
-        min: u64,
-        max: u64,
-    },
+    /// Bytes, from the first bound to the second, both included.
+    Size(u64, u64),
     Rate,
     Network,
     Text,
@@ -90,12 +85,7 @@ impl Kind {
     pub(super) const TEXT_LIST: Self = Self::List(&Self::Text);
 
     /// Bytes, at least one.
-    pub(super) const SIZE_ABOVE_ZERO: Self = Self::Size { min: 1, max: u64::MAX };
-
-    /// A whole number from `min` to `max`, both included.
-    pub(super) const fn whole(min: u64, max: u64) -> Self {
-        Self::Whole { min, max }
-    }
+    pub(super) const SIZE_ABOVE_ZERO: Self = Self::Size(1, u64::MAX);
 }
 
 /// A field of a table. Used alone in a table, it is a field that the section's code reads.

@@ -144,8 +144,8 @@ impl Connections {
     }
 }
 
-/// Accepts and serves the connections of one listener until `draining` is true. Then accepts those that
-/// already wait, and returns.
+/// Accepts and serves the connections of one listener until `draining` is true. Then accepts the connections
+/// that already wait, and returns.
 pub async fn listen(
     listener: TcpListener,
     port: Port,

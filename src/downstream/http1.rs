@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch::Receiver;
@@ -99,54 +99,41 @@ async fn exchange(
         proxy.handle(request, client).map(Ok::<_, Infallible>)
     });
     let builder = builder(&proxy.active().plan.server);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let mut connection = Http1Serving(connection);
+    let mut connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let ended = ConnectionWatch::new(client, draining).during(&mut connection).await;
     match ended {
         WatchEnd::Ended(Ok(())) => client.take_switched().map_or(Served::Ended, Served::Switched),
         WatchEnd::Ended(Err(error)) if error.is_parse_version_h2() => {
-            match connection.0.into_parts() {
+            match connection.into_parts() {
                 Some(parts) => {
                     Served::Http2 { stream: parts.io.into_inner(), early: parts.read_buf }
                 }
                 None => Served::Ended,
             }
         }
-        WatchEnd::Ended(Err(error)) => {
-            // An HTTP/1.0 client would take the connection's end for the end of the body.
-            if client.phase.resets() {
-                client.socket.reset_at_close();
-            }
-            Served::Failed(error)
-        }
+        WatchEnd::Ended(Err(error)) => Served::Failed(error),
         WatchEnd::Left => Served::Ended,
-        WatchEnd::Idle => match connection.0.into_parts() {
+        WatchEnd::Idle => match connection.into_parts() {
             Some(parts) => Served::Idle { stream: parts.io.into_inner(), early: parts.read_buf },
             None => Served::Ended,
         },
     }
 }
 
-/// hyper's connection, as a [`ConnectionWatch`] polls it.
-struct Http1Serving<S: hyper::service::HttpService<Incoming>>(
-    http1::UpgradeableConnection<TokioIo<ClientStream>, S>,
-);
-
-impl<S> Serving for Http1Serving<S>
+impl<S> Serving for http1::UpgradeableConnection<TokioIo<ClientStream>, S>
 where
-    S: hyper::service::HttpService<Incoming, ResBody = Box<ResponseBody>>,
+    S: HttpService<Incoming, ResBody = Box<ResponseBody>>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    http1::UpgradeableConnection<TokioIo<ClientStream>, S>:
-        Future<Output = hyper::Result<()>> + Unpin,
+    Self: Future<Output = hyper::Result<()>> + Unpin,
 {
     type End = hyper::Result<()>;
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        Pin::new(&mut self.0).poll(cx)
+        Pin::new(self).poll(cx)
     }
 
     fn end_soon(&mut self) {
-        Pin::new(&mut self.0).graceful_shutdown();
+        Pin::new(self).graceful_shutdown();
     }
 }
 

@@ -109,13 +109,8 @@ struct Spawner(Arc<Mutex<Spawned>>);
 
 #[derive(Default)]
 struct Spawned {
-    waiting: Vec<Spawn>,
+    waiting: Vec<RunningStream>,
     /// The uptake of the stream that is spawned next.
-    uptake: Option<Arc<Uptake>>,
-}
-
-struct Spawn {
-    work: Work,
     uptake: Option<Arc<Uptake>>,
 }
 
@@ -126,7 +121,9 @@ where
     fn execute(&self, work: F) {
         let mut spawned = self.0.lock();
         let uptake = spawned.uptake.take();
-        spawned.waiting.push(Spawn { work: Box::pin(work), uptake });
+        let (handle, registration) = AbortHandle::new_pair();
+        let work = Abortable::new(Box::pin(work) as Work, registration);
+        spawned.waiting.push(RunningStream { work, handle, uptake });
     }
 }
 
@@ -154,11 +151,7 @@ impl Future for RunningStream {
 impl Streams {
     /// Polls the streams that were woken. Returns whether any has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        for Spawn { work, uptake } in mem::take(&mut self.spawned.0.lock().waiting) {
-            let (handle, registration) = AbortHandle::new_pair();
-            let work = Abortable::new(work, registration);
-            self.running.push(RunningStream { work, handle, uptake });
-        }
+        self.running.extend(mem::take(&mut self.spawned.0.lock().waiting));
         let mut ended = false;
         while let Poll::Ready(Some(_)) = Pin::new(&mut self.running).poll_next(cx) {
             ended = true;

@@ -52,7 +52,7 @@ pub struct Worker {
     pub malformed: Arc<MalformedRequests>,
 }
 
-/// Serves a connection to its end. It holds its slot until then.
+/// Serves a connection to its end. The connection holds its slot until then.
 async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
     port: Port,

@@ -8,80 +8,110 @@ use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
 use crate::limit::time::Timestamp;
-use crate::plan::WantedFigures;
+use crate::plan::{Plan, WantedFigures};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
 /// Separates the items of a list. `format` splits the list again.
 const SEPARATOR: &str = "\n";
 
-/// The proxy takes connections at `address`.
-pub fn listening(address: SocketAddr) {
-    info!(target: TARGET, %address, "listening");
+/// Declares events: for each a function with its arguments, its level, its fields, and its message.
+macro_rules! events {
+    ($(
+        $(#[$doc:meta])*
+        $vis:vis fn $name:ident($($argument:ident: $type:ty),*) = $level:ident!($($fields:tt)+);
+    )+) => {
+        $($(#[$doc])* $vis fn $name($($argument: $type),*) {
+            $level!(target: TARGET, $($fields)+);
+        })+
+    };
 }
 
-/// A summary of the configuration at the start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConfigSummary<'c> {
-    /// The file's name.
-    pub file: &'c str,
-    /// Where buckets live, without secrets.
-    pub store: &'c str,
-    /// How many routes there are.
-    pub routes: usize,
-    /// How many limits there are.
-    pub limits: usize,
-    /// How many upstreams there are.
-    pub upstreams: usize,
+events! {
+    /// The proxy takes connections at `address`.
+    pub fn listening(address: SocketAddr) = info!(%address, "listening");
+
+    /// A changed configuration is in force. `changed` has a text for each change.
+    pub(crate) fn config_reloaded(changed: &[String]) =
+        info!(changed = changed.join(SEPARATOR), "config reloaded");
+
+    /// A changed configuration can be used, but probably does not do what was meant.
+    pub(crate) fn config_warning(warning: &dyn Display) = warn!(%warning, "config warning");
+
+    /// A changed configuration is wrong. The old configuration stays in force.
+    pub(crate) fn config_rejected(errors: &[String]) =
+        warn!(errors = errors.join(SEPARATOR),
+            meanwhile = "the configuration from before stays in force", "config rejected");
+
+    /// These fields have changed, but only a restart applies the change.
+    pub(crate) fn restart_needed(fields: &[String]) =
+        warn!(fields = fields.join(SEPARATOR), "restart needed");
+
+    /// New certificates for these names are in force.
+    pub(crate) fn certificates_loaded(names: &dyn Display) = info!(%names, "certificates loaded");
+
+    /// The files of the certificates have changed, but cannot be used. `help` says what to do.
+    pub(crate) fn certificates_rejected(error: &dyn Display, help: &str) =
+        warn!(%error, help,
+            meanwhile = "the certificates from before stay in force", "certificates rejected");
+
+    /// The admin endpoint takes requests at `address`.
+    pub(crate) fn admin_listening(address: SocketAddr) = info!(%address, "admin listening");
+
+    /// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
+    pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) =
+        warn!(%error, count, "costs not settled");
+
+    /// `count` connections since the last such line sent malformed requests. `client` was the last one.
+    pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64) =
+        warn!(reason, %client, count, "malformed requests");
+
+    /// A server does not take connections any more.
+    pub(crate) fn server_down(upstream: &str, server: &str, error: &dyn Display) =
+        warn!(upstream, server, %error, "server down");
+
+    /// No server of an upstream takes connections any more.
+    pub(crate) fn upstream_down(upstream: &str, error: &dyn Display) =
+        error!(upstream, %error,
+            help = "see that its servers run and can be reached from here", "upstream down");
+
+    /// A server takes connections again.
+    pub(crate) fn server_up(upstream: &str, server: &str) = info!(upstream, server, "server up");
+
+    /// The system allows fewer open files than the connections may need.
+    pub(crate) fn few_open_files(limit: u64, wanted: u64) =
+        warn!(limit, wanted,
+            help = "raise it (ulimit -n, LimitNOFILE=) or lower server.max_connections",
+            "few open files");
+
+    /// The limit on open files could not be raised.
+    pub(crate) fn open_files_unchanged(error: &dyn Display) = warn!(%error, "few open files");
+
+    /// The most connections are open that are allowed. A new client waits until a connection ends.
+    pub(crate) fn connections_full(open: usize) =
+        warn!(open,
+            help = "others wait until one ends: see whose they are (ss -tn), raise \
+                server.max_connections, or lower server.idle_timeout",
+            "connections full");
+
+    /// A connection could not be accepted.
+    pub(crate) fn accept_failed(error: &dyn Display) = warn!(%error, "accept failed");
+
+    /// The process finishes the requests under way.
+    pub fn draining() = info!("draining");
+
+    /// The process ends.
+    pub fn stopped() = info!("stopped");
+
+    /// `count` log lines were dropped since the last such line, because the output was too slow.
+    pub(crate) fn lines_dropped(count: u64) = warn!(count, "log lines dropped");
 }
 
-/// The configuration of the start is in force.
-pub(crate) fn config_loaded(config: &ConfigSummary<'_>) {
-    let ConfigSummary { file, store, routes, limits, upstreams } = *config;
+/// The configuration of the start is in force. `store` says where buckets live, without secrets.
+pub(crate) fn config_loaded(file: &str, store: &str, plan: &Plan) {
     let version = env!("CARGO_PKG_VERSION");
+    let [routes, limits, upstreams] = [plan.routes.len(), plan.limits.len(), plan.upstreams.len()];
     info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");
-}
-
-/// A changed configuration is in force. `changed` has a text for each change.
-pub(crate) fn config_reloaded(changed: &[String]) {
-    info!(target: TARGET, changed = changed.join(SEPARATOR), "config reloaded");
-}
-
-/// A changed configuration can be used, but probably does not do what was meant.
-pub(crate) fn config_warning(warning: &dyn Display) {
-    warn!(target: TARGET, %warning, "config warning");
-}
-
-/// A changed configuration is wrong. The old configuration stays in force.
-pub(crate) fn config_rejected(errors: &[String]) {
-    let meanwhile = "the configuration from before stays in force";
-    warn!(target: TARGET, errors = errors.join(SEPARATOR), meanwhile, "config rejected");
-}
-
-/// These fields have changed, but only a restart applies the change.
-pub(crate) fn restart_needed(fields: &[String]) {
-    warn!(target: TARGET, fields = fields.join(SEPARATOR), "restart needed");
-}
-
-/// New certificates for these names are in force.
-pub(crate) fn certificates_loaded(names: &dyn Display) {
-    info!(target: TARGET, %names, "certificates loaded");
-}
-
-/// The files of the certificates have changed, but cannot be used. `help` says what to do.
-pub(crate) fn certificates_rejected(error: &dyn Display, help: &str) {
-    let meanwhile = "the certificates from before stay in force";
-    warn!(target: TARGET, %error, help, meanwhile, "certificates rejected");
-}
-
-/// The admin endpoint takes requests at `address`.
-pub(crate) fn admin_listening(address: SocketAddr) {
-    info!(target: TARGET, %address, "admin listening");
-}
-
-/// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
-pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) {
-    warn!(target: TARGET, %error, count, "costs not settled");
 }
 
 /// An override that an operator set while the process runs.
@@ -102,7 +132,7 @@ pub(crate) struct OverrideEvent<'o> {
 /// Why an override is no longer in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OverrideEnd {
-    /// Its time is over.
+    /// The time for which it was set is over.
     Expired,
     /// Somebody ended it.
     Reset,
@@ -161,65 +191,6 @@ pub struct FailedExchange {
 pub(crate) fn upstream_failed(failed: &FailedExchange, (): &(), count: u64) {
     let FailedExchange { upstream, server, route, error } = failed;
     warn!(target: TARGET, upstream, server, route, error, count, "upstream failed");
-}
-
-/// `count` connections since the last such line sent malformed requests. `client` was the last one.
-pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64) {
-    warn!(target: TARGET, reason, %client, count, "malformed requests");
-}
-
-/// A server does not take connections any more.
-pub(crate) fn server_down(upstream: &str, server: &str, error: &dyn Display) {
-    warn!(target: TARGET, upstream, server, %error, "server down");
-}
-
-/// No server of an upstream takes connections any more.
-pub(crate) fn upstream_down(upstream: &str, error: &dyn Display) {
-    let help = "see that its servers run and can be reached from here";
-    error!(target: TARGET, upstream, %error, help, "upstream down");
-}
-
-/// A server takes connections again.
-pub(crate) fn server_up(upstream: &str, server: &str) {
-    info!(target: TARGET, upstream, server, "server up");
-}
-
-/// The system allows fewer open files than the connections may need.
-pub(crate) fn few_open_files(limit: u64, wanted: u64) {
-    let help = "raise it (ulimit -n, LimitNOFILE=) or lower server.max_connections";
-    warn!(target: TARGET, limit, wanted, help, "few open files");
-}
-
-/// The limit on open files could not be raised.
-pub(crate) fn open_files_unchanged(error: &dyn Display) {
-    warn!(target: TARGET, %error, "few open files");
-}
-
-/// The most connections are open that are allowed. A new client waits until a connection ends.
-pub(crate) fn connections_full(open: usize) {
-    let help = "others wait until one ends: see whose they are (ss -tn), raise \
-                server.max_connections, or lower server.idle_timeout";
-    warn!(target: TARGET, open, help, "connections full");
-}
-
-/// A connection could not be accepted.
-pub(crate) fn accept_failed(error: &dyn Display) {
-    warn!(target: TARGET, %error, "accept failed");
-}
-
-/// The process finishes the requests under way.
-pub fn draining() {
-    info!(target: TARGET, "draining");
-}
-
-/// The process ends.
-pub fn stopped() {
-    info!(target: TARGET, "stopped");
-}
-
-/// `count` log lines were dropped since the last such line, because the output was too slow.
-pub(crate) fn lines_dropped(count: u64) {
-    warn!(target: TARGET, count, "log lines dropped");
 }
 
 #[cfg(test)]

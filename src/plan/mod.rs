@@ -14,6 +14,7 @@ pub mod response;
 mod route;
 mod tls;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +26,12 @@ pub use self::calendar::Zone;
 pub(crate) use self::counting::window_rate;
 pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart};
 use self::filter::LogFilter;
-pub use self::limit::CalendarQuota;
-pub use self::limit::{CostSpec, Figures, LimitSpec, OnStoreError};
+pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
 pub(crate) use self::line::line_up;
-pub use self::redis::NoRedisUrl;
-pub use self::redis::{RedisLocation, RedisTopology, RedisUrl};
+pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
-pub use self::route::RouteSpec;
-pub use self::route::{Action, HeaderChanges, RouteOptions};
-pub use self::tls::{Endpoint, Scheme};
-pub use self::tls::{ServerAddress, ServerTls};
+pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};
+pub use self::tls::{Endpoint, Scheme, ServerAddress, ServerTls};
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::route::Table;
@@ -120,9 +117,9 @@ pub struct ServerSpec {
 /// `[upstreams.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSpec {
-    /// Its name.
+    /// The upstream's name.
     pub name: Name,
-    /// Its servers; never empty.
+    /// The upstream's servers; never empty.
     pub servers: Vec<ServerAddress>,
     /// How a request's server is chosen.
     pub balance: Balance,
@@ -168,9 +165,9 @@ pub enum Balance {
 /// The answer to a throttled client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerSpec {
-    /// Its status, 400 to 599.
+    /// The answer's status, 400 to 599.
     pub status: StatusCode,
-    /// Its body.
+    /// The answer's body.
     pub body: AnswerBody,
     /// The header fields about the limit.
     pub headers: AnswerHeaders,
@@ -291,4 +288,16 @@ pub struct AdminSpec {
     pub listen: Option<SocketAddr>,
     /// The bearer token for everything but the two health checks.
     pub token: Option<String>,
+}
+
+/// Writes the items of a list with this text between them.
+fn write_list(
+    f: &mut fmt::Formatter<'_>,
+    items: &[impl fmt::Display],
+    between: &str,
+) -> fmt::Result {
+    for (place, item) in items.iter().enumerate() {
+        write!(f, "{}{item}", if place == 0 { "" } else { between })?;
+    }
+    Ok(())
 }

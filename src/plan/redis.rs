@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-use super::Endpoint;
+use super::{Endpoint, write_list};
 use crate::tls::client::ClientTlsSpec;
 
 /// The port of a server, and that of a sentinel, where the URL names none.
@@ -175,21 +175,15 @@ impl fmt::Display for RedisLocation {
         match &self.topology {
             RedisTopology::Server(endpoint) => write!(f, "{endpoint}"),
             RedisTopology::Sentinel { sentinels, master } => {
-                write!(f, "{master} (by the sentinels {})", List(sentinels))
+                write!(f, "{master} (by the sentinels ")?;
+                write_list(f, sentinels, ", ")?;
+                f.write_str(")")
             }
-            RedisTopology::Cluster(servers) => write!(f, "the cluster of {}", List(servers)),
+            RedisTopology::Cluster(servers) => {
+                f.write_str("the cluster of ")?;
+                write_list(f, servers, ", ")
+            }
         }
-    }
-}
-
-struct List<'a>(&'a [Endpoint]);
-
-impl fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, server) in self.0.iter().enumerate() {
-            write!(f, "{}{server}", if place == 0 { "" } else { ", " })?;
-        }
-        Ok(())
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use http::{HeaderName, StatusCode};
 
+use super::write_list;
+
 /// Where a response says how many tokens its request used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UsedSource {
@@ -68,11 +70,7 @@ impl FromStr for JsonPath {
 
 impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, key) in self.0.iter().enumerate() {
-            f.write_str(if place == 0 { "" } else { "." })?;
-            f.write_str(key)?;
-        }
-        Ok(())
+        write_list(f, &self.0, ".")
     }
 }
 
@@ -129,10 +127,7 @@ impl Statuses {
 
 impl fmt::Display for Statuses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, pattern) in self.0.iter().enumerate() {
-            write!(f, "{}{pattern}", if place == 0 { "" } else { ", " })?;
-        }
-        Ok(())
+        write_list(f, &self.0, ", ")
     }
 }
 

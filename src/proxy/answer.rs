@@ -1,51 +1,43 @@
 //! The answers that tidegate composes itself. [`respond`] is the only place that turns a refusal into an
 //! answer.
 
-use std::sync::Arc;
-
 use http::header::{ALLOW, HeaderValue};
 use http::{Method, StatusCode};
 
+use super::active::Active;
 use super::headers::quotas::{whole_seconds, write_quotas};
 use super::protocol::Protocol;
 use super::refusal::{Meaning, Refusal};
-use super::rejection::{RejectionContent, Rejections};
+use super::rejection::RejectionContent;
 use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
-use crate::plan::AnswerSpec;
 use crate::throttle::{Quota, Refused};
 
-/// What is known of a request that was refused.
-pub(super) struct RefusedRequest<'r> {
-    pub(super) protocol: Protocol,
-    /// What the limits say to the client.
-    pub(super) quotas: &'r [Quota<'r>],
-    /// The file's answer to a throttled client.
-    pub(super) default: &'r Arc<AnswerSpec>,
-    /// The cache of answers to throttled clients.
-    pub(super) rejections: &'r Rejections,
-}
-
-/// Answers a request that was refused.
-pub(super) fn respond(refusal: &Refusal<'_>, asked: &RefusedRequest<'_>) -> OwnResponse {
+/// Answers a request that was refused. `quotas` is what the limits say to the client.
+pub(super) fn respond(
+    refusal: &Refusal<'_>,
+    quotas: &[Quota<'_>],
+    (active, protocol): (&Active, Protocol),
+) -> OwnResponse {
+    let default = &active.plan.reject;
     match refusal {
         Refusal::Limits(Refused::Throttled { retry_after, answer: spec, .. }) => {
             let retry_after = retry_after.map(whole_seconds);
-            let RefusedRequest { protocol, quotas, default, rejections } = *asked;
-            rejections.answer(&RejectionContent { protocol, spec, default, retry_after, quotas })
+            let content = RejectionContent { protocol, spec, default, retry_after, quotas };
+            active.rejections.answer(&content)
         }
         _ => {
             let Meaning { status, grpc, detail } = refusal.meaning();
-            let mut answer = match asked.protocol {
+            let mut answer = match protocol {
                 Protocol::Http => problem(status, &detail),
                 Protocol::Grpc => trailers_only(grpc, &detail),
             };
-            if let (Refusal::Method(allowed), Protocol::Http) = (refusal, asked.protocol) {
+            if let (Refusal::Method(allowed), Protocol::Http) = (refusal, protocol) {
                 allow(&mut answer, allowed);
             }
             if !matches!(refusal, Refusal::Limits(_)) {
                 // If limits were asked, the request has passed them. Its tokens are spent, so the client is
                 // told how many are left.
-                write_quotas(answer.headers_mut(), asked.quotas, asked.default, None);
+                write_quotas(answer.headers_mut(), quotas, default, None);
             }
             answer
         }

@@ -66,6 +66,13 @@ struct UpstreamAnswer {
 }
 
 impl UpstreamAnswer {
+    /// The body has ended. The connection can take another request.
+    fn release(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.release();
+        }
+    }
+
     /// The server's URL.
     fn server(&self) -> Arc<str> {
         self.lease.as_ref().map_or_else(|| Arc::from("-"), |lease| lease.server().clone())
@@ -91,7 +98,7 @@ impl ResponseBody {
         length
     }
 
-    /// The body that a server sends. Each read must come within `patience` of the one before.
+    /// The body that a server sends. Each read must come within `patience` of the read before.
     pub(super) fn streamed(
         incoming: Incoming,
         lease: ConnectionLease,
@@ -173,17 +180,13 @@ impl ResponseBody {
             }
             Some(Ok(frame)) => {
                 // After trailers, or a piece that is known to be the last, hyper does not poll again.
-                if (frame.is_trailers() || streamed.incoming.is_end_stream())
-                    && let Some(lease) = streamed.lease.take()
-                {
-                    lease.release();
+                if frame.is_trailers() || streamed.incoming.is_end_stream() {
+                    streamed.release();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             None => {
-                if let Some(lease) = streamed.lease.take() {
-                    lease.release();
-                }
+                streamed.release();
                 Poll::Ready(None)
             }
         }

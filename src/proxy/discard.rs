@@ -48,7 +48,7 @@ pub(super) async fn discard(
     false
 }
 
-/// Reads a body of up to [`MOST_DISCARDED`] bytes, each piece within `patience` of the one before, and
+/// Reads a body of up to [`MOST_DISCARDED`] bytes, each piece within `patience` of the last piece, and
 /// throws it away. Returns whether the body reached its end.
 async fn drain(mut body: Incoming, patience: Duration) -> bool {
     let mut left = MOST_DISCARDED;

@@ -13,7 +13,7 @@ use hyper::upgrade::OnUpgrade;
 use super::Exchange;
 use super::body::{Answer, ResponseBody};
 use super::client::{ClientConnection, Switched};
-use super::headers::answer::{Framing, UnknownCoding};
+use super::headers::answer::Framing;
 use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
@@ -105,11 +105,9 @@ pub(super) async fn send(
         lease.end_soon();
     }
     match answer::remove_hop_by_hop(&mut head.headers) {
-        Ok(Framing::Clear) => {}
-        Ok(Framing::Doubtful) => lease.end_soon(),
-        Err(UnknownCoding) => {
-            return Err(failed(lease.server().clone(), ServerFailure::Coding));
-        }
+        Framing::Clear => {}
+        Framing::Doubtful => lease.end_soon(),
+        Framing::Unknown => return Err(failed(lease.server().clone(), ServerFailure::Coding)),
     }
     let body = ResponseBody::streamed(incoming, lease, upstream.spec().idle_timeout);
     let mut answer = Response::new(body);
@@ -163,7 +161,7 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     let (mut head, _) = response.into_parts();
     let protocol = head.headers.get(UPGRADE).cloned();
     // No HTTP body follows, so its coding does not matter.
-    let _ = answer::remove_hop_by_hop(&mut head.headers);
+    answer::remove_hop_by_hop(&mut head.headers);
     head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {
         head.headers.insert(UPGRADE, protocol);

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::percent::push_encoded;
+
 pub(super) const TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -38,7 +40,7 @@ fn encoded(message: &str) -> String {
     for byte in message.bytes() {
         match byte {
             b' '..=b'~' if byte != b'%' => text.push(char::from(byte)),
-            _ => text.push_str(&format!("%{byte:02X}")),
+            _ => push_encoded(&mut text, byte),
         }
     }
     text

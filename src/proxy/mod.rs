@@ -32,7 +32,6 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 pub use self::active::Active;
-use self::answer::RefusedRequest;
 pub use self::body::ResponseBody;
 pub(crate) use self::body::Uptake;
 use self::body::{Answer, withhold_body};
@@ -56,8 +55,6 @@ use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
 use crate::upstream::body::BodyEnd;
-
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// What one worker needs to serve requests.
 pub struct Proxy {
@@ -303,7 +300,7 @@ impl Proxy {
         })?;
         let mut answer = match &route.action {
             Action::Respond { status, body } => {
-                let kind = (!body.is_empty()).then_some(TEXT);
+                let kind = (!body.is_empty()).then_some(response::PLAIN_TEXT);
                 response::own(*status, kind, Bytes::clone(body)).map(ResponseBody::whole)
             }
             Action::Forward { upstream, rewrite } => {
@@ -329,12 +326,10 @@ impl Proxy {
 fn refused(
     refusal: &Refusal<'_>,
     quotas: &[Quota<'_>],
-    (active, protocol): (&Active, Protocol),
+    by: (&Active, Protocol),
     permit: &mut Permit,
 ) -> Answer {
-    let Active { plan, rejections, .. } = active;
-    let asked = RefusedRequest { protocol, quotas, default: &plan.reject, rejections };
-    let answer = answer::respond(refusal, &asked);
+    let answer = answer::respond(refusal, quotas, by);
     if !matches!(refusal, Refusal::ClientLeft) {
         permit.refused(answer.status());
     }

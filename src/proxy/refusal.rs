@@ -47,17 +47,18 @@ pub(crate) enum Refusal<'p> {
 }
 
 /// What the answer to a refused request says.
-pub(super) struct Meaning {
+pub(crate) struct Meaning {
     pub(super) status: StatusCode,
     /// The status of a gRPC call. A client may repeat a call that ended with [`Status::Unavailable`]. A call
     /// whose response or deadline timed out has another status, because the API may still act on the call.
     pub(super) grpc: Status,
     /// Says nothing about a failed upstream: that is for the log only.
-    pub(super) detail: Cow<'static, str>,
+    pub(crate) detail: Cow<'static, str>,
 }
 
 impl Refusal<'_> {
-    pub(super) fn meaning(&self) -> Meaning {
+    /// What the answer to the request says.
+    pub(crate) fn meaning(&self) -> Meaning {
         let bad = |why: &dyn Display| (400, Status::Internal, why.to_string().into());
         let (status, grpc, detail) = match self {
             Self::Host(error) => bad(error),

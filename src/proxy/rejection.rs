@@ -8,17 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{HeaderValue, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use parking_lot::Mutex;
 
 use super::grpc;
-use super::headers::quotas::write_quotas;
+use super::headers::quotas::{ToldFigures, write_quotas};
 use super::protocol::Protocol;
-use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
-use crate::plan::{AnswerBody, AnswerSpec, LimitSpec};
+use super::response::{OwnResponse, PLAIN_TEXT, PROBLEM_JSON, own, trailers_only};
+use crate::plan::{AnswerBody, AnswerSpec};
 use crate::throttle::{Quota, violated};
-
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -66,19 +64,19 @@ impl Rejections {
         Self { places: Mutex::new(std::array::from_fn(|_| CachePlace::default())) }
     }
 
-    pub(super) fn answer(&self, telling: &RejectionContent<'_>) -> OwnResponse {
+    pub(super) fn answer(&self, content: &RejectionContent<'_>) -> OwnResponse {
         let mut places = self.places.lock();
-        let CachePlace { kept, others } = &mut places[telling.place()];
+        let CachePlace { kept, others } = &mut places[content.place()];
         match kept {
-            Some(kept) if kept.says(telling) => {
+            Some(kept) if kept.is_for(content) => {
                 *others = 0;
                 kept.answer.clone()
             }
             _ => {
-                let answer = compose(telling);
+                let answer = compose(content);
                 *others += 1;
                 if kept.is_none() || *others == OTHERS {
-                    (*kept, *others) = (Some(Box::new(CachedAnswer::of(telling, &answer))), 0);
+                    (*kept, *others) = (Some(Box::new(CachedAnswer::of(content, &answer))), 0);
                 }
                 answer
             }
@@ -101,84 +99,70 @@ struct CachedAnswer {
     spec: Arc<AnswerSpec>,
     default: Arc<AnswerSpec>,
     retry_after: Option<u64>,
-    quotas: Vec<KeptQuota>,
+    /// For each limit its figures, how many tokens remain, and whether the limit lets the request pass.
+    quotas: Vec<(ToldFigures, u64, bool)>,
     answer: OwnResponse,
 }
 
-/// The part of a quota that a client is told. The limit is kept alive here, so no other limit can get its
-/// address.
-#[derive(Debug)]
-struct KeptQuota {
-    limit: Arc<LimitSpec>,
-    burst: u64,
-    window: Option<u64>,
-    unit: Option<&'static str>,
-    remaining: u64,
-    refuses: bool,
-}
-
 impl CachedAnswer {
-    fn of(telling: &RejectionContent<'_>, answer: &OwnResponse) -> Self {
-        let quotas = telling.quotas.iter().map(|quota| KeptQuota {
-            limit: Arc::clone(quota.limit),
-            burst: quota.burst,
-            window: quota.window,
-            unit: quota.unit,
-            remaining: quota.remaining,
-            refuses: !quota.outcome.passes(),
-        });
+    fn of(content: &RejectionContent<'_>, answer: &OwnResponse) -> Self {
+        let quotas = content.quotas.iter();
+        let quotas = quotas.map(|it| (ToldFigures::of(it), it.remaining, it.outcome.passes()));
         Self {
-            protocol: telling.protocol,
-            spec: Arc::clone(telling.spec),
-            default: Arc::clone(telling.default),
-            retry_after: telling.retry_after,
+            protocol: content.protocol,
+            spec: Arc::clone(content.spec),
+            default: Arc::clone(content.default),
+            retry_after: content.retry_after,
             quotas: quotas.collect(),
             answer: answer.clone(),
         }
     }
 
-    fn says(&self, telling: &RejectionContent<'_>) -> bool {
-        self.retry_after == telling.retry_after
-            && self.protocol == telling.protocol
-            && Arc::ptr_eq(&self.spec, telling.spec)
-            && Arc::ptr_eq(&self.default, telling.default)
-            && self.quotas.len() == telling.quotas.len()
-            && self.quotas.iter().zip(telling.quotas).all(|(kept, quota)| {
-                Arc::ptr_eq(&kept.limit, quota.limit)
-                    && (kept.burst, kept.remaining) == (quota.burst, quota.remaining)
-                    && (kept.window, kept.unit) == (quota.window, quota.unit)
-                    && kept.refuses != quota.outcome.passes()
-            })
+    fn is_for(&self, content: &RejectionContent<'_>) -> bool {
+        self.retry_after == content.retry_after
+            && self.protocol == content.protocol
+            && Arc::ptr_eq(&self.spec, content.spec)
+            && Arc::ptr_eq(&self.default, content.default)
+            && self.quotas.len() == content.quotas.len()
+            && self.quotas.iter().zip(content.quotas).all(
+                |((figures, remaining, passes), quota)| {
+                    figures.are_of(quota)
+                        && *remaining == quota.remaining
+                        && *passes == quota.outcome.passes()
+                },
+            )
     }
 }
 
 /// Composes an answer for plain HTTP or gRPC. Both have the same `retry-after` and quota fields.
-fn compose(telling: &RejectionContent<'_>) -> OwnResponse {
-    let spec = &**telling.spec;
-    let (status, kind, body) = match (telling.protocol, &spec.body) {
+fn compose(content: &RejectionContent<'_>) -> OwnResponse {
+    let spec = &**content.spec;
+    let (status, kind, body) = match (content.protocol, &spec.body) {
         (Protocol::Grpc, _) => (StatusCode::OK, None, Bytes::new()),
         (Protocol::Http, AnswerBody::Problem) => {
-            (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, telling).into())
+            (spec.status, Some(PROBLEM_JSON), quota_exceeded(spec.status, content).into())
         }
-        (Protocol::Http, AnswerBody::Text) => (spec.status, Some(TEXT), say(telling).into()),
+        (Protocol::Http, AnswerBody::Text) => {
+            (spec.status, Some(PLAIN_TEXT), plain_text(content).into())
+        }
         (Protocol::Http, AnswerBody::Empty) => (spec.status, None, Bytes::new()),
-        (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(TEXT), body.clone()),
+        (Protocol::Http, AnswerBody::Custom(body)) => (spec.status, Some(PLAIN_TEXT), body.clone()),
     };
-    let mut answer = match telling.protocol {
+    let mut answer = match content.protocol {
         Protocol::Http => own(status, kind, body),
         Protocol::Grpc => trailers_only(grpc::Status::ResourceExhausted, "rate limit exceeded"),
     };
     let headers = answer.headers_mut();
-    if let (true, Some(seconds)) = (spec.headers.retry_after, telling.retry_after) {
+    if let (true, Some(seconds)) = (spec.headers.retry_after, content.retry_after) {
         headers.insert(RETRY_AFTER, seconds.into());
     }
-    write_quotas(headers, telling.quotas, telling.default, telling.retry_after);
+    write_quotas(headers, content.quotas, content.default, content.retry_after);
     answer
 }
 
-fn quota_exceeded(status: StatusCode, telling: &RejectionContent<'_>) -> String {
+fn quota_exceeded(status: StatusCode, content: &RejectionContent<'_>) -> String {
     const NEVER: &str = r#","detail":"no such request will ever be let through""#;
-    let detail = if telling.retry_after.is_some() { "" } else { NEVER };
+    let detail = if content.retry_after.is_some() { "" } else { NEVER };
     // Written piece by piece: `format!` costs ten times as much, and rejections must cost little. The names
     // of limits need no JSON escapes.
     let pieces = [
@@ -191,14 +175,14 @@ fn quota_exceeded(status: StatusCode, telling: &RejectionContent<'_>) -> String 
         detail,
         r#","violated-policies":["#,
     ];
-    let names = violated(telling.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
+    let names = violated(content.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
     // The exact length. The string then becomes the body's bytes without a copy.
     let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() + names.max(1) - 1 + 2;
     let mut body = String::with_capacity(length);
     for piece in pieces {
         body.push_str(piece);
     }
-    for (place, name) in violated(telling.quotas).enumerate() {
+    for (place, name) in violated(content.quotas).enumerate() {
         body.push_str(if place == 0 { "\"" } else { ",\"" });
         body.push_str(name.as_str());
         body.push('"');
@@ -207,8 +191,8 @@ fn quota_exceeded(status: StatusCode, telling: &RejectionContent<'_>) -> String 
     body
 }
 
-fn say(telling: &RejectionContent<'_>) -> String {
-    match telling.retry_after {
+fn plain_text(content: &RejectionContent<'_>) -> String {
+    match content.retry_after {
         Some(seconds) => format!("too many requests, try again in {seconds} s\n"),
         None => "no such request will ever be let through\n".to_owned(),
     }
@@ -224,7 +208,7 @@ mod tests {
     use super::*;
     use crate::config::{Overrides, parse};
     use crate::limit::decision::Outcome;
-    use crate::plan::AnswerHeaders;
+    use crate::plan::{AnswerHeaders, LimitSpec};
 
     /// Two limits, and the file's answer.
     fn limits() -> (Vec<Arc<LimitSpec>>, Arc<AnswerSpec>) {
@@ -285,22 +269,22 @@ mod tests {
             RejectionContent { spec: &teapot, ..first },
             RejectionContent { default: &bare, ..first },
         ];
-        let tellings =
+        let contents =
             quotas.iter().map(|quotas| RejectionContent { quotas, ..first }).chain(others);
-        let tellings: Vec<_> = tellings.collect();
+        let contents: Vec<_> = contents.collect();
         let rejections = Rejections::new();
         let mut all = Vec::new();
-        for telling in tellings.iter().chain(&tellings) {
-            let alone = text(&Rejections::new().answer(telling));
+        for content in contents.iter().chain(&contents) {
+            let alone = text(&Rejections::new().answer(content));
             // Until the answer is cached, and one more time.
             for turn in 0..=OTHERS {
-                assert_eq!(text(&rejections.answer(telling)), alone, "{turn}");
+                assert_eq!(text(&rejections.answer(content)), alone, "{turn}");
             }
             all.push(alone);
         }
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), tellings.len(), "{all:#?}");
+        assert_eq!(all.len(), contents.len(), "{all:#?}");
     }
 
     #[test]
@@ -308,11 +292,11 @@ mod tests {
         let (_, default) = limits();
         let (spec, default) = (&default, &default);
         let protocol = Protocol::Http;
-        let telling = RejectionContent { protocol, spec, default, retry_after: None, quotas: &[] };
+        let content = RejectionContent { protocol, spec, default, retry_after: None, quotas: &[] };
         let rejections = Rejections::new();
-        let mut first = rejections.answer(&telling);
+        let mut first = rejections.answer(&content);
         close(&mut first);
-        let second = rejections.answer(&telling);
+        let second = rejections.answer(&content);
         assert!(first.headers().contains_key(CONNECTION));
         assert!(!second.headers().contains_key(CONNECTION));
     }

@@ -99,7 +99,7 @@ impl RequestEnd {
     /// take a normal end of the connection for the end of the body.
     pub(super) fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
-            self.client.phase.reset();
+            self.client.socket.reset_at_close();
         }
     }
 }

@@ -6,7 +6,7 @@ pub mod host;
 pub mod key;
 pub mod method;
 pub mod name;
-mod network;
+pub(crate) mod network;
 pub mod overrides;
 pub mod path;
 pub mod route;

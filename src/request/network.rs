@@ -1,8 +1,14 @@
-//! Comparison of networks and addresses. An IPv4-mapped IPv6 address counts as IPv4 on both sides.
+//! Networks: their spelling, and whether an address lies in one. An IPv4-mapped IPv6 address counts as IPv4 on
+//! both sides.
 
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
+
+/// Reads an address or a network, as it is written. An address is a network of full length.
+pub(crate) fn parse(text: &str) -> Option<IpNet> {
+    text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse()).ok()
+}
 
 /// Whether `address` lies in `network`.
 pub(super) fn contains(network: &IpNet, address: IpAddr) -> bool {
@@ -11,7 +17,7 @@ pub(super) fn contains(network: &IpNet, address: IpAddr) -> bool {
 
 /// The network without the bits after its prefix. An IPv4-mapped network becomes an IPv4 network. `::/0` is
 /// not mapped, and contains only IPv6 addresses.
-pub(super) fn canonical(network: &IpNet) -> IpNet {
+pub(crate) fn canonical(network: &IpNet) -> IpNet {
     let network = network.trunc();
     if let IpNet::V6(v6) = network
         && let Some(address) = v6.network().to_ipv4_mapped()

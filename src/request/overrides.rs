@@ -1,4 +1,4 @@
-//! KeyOverrides: other figures for some keys.
+//! Overrides: other figures for some keys.
 //!
 //! A shape says for each part of a key whether it is exact, a network of some length, or anything. All
 //! entries of one shape are in one hash map. The map's key has the value of an exact part, the network of a
@@ -8,14 +8,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::net::IpAddr;
 
 use http::header::AUTHORIZATION;
 use ipnet::IpNet;
 
 use super::host::Host;
 use super::key::{KeySource, normal_credentials};
-use super::network::canonical;
+use super::network::{canonical, parse};
 use super::path::NormalPath;
 use crate::limit::key::Key;
 
@@ -61,7 +60,7 @@ impl Part {
             return Ok(Self::Any);
         }
         match source {
-            // KeyOverrides exist only for values of the first alternative.
+            // There are overrides only for values of the first alternative.
             KeySource::FirstOf(sources) if !sources.is_empty() => {
                 Self::parse(text, &sources[0], ipv6_prefix)
             }
@@ -87,8 +86,7 @@ impl Part {
 }
 
 fn address_part(text: &str, ipv6_prefix: u8) -> Result<Part, String> {
-    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    let network = network.map_err(|_| format!("`{text}` is no address and no network"))?;
+    let network = parse(text).ok_or_else(|| format!("`{text}` is no address and no network"))?;
     match canonical(&network) {
         IpNet::V6(v6) if v6.prefix_len() > ipv6_prefix => Err(format!(
             "IPv6 clients are counted by `ipv6_prefix = {ipv6_prefix}`, and `{text}` is longer"
@@ -106,17 +104,12 @@ impl<T> KeyOverrides<T> {
         let mut shapes: BTreeMap<_, HashMap<String, T>> = BTreeMap::new();
         for (parts, figures) in entries {
             let shape: Vec<_> = parts.iter().map(PartShape::of).collect();
-            let mut common = String::new();
-            for (place, part) in parts.iter().enumerate() {
-                separate(&mut common, place);
-                match part {
-                    Part::Exact(value) => {
-                        common.push_str(Key::of([Some(value.as_bytes())]).as_str())
-                    }
-                    Part::Network(network) => write_network(&mut common, &canonical(network)),
-                    Part::Any => {}
-                }
-            }
+            let texts = parts.iter().map(|part| match part {
+                Part::Exact(value) => Key::of([Some(value.as_bytes())]).as_str().to_owned(),
+                Part::Network(network) => canonical(network).to_string(),
+                Part::Any => String::new(),
+            });
+            let common = texts.collect::<Vec<_>>().join("|");
             shapes.entry(shape).or_default().entry(common).or_insert(figures);
         }
         Self { shapes }
@@ -164,11 +157,14 @@ fn common_with(shape: &[PartShape], key: &Key) -> Option<String> {
     let mut values = key.as_str().split('|');
     for (place, part) in shape.iter().enumerate() {
         let value = values.next()?;
-        separate(&mut common, place);
+        if place > 0 {
+            common.push('|');
+        }
         match part {
             PartShape::Exact => common.push_str(value),
             PartShape::Network(Reverse(length)) => {
-                write_network(&mut common, &network_around(value, *length)?);
+                // Writing into a string never fails.
+                let _ = write!(common, "{}", network_around(value, *length)?);
             }
             PartShape::Any => {}
         }
@@ -178,27 +174,15 @@ fn common_with(shape: &[PartShape], key: &Key) -> Option<String> {
 
 /// The network of this length around an address. `value` is the address as keys write it.
 fn network_around(value: &str, length: u8) -> Option<IpNet> {
-    let inner = match value.parse::<IpAddr>() {
-        Ok(address) => IpNet::from(address),
-        Err(_) => value.parse().ok()?,
-    };
+    let inner = parse(value)?;
     let fits = length <= inner.prefix_len();
     IpNet::new(inner.addr(), length).ok().filter(|_| fits).map(|network| network.trunc())
 }
 
-fn separate(common: &mut String, place: usize) {
-    if place > 0 {
-        common.push('|');
-    }
-}
-
-fn write_network(common: &mut String, network: &IpNet) {
-    // Writing into a string never fails.
-    let _ = write!(common, "{network}");
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use crate::request::key::ip_text;
     use proptest::prelude::*;

@@ -27,7 +27,7 @@ use crate::config;
 use crate::downstream::Port;
 use crate::downstream::accept::ConnectionSlots;
 use crate::limit::name::Name;
-use crate::observe::events::{self, ConfigSummary};
+use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
@@ -163,13 +163,7 @@ impl Server {
             .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| format!("cannot start a worker: {error}"))?;
-        events::config_loaded(&ConfigSummary {
-            file: &start.file,
-            store: &store::location(&plan.store),
-            routes: plan.routes.len(),
-            limits: plan.limits.len(),
-            upstreams: plan.upstreams.len(),
-        });
+        events::config_loaded(&start.file, &store::location(&plan.store), &plan);
         for address in addresses {
             events::listening(address);
         }

@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// A request's body as the client sends it. The body is boxed: hyper moves a request many times, and most
 /// requests have no body.
@@ -128,7 +128,7 @@ impl RequestBody {
     }
 
     /// The body that the client sends. It may have at most `most` bytes. Each read must come within
-    /// `patience` of the one before. Trailers other than `trailers` are removed.
+    /// `patience` of the read before. Trailers other than `trailers` are removed.
     pub(crate) fn streamed(
         incoming: Incoming,
         most: Option<u64>,
@@ -246,21 +246,13 @@ impl EventTimeout {
 
     /// To be polled while the event has not come. Ready once the wait has been too long.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.waiting {
-            self.waiting = true;
-            match &mut self.timer {
-                Some(timer) => {
-                    // A limit that the clock cannot express never ends.
-                    if let Some(deadline) = Instant::now().checked_add(self.limit) {
-                        timer.as_mut().reset(deadline);
-                    }
-                }
-                None => self.timer = Some(Box::pin(tokio::time::sleep(self.limit))),
-            }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+        // A limit that the clock cannot express never ends.
+        if !std::mem::replace(&mut self.waiting, true)
+            && let Some(deadline) = Instant::now().checked_add(self.limit)
+        {
+            timer.as_mut().reset(deadline);
         }
-        match &mut self.timer {
-            Some(timer) => timer.as_mut().poll(cx),
-            None => Poll::Pending,
-        }
+        timer.as_mut().poll(cx)
     }
 }

@@ -1,8 +1,8 @@
 //! The way to the API's servers. `proxy::forward` calls [`Upstream::send`].
 //!
-//! It picks a server (`balance`), takes a pooled connection (`pool`) or opens one (`connect`), sends the
-//! request, and waits for the response's head (`connection`, `deadline`). It tries again only where that is
-//! safe. `body` limits and times the request's body.
+//! [`Upstream::send`] picks a server (`balance`), takes a pooled connection (`pool`) or opens one (`connect`),
+//! sends the request, and waits for the response's head (`connection`, `deadline`). A request is tried again
+//! only where a second try is safe. `body` limits and times the request's body.
 
 pub mod balance;
 pub mod body;
@@ -107,7 +107,7 @@ impl Upstream {
         Self { spec, servers, chooser, connector }
     }
 
-    /// The settings it was made from.
+    /// The settings from which the upstream was made.
     pub fn spec(&self) -> &UpstreamSpec {
         &self.spec
     }
@@ -193,8 +193,8 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection to a server. Where requests share connections, one that was opened meanwhile is
-    /// taken instead.
+    /// Opens a connection to a server. Where requests share connections, another request may have opened a
+    /// connection meanwhile. Then that connection is taken instead.
     async fn open(
         &self,
         server: &Server,

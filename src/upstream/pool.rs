@@ -1,8 +1,8 @@
 //! One worker's connections to one server.
 //!
-//! HTTP/1.1 connections are kept while they are idle. The one that was used last is used next, so that
-//! connections that are not needed stay idle and are closed. HTTP/2 connections are shared by many
-//! requests.
+//! HTTP/1.1 connections are kept while they are idle. The next request gets the connection that was used
+//! last. Connections that are not needed then stay idle and are closed. HTTP/2 connections are shared by
+//! many requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! One bucket: what is in it, and making it new.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::key::AskedKey;
 use super::{AdminResponse, ApiProblem, answer_json};
@@ -25,7 +25,7 @@ impl Admin {
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
         let bucket = self.key_of(spec, key)?;
-        let running = self.running(spec, key);
+        let running = self.listed(spec.name.as_str(), &key.text);
         let figures = self.figures(spec, key);
         let algorithm = figures.at(self.wall());
         let (mut remaining, mut retry, mut reset) = (None, None, None);
@@ -47,7 +47,7 @@ impl Admin {
             "remaining": remaining,
             "retry_after_ms": retry,
             "reset_ms": reset,
-            "override": running.unwrap_or(Value::Null),
+            "override": running.map(|running| self.overridden(&running)),
         })))
     }
 
@@ -92,10 +92,6 @@ impl Admin {
         running.unwrap_or_else(|| file().unwrap_or(&spec.figures).clone())
     }
 
-    fn running(&self, spec: &LimitSpec, key: &AskedKey) -> Option<Value> {
-        Some(self.overridden(&self.listed(spec.name.as_str(), &key.text)?))
-    }
-
     async fn look(
         &self,
         spec: &LimitSpec,
@@ -107,7 +103,8 @@ impl Admin {
         store.peek(&ask(spec, key, algorithm, cost), self.process.clock.now()).await
     }
 
-    /// The milliseconds until the bucket is as new. `None` where no time does this.
+    /// The milliseconds until the bucket is as new. `None` for slots: a slot is free when its request ends, and
+    /// no time can be named.
     async fn reset(
         &self,
         spec: &LimitSpec,

@@ -85,7 +85,7 @@ impl AskedKey {
     }
 }
 
-/// A value that is no hash would never be found, and nobody would know.
+/// Refuses a value that is no hash. No bucket has such a value, and the operator would not learn why.
 fn check_hash(value: &[u8], source: &KeySource) -> Result<(), ApiProblem> {
     if is_hash(value) {
         return Ok(());

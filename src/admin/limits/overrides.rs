@@ -123,19 +123,22 @@ impl WantedOverride {
             let fields = FIELDS.map(|field| format!("`{field}`")).join(", ");
             return Err(ApiProblem::nonsense(format!("`{unknown}` is none of {fields}")));
         }
-        let rate = string(&fields, "rate")?;
+        let string =
+            |name| field(&fields, name, "a text", |value| value.as_str().map(str::to_owned));
+        let whole = |name| field(&fields, name, "a whole number", Value::as_u64);
+        let rate = string("rate")?;
         let wanted = WantedFigures {
             rate: rate
                 .ok_or_else(|| ApiProblem::nonsense("`rate` is missing, as in \"1000/s\""))?,
-            burst: whole(&fields, "burst")?,
-            queue: whole(&fields, "queue")?,
+            burst: whole("burst")?,
+            queue: whole("queue")?,
         };
-        let lasts = string(&fields, "for")?.map(|text| {
+        let lasts = string("for")?.map(|text| {
             config::duration(&text).filter(|lasts| !lasts.is_zero()).ok_or_else(|| {
                 ApiProblem::nonsense(format!("`{text}` is no time as in \"30m\", \"2h\" or \"1d\""))
             })
         });
-        let reason = string(&fields, "reason")?;
+        let reason = string("reason")?;
         let is_fine = |reason: &String| {
             reason.chars().count() <= LONGEST_REASON && !reason.chars().any(char::is_control)
         };
@@ -195,20 +198,14 @@ async fn read(body: Incoming) -> Result<Vec<u8>, ApiProblem> {
     }
 }
 
-fn string(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, ApiProblem> {
-    match fields.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(ApiProblem::nonsense(format!("`{name}` is a text"))),
-    }
-}
-
-fn whole(fields: &Map<String, Value>, name: &str) -> Result<Option<u64>, ApiProblem> {
-    match fields.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => {
-            let number = value.as_u64().map(Some);
-            number.ok_or_else(|| ApiProblem::nonsense(format!("`{name}` is a whole number")))
-        }
-    }
+/// A field of an override, if it is there. `is` says what the field must be.
+fn field<T>(
+    fields: &Map<String, Value>,
+    name: &str,
+    is: &str,
+    read: impl FnOnce(&Value) -> Option<T>,
+) -> Result<Option<T>, ApiProblem> {
+    let value = fields.get(name).filter(|value| !value.is_null());
+    let wrong = || ApiProblem::nonsense(format!("`{name}` is {is}"));
+    value.map(|value| read(value).ok_or_else(wrong)).transpose()
 }

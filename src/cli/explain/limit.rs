@@ -10,9 +10,10 @@ use crate::limit::patience::Patience;
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
 use crate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan, StoreLocation};
+use crate::proxy::refusal::Refusal;
 use crate::request::key::View;
 use crate::store::{BucketName, LimiterKeys, limiter_name};
-use crate::throttle::{self, Refused};
+use crate::throttle;
 
 /// Says whether the limit counts this request, by which figures and in which bucket.
 pub(super) fn describe_limit(
@@ -41,11 +42,7 @@ pub(super) fn describe_limit(
     };
     let cost = match throttle::cost(&spec.cost, view.headers) {
         Ok(cost) => cost,
-        Err(Refused::Cost { header, max }) => {
-            let error = format!("header `{header}` must hold one whole number from 1 to {max}");
-            return text.line("limit", refused(&error));
-        }
-        Err(_) => return text.line("limit", refused(&"its cost cannot be told")),
+        Err(error) => return text.line("limit", refused(&Refusal::from(error).meaning().detail)),
     };
     let overridden = spec.overrides.find(&key);
     let shadow = if spec.mode == Mode::Shadow { " (shadow: never rejects)" } else { "" };

@@ -58,7 +58,9 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
         now: Clock::new().now(),
     };
     let mut text = Explanation::default();
-    describe(&plan, &asked, &mut text);
+    if let Err(answer) = describe(&plan, &asked, &mut text) {
+        text.line("answer", answer);
+    }
     match explain.json {
         true => print(text.to_json()),
         false => print(text.to_string().trim_end()),
@@ -157,22 +159,18 @@ fn sent(asked: &ExplainedRequest, client: &Client, trust: &Trust) -> HeaderMap {
 }
 
 /// Goes through the same steps as for a real request, and describes each step.
-fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) {
+///
+/// # Errors
+/// The answer, where the request is refused before its route is looked for.
+fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) -> Result<(), String> {
     let ExplainedRequest { method, uri, headers, peer, now } = asked;
-    let host = match Host::of(uri, headers, Version::HTTP_11) {
-        Ok(host) => host,
-        Err(error) => return text.line("answer", format_args!("400: {error}")),
-    };
-    if let Err(error) = method::check(method) {
-        return text.line("answer", format_args!("400: {error}"));
-    }
+    let host = Host::of(uri, headers, Version::HTTP_11).map_err(|error| format!("400: {error}"))?;
+    method::check(method).map_err(|error| format!("400: {error}"))?;
     if proxy::is_never_served(method) {
-        return text.line("answer", format_args!("405: {method} is never passed on"));
+        return Err(format!("405: {method} is never passed on"));
     }
-    let path = match NormalPath::parse(uri.path(), plan.server.merge_slashes) {
-        Ok(path) => path,
-        Err(error) => return text.line("answer", format_args!("400: {error}")),
-    };
+    let path = NormalPath::parse(uri.path(), plan.server.merge_slashes);
+    let path = path.map_err(|error| format!("400: {error}"))?;
     text.line("request", format_args!("{method} {} (host {})", path.upstream(), host.as_str()));
     if path.upstream() != uri.path() {
         text.more(format_args!("goes upstream in this form, not as {}", uri.path()));
@@ -219,6 +217,7 @@ fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) {
     for limit in plan.limits_of(route) {
         describe_limit(plan, limit, &view, *now, text);
     }
+    Ok(())
 }
 
 fn describe_client(plan: &Plan, client: &Client, asked: &ExplainedRequest) -> String {

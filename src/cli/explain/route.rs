@@ -21,12 +21,12 @@ pub(super) fn describe_none(
     let if_allowed =
         if plan.no_route.limits.is_empty() { "" } else { ", if the server's limits allow" };
     match none {
-        NoRoute::NotFound if names.is_empty() => {
-            text.line("route", "none has this path and host");
-            text.line("answer", format_args!("404{if_allowed}"));
-        }
         NoRoute::NotFound => {
-            text.line("route", format_args!("none: the headers do not fit {names}"));
+            let why = match names.is_empty() {
+                true => "none has this path and host".to_owned(),
+                false => format!("none: the headers do not fit {names}"),
+            };
+            text.line("route", why);
             text.line("answer", format_args!("404{if_allowed}"));
         }
         NoRoute::MethodNotAllowed(allowed) => {

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::reader::duration_text;
 use super::section::limit::mode_word;
 use super::section::{admin, limit, log, route, server, store, upstream};
-use super::setting::{SettingChange, Settings, Spelled, listed};
+use super::setting::{Settings, Spelled, listed};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::time::Timestamp;
@@ -56,13 +56,7 @@ impl Changes {
     /// Compares the settings of a table. `title` stands in front of each setting's name.
     fn settings<S>(&mut self, title: &str, settings: Settings<S>, old: &S, new: &S) {
         for setting in settings {
-            let name = format!("{title}{}", setting.field().name);
-            match setting.change(old, new) {
-                None => {}
-                Some(SettingChange::Restart) => self.restart.push(name),
-                Some(SettingChange::Hidden) => self.changed.push(format!("{name} changed")),
-                Some(SettingChange::Shown(old, new)) => self.value(&name, &old, &new),
-            }
+            setting.compare(title, old, new, self);
         }
     }
 
@@ -75,16 +69,13 @@ impl Changes {
         let certificates =
             |tls: &ServerTls| (tls.files.certificates.clone(), tls.material.identities.clone());
         self.some("server.tls.certificates", &certificates(old), &certificates(new));
-        // `client_auth` is compared only where both plans have a `client_ca`.
-        let split = |tls: &ServerTls| {
-            let auth = tls.files.client_ca.as_ref().map(|(_, auth)| *auth);
-            let authorities = tls.material.clients.as_ref().map(|(found, _)| found.clone());
+        let authorities = |tls: &ServerTls| {
             let file = tls.files.client_ca.as_ref().map(|(file, _)| file.clone());
-            (auth, (file, authorities))
+            (file, tls.material.clients.as_ref().map(|(found, _)| found.clone()))
         };
-        let ((old_auth, old_ca), (new_auth, new_ca)) = (split(old), split(new));
-        self.some("server.tls.client_ca", &old_ca, &new_ca);
-        if let (Some(old), Some(new)) = (old_auth, new_auth) {
+        self.some("server.tls.client_ca", &authorities(old), &authorities(new));
+        // `client_auth` is compared only where both plans have a `client_ca`.
+        if let (Some((_, old)), Some((_, new))) = (&old.files.client_ca, &new.files.client_ca) {
             self.value("server.tls.client_auth", &old.spelling(), &new.spelling());
         }
     }
@@ -208,14 +199,15 @@ impl Changes {
         pair.0.zip(pair.1)
     }
 
-    fn value<T: PartialEq + Display>(&mut self, field: &str, old: &T, new: &T) {
+    /// Notes the old value and the new value, if they differ.
+    pub(super) fn value<T: PartialEq + Display>(&mut self, field: &str, old: &T, new: &T) {
         if old != new {
             self.changed.push(format!("{field} {old} -> {new}"));
         }
     }
 
     /// Notes a change of values that are too long, or secret.
-    fn some<T: PartialEq>(&mut self, field: &str, old: &T, new: &T) {
+    pub(super) fn some<T: PartialEq>(&mut self, field: &str, old: &T, new: &T) {
         if old != new {
             self.changed.push(format!("{field} changed"));
         }

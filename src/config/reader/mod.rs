@@ -13,10 +13,8 @@ mod value;
 
 pub(super) use self::context::{Context, Noted};
 pub(super) use self::item::{Item, Text, Wrong};
-pub use self::problem::Colour;
-pub use self::problem::Problem;
-pub use self::problem::Problems;
 pub(crate) use self::problem::Severity;
+pub use self::problem::{Colour, Problem, Problems};
 pub(super) use self::problem::{Span, enumerate, nearest};
 pub(super) use self::section::{FieldEntry, Section};
 pub(super) use self::syntax::first as first_syntax_error;

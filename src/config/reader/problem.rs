@@ -226,11 +226,7 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, line) in self.lines().enumerate() {
-            let separator = if place == 0 { "" } else { "\n" };
-            write!(f, "{separator}{line}")?;
-        }
-        Ok(())
+        f.write_str(&self.lines().collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -150,19 +150,6 @@ impl<'c> Section<'c> {
         read(&item)
     }
 
-    /// Takes a field and reads its value with `read`. The outer `None` means a wrong value. The inner `None`
-    /// means that the file does not have the field.
-    pub(crate) fn optional<T>(
-        &mut self,
-        name: &str,
-        read: impl FnOnce(&Item<'c>) -> Option<T>,
-    ) -> Option<Option<T>> {
-        match self.take(name) {
-            Some(item) => read(&item).map(Some),
-            None => Some(None),
-        }
-    }
-
     /// Takes a field and returns the items of its list. Empty where the field is missing.
     pub(crate) fn list(&mut self, name: &str) -> Vec<Item<'c>> {
         self.take(name).and_then(|item| item.list()).unwrap_or_default()

@@ -1,11 +1,11 @@
 //! Values as an operator writes them: durations, sizes, networks. Pure functions of a text.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
 use super::item::Wrong;
+use crate::request::network::{canonical, parse};
 
 /// What a duration looks like.
 pub(crate) const DURATION: &str =
@@ -47,46 +47,31 @@ pub(crate) fn size(text: &str) -> Option<u64> {
 
 /// The size in the largest unit that gives a whole number.
 pub(crate) fn size_text(size: u64) -> String {
-    let fits = SIZE_UNITS.iter().filter(|(_, bytes)| size >= *bytes && size.is_multiple_of(*bytes));
-    match fits.max_by_key(|(_, bytes)| bytes) {
-        Some((unit, bytes)) => format!("{}{unit}", size / bytes),
-        None => "0B".to_owned(),
-    }
+    in_units(size.into(), &SIZE_UNITS).unwrap_or("0B".to_owned())
 }
 
 /// The duration in the largest unit that gives a whole number, as in `"90s"`. Fractions of a millisecond
 /// are dropped.
 pub(crate) fn duration_text(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    let unit = DURATION_UNITS.iter().rev().find(|(_, length)| {
-        millis >= u128::from(*length) && millis.is_multiple_of((*length).into())
-    });
-    match unit {
-        Some((unit, length)) => format!("{}{unit}", millis / u128::from(*length)),
-        None => "0s".to_owned(),
-    }
+    in_units(duration.as_millis(), &DURATION_UNITS).unwrap_or("0s".to_owned())
+}
+
+/// The number in the largest unit that gives a whole number. `None` for zero.
+fn in_units(number: u128, units: &[(&str, u64)]) -> Option<String> {
+    let units = units.iter().map(|(name, unit)| (name, u128::from(*unit)));
+    let fits = units.filter(|(_, unit)| number >= *unit && number.is_multiple_of(*unit));
+    fits.max_by_key(|(_, unit)| *unit).map(|(name, unit)| format!("{}{name}", number / unit))
 }
 
 /// A network. A single address is a network of full length. An IPv4-mapped network becomes an IPv4 network.
 pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
-    let written = match text.parse::<IpAddr>() {
-        Ok(address) => IpNet::from(address),
-        Err(_) => text.parse().map_err(|_| Wrong::Expected)?,
-    };
-    let net = unmapped(written);
-    match net.trunc() {
-        first if first == net => Ok(net),
-        first => Err(Wrong::Because(format!(
-            "expected the network's first address; did you mean \"{first}\"?"
-        ))),
+    let written = parse(text).ok_or(Wrong::Expected)?;
+    let network = canonical(&written);
+    if written == written.trunc() {
+        return Ok(network);
     }
-}
-
-fn unmapped(net: IpNet) -> IpNet {
-    const MAPPED: u8 = 96;
-    let IpNet::V6(v6) = net else { return net };
-    let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(MAPPED));
-    v4.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(net, IpNet::V4)
+    let expected = "expected the network's first address";
+    Err(Wrong::Because(format!("{expected}; did you mean \"{network}\"?")))
 }
 
 fn counted(text: &str, units: &[(&str, u64)]) -> Option<u64> {

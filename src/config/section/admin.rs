@@ -21,11 +21,10 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         |item| token(&item.clone().secret()).map(Some)),
 ];
 
-pub(crate) fn build(mut section: Section<'_>) -> AdminSpec {
+pub(crate) fn build(section: Section<'_>) -> AdminSpec {
     let listen = section.item("listen");
     let wants_token = section.has(|name| name == "token");
-    let mut spec = AdminSpec::default();
-    read(SETTINGS, &mut section, &mut spec);
+    let spec = read(SETTINGS, section, AdminSpec::default());
     if let (Some(item), Some(address)) = (listen, spec.listen)
         && !address.ip().to_canonical().is_loopback()
         && !wants_token
@@ -36,7 +35,6 @@ pub(crate) fn build(mut section: Section<'_>) -> AdminSpec {
         )
         .help("add `token = \"${ADMIN_TOKEN}\"` below, or listen on \"127.0.0.1:9090\"");
     }
-    section.finish();
     spec
 }
 

@@ -4,7 +4,9 @@ use bytes::Bytes;
 
 use super::values::once;
 use crate::config::reader::{Item, Section, nearest};
-use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings};
+use crate::config::setting::{
+    Settings, Spelled as _, at, fields, one_word, parsed, plain, read, spellings, words,
+};
 use crate::config::shape::Fallback::Value;
 use crate::config::shape::{Kind, Shape};
 use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec};
@@ -15,8 +17,8 @@ type Spec = AnswerSpec;
 pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS)).later(&["jitter"]);
 
 #[rustfmt::skip]
-static SETTINGS: Settings<Spec> = &[
-    &plain(at!(status), Kind::whole(400, 599), Value("429"), "of the answer to a throttled client"),
+pub(crate) static SETTINGS: Settings<Spec> = &[
+    &plain(at!(status), Kind::Whole(400, 599), Value("429"), "of the answer to a throttled client"),
     &parsed(at!(body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
         "RFC 9457 JSON, a line of text, nothing, or a text of your own", body),
     &parsed(at!(headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
@@ -30,32 +32,19 @@ enum HeaderField {
     XRateLimit,
 }
 
-impl Spelled for HeaderField {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("retry-after", Self::RetryAfter),
-        ("ratelimit", Self::RateLimit),
-        ("x-ratelimit", Self::XRateLimit),
-    ];
-}
-
-/// The answer of `[reject]`.
-pub(crate) fn build(section: Section<'_>) -> AnswerSpec {
-    over(section, AnswerSpec::default())
-}
+words!(HeaderField {
+    "retry-after" => RetryAfter,
+    "ratelimit" => RateLimit,
+    "x-ratelimit" => XRateLimit,
+});
 
 /// The answer of a limit's own `reject`. A missing field is as in `base`.
 pub(super) fn of_limit(section: Section<'_>, base: &AnswerSpec) -> AnswerSpec {
-    over(section.without_defaults(), base.clone())
-}
-
-fn over(mut section: Section<'_>, mut answer: AnswerSpec) -> AnswerSpec {
-    read(SETTINGS, &mut section, &mut answer);
-    section.finish();
-    answer
+    read(SETTINGS, section.without_defaults(), base.clone())
 }
 
 fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
-    let read = |item: &Item<'_>| item.word(HeaderField::WORDS, &[]);
+    let read = one_word::<HeaderField>;
     let name = |field: &HeaderField| field.spelling().to_owned();
     let chosen = once(&item.list()?, read, |one, other| one == other, name);
     let has = |field| chosen.iter().any(|(chosen, _)| *chosen == field);

@@ -1,7 +1,7 @@
 //! `[log]`.
 
-use crate::config::reader::{Item, Section, Wrong, nearest};
-use crate::config::setting::{Settings, Spelled, at, fields, parsed, plain, read, spellings, word};
+use crate::config::reader::{Item, Wrong, nearest};
+use crate::config::setting::{Settings, at, fields, parsed, plain, spellings, word, words};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape};
 use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
@@ -26,27 +26,11 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "whether values of headers, cookies and query stand in logs and in Redis").restart(),
 ];
 
-impl Spelled for LogFormat {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("pretty", Self::Pretty), ("json", Self::Json)];
-}
+words!(LogFormat { "pretty" => Pretty, "json" => Json });
 
-impl Spelled for ThrottleLog {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("summary", Self::Summary), ("each", Self::Each), ("off", Self::Off)];
-}
+words!(ThrottleLog { "summary" => Summary, "each" => Each, "off" => Off });
 
-impl Spelled for KeyDisplay {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("hashed", Self::Hashed), ("plain", Self::Plain)];
-}
-
-pub(crate) fn build(mut section: Section<'_>) -> LogSpec {
-    let mut spec = LogSpec::default();
-    read(SETTINGS, &mut section, &mut spec);
-    section.finish();
-    spec
-}
+words!(KeyDisplay { "hashed" => Hashed, "plain" => Plain });
 
 fn level(item: &Item<'_>) -> Option<LogFilter> {
     const EXPECTED: &str = "expected `error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter \

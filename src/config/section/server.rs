@@ -26,7 +26,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "an address or a list of them, for clear text; `[]` beside `tls` for none").restart(),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
-    &plain(at!(workers), Kind::whole(1, 1_024), Words("one for each core"),
+    &plain(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
         "threads that serve").restart(),
     &plain(at!(header_timeout), Kind::TIME_ABOVE_ZERO, Value("\"10s\""),
         "to receive a request's head"),
@@ -40,7 +40,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "after SIGTERM, go on taking connections this long with `/readyz` already 503"),
     &plain(at!(drain_timeout), Kind::Duration(Zero::Allowed), Value("\"30s\""),
         "then stop accepting and finish what is under way"),
-    &plain(at!(max_connections), Kind::whole(1, 10_000_000), Value("20000"),
+    &plain(at!(max_connections), Kind::Whole(1, 10_000_000), Value("20000"),
         "more wait in the accept queue"),
     &field("limits", Kind::TEXT_LIST, Value("[]"),
         "limits that every request meets beside those of its route, also one that no route takes"),
@@ -48,7 +48,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log",
         request_id),
     // The least size leaves room for usual heads.
-    &plain(at!(max_header_size), Kind::Size { min: 8 << 10, max: 16 << 20 }, Value("\"32KiB\""),
+    &plain(at!(max_header_size), Kind::Size(8 << 10, 16 << 20), Value("\"32KiB\""),
         "a request's head; larger: 431"),
     &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("none"),
         "a request's body; larger: 413"),
@@ -60,7 +60,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         client_header),
     &plain(at!(merge_slashes), Kind::Flag, Value("true"),
         "`false` leaves doubled slashes in what goes upstream"),
-    &plain(at!(ipv6_prefix), Kind::whole(1, 128), Value("64"),
+    &plain(at!(ipv6_prefix), Kind::Whole(1, 128), Value("64"),
         "IPv6 clients are counted by this prefix"),
 ];
 
@@ -70,15 +70,9 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
     }
     let tls = tls::server(&mut section, &listen);
-    let mut spec = ServerSpec {
-        listen: listen.into_iter().map(|(address, _)| address).collect(),
-        tls,
-        ..ServerSpec::default()
-    };
-    read(SETTINGS, &mut section, &mut spec);
+    let listen = listen.into_iter().map(|(address, _)| address).collect();
     // `assembly` has taken `limits` already: the limits are read later than this section.
-    section.finish();
-    spec
+    read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() })
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.

@@ -3,7 +3,7 @@
 use super::tls::{self, UPSTREAM_TLS};
 use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{
-    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings, word,
+    Settings, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
@@ -24,20 +24,15 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"100ms\""), "for one decision"),
     &field("on_error", Kind::Word(spellings::<OnStoreError>), Value("\"local\""),
         "Redis out of reach: this process's own buckets decide, all pass, or 503"),
-    &plain(at!(max_keys), Kind::whole(1, 1_000_000_000), Value("1000000"),
+    &plain(at!(max_keys), Kind::Whole(1, 1_000_000_000), Value("1000000"),
         "buckets in this process's memory"),
     &word(at!(prefetch), Value("\"off\""),
         "whether the tokens of a busy key are fetched from Redis in batches"),
 ];
 
-impl Spelled for PrefetchMode {
-    const WORDS: &'static [(&'static str, Self)] = &[("off", Self::Off), ("auto", Self::Auto)];
-}
+words!(PrefetchMode { "off" => Off, "auto" => Auto });
 
-impl Spelled for OnStoreError {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("local", Self::Local), ("allow", Self::Allow), ("reject", Self::Reject)];
-}
+words!(OnStoreError { "local" => Local, "allow" => Allow, "reject" => Reject });
 
 const URL: &str = "expected \"memory:\", \"redis://HOST\", \"redis://USER:PASSWORD@HOST:PORT/DB\", \
                    \"rediss://HOST\", \"redis+unix:///PATH\", \"redis-sentinel://HOST,HOST/MASTER\" or \
@@ -53,21 +48,23 @@ const LONGEST_PREFIX: usize = 64;
 
 /// The store, and its `on_error`: the default `on_store_error` of all limits.
 pub(crate) fn build(mut section: Section<'_>) -> (StoreSpec, OnStoreError) {
-    let mut spec = StoreSpec { location: location(&mut section), ..StoreSpec::default() };
-    read(SETTINGS, &mut section, &mut spec);
-    let on_error = section.value("on_error", |item| item.word(OnStoreError::WORDS, &[]));
-    section.finish();
-    (spec, on_error.unwrap_or(OnStoreError::Local))
+    let spec = StoreSpec { location: location(&mut section), ..StoreSpec::default() };
+    let on_error = section.value("on_error", one_word);
+    (read(SETTINGS, section, spec), on_error.unwrap_or(OnStoreError::Local))
 }
 
 /// `url` and `tls`.
 fn location(section: &mut Section<'_>) -> StoreLocation {
     let item = section.take("url").map(Item::secret);
     let url = item.as_ref().and_then(redis_url);
-    let servers = url.as_ref().map_or(&[][..], |url| url.location.topology.servers());
-    let secure = url.as_ref().is_some_and(|url| url.secure);
-    let span = item.as_ref().filter(|_| secure).map(|item| item.span.clone());
-    let tls = tls::store(section, servers, span);
+    let span = item.map_or(0..0, |item| item.span);
+    let servers = match &url {
+        Some(RedisUrl { location, secure: true }) => location.topology.servers(),
+        _ => &[],
+    };
+    let secure: Vec<_> = servers.iter().map(|server| (server, &span)).collect();
+    let unused = "the store is not reached by `rediss://` or `rediss-sentinel://`";
+    let tls = tls::towards(section, &secure, Some(unused), &tls::SystemRoots::new());
     match url {
         Some(RedisUrl { location, .. }) => {
             StoreLocation::Redis(Box::new(RedisLocation { tls, ..location }))
@@ -86,17 +83,12 @@ fn redis_url(item: &Item<'_>) -> Option<RedisUrl> {
     if let Ok(url) = url.parse() {
         return Some(url);
     }
-    match url.split(':').next().unwrap_or_default() {
-        // The usual reason: a generated password has characters with a meaning in a URL.
-        scheme if url.contains('@') && SCHEMES.iter().any(|it| scheme.starts_with(it)) => {
-            text.refuse(URL).help(ENCODE);
-        }
-        "memory" => {
-            text.refuse(format!("{URL}; did you mean \"memory:\"?"));
-        }
-        _ => {
-            text.refuse(URL);
-        }
+    let scheme = url.split(':').next().unwrap_or_default();
+    let near = if scheme == "memory" { "; did you mean \"memory:\"?" } else { "" };
+    let noted = text.refuse(format!("{URL}{near}"));
+    // The usual reason: a generated password has characters with a meaning in a URL.
+    if url.contains('@') && SCHEMES.iter().any(|it| scheme.starts_with(it)) {
+        noted.help(ENCODE);
     }
     None
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 
-use super::values::{LISTEN, addresses};
+use super::values::{LISTEN, addresses, all};
 use crate::config::reader::{Item, Section, Span, Wrong};
-use crate::config::setting::{Settings, Spelled, fields, spellings};
+use crate::config::setting::{Settings, fields, one_word, spellings, words};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
-use crate::plan::{Endpoint, Scheme, ServerAddress, ServerTls};
+use crate::plan::{Endpoint, ServerTls};
 use crate::tls::server::{ClientAuth, Files, Material};
 use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 
@@ -32,10 +32,7 @@ static OF_SERVER: Settings<()> = &[
         "whether a client must show one that `client_ca` has signed, or may"),
 ];
 
-impl Spelled for ClientAuth {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("require", Self::Require), ("request", Self::Request)];
-}
+words!(ClientAuth { "require" => Require, "request" => Request });
 
 /// One of `certificates`.
 pub(crate) static CERTIFICATE: Shape = Shape::new("a certificate", || fields(OF_CERTIFICATE));
@@ -77,7 +74,7 @@ pub(super) fn server(
             "add `client_ca = \"ca.pem\"`, or remove it",
         );
     }
-    let auth = inner.value("client_auth", |item| item.word(ClientAuth::WORDS, &[]));
+    let auth = inner.value("client_auth", one_word::<ClientAuth>);
     inner.finish();
     let clients = ca.and_then(|item| {
         let file = file(&item)?;
@@ -109,76 +106,35 @@ fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<Tls
         let (files, identity) = identity(&cert?, &key?)?;
         Some((files, Arc::new(identity)))
     });
-    // The first `collect` reads all certificates, to report all problems. The second stops at a `None`.
-    let each: Vec<_> = each.collect();
-    each.into_iter().collect()
+    all(each)
 }
 
 /// The machine's authorities. They are read once for all upstreams, and only if an upstream needs them.
 pub(super) type SystemRoots = OnceCell<Option<Arc<[CertificateDer<'static>]>>>;
 
-/// `tls` of an upstream with these servers. `None` where no server has `https`, or where `tls` is wrong.
-pub(super) fn upstream(
+/// Reads `tls` towards servers. `secure` are the servers that are reached by TLS, each with its place in the
+/// file. Where there are none, a warning says that `tls` changes nothing, and `unused` says why. Returns `None`
+/// where `tls` is wrong or not needed.
+pub(super) fn towards(
     section: &mut Section<'_>,
-    servers: &[(ServerAddress, Span)],
+    secure: &[(&Endpoint, &Span)],
+    unused: Option<&str>,
     system: &SystemRoots,
 ) -> Option<Arc<client::ClientTlsSpec>> {
-    let secure = servers.iter().filter(|(server, _)| server.scheme == Scheme::Https);
-    let first = secure.clone().next().map(|(_, span)| span.clone());
-    if let (Some(item), None) = (section.item("tls"), &first)
-        && !servers.is_empty()
-    {
-        item.cx.warning(
-            &item.span,
-            format!("the `tls` of {} changes nothing", section.title),
-            "none of its servers is reached by `https://`",
-        );
+    let item = section.take("tls");
+    if let (Some(item), Some(unused), true) = (&item, unused, secure.is_empty()) {
+        let title = format!("the `tls` of {} changes nothing", section.title);
+        item.cx.warning(&item.span, title, unused);
     }
-    let spec = towards(section, first, system)?;
-    let fits = secure.map(|(server, span)| is_nameable(section, &spec, &server.endpoint, span));
-    // All of them are looked at, to report all problems.
-    let misfits = fits.filter(|fits| !fits).count();
-    (misfits == 0).then(|| Arc::new(spec))
-}
-
-/// Reads `tls` of `[store]`, for these servers. `url` is the place of the store's URL in the file. `url` is
-/// `None` if the URL does not ask for TLS.
-pub(super) fn store(
-    section: &mut Section<'_>,
-    servers: &[Endpoint],
-    url: Option<Span>,
-) -> Option<Arc<client::ClientTlsSpec>> {
-    if let (Some(item), None) = (section.item("tls"), &url) {
-        item.cx.warning(
-            &item.span,
-            "the `tls` of [store] changes nothing",
-            "the store is not reached by `rediss://` or `rediss-sentinel://`",
-        );
-    }
-    let spec = towards(section, url.clone(), &SystemRoots::new())?;
-    let url = url?;
-    let fits = servers.iter().map(|server| is_nameable(section, &spec, server, &url));
-    // All of them are looked at, to report all problems.
-    let misfits = fits.filter(|fits| !fits).count();
-    (misfits == 0).then(|| Arc::new(spec))
-}
-
-/// Reads `tls` towards servers. `None` where it is wrong, or where no server is reached by TLS: `first` is
-/// the place of the first such server in the file.
-fn towards(
-    section: &mut Section<'_>,
-    first: Option<Span>,
-    system: &SystemRoots,
-) -> Option<client::ClientTlsSpec> {
-    let mut inner = match section.take("tls") {
+    let mut inner = match item {
         Some(item) => item.section(&UPSTREAM_TLS, "`tls`")?,
         None => Section::empty(section.cx, &UPSTREAM_TLS),
     };
-    let ca = inner.optional("ca", |item| {
-        let file = file(item)?;
+    let ca = inner.take("ca").map(|item| {
+        let file = file(&item)?;
         reported(authorities(&file.path), &[&file])
     });
-    let server_name = inner.optional("server_name", name);
+    let server_name = inner.take("server_name").map(|item| name(&item));
     let identity = match (inner.take("cert"), inner.take("key")) {
         (Some(cert), Some(key)) => identity(&cert, &key).map(|(_, identity)| Some(identity)),
         (None, None) => Some(None),
@@ -186,31 +142,37 @@ fn towards(
         (None, Some(item)) => lonely(&item, "cert"),
     };
     inner.finish();
-    let first = first?;
-    let roots = match ca? {
-        Some(ca) => ca.into(),
+    let (_, first) = secure.first()?;
+    let roots = match ca {
+        Some(ca) => ca?.into(),
         None => system.get_or_init(|| machine(section, first)).clone()?,
     };
-    Some(client::ClientTlsSpec { roots, server_name: server_name?, identity: identity? })
+    let server_name = match server_name {
+        Some(name) => Some(name?),
+        None => None,
+    };
+    let spec = client::ClientTlsSpec { roots, server_name, identity: identity? };
+    all(secure.iter().map(|(server, span)| nameable(section, &spec, server, span)))?;
+    Some(Arc::new(spec))
 }
 
-/// Whether a certificate can be for this server.
-fn is_nameable(
+/// Checks that a certificate can be for this server.
+fn nameable(
     section: &Section<'_>,
     spec: &client::ClientTlsSpec,
     server: &Endpoint,
     span: &Span,
-) -> bool {
-    let Endpoint::Tcp { host, .. } = server else { return true };
-    let fits = spec.name_of(host).is_some();
-    if !fits {
+) -> Option<()> {
+    let Endpoint::Tcp { host, .. } = server else { return Some(()) };
+    if spec.name_of(host).is_none() {
         section.cx.error(
             span,
             format!("no certificate can be for \"{host}\""),
             "expected another host, or `tls = { server_name = \"…\" }` with the name in it",
         );
+        return None;
     }
-    fits
+    Some(())
 }
 
 fn lonely<T>(item: &Item<'_>, missing: &str) -> Option<T> {
@@ -227,12 +189,12 @@ fn name(item: &Item<'_>) -> Option<ServerName<'static>> {
     })
 }
 
-fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'static>]>> {
+fn machine(section: &Section<'_>, span: &Span) -> Option<Arc<[CertificateDer<'static>]>> {
     match client::system_roots() {
         Ok(roots) => Some(roots),
         Err(error) => {
             let title = format!("nobody can say whether this server is the right one: {error}");
-            section.cx.error(&span, title, error.advice());
+            section.cx.error(span, title, error.advice());
             None
         }
     }
@@ -242,8 +204,6 @@ fn machine(section: &Section<'_>, span: Span) -> Option<Arc<[CertificateDer<'sta
 struct NamedFile<'c, 'i> {
     item: &'i Item<'c>,
     path: PathBuf,
-    /// Whether a message may show the file's name.
-    shown: bool,
 }
 
 fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
@@ -252,8 +212,7 @@ fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
         text.refuse(FILE);
         return None;
     }
-    let path = item.cx.folder.join(&text.text);
-    Some(NamedFile { item, path, shown: text.shown().is_some() })
+    Some(NamedFile { item, path: item.cx.folder.join(&text.text) })
 }
 
 fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdentity)> {
@@ -273,7 +232,7 @@ fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Optio
     let at_fault = files.iter().find(|named| error.file() == Some(&named.path));
     let named = at_fault.or(files.first())?;
     let fault = error.fault();
-    let title = match named.shown {
+    let title = match named.item.is_shown() {
         true => format!("{} {fault}", named.path.display()),
         false => format!("the file that is named here {fault}"),
     };

@@ -7,7 +7,7 @@ use super::tls::{self, UPSTREAM_TLS};
 use super::values::{Named, named, once};
 use crate::config::Overrides;
 use crate::config::reader::{Item, Problem, Section, Span, Wrong};
-use crate::config::setting::{Settings, Spelled, at, compared, fields, listed, plain, read, word};
+use crate::config::setting::{Settings, at, compared, fields, listed, plain, read, word, words};
 use crate::config::shape::Fallback::{Required, Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::name::Name;
@@ -34,17 +34,13 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "to connect to one server; 504 past it, after trying the others"),
     &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"30s\""), "to the response's head; 504"),
     &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "between two reads of a body"),
-    &plain(at!(retries), Kind::whole(0, 10), Value("1"),
+    &plain(at!(retries), Kind::Whole(0, 10), Value("1"),
         "further tries where nothing was sent, or where a second try is safe"),
     &compared(at!(tls), Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how servers by `https` are verified, and what they are shown"),
 ];
 
-impl Spelled for Balance {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("least-requests", Self::LeastRequests), ("round-robin", Self::RoundRobin)];
-    const LATER: &'static [&'static str] = &["hash"];
-}
+words!(Balance { "least-requests" => LeastRequests, "round-robin" => RoundRobin } later "hash");
 
 /// One of an upstream's `servers`, written as a table.
 pub(crate) static UPSTREAM_SERVER: Shape =
@@ -99,12 +95,13 @@ fn one(
         }
         None => servers(&mut section),
     };
-    let tls = tls::upstream(&mut section, &servers, system);
+    let secure = servers.iter().filter(|(server, _)| server.scheme == Scheme::Https);
+    let secure: Vec<_> = secure.map(|(server, span)| (&server.endpoint, span)).collect();
+    let unused = "none of its servers is reached by `https://`";
+    let unused = (!servers.is_empty()).then_some(unused);
+    let tls = tls::towards(&mut section, &secure, unused, system);
     let servers = servers.into_iter().map(|(server, _)| server).collect();
-    let mut spec = UpstreamSpec { servers, tls, ..UpstreamSpec::new(name) };
-    read(SETTINGS, &mut section, &mut spec);
-    section.finish();
-    spec
+    read(SETTINGS, section, UpstreamSpec { servers, tls, ..UpstreamSpec::new(name) })
 }
 
 fn servers(section: &mut Section<'_>) -> Vec<(ServerAddress, Span)> {

@@ -73,6 +73,12 @@ where
     }
 }
 
+/// All of these values, or `None` where one of them is wrong. Each one is read, to report all problems.
+pub(super) fn all<T>(values: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
+    let values: Vec<_> = values.collect();
+    values.into_iter().collect()
+}
+
 /// The values of a list, with their places. A value that is the `same` as one before is an error, and is
 /// left out.
 pub(super) fn once<T>(

@@ -10,9 +10,7 @@ use std::time::Duration;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 
-pub use self::phase::DueAction;
-pub use self::phase::Phase;
-pub use self::phase::Times;
+pub use self::phase::{DueAction, Phase, Times};
 pub use self::socket::Socket;
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;
@@ -40,7 +38,7 @@ pub struct ClientConnection {
     pub peer: Peer,
     /// What the connection is doing, and since when.
     pub phase: Phase,
-    /// Its socket.
+    /// The client's socket.
     pub socket: Socket,
     /// The subject of the client's verified certificate.
     pub cert: Option<Box<str>>,

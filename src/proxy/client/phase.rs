@@ -43,7 +43,6 @@ pub struct Phase {
     lingers: AtomicBool,
     /// The connection carries another protocol than HTTP.
     switched: AtomicBool,
-    resets: AtomicBool,
     /// The rest of the request's body is read and thrown away.
     discards: AtomicBool,
     /// A part of the last exchange may still be under way, so the connection must not be parked.
@@ -86,7 +85,6 @@ impl Phase {
             multiplexed: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             switched: AtomicBool::new(false),
-            resets: AtomicBool::new(false),
             discards: AtomicBool::new(false),
             unsettled: AtomicBool::new(true),
         }
@@ -231,16 +229,6 @@ impl Phase {
     /// Whether [`Phase::switch`] was called. In a tunnel, a side that has sent all its data may still read.
     pub(crate) fn has_switched(&self) -> bool {
         self.switched.load(Ordering::Relaxed)
-    }
-
-    /// The connection must end with a reset. A normal end would look like the end of the response.
-    pub fn reset(&self) {
-        self.resets.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether [`Phase::reset`] was called.
-    pub fn resets(&self) -> bool {
-        self.resets.load(Ordering::Relaxed)
     }
 
     /// Bytes of a request have come. Unless [`Phase::begin`] follows at once, [`Phase::due`] must: it sets

@@ -7,10 +7,6 @@ use smallvec::SmallVec;
 
 use super::{Seen, hop, listed};
 
-/// The transfer coding is other than chunked alone. This proxy would pass the body on wrongly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) struct UnknownCoding;
-
 /// How clearly an answer says where its body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) enum Framing {
@@ -18,30 +14,26 @@ pub(in crate::proxy) enum Framing {
     Clear,
     /// There are both fields. Where the next answer begins is then in doubt (RFC 9112, 6.3).
     Doubtful,
+    /// The transfer coding is other than chunked alone. This proxy would pass the body on wrongly.
+    Unknown,
 }
 
 /// Removes the fields that concern the server's connection alone (RFC 9110, 7.6.1), and leaves at most one
-/// `content-length`.
-///
-/// # Errors
-/// Where the transfer coding is other than chunked alone.
-pub(in crate::proxy) fn remove_hop_by_hop(
-    headers: &mut HeaderMap,
-) -> Result<Framing, UnknownCoding> {
+/// `content-length`. Where the framing is unknown, all fields stay.
+pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Framing {
     let seen = Seen::of(headers);
-    let framing = match seen.has(Seen::CODING) && seen.has(Seen::LENGTH) {
-        true => Framing::Doubtful,
-        false => Framing::Clear,
-    };
     if hop::has_unknown_coding(headers, seen) {
-        return Err(UnknownCoding);
+        return Framing::Unknown;
     }
     hop::remove_named(headers, seen);
     hop::remove_always(headers, seen);
     if seen.has(Seen::LENGTH) {
         unite_lengths(headers);
     }
-    Ok(framing)
+    match seen.has(Seen::CODING) && seen.has(Seen::LENGTH) {
+        true => Framing::Doubtful,
+        false => Framing::Clear,
+    }
 }
 
 /// Whether the headers announce a body, even if the status does not allow one.
@@ -111,7 +103,7 @@ mod tests {
             for line in said {
                 headers.append(CONTENT_LENGTH, HeaderValue::from_static(line));
             }
-            remove_hop_by_hop(&mut headers).unwrap();
+            remove_hop_by_hop(&mut headers);
             let lines: Vec<_> = headers.get_all(CONTENT_LENGTH).iter().collect();
             assert_eq!(lines, left.as_slice(), "{said:?}");
         }
@@ -129,9 +121,9 @@ mod tests {
             ("trailer", "x-sum"),
             ("x-kept", "1"),
         ]);
-        remove_hop_by_hop(&mut headers).unwrap();
+        remove_hop_by_hop(&mut headers);
         assert_eq!(headers, answer(&[("trailer", "x-sum"), ("x-kept", "1")]));
         let mut coded = answer(&[("transfer-encoding", "gzip, chunked")]);
-        assert_eq!(remove_hop_by_hop(&mut coded), Err(UnknownCoding));
+        assert_eq!(remove_hop_by_hop(&mut coded), Framing::Unknown);
     }
 }

@@ -51,12 +51,8 @@ impl Seen {
         Self(headers.keys().fold(0, |seen, name| seen | Self::one(name).0))
     }
 
-    pub(super) fn any(self, fields: &[Self]) -> bool {
-        fields.iter().any(|field| self.0 & field.0 != 0)
-    }
-
     pub(super) fn has(self, field: Self) -> bool {
-        self.any(&[field])
+        self.0 & field.0 != 0
     }
 
     fn one(name: &HeaderName) -> Self {

@@ -32,9 +32,8 @@ pub(in crate::proxy) fn write_quotas(
     default: &AnswerSpec,
     retry_after: Option<u64>,
 ) {
-    let told =
-        |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers.ratelimit;
-    let told = || quotas.iter().filter(told).enumerate();
+    let fields = |quota: &Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers;
+    let told = || quotas.iter().filter(|quota| fields(quota).ratelimit).enumerate();
     if told().next().is_some() {
         let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
         for (place, quota) in told() {
@@ -48,9 +47,8 @@ pub(in crate::proxy) fn write_quotas(
         headers.insert(RATELIMIT_POLICY, value(&policy));
         headers.insert(RATELIMIT, value(&state));
     }
-    let asks =
-        |quota: &&Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers.x_ratelimit;
-    let tightest = quotas.iter().filter(asks).fold(None, |tightest: Option<&Quota<'_>>, quota| {
+    let asked = quotas.iter().filter(|quota| fields(quota).x_ratelimit);
+    let tightest = asked.fold(None, |tightest: Option<&Quota<'_>>, quota| {
         tightest.filter(|other| !is_tighter(quota, other)).or(Some(quota))
     });
     if let Some(quota) = tightest {
@@ -72,13 +70,33 @@ pub(in crate::proxy) struct QuotaFields {
     places: Mutex<[Option<Box<LimitFields>>; PLACES]>,
 }
 
-/// The fields of one limit with these figures.
+/// A limit with the figures that clients are told. The limit is kept alive here, so no other limit can get
+/// its address.
 #[derive(Debug)]
-struct LimitFields {
+pub(in crate::proxy) struct ToldFigures {
     limit: Arc<LimitSpec>,
     burst: u64,
     window: Option<u64>,
     unit: Option<&'static str>,
+}
+
+impl ToldFigures {
+    pub(in crate::proxy) fn of(quota: &Quota<'_>) -> Self {
+        let Quota { limit, burst, window, unit, .. } = *quota;
+        Self { limit: Arc::clone(limit), burst, window, unit }
+    }
+
+    pub(in crate::proxy) fn are_of(&self, quota: &Quota<'_>) -> bool {
+        Arc::ptr_eq(&self.limit, quota.limit)
+            && self.burst == quota.burst
+            && (self.window, self.unit) == (quota.window, quota.unit)
+    }
+}
+
+/// The fields of one limit with these figures.
+#[derive(Debug)]
+struct LimitFields {
+    figures: ToldFigures,
     policy: HeaderValue,
     /// The text of `ratelimit` before and behind the number of remaining tokens.
     around: (QuotaText, QuotaText),
@@ -105,7 +123,7 @@ impl QuotaFields {
         let place = quota.limit.name.fingerprint() % PLACES as u64;
         let place = &mut places[usize::try_from(place).unwrap_or_default()];
         let kept = match place {
-            Some(kept) if kept.is_of(quota) => kept,
+            Some(kept) if kept.figures.are_of(quota) => kept,
             other => other.insert(Box::new(LimitFields::of(quota))),
         };
         headers.insert(RATELIMIT_POLICY, kept.policy.clone());
@@ -126,20 +144,8 @@ impl LimitFields {
         if let Some(window) = quota.window {
             write_parameter(&mut after, b";t=", window);
         }
-        Self {
-            limit: Arc::clone(quota.limit),
-            burst: quota.burst,
-            window: quota.window,
-            unit: quota.unit,
-            policy: value(&policy),
-            around: (before, after),
-        }
-    }
-
-    fn is_of(&self, quota: &Quota<'_>) -> bool {
-        Arc::ptr_eq(&self.limit, quota.limit)
-            && self.burst == quota.burst
-            && (self.window, self.unit) == (quota.window, quota.unit)
+        let (figures, policy) = (ToldFigures::of(quota), value(&policy));
+        Self { figures, policy, around: (before, after) }
     }
 }
 
@@ -155,14 +161,10 @@ fn write_policy(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
         write_parameter(out, b";w=", window);
     }
     if let Some(unit) = quota.unit {
-        write_unit(out, unit);
+        out.extend_from_slice(b";qu=\"");
+        out.extend_from_slice(unit.as_bytes());
+        out.push(b'"');
     }
-}
-
-fn write_unit(out: &mut QuotaText, unit: &str) {
-    out.extend_from_slice(b";qu=\"");
-    out.extend_from_slice(unit.as_bytes());
-    out.push(b'"');
 }
 
 /// Begins a member of the list with the limit's name. `write!` would cost ten times as much.

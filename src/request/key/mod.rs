@@ -20,8 +20,7 @@ use crate::limit::key::{Key, KeyBuilder};
 use read::Found;
 
 pub(super) use credentials::normal_form as normal_credentials;
-pub use source::KeySource;
-pub use source::{KeySourceError, KeySources};
+pub use source::{KeySource, KeySourceError, KeySources};
 
 /// How a limit treats a request that lacks a part of the key, such as a header or cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,11 +11,8 @@ mod pattern;
 mod rewrite;
 mod table;
 
-pub use conditions::Conditions;
-pub use conditions::HostPattern;
+pub use conditions::{Conditions, HostPattern};
 pub use params::PathParams;
-pub use pattern::Pattern;
-pub use pattern::PatternError;
+pub use pattern::{Pattern, PatternError};
 pub use rewrite::Rewrite;
-pub use table::Table;
-pub use table::{Match, NoRoute};
+pub use table::{Match, NoRoute, Table};

@@ -22,7 +22,7 @@ use self::names::ByName;
 use super::error::TlsError;
 use super::identity::{IdentityFiles, TlsIdentity, authorities};
 use super::{H2, HTTP_1_1, provider};
-use crate::file::FileStamp;
+use crate::file::{ContentWatch, FileStamp};
 
 /// How many sessions of TLS 1.2 clients without tickets are kept. A session has a few hundred bytes.
 const SESSIONS: usize = 10_000;
@@ -108,11 +108,7 @@ struct FileWatch {
     files: Files,
     material: Material,
     resumption: Resumption,
-    stamps: Vec<Option<FileStamp>>,
-    /// Looks since the files were last read.
-    unread: u32,
-    /// The content that the last look read, if the content was new.
-    news: Option<LoadedMaterial>,
+    content: ContentWatch<Vec<Option<FileStamp>>, LoadedMaterial>,
     /// Why the content of the files was rejected, if it was rejected.
     rejected: Option<String>,
 }
@@ -147,11 +143,8 @@ impl Certificates {
             files,
             material,
             resumption,
-            // Without stamps, the first look reads the files: they may have changed since `material` was
-            // read.
-            stamps: Vec::new(),
-            unread: 0,
-            news: None,
+            // The first look reads the files: they may have changed since `material` was read.
+            content: ContentWatch::new(LOOKS_TO_READ),
             rejected: None,
         };
         Ok(Self { config: RwLock::new(config), watch: Mutex::new(watch) })
@@ -167,20 +160,19 @@ impl Certificates {
     /// about once a second. Blocks while a few small files are read.
     pub fn look(&self) -> Look {
         let mut watch = self.watch.lock();
-        if !watch.is_to_be_read() {
+        let stamps = watch.files.stamps();
+        if !watch.content.is_to_be_read(Some(stamps)) {
             return Look::Unchanged;
         }
         let read = watch.files.read();
         let seen = read.as_ref().map(Material::clone).map_err(TlsError::to_string);
         if watch.is_known(&seen) {
-            watch.news = None;
+            watch.content.no_news();
             return Look::Unchanged;
         }
-        if watch.news.as_ref() != Some(&seen) {
-            watch.news = Some(seen);
+        if !watch.content.has_settled(seen) {
             return Look::Unchanged;
         }
-        watch.news = None;
         match read.and_then(|material| self.take_over(&mut watch, material)) {
             Ok(names) => Look::Loaded(names),
             Err(error) => {
@@ -200,8 +192,7 @@ impl Certificates {
             self.take_over(&mut watch, material)?;
         }
         watch.files = files;
-        watch.stamps.clear();
-        (watch.news, watch.rejected) = (None, None);
+        (watch.content, watch.rejected) = (ContentWatch::new(LOOKS_TO_READ), None);
         Ok(())
     }
 
@@ -223,19 +214,6 @@ impl Certificates {
 }
 
 impl FileWatch {
-    fn is_to_be_read(&mut self) -> bool {
-        let stamps = self.files.stamps();
-        let same = stamps == self.stamps && self.news.is_none();
-        self.stamps = stamps;
-        self.unread += 1;
-        // Some file systems do not report changes, and two changes may fall into one tick of their clock.
-        let read = !same || self.unread >= LOOKS_TO_READ;
-        if read {
-            self.unread = 0;
-        }
-        read
-    }
-
     /// Whether this content is in force, or was rejected already.
     fn is_known(&self, seen: &LoadedMaterial) -> bool {
         match (seen, &self.rejected) {

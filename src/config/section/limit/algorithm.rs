@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::window::{self, Align};
-use crate::config::reader::{Item, Section};
-use crate::config::setting::Spelled;
+use super::window;
+use crate::config::reader::{Item, Section, Span};
+use crate::config::setting::{Spelled as _, one_word, words};
 use crate::config::shape::Zero;
-use crate::plan::CountingKind;
+use crate::plan::{CountingKind, WindowStart};
 
 /// The algorithms, as the file names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,17 +24,15 @@ use Family::{
     Concurrency, FixedWindow, LeakyBucket, Redisson, SlidingLog, SlidingWindow, TokenBucket,
 };
 
-impl Spelled for Family {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("token-bucket", TokenBucket),
-        ("leaky-bucket", LeakyBucket),
-        ("fixed-window", FixedWindow),
-        ("sliding-window", SlidingWindow),
-        ("sliding-log", SlidingLog),
-        ("concurrency", Concurrency),
-        ("redisson", Redisson),
-    ];
-}
+words!(Family {
+    "token-bucket" => TokenBucket,
+    "leaky-bucket" => LeakyBucket,
+    "fixed-window" => FixedWindow,
+    "sliding-window" => SlidingWindow,
+    "sliding-log" => SlidingLog,
+    "concurrency" => Concurrency,
+    "redisson" => Redisson,
+});
 
 /// Algorithms with a rate, whose figures come only from the file.
 const BY_RATE: &[Family] = &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog];
@@ -73,8 +71,8 @@ const FIGURES: [&str; 9] =
 /// How a limit counts, without its figures. The limit's overrides and its candidate count in the same way.
 pub(super) struct Counting {
     pub(super) family: Family,
-    /// For a fixed window: when windows begin.
-    pub(super) align: Align,
+    /// For a fixed window: when windows begin, and the place in the file that names a time zone.
+    pub(super) windows: (WindowStart, Option<Span>),
     /// For slots: how long a slot stays taken after its proxy died.
     pub(super) lease: Duration,
 }
@@ -85,7 +83,7 @@ impl Counting {
         Some(match self.family {
             TokenBucket => CountingKind::TokenBucket,
             LeakyBucket => CountingKind::LeakyBucket,
-            FixedWindow => CountingKind::FixedWindow(self.align.start()),
+            FixedWindow => CountingKind::FixedWindow(self.windows.0.clone()),
             SlidingWindow => CountingKind::SlidingWindow,
             SlidingLog => CountingKind::SlidingLog,
             Concurrency | Redisson => return None,
@@ -96,11 +94,11 @@ impl Counting {
 /// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the
 /// algorithm does not have. Where one of them is wrong, takes the figures without reading them.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
-    let family = section.exact("algorithm", |item| item.word(Family::WORDS, &[]));
+    let family = section.exact("algorithm", one_word::<Family>);
     refuse(section, family);
-    let align = window::align(section);
-    let counting = family.zip(align).and_then(|(family, align)| {
-        Some(Counting { family, align, lease: section.value("lease", lease)? })
+    let windows = window::start(section);
+    let counting = family.zip(windows).and_then(|(family, windows)| {
+        Some(Counting { family, windows, lease: section.value("lease", lease)? })
     });
     if counting.is_none() {
         refuse(section, None);

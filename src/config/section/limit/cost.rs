@@ -5,7 +5,7 @@ use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
 use crate::config::reader::{Item, Section, Span, Wrong};
-use crate::config::setting::{Settings, Spelled, fields, spellings};
+use crate::config::setting::{Settings, fields, one_word, spellings, words};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, field};
 use crate::limit::algorithm::Algorithm;
@@ -20,7 +20,7 @@ pub(crate) static COST: Shape = Shape::new("cost", || fields(OF_COST));
 static OF_COST: Settings<()> = &[
     &field("header", Kind::Text, Words("required, or a field of the response"),
         "the request's header that says what it takes"),
-    &field("default", Kind::whole(1, MAX_TOKENS), Value("1"),
+    &field("default", Kind::Whole(1, MAX_TOKENS), Value("1"),
         "beside `header`: what a request without it takes"),
     &field("response_header", Kind::Text, Words("none"),
         "the response's header that says what was used"),
@@ -28,11 +28,11 @@ static OF_COST: Settings<()> = &[
         "keys with dots between them, to the number in a response of JSON or in the last data of server-sent events that has it"),
     &field("response_bytes", Kind::Flag, Words("`false`"),
         "`true`: the bytes of the response's body are what was used"),
-    &field("estimate", Kind::whole(1, MAX_TOKENS), Words("required beside a field of the response"),
+    &field("estimate", Kind::Whole(1, MAX_TOKENS), Words("required beside a field of the response"),
         "what is taken before the response"),
     &field("unknown", Kind::Word(spellings::<UnknownUse>), Value("\"estimate\""),
         "beside a field of the response: what is taken in the end where the response does not say, as where the client leaves before"),
-    &field("max", Kind::whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
+    &field("max", Kind::Whole(1, MAX_TOKENS), Words("the burst, for a response 100 bursts; with a sliding log 32 at most"),
         "the most that `header` may say, more is refused with 400; or the most that one response takes, whatever it says"),
 ];
 
@@ -42,10 +42,7 @@ const SOURCES: [&str; 4] = ["header", "response_header", "response_json", "respo
 const ONE_OF_BOTH: &str =
     "expected the request to say the cost, or the response: remove one of them";
 
-impl Spelled for UnknownUse {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("estimate", Self::Estimate), ("max", Self::Max)];
-}
+words!(UnknownUse { "estimate" => Estimate, "max" => Max });
 
 /// `cost`.
 pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
@@ -112,7 +109,7 @@ fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
         return Some(CostSpec::Header { name, default: default?, max: Cost::new(max??)? });
     }
     let estimate = section.require("estimate", "100").as_ref().and_then(read);
-    let unknown = section.value("unknown", |item| item.word(UnknownUse::WORDS, &[]));
+    let unknown = section.value("unknown", one_word::<UnknownUse>);
     section.finish();
     let source = Box::new(used_source(&source?)?);
     Some(CostSpec::Response { source, estimate: estimate?, max: max?, unknown: unknown? })

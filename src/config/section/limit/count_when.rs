@@ -1,5 +1,6 @@
 //! `count_when` of a limit: the responses that count.
 
+use super::super::values::all;
 use crate::config::reader::{Item, Wrong};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::Required;
@@ -30,12 +31,8 @@ pub(super) fn count_when(item: &Item<'_>) -> Option<Statuses> {
         list.reject("expected one status at least: without any, nothing would ever count");
         return None;
     }
-    // The first `collect` reads all statuses, to report all problems. The second stops at a `None`.
-    let patterns: Vec<_> = items.iter().map(status).collect();
-    let patterns: Option<Vec<_>> = patterns.into_iter().collect();
-    patterns.map(Statuses)
-}
-
-fn status(item: &Item<'_>) -> Option<StatusPattern> {
-    item.parse(STATUS, |text| StatusPattern::new(text).ok_or(Wrong::Expected))
+    let status = |item: &Item<'_>| {
+        item.parse(STATUS, |text| StatusPattern::new(text).ok_or(Wrong::Expected))
+    };
+    all(items.iter().map(status)).map(Statuses)
 }

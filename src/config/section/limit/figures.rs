@@ -2,7 +2,6 @@
 
 use super::algorithm::{Counting, Family, refuse};
 use super::rate::{RATE, no_month, problem, warn_of_zero};
-use super::window::{Align, Calendar};
 use crate::config::reader::{Noted, Section, Text};
 use crate::limit::algorithm::{Algorithm, concurrency, sliding_log};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
@@ -52,7 +51,7 @@ pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) ->
 
 /// Refuses a named time zone where windows are shorter than a day.
 fn has_no_zone(counting: &Counting, text: &Text<'_>) -> bool {
-    let Align::Clock(Calendar { named: Some(zone), .. }) = &counting.align else { return false };
+    let (_, Some(zone)) = &counting.windows else { return false };
     let Ok((_, WindowLength::Interval(interval))) = window_rate(&text.text) else { return false };
     if interval >= Interval::DAY {
         return false;

@@ -28,7 +28,7 @@ use super::pattern::pattern;
 use super::values::{Named, named, network_item};
 use crate::config::reader::{Item, Section, Span, duration_text};
 use crate::config::setting::{
-    Settings, Spelled, at, compared, fields, parsed, plain, read, spellings, word,
+    Settings, Spelled, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
 };
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
@@ -61,13 +61,13 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "beside `align = \"clock\"`: whose days, weeks (from Monday) and months, as in `\"Europe/Berlin\"`"),
     &field("rate", Kind::Rate, Words("required, but for `redisson`"),
         "tokens each interval: `\"100/s\"`, `\"1000/10m\"`, `\"unlimited\"`, `\"0/s\"`; a fixed window on the clock has `\"100000/month\"` too"),
-    &field("burst", Kind::whole(1, MAX_TOKENS), Words("the rate's count"), "the bucket's size"),
-    &field("queue", Kind::whole(0, MAX_TOKENS - 1), Words("the rate's count"),
+    &field("burst", Kind::Whole(1, MAX_TOKENS), Words("the rate's count"), "the bucket's size"),
+    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Words("the rate's count"),
         "how many requests are held at most; one more is rejected"),
-    &field("limit", Kind::whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
+    &field("limit", Kind::Whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
     &field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
         "in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`"),
-    &compared(at!(cost), Kind::Either(&[Kind::whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
+    &compared(at!(cost), Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
         "what a request takes: a number, or what a header or the response says")
         .shown(|cost, _| cost.to_string()),
     &parsed(at!(count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
@@ -77,7 +77,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(wait), Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "a request that would be allowed within this time is held until then; a leaky bucket holds as long as its queue needs, or at most so long")
         .shown(|wait, _| wait_text(*wait)),
-    &plain(at!(max_waiting), Kind::whole(0, 1_000_000), Value("1000"),
+    &plain(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit; more are rejected"),
     &parsed(at!(exempt), Kind::Table(&EXEMPT), Words("none"),
         "what this limit never looks at; any one entry suffices", exempt),
@@ -97,15 +97,9 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "one budget for all who use the limiter, or for each process its own; where Redis has none yet"),
 ];
 
-impl Spelled for Missing {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("shared", Self::Shared), ("skip", Self::Skip), ("reject", Self::Reject)];
-}
+words!(Missing { "shared" => Shared, "skip" => Skip, "reject" => Reject });
 
-impl Spelled for Scope {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("cluster", Self::Cluster), ("node", Self::Node)];
-}
+words!(Scope { "cluster" => Cluster, "node" => Node });
 
 /// The values of `mode` in the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -197,7 +191,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     if let (Some(figures), Some(cost)) = (&figures, &cost) {
         redisson::bound(&section, figures, cost);
     }
-    let mode = section.value("mode", |item| item.word(ModeWord::WORDS, &[]));
+    let mode = section.value("mode", one_word::<ModeWord>);
     // The places of these two, for what a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
     // Where something was wrong, another value stands in: the plan is not used then.
@@ -219,8 +213,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         counting: counting.as_ref().and_then(Counting::kind),
         ..LimitSpec::new(name)
     };
-    read(SETTINGS, &mut section, &mut spec);
-    section.finish();
+    spec = read(SETTINGS, section, spec);
     if is_redisson {
         redisson::settle(&mut spec, scope.as_ref(), on_store_error.as_ref(), has_rate);
     }

@@ -2,6 +2,7 @@
 
 use ipnet::{IpNet, Ipv6Net};
 
+use super::super::values::all;
 use super::algorithm::Counting;
 use super::figures;
 use crate::config::reader::{Item, NETWORK, Section, Span, Wrong, network};
@@ -21,9 +22,9 @@ static OF_OVERRIDE: Settings<()> = &[
     &field("key", Kind::TEXT_LIST, Required,
         "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network"),
     &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
-    &field("burst", Kind::whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),
-    &field("queue", Kind::whole(0, MAX_TOKENS - 1), Words("the override's own count"), "as in the limit"),
-    &field("limit", Kind::whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
+    &field("burst", Kind::Whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),
+    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Words("the override's own count"), "as in the limit"),
+    &field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
 ];
 
 /// One override with its place.
@@ -67,13 +68,8 @@ fn parts(item: &Item<'_>, sources: &[(KeySource, Span)], ipv6_prefix: u8) -> Opt
         wrong_count(item, items.len(), sources);
         return None;
     }
-    items
-        .iter()
-        .zip(sources)
-        .map(|(item, (source, _))| part(item, source, ipv6_prefix))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .collect()
+    let pairs = items.iter().zip(sources);
+    all(pairs.map(|(item, (source, _))| part(item, source, ipv6_prefix)))
 }
 
 fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) {

@@ -2,7 +2,7 @@
 
 use super::rate::{RATE, problem};
 use crate::config::reader::{Item, Section, Span, Wrong};
-use crate::config::setting::Spelled;
+use crate::config::setting::{one_word, words};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
@@ -10,10 +10,7 @@ use crate::limit::rate::{MAX_TOKENS, Rate, RateError};
 use crate::plan::{CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
 use crate::request::key::KeySource;
 
-impl Spelled for Sharing {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("overall", Self::Overall), ("per-client", Self::PerClient)];
-}
+words!(Sharing { "overall" => Overall, "per-client" => PerClient });
 
 const LONGEST_NAME: usize = 256;
 
@@ -30,7 +27,7 @@ pub(super) fn build(
     }
     let name = section.require("name", "\"orders\"").and_then(|item| name(&item));
     let type_item = section.take("type");
-    let sharing = type_item.as_ref().and_then(|item| item.word(Sharing::WORDS, &[]));
+    let sharing = type_item.as_ref().and_then(one_word::<Sharing>);
     let rate_item = section.take("rate");
     if let (Some(item), None) = (type_item, &rate_item) {
         item.fault(

@@ -22,8 +22,8 @@ pub(crate) static CANDIDATE: Shape = Shape::new("candidate", || fields(OF_CANDID
 #[rustfmt::skip]
 static OF_CANDIDATE: Settings<()> = &[
     &field("rate", Kind::Rate, Required, "as in the limit"),
-    &field("burst", Kind::whole(1, MAX_TOKENS), Words("the candidate's own count"), "as in the limit"),
-    &field("queue", Kind::whole(0, MAX_TOKENS - 1), Words("the candidate's own count"), "as in the limit"),
+    &field("burst", Kind::Whole(1, MAX_TOKENS), Words("the candidate's own count"), "as in the limit"),
+    &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Words("the candidate's own count"), "as in the limit"),
 ];
 
 /// `wait`. Without `wait`, a leaky bucket holds requests for as long as its queue needs.

@@ -1,33 +1,8 @@
 //! `align` and `timezone` of a limit: when its fixed windows begin.
 
 use crate::config::reader::{Item, Section, Span, Wrong, nearest};
-use crate::config::setting::Spelled;
+use crate::config::setting::{one_word, words};
 use crate::plan::{WindowStart, Zone};
-
-/// When fixed windows begin.
-pub(super) enum Align {
-    /// At a key's first request.
-    FirstRequest,
-    /// With the clock. Windows of a day or more begin with the zone's calendar.
-    Clock(Calendar),
-}
-
-impl Align {
-    /// The same, as the plan keeps it.
-    pub(super) fn start(&self) -> WindowStart {
-        match self {
-            Self::FirstRequest => WindowStart::FirstRequest,
-            Self::Clock(calendar) => WindowStart::Clock(calendar.zone.clone()),
-        }
-    }
-}
-
-/// The calendar of a limit.
-pub(super) struct Calendar {
-    pub(super) zone: Zone,
-    /// The place in the file that names the zone. `None` where the file names no zone.
-    pub(super) named: Option<Span>,
-}
 
 /// The zone of the calendar where the file names none.
 const UTC: &str = "UTC";
@@ -39,32 +14,29 @@ pub(super) enum AlignWord {
     Clock,
 }
 
-impl Spelled for AlignWord {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("first-request", Self::FirstRequest), ("clock", Self::Clock)];
-}
+words!(AlignWord { "first-request" => FirstRequest, "clock" => Clock });
 
-/// `align` and `timezone`.
-pub(super) fn align(section: &mut Section<'_>) -> Option<Align> {
-    let align = section.exact("align", |item| item.word(AlignWord::WORDS, &[]));
-    let zone = section.take("timezone");
-    if let (None, Some(item)) = (&align, &zone) {
-        find(item);
-    }
-    match align? {
-        AlignWord::FirstRequest => {
+/// When windows begin, by `align` and `timezone`, and the place that names a time zone.
+pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Span>)> {
+    match (section.exact("align", one_word), section.take("timezone")) {
+        // Also where `align` is wrong, a wrong zone is reported.
+        (None, zone) => {
+            zone.as_ref().and_then(find);
+            None
+        }
+        (Some(AlignWord::FirstRequest), zone) => {
             if let Some(item) = zone {
                 item.fault(
                     "`timezone` says nothing about windows that open at a key's first request",
                     "remove it, or add `align = \"clock\"`",
                 );
             }
-            Some(Align::FirstRequest)
+            Some((WindowStart::FirstRequest, None))
         }
-        AlignWord::Clock => Some(Align::Clock(match zone {
-            Some(item) => Calendar { zone: find(&item)?, named: Some(item.span) },
-            None => Calendar { zone: Zone::find(UTC)?, named: None },
-        })),
+        (Some(AlignWord::Clock), None) => Some((WindowStart::Clock(Zone::find(UTC)?), None)),
+        (Some(AlignWord::Clock), Some(item)) => {
+            Some((WindowStart::Clock(find(&item)?), Some(item.span)))
+        }
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
 /// A route's `respond`.
 pub(crate) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
 
-const STATUS: Kind = Kind::whole(200, 599);
+const STATUS: Kind = Kind::Whole(200, 599);
 
 #[rustfmt::skip]
 static OF_RESPOND: Settings<()> = &[
@@ -139,13 +139,12 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let action = action(&mut section, pattern.as_ref(), known.upstreams);
     let limits = section.take("limits");
     let limits = used_limits(limits.as_ref(), known);
-    let mut options = RouteOptions {
+    let options = RouteOptions {
         request: headers::changes(&mut section, "request_headers"),
         response: headers::changes(&mut section, "response_headers"),
         ..RouteOptions::default()
     };
-    read(SETTINGS, &mut section, &mut options);
-    section.finish();
+    let options = read(SETTINGS, section, options);
     RouteDraft { path_span, pattern, conditions, name, action, limits, options }
 }
 

@@ -1,14 +1,13 @@
 //! The names of routes.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use http::Method;
 
 use super::RouteDraft;
 use crate::config::reader::{Context, Span};
-use crate::request::route::{Conditions, HostPattern, Pattern};
+use crate::request::route::{Conditions, Pattern};
 
 /// A name for each route: the route's `name`, or a name made from the requests that the route matches.
 ///
@@ -75,12 +74,9 @@ fn full_name(pattern: &Pattern, conditions: &Conditions) -> Arc<str> {
     if !name.is_empty() {
         name.push(' ');
     }
-    // Writing to a string does not fail.
-    let _ = match &conditions.host {
-        Some(HostPattern::Exact(host)) => write!(name, "{host}"),
-        Some(HostPattern::Below(domain)) => write!(name, "*{domain}"),
-        None => Ok(()),
-    };
+    if let Some(host) = &conditions.host {
+        name.push_str(&host.to_string());
+    }
     name.push_str(pattern.as_str());
     name.into()
 }
