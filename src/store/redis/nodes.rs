@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::health::{HealthSummary, RedisHealth};
 use super::slot::{HashSlot, SLOTS, SlotRange};
+use crate::observe::metrics::Histogram;
 use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, LimitSpec, RedisLocation, RedisTopology};
 
@@ -41,6 +42,19 @@ pub(super) struct RedisNode {
     pub(super) id: usize,
     pub(super) location: RedisLocation,
     pub(super) health: Arc<RedisHealth>,
+}
+
+/// A server of a cluster, for metrics.
+#[derive(Debug)]
+pub struct ClusterServer {
+    /// Its address.
+    pub name: String,
+    /// Whether it decides.
+    pub is_up: bool,
+    /// How long calls took.
+    pub(crate) seconds: Histogram,
+    /// Failed calls since the start, by the error's kind.
+    pub errors: Vec<(&'static str, u64)>,
 }
 
 /// Which server has which slot.
@@ -267,13 +281,25 @@ impl RedisNodes {
         sum
     }
 
-    /// The servers of a cluster that have slots, each with whether it decides. Empty without a cluster.
-    pub(in crate::store) fn server_states(&self) -> Vec<(String, bool)> {
+    /// The servers of a cluster that have slots. Empty without a cluster.
+    pub(in crate::store) fn cluster_servers(&self) -> Vec<ClusterServer> {
         let owners = if self.is_cluster { self.map().owners() } else { Vec::new() };
-        let of_owners = owners.iter().map(|node| (node.location.to_string(), node.health.is_up()));
+        let server = |location: &RedisLocation, health: &RedisHealth| ClusterServer {
+            name: location.to_string(),
+            is_up: health.is_up(),
+            seconds: health.counts.seconds(),
+            errors: health.counts.errors(),
+        };
+        let of_owners = owners.iter().map(|node| server(&node.location, &node.health));
         // Slots without a server are nobody's.
-        let whole = (self.is_cluster && !self.health.is_up()).then(|| self.location.to_string());
-        of_owners.chain(whole.map(|cluster| (cluster, false))).collect()
+        let is_whole = !self.is_cluster || self.health.is_up();
+        let whole = (!is_whole).then(|| server(&self.location, &self.health));
+        of_owners.chain(whole).collect()
+    }
+
+    /// Failed calls of the one server, by the error's kind.
+    pub(in crate::store) fn errors(&self) -> Vec<(&'static str, u64)> {
+        self.health.counts.errors()
     }
 
     fn all(&self) -> Vec<Arc<RedisHealth>> {

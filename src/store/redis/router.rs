@@ -130,7 +130,7 @@ impl Router {
                 sleep(DISAGREEMENT).await;
             }
             if redirection > MOST_REDIRECTIONS || Instant::now() >= deadline {
-                self.shared.count_error(&StoreError::Redis(error.clone()));
+                node.health.counts.failed(&StoreError::Redis(error.clone()));
                 return result;
             }
             asking = !moved;
@@ -156,6 +156,11 @@ impl Router {
             self.nodes.has_changed();
         }
         result
+    }
+
+    /// Counts an error of a key in this slot.
+    pub(super) fn count_error(&self, slot: HashSlot, error: &StoreError) {
+        self.nodes.health_of(slot).counts.failed(error);
     }
 
     /// The server that a redirection names. A slot that has moved is noted, one that is about to move is not.

@@ -114,6 +114,11 @@ impl Cluster {
         names.into_iter().find(|name| self.master_of(name) == place).unwrap()
     }
 
+    /// A key of each of the three masters.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        (0..3).map(|place| self.key_of(place)).collect()
+    }
+
     /// Tells the servers that a slot is to move from one master to another one.
     pub(crate) fn begin_to_move(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
