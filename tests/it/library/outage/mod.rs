@@ -3,6 +3,7 @@
 mod cluster;
 mod connections;
 mod limits;
+mod load;
 mod old;
 mod sentinels;
 mod slots;
