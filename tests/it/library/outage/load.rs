@@ -162,3 +162,16 @@ async fn a_password_that_is_changed_and_put_right_again() {
     assert_eq!(bench.log.count("store recovered"), 3, "{text}");
     assert!(!text.contains("secret"), "{text}");
 }
+
+/// One server is known to be away, and the other one is asked in vain.
+#[tokio::test]
+async fn a_request_without_two_servers_is_counted_once() {
+    let (mut cluster, bench, keys) = on(Cluster::of_masters()).await;
+    cluster.servers[0].kill();
+    bench.until_redis_is(false).await;
+    let () = cluster.servers[1].run(&["CONFIG", "SET", "maxmemory", "1"]);
+    let (lost, full) = (limit("lost"), limit("full"));
+    let before = bench.shared.counters().decided_without;
+    bench.decide(&[ask(&lost, &key(&keys[0]), 10), ask(&full, &key(&keys[1]), 10)]).await.unwrap();
+    assert_eq!(bench.shared.counters().decided_without - before, 1);
+}
