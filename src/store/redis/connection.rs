@@ -163,13 +163,14 @@ impl RedisConnection {
     pub(super) async fn try_call<T>(
         &self,
         call: &Cmd,
+        asking: bool,
         read: impl FnOnce(Value) -> Option<T>,
         deadline: Instant,
     ) -> Result<T, StoreError> {
         let calling = async {
             // An answer does not put off the probe, which tells whether Redis can decide.
             let unnoted = Live { failures: Arc::default(), ..self.live().await? };
-            unnoted.call(call, false, read).await
+            unnoted.call(call, asking, read).await
         };
         timeout_at(deadline, calling).await.map_err(|_| StoreError::TimedOut)?
     }

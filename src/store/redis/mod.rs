@@ -5,10 +5,11 @@
 //! `call` packs them and reads the answer, `router` finds the server, and `connection` sends the call on a
 //! connection that `connect` has made. In a cluster a call has the keys of one `slot`; `nodes` knows which
 //! server has which slot, and `topology` asks the cluster for that. `pending` is a question whose client may
-//! leave before the answer. `health` knows whether the server can decide, `advice` and `notices` have the
-//! words for operators. `counts` counts calls for metrics. `leases` keeps the slots that are held in Redis, `processes` counts the processes
-//! that share it, `overrides` reads and sets what operators change while processes run, and `unsettled`
-//! counts lost settlements. `redisson` asks Redisson limiters, by its own script and calls.
+//! leave before the answer. `health` knows whether the server can decide, and `counts` counts its calls for
+//! metrics. `advice` and `notices` have the words for operators. `leases` keeps the slots that are held in
+//! Redis, `processes` counts the processes that share it, `overrides` reads and sets what operators change
+//! while processes run, and `unsettled` counts lost settlements. `redisson` asks Redisson limiters, by its own
+//! script and calls.
 
 mod advice;
 mod call;

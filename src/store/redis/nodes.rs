@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::connect::RedisConnector;
 use super::health::{HealthSummary, RedisHealth};
 use super::slot::{HashSlot, SLOTS, SlotRange};
 use crate::observe::metrics::Histogram;
@@ -25,6 +26,7 @@ const LINE_PAUSE: Duration = Duration::from_secs(10);
 /// What all workers know about the servers.
 pub(in crate::store) struct RedisNodes {
     location: RedisLocation,
+    connector: RedisConnector,
     /// The one server's health. In a cluster: whether its slots have servers.
     health: Arc<RedisHealth>,
     map: watch::Sender<SlotMap>,
@@ -38,7 +40,7 @@ pub(in crate::store) struct RedisNodes {
 
 /// One server.
 pub(super) struct RedisNode {
-    /// The place in [`SlotMap::nodes`], for as long as the process runs.
+    /// No other server ever gets the same number.
     pub(super) id: usize,
     pub(super) location: RedisLocation,
     pub(super) health: Arc<RedisHealth>,
@@ -58,11 +60,14 @@ pub struct ClusterServer {
 }
 
 /// Which server has which slot.
+#[derive(Default)]
 pub(super) struct SlotMap {
-    /// Every server that ever had a slot.
+    /// The servers that have slots, and those that were named since all slots were read.
     nodes: Vec<Arc<RedisNode>>,
-    /// For each slot the place of its server. Empty until it is known.
-    owner_ids: Vec<Option<usize>>,
+    /// The servers that there have been.
+    count: usize,
+    /// For each slot its server. Empty until it is known.
+    owners: Vec<Option<Arc<RedisNode>>>,
     /// The servers could not be found, and the search goes on.
     is_missing: bool,
 }
@@ -70,26 +75,26 @@ pub(super) struct SlotMap {
 impl SlotMap {
     /// The server that has a slot. `None` where no server has it, or where that is not known yet.
     pub(super) fn owner(&self, slot: HashSlot) -> Option<&Arc<RedisNode>> {
-        self.nodes.get((*self.owner_ids.get(usize::from(slot.0))?)?)
+        self.owners.get(usize::from(slot.0))?.as_ref()
     }
 
     /// Whether the owners of the slots are not known yet, and no attempt to find them has failed.
     pub(super) fn is_sought(&self) -> bool {
-        self.owner_ids.is_empty() && !self.is_missing
+        self.owners.is_empty() && !self.is_missing
     }
 
     /// The slots that a server has.
     pub(super) fn slots_of(&self, node: &RedisNode) -> HashSet<HashSlot> {
-        let owned = (0..).zip(&self.owner_ids).filter(|(_, owner)| **owner == Some(node.id));
+        let is_it =
+            |owner: &Option<Arc<RedisNode>>| owner.as_ref().is_some_and(|it| it.id == node.id);
+        let owned = (0..).zip(&self.owners).filter(|(_, owner)| is_it(owner));
         owned.map(|(slot, _)| HashSlot(slot)).collect()
     }
 
     /// The servers that have slots.
     pub(super) fn owners(&self) -> Vec<Arc<RedisNode>> {
-        let mut has_slots = vec![false; self.nodes.len()];
-        self.owner_ids.iter().flatten().for_each(|id| has_slots[*id] = true);
-        let nodes = self.nodes.iter().zip(has_slots);
-        nodes.filter(|(_, has_slots)| *has_slots).map(|(node, _)| Arc::clone(node)).collect()
+        let ids: HashSet<_> = self.owners.iter().flatten().map(|node| node.id).collect();
+        self.nodes.iter().filter(|node| ids.contains(&node.id)).map(Arc::clone).collect()
     }
 }
 
@@ -98,14 +103,16 @@ impl RedisNodes {
     pub(in crate::store) fn new(location: &RedisLocation) -> Self {
         let health = Arc::new(RedisHealth::new(location.to_string()));
         let is_cluster = matches!(location.topology, RedisTopology::Cluster(_));
-        let mut map = SlotMap { nodes: Vec::new(), owner_ids: Vec::new(), is_missing: false };
+        let mut map = SlotMap::default();
         if !is_cluster {
             let (location, health) = (location.clone(), Arc::clone(&health));
-            map.nodes.push(Arc::new(RedisNode { id: 0, location, health }));
-            map.owner_ids.push(Some(0));
+            let node = Arc::new(RedisNode { id: 0, location, health });
+            map.nodes.push(Arc::clone(&node));
+            map.owners.push(Some(node));
         }
         Self {
             location: location.clone(),
+            connector: RedisConnector::new(location),
             health,
             map: watch::Sender::new(map),
             is_cluster,
@@ -121,6 +128,11 @@ impl RedisNodes {
 
     pub(super) fn location(&self) -> &RedisLocation {
         &self.location
+    }
+
+    /// What the connectors of all servers are made of.
+    pub(super) fn connector(&self) -> &RedisConnector {
+        &self.connector
     }
 
     /// The health of the one server. In a cluster: whether its slots have servers.
@@ -175,11 +187,11 @@ impl RedisNodes {
         self.has_changed();
         self.map.send_if_modified(|map| {
             let to = self.node(map, to);
-            let Some(owner) = map.owner_ids.get_mut(usize::from(slot.0)) else { return false };
-            let from = owner.replace(to.id);
-            let is_new = from != Some(to.id);
+            let Some(owner) = map.owners.get_mut(usize::from(slot.0)) else { return false };
+            let from = owner.replace(Arc::clone(&to));
+            let is_new = from.as_ref().is_none_or(|from| from.id != to.id);
             if is_new {
-                self.note_move(from.and_then(|id| map.nodes.get(id)), &to, 1);
+                self.note_move(from.as_ref(), &to, 1);
             }
             is_new
         });
@@ -197,10 +209,10 @@ impl RedisNodes {
 
     /// Writes what a server says about all slots. Returns how many slots have no server.
     pub(super) fn replace(&self, ranges: &[SlotRange]) -> usize {
-        let (mut uncovered, mut replaced) = (0, Vec::new());
+        let (mut uncovered, mut is_failover, mut gone) = (0, false, Vec::new());
         self.map.send_modify(|map| {
             let before = map.owners();
-            let mut owners = vec![None; usize::from(SLOTS)];
+            let mut owners: Vec<Option<Arc<RedisNode>>> = vec![None; usize::from(SLOTS)];
             for (first, last, endpoint) in ranges {
                 let node = self.node(map, endpoint);
                 for slot in *first..=*last {
@@ -208,19 +220,30 @@ impl RedisNodes {
                     if was.is_some_and(|was| was.id != node.id) {
                         self.note_move(was, &node, 1);
                     }
-                    owners[place] = Some(node.id);
+                    owners[place] = Some(Arc::clone(&node));
                 }
             }
             uncovered = owners.iter().filter(|owner| owner.is_none()).count();
-            map.owner_ids = owners;
+            map.owners = owners;
             let now = map.owners();
             let is_gone = |node: &&Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
-            replaced = before.iter().filter(is_gone).cloned().collect();
+            is_failover = before.iter().any(|node| is_gone(&node));
+            gone = map.nodes.iter().filter(is_gone).cloned().collect();
         });
         // Other servers have what these servers had: their outage ends.
-        replaced.iter().for_each(|node| node.health.replaced());
-        self.tell_moves(!replaced.is_empty());
+        gone.iter().for_each(|node| node.health.replaced());
+        self.forget(&gone);
+        self.tell_moves(is_failover);
         uncovered
+    }
+
+    /// Forgets servers that have no slots. What was counted of them goes on counting for the cluster.
+    fn forget(&self, gone: &[Arc<RedisNode>]) {
+        self.map.send_if_modified(|map| {
+            map.nodes.retain(|node| gone.iter().all(|gone| gone.id != node.id));
+            gone.iter().for_each(|node| self.health.inherit(&node.health));
+            false
+        });
     }
 
     fn node(&self, map: &mut SlotMap, endpoint: &Endpoint) -> Arc<RedisNode> {
@@ -232,7 +255,8 @@ impl RedisNodes {
         }
         let location = self.location.of_server(endpoint.clone());
         let health = Arc::new(RedisHealth::like(&self.health, location.to_string()));
-        let node = Arc::new(RedisNode { id: map.nodes.len(), location, health });
+        let node = Arc::new(RedisNode { id: map.count, location, health });
+        map.count += 1;
         map.nodes.push(Arc::clone(&node));
         node
     }
@@ -309,5 +333,35 @@ impl RedisNodes {
             true => of_nodes.chain([Arc::clone(&self.health)]).collect(),
             false => of_nodes.collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::RedisUrl;
+
+    fn at(port: u16) -> Endpoint {
+        Endpoint::Tcp { host: "10.0.0.1".into(), port }
+    }
+
+    #[test]
+    fn servers_that_left_are_forgotten_and_what_was_counted_stays() {
+        let url: RedisUrl = "redis-cluster://10.0.0.1:1".parse().unwrap();
+        let nodes = RedisNodes::new(&url.location);
+        let half = SLOTS / 2;
+        for port in 1..10 {
+            nodes.replace(&[(0, half - 1, at(port)), (half, SLOTS - 1, at(100))]);
+            nodes.health_of(HashSlot(0)).decided_without();
+            nodes.health_of(HashSlot(half)).refused_without();
+            nodes.named(&at(200));
+            let sum = nodes.summary();
+            assert_eq!((sum.decided, sum.refused), (u64::from(port), u64::from(port)));
+        }
+        nodes.replace(&[(0, SLOTS - 1, at(100))]);
+        let sum = nodes.summary();
+        assert_eq!((sum.decided, sum.refused), (9, 9));
+        assert_eq!(nodes.all().len(), 2, "one server, and the cluster as a whole");
+        assert_eq!(nodes.map().owner(HashSlot(0)).unwrap().id, nodes.map().owners()[0].id);
     }
 }

@@ -81,7 +81,7 @@ async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
     let named = named.map(|server| nodes.location().of_server(server.clone()));
     let mut failure = StoreError::NotConnected;
     for location in owners.iter().map(|node| node.location.clone()).chain(named) {
-        match ask(&location).await {
+        match ask(&nodes.connector().to(&location)).await {
             Ok(ranges) => return Ok(ranges),
             Err(_) if is_forbidden(&failure) => {}
             Err(error) => failure = error,
@@ -101,8 +101,7 @@ fn tell_forbidden(nodes: &RedisNodes, error: &StoreError) {
     tracing::warn!(server = %nodes.location(), %error, help, "store slots not read");
 }
 
-async fn ask(server: &RedisLocation) -> Result<Vec<SlotRange>, StoreError> {
-    let connector = RedisConnector::new(server);
+async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {
     let asking = async {
         let endpoint = connector.find().await?;
         let mut connection = connector.connect(&endpoint).await?;
@@ -120,9 +119,9 @@ async fn ask(server: &RedisLocation) -> Result<Vec<SlotRange>, StoreError> {
 /// The server that has this key's slot now. For an operator's command, which has no map.
 pub(super) async fn server_of(servers: &RedisLocation, key: &[u8]) -> Result<Endpoint, StoreError> {
     let HashSlot(slot) = HashSlot::of(key);
-    let mut failure = StoreError::NoServer(1);
+    let (connector, mut failure) = (RedisConnector::new(servers), StoreError::NoServer(1));
     for server in servers.topology.servers() {
-        match ask(&servers.of_server(server.clone())).await {
+        match ask(&connector.to(&servers.of_server(server.clone()))).await {
             Ok(ranges) => {
                 let has_it = |(first, last, _): &&SlotRange| (*first..=*last).contains(&slot);
                 if let Some((_, _, server)) = ranges.iter().find(has_it) {

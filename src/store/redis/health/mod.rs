@@ -248,6 +248,15 @@ impl RedisHealth {
         }
     }
 
+    /// Goes on with the counts of a server that has left.
+    pub(super) fn inherit(&self, other: &Self) {
+        let ((decided, refused), told) = (other.without(), other.away.lock().counted);
+        let mut away = self.away.lock();
+        self.without.decided.fetch_add(decided, Ordering::Relaxed);
+        self.without.refused.fetch_add(refused, Ordering::Relaxed);
+        away.counted = (away.counted.0 + told.0, away.counted.1 + told.1);
+    }
+
     /// Logs how many requests were decided without Redis outside an outage: Redis was too slow at times, or
     /// away too shortly to be noticed. To be called about once a second.
     pub(in crate::store) fn tell_missed(&self) {
