@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -93,8 +94,14 @@ impl SlotMap {
 
     /// The servers that have slots.
     pub(super) fn owners(&self) -> Vec<Arc<RedisNode>> {
-        let ids: HashSet<_> = self.owners.iter().flatten().map(|node| node.id).collect();
-        self.nodes.iter().filter(|node| ids.contains(&node.id)).map(Arc::clone).collect()
+        let mut owners: Vec<Arc<RedisNode>> = Vec::new();
+        for node in self.owners.iter().flatten() {
+            // Neighbouring slots mostly have the same server, which is then the last one.
+            if !owners.iter().rev().any(|owner| Arc::ptr_eq(owner, node)) {
+                owners.push(Arc::clone(node));
+            }
+        }
+        owners
     }
 }
 
@@ -209,22 +216,26 @@ impl RedisNodes {
 
     /// Writes what a server says about all slots. Returns how many slots have no server.
     pub(super) fn replace(&self, ranges: &[SlotRange]) -> usize {
-        let (mut uncovered, mut is_failover, mut gone) = (0, false, Vec::new());
+        let mut owners: Vec<Option<Arc<RedisNode>>> = vec![None; usize::from(SLOTS)];
+        for (first, last, endpoint) in ranges {
+            let node = self.named(endpoint);
+            for slot in *first..=*last {
+                owners[usize::from(slot)] = node.clone();
+            }
+        }
+        let uncovered = owners.iter().filter(|owner| owner.is_none()).count();
+        let (mut is_failover, mut gone) = (false, Vec::new());
         self.map.send_modify(|map| {
             let before = map.owners();
-            let mut owners: Vec<Option<Arc<RedisNode>>> = vec![None; usize::from(SLOTS)];
-            for (first, last, endpoint) in ranges {
-                let node = self.node(map, endpoint);
-                for slot in *first..=*last {
-                    let (place, was) = (usize::from(slot), map.owner(HashSlot(slot)));
-                    if was.is_some_and(|was| was.id != node.id) {
-                        self.note_move(was, &node, 1);
-                    }
-                    owners[place] = Some(Arc::clone(&node));
+            // What was there before is dropped later: requests wait for this lock.
+            mem::swap(&mut map.owners, &mut owners);
+            for (was, node) in owners.iter().zip(&map.owners) {
+                if let (Some(was), Some(node)) = (was, node)
+                    && was.id != node.id
+                {
+                    self.note_move(Some(was), node, 1);
                 }
             }
-            uncovered = owners.iter().filter(|owner| owner.is_none()).count();
-            map.owners = owners;
             let now = map.owners();
             let is_gone = |node: &&Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
             is_failover = before.iter().any(|node| is_gone(&node));
@@ -274,7 +285,7 @@ impl RedisNodes {
             return;
         }
         let mut moves = String::new();
-        for ((from, to), slots) in std::mem::take(&mut *moved) {
+        for ((from, to), slots) in mem::take(&mut *moved) {
             let comma = if moves.is_empty() { "" } else { ", " };
             // Writing into a string never fails.
             let _ = write!(moves, "{comma}{slots} from {from} to {to}");
