@@ -24,7 +24,8 @@ impl Cluster {
         Self::start(3, &["--cluster-require-full-coverage", "no"])
     }
 
-    /// Three masters with a replica each. A replica takes the place of a master that is silent for half a second.
+    /// Three masters with a replica each. A replica takes the place of a master that is silent for half a
+    /// second.
     pub(crate) fn with_replicas() -> Self {
         Self::start(6, &["--cluster-require-full-coverage", "no"])
     }

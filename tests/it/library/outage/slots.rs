@@ -7,7 +7,8 @@ use super::cluster::{on, stored};
 use super::{Bench, ask, key, limit};
 use crate::support::cluster::Cluster;
 
-/// Some of a slot's keys are in its old place and others in its new one: then a call with several keys is refused.
+/// Some of a slot's keys are in its old place and others in its new one. Then a call with several keys is
+/// refused.
 #[tokio::test]
 async fn a_slot_moves_while_its_keys_are_asked() {
     let (cluster, bench, keys) = on(Cluster::of_masters()).await;
