@@ -243,16 +243,22 @@ impl RedisNodes {
         });
         // Other servers have what these servers had: their outage ends.
         gone.iter().for_each(|node| node.health.replaced());
-        self.forget(&gone);
+        self.forget_others();
         self.tell_moves(is_failover);
         uncovered
     }
 
     /// Forgets servers that have no slots. What was counted of them goes on counting for the cluster.
-    fn forget(&self, gone: &[Arc<RedisNode>]) {
+    fn forget_others(&self) {
         self.map.send_if_modified(|map| {
-            map.nodes.retain(|node| gone.iter().all(|gone| gone.id != node.id));
-            gone.iter().for_each(|node| self.health.inherit(&node.health));
+            let owners = map.owners();
+            map.nodes.retain(|node| {
+                let stays = owners.iter().any(|owner| Arc::ptr_eq(owner, node));
+                if !stays {
+                    self.health.inherit(&node.health);
+                }
+                stays
+            });
             false
         });
     }
