@@ -39,6 +39,8 @@ class Setup:
     # The port of Redis on 127.0.0.1; None: buckets in the process. tidegate knows it, and
     # nginx with lua.
     redis: int | None = None
+    # That Redis belongs to a cluster. tidegate alone can.
+    cluster: bool = False
     # Tokens of a busy key are fetched from Redis in advance. tidegate alone can.
     prefetch: bool = False
     # Limits of each request. tidegate alone knows more than one.

@@ -29,7 +29,8 @@ def prepare(binary, directory, setup, port):
         prefix = "" if setup.routes == 1 else f"/r/{route}"
         used = ", ".join(f'"{name}"' for name in [names[route % setup.limits], *more])
         routes.append(f'[[routes]]\npath = "{prefix}/{{*rest}}"\n{action}\nlimits = [{used}]\n')
-    redis = "" if setup.redis is None else f'url = "redis://127.0.0.1:{setup.redis}/0"\n'
+    scheme = "redis-cluster" if setup.cluster else "redis"
+    redis = "" if setup.redis is None else f'url = "{scheme}://127.0.0.1:{setup.redis}"\n'
     if setup.prefetch:
         redis += 'prefetch = "auto"\n'
     listen = f'listen = "127.0.0.1:{port}"'

@@ -15,7 +15,7 @@ use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DECISIONS, Total};
 use crate::plan::LimitSpec;
-use crate::store::Counters;
+use crate::store::{ClusterServer, Counters};
 use crate::upstream::balance::ServerState;
 use crate::worker::{Process, Published};
 
@@ -25,6 +25,8 @@ pub(super) struct Scrape<'s> {
     pub(super) total: Total,
     /// The numbers of the store.
     pub(super) store: Counters,
+    /// The servers of a Redis cluster. Empty without a cluster.
+    pub(super) servers: Vec<ClusterServer>,
     /// Log lines that were dropped since the start.
     pub(super) log_dropped: u64,
     pub(super) process: &'s Process,
@@ -75,7 +77,12 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         }
     }),
     ("histogram", "tidegate_store_duration_seconds", "Time of a question to the store.", |scrape, page| {
-        page.histogram(&[], &scrape.total.store_seconds);
+        for server in &scrape.servers {
+            page.histogram(&[("server", &server.name)], &server.seconds);
+        }
+        if scrape.servers.is_empty() {
+            page.histogram(&[], &scrape.total.store_seconds);
+        }
     }),
     ("gauge", "tidegate_connections", "Client connections.", |scrape, page| {
         let http2 = scrape.total.http2;
@@ -108,17 +115,23 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         }
     }),
     ("counter", "tidegate_store_errors_total", "Errors of Redis by their kind.", |scrape, page| {
-        for (kind, count) in &scrape.process.store.errors() {
-            page.sample(&[("kind", kind)], count);
+        for server in &scrape.servers {
+            for (kind, count) in &server.errors {
+                page.sample(&[("server", &server.name), ("kind", kind)], count);
+            }
+        }
+        if scrape.servers.is_empty() {
+            for (kind, count) in &scrape.process.store.errors() {
+                page.sample(&[("kind", kind)], count);
+            }
         }
     }),
     ("gauge", "tidegate_prefetched_keys", "Keys for which tokens were fetched and are not spent.", |scrape, page| page.number(&scrape.store.prefetched_keys)),
     ("gauge", "tidegate_store_up", "Whether the store answers.", |scrape, page| {
-        let servers = scrape.process.store.redis_servers();
-        for (server, is_up) in &servers {
-            page.sample(&[("server", server)], &u8::from(*is_up));
+        for server in &scrape.servers {
+            page.sample(&[("server", &server.name)], &u8::from(server.is_up));
         }
-        if servers.is_empty() {
+        if scrape.servers.is_empty() {
             page.number(&u8::from(scrape.store.redis_up.unwrap_or(true)));
         }
     }),
@@ -273,6 +286,7 @@ limits = ["per-client", "off", "slots"]
                 refused_without: 9,
                 redis_up: None,
             },
+            servers: Vec::new(),
             log_dropped: 4,
             process: &process,
             published: &Published { plan, servers: vec![servers] },

@@ -147,6 +147,7 @@ impl Admin {
         let page = families::page(&Scrape {
             total: self.process.metrics.total(),
             store: self.process.store.counters(),
+            servers: self.process.store.cluster_servers(),
             log_dropped: self.dropped.load(Ordering::Relaxed),
             process: &self.process,
             published: &self.plan.borrow().clone(),

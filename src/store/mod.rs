@@ -40,6 +40,7 @@ pub use self::error::{StoreError, Unavailable};
 use self::known::KnownRefusals;
 use self::memory::Noting;
 use self::prefetch::Prefetch;
+pub use self::redis::ClusterServer;
 pub(crate) use self::redis::{
     BucketName, LimiterConfig, LimiterError, LimiterKeys, Limiters, limiter_name, stored_key,
 };

@@ -60,25 +60,11 @@ pub(super) async fn take(
             claim.party = Party::Unreachable;
         }
     }
-    leave_redis(&store.shared, claims)?;
-    let request = RedisRequest { store, redis, moment, deadline, noting: noting(claims) };
-    if claims.iter().any(|claim| is_there(claim)) {
-        request.ask_parties(claims).await.inspect_err(|_| {
-            claims.iter_mut().for_each(|claim| request.give_back(claim));
-        })?;
-    }
-    if !claims.iter().any(|claim| is_there(claim)) {
-        // Nothing in Redis has decided, so the process decides over all its claims at once.
-        claims.iter_mut().for_each(|claim| claim.reset());
-        store.take_locally(&mut of(claims, Party::Process), Moment::now(moment.present()));
-        return Ok(());
-    }
-    request.ask_process(claims);
-    store.known.note(&store.shared.memory, claims, moment.time);
-    store.prefetch.note(store, claims, moment);
-    request.end(claims);
-    request.prepare(claims);
-    Ok(())
+    let noting = noting(claims);
+    let mut request = RedisRequest { store, redis, moment, deadline, noting, met: None };
+    let taken = request.take(claims).await;
+    request.count(taken);
+    taken
 }
 
 /// Whether Redis is to decide.
@@ -93,15 +79,44 @@ struct RedisRequest<'q> {
     /// By when Redis must have answered all calls.
     deadline: Instant,
     noting: Noting,
+    /// The slot of a claim on which Redis should have decided and did not.
+    met: Option<HashSlot>,
 }
 
 impl RedisRequest<'_> {
+    async fn take(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
+        let (store, moment) = (self.store, self.moment);
+        self.leave_redis(claims)?;
+        if claims.iter().any(|claim| is_there(claim)) {
+            let asked = self.ask_parties(claims).await;
+            asked.inspect_err(|_| claims.iter_mut().for_each(|claim| self.give_back(claim)))?;
+        }
+        if !claims.iter().any(|claim| is_there(claim)) {
+            // Nothing in Redis has decided, so the process decides over all its claims at once.
+            claims.iter_mut().for_each(|claim| claim.reset());
+            store.take_locally(&mut of(claims, Party::Process), Moment::now(moment.present()));
+            return Ok(());
+        }
+        self.ask_process(claims);
+        store.known.note(&store.shared.memory, claims, moment.time);
+        store.prefetch.note(store, claims, moment);
+        self.end(claims);
+        self.prepare(claims);
+        Ok(())
+    }
+
+    /// Counts the request for the log lines of an outage: once, whatever the number of its servers.
+    fn count(&self, taken: Result<(), Unavailable>) {
+        let (Some(slot), Some(nodes)) = (self.met, &self.store.shared.redis) else { return };
+        match taken {
+            Ok(()) => nodes.health_of(slot).decided_without(),
+            Err(_) => nodes.health_of(slot).refused_without(),
+        }
+    }
+
     /// Asks this process, then the Redisson limiters, then the buckets in Redis. Once an enforcing limit
     /// has refused, the later parties are only asked what they would say, and take nothing.
-    ///
-    /// # Errors
-    /// Where Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
-    async fn ask_parties(&self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
+    async fn ask_parties(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         let mut passes = self.ask_process(claims);
         let has_limiter = claims.iter().any(|claim| claim.party == Party::Limiter);
         for claim in claims.iter_mut().filter(|claim| claim.party == Party::Limiter) {
@@ -113,7 +128,7 @@ impl RedisRequest<'_> {
             }
             passes &= !claim.refuses();
         }
-        leave_redis(&self.store.shared, claims)?;
+        self.leave_redis(claims)?;
         let mut verb = if passes { Verb::Take } else { Verb::Look };
         // The other slots must not lose tokens, even for a moment, to a flood that one slot refuses.
         let (memory, now) = (&self.store.shared.memory, self.moment.time);
@@ -139,10 +154,10 @@ impl RedisRequest<'_> {
             }
             round.grouping = self.ask_buckets(claims, verb, round).await;
             round.is_first = false;
-            leave_redis(&self.store.shared, claims)?;
+            self.leave_redis(claims)?;
         }
         claims.iter_mut().filter(|claim| is_undecided(claim)).for_each(|claim| self.lose(claim));
-        leave_redis(&self.store.shared, claims)
+        self.leave_redis(claims)
     }
 
     /// Asks for the undecided claims of all slots at once. Returns how they are to be asked again.
@@ -204,6 +219,25 @@ impl RedisRequest<'_> {
         let verdict = self.store.shared.memory.take(&mut here, Noting::On, now);
         here.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
         verdict.passes()
+    }
+
+    /// Gives each claim on which Redis does not decide to another party, by its `on_store_error`.
+    fn leave_redis(&mut self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
+        keep_together(claims);
+        for (place, claim) in claims.iter_mut().enumerate() {
+            let is_away = claim.party == Party::Unreachable;
+            if !is_away && claim.party != Party::WrongType {
+                continue;
+            }
+            let slot = is_away.then_some(claim.place.slot);
+            claim.party = without_redis(claim, place).inspect_err(|_| self.met = slot)?;
+            if is_away && claim.party == Party::Process {
+                let processes = self.store.shared.processes.load(Ordering::Relaxed);
+                claim.ask.algorithm = claim.ask.algorithm.share(processes, claim.ask.cost);
+            }
+            self.met = self.met.or(slot);
+        }
+        Ok(())
     }
 
     /// The server that has this claim's key did not decide.
@@ -352,30 +386,6 @@ fn keep_together(claims: &mut [&mut Claim<'_>]) {
             _ => {}
         }
     }
-}
-
-/// Gives each claim on which Redis does not decide to another party, by its `on_store_error`. Counts the
-/// requests of an outage for its log lines.
-fn leave_redis(shared: &Shared, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
-    keep_together(claims);
-    let mut met = None;
-    for (place, claim) in claims.iter_mut().enumerate() {
-        let is_away = claim.party == Party::Unreachable;
-        if !is_away && claim.party != Party::WrongType {
-            continue;
-        }
-        let nodes = shared.redis.as_ref().filter(|_| is_away);
-        let health = nodes.map(|nodes| nodes.health_of(claim.place.slot));
-        claim.party = without_redis(claim, place)
-            .inspect_err(|_| health.iter().for_each(|health| health.refused_without()))?;
-        if is_away && claim.party == Party::Process {
-            let processes = shared.processes.load(Ordering::Relaxed);
-            claim.ask.algorithm = claim.ask.algorithm.share(processes, claim.ask.cost);
-        }
-        met = met.or(health);
-    }
-    met.iter().for_each(|health| health.decided_without());
-    Ok(())
 }
 
 /// The party that decides in place of Redis, by the limit's `on_store_error`.

@@ -1,17 +1,13 @@
 //! What all workers of a process share of the store. `server` makes it once and calls it at a reload and
 //! about once a second. `memory` and `redis` keep their common state here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::StoreError;
 use super::current_limits::CurrentLimits;
 use super::memory::Memory;
-use super::redis::{self, Notices, RedisNodes, Unsettled};
+use super::redis::{self, ClusterServer, Notices, RedisNodes, Unsettled};
 use super::reserve::{Presence, without_reserve};
 use super::running::{ListedOverride, RunningOverrides};
 use crate::clock::Wall;
@@ -45,8 +41,6 @@ pub struct Shared {
     prefetches: AtomicBool,
     /// The keys for which tokens are held.
     pub(super) prefetched_keys: AtomicU64,
-    /// Failed calls of Redis, by the error's kind.
-    errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// Numbers for metrics.
@@ -103,7 +97,6 @@ impl Shared {
             stores: AtomicU64::new(0),
             prefetches: AtomicBool::new(false),
             prefetched_keys: AtomicU64::new(0),
-            errors: Mutex::default(),
         };
         shared.adjust(spec);
         Arc::new(shared)
@@ -165,21 +158,14 @@ impl Shared {
         }
     }
 
-    /// The servers of a Redis cluster that have slots, each with whether it decides. Empty without a cluster.
-    pub fn redis_servers(&self) -> Vec<(String, bool)> {
-        self.redis.as_ref().map_or_else(Vec::new, |redis| redis.server_states())
+    /// The servers of a Redis cluster that have slots. Empty without a cluster.
+    pub fn cluster_servers(&self) -> Vec<ClusterServer> {
+        self.redis.as_ref().map_or_else(Vec::new, |redis| redis.cluster_servers())
     }
 
-    /// Failed calls of Redis since the start, by the error's kind.
+    /// Failed calls of the one Redis server since the start, by the error's kind.
     pub fn errors(&self) -> Vec<(&'static str, u64)> {
-        let errors = self.errors.lock();
-        errors.iter().map(|(kind, count)| (*kind, *count)).collect()
-    }
-
-    pub(super) fn count_error(&self, error: &StoreError) {
-        if let Some(kind) = error.kind() {
-            *self.errors.lock().entry(kind).or_default() += 1;
-        }
+        self.redis.as_ref().map_or_else(Vec::new, |redis| redis.errors())
     }
 
     /// Whether tokens are fetched from Redis in advance.

@@ -18,6 +18,7 @@ ALL = {
     "shared-prefetch": shared.prefetch,
     "shared-header": shared.header,
     "shared-reject": shared.reject,
+    "shared-cluster": shared.cluster,
     "latency": steady.latency,
     "body": body.body,
     "routes": scale.routes,

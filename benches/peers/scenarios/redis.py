@@ -30,7 +30,7 @@ def redis(bench):
             continue  # the others have no such thing
         server.ask("FLUSHALL")
         proxies = {title: peer.start(bench.workspace, setup) for title, setup in variants.items()}
-        gauge = lambda: (server.child.cpu(), server.calls())
+        gauge = lambda: (server.cpu(), server.calls())
         samples = bench.in_turn(proxies, lambda proxy: load.run(bench, proxy, gauge), cpu)
         bench.workspace.stop(*proxies.values())
         buckets = _buckets(bench, server, peer)

@@ -9,7 +9,7 @@ import report
 from load import Saturate, keys_script
 from peers import Setup
 from process import Failed
-from redis_server import RedisServer
+from redis_server import RedisCluster, RedisServer
 
 from .saturated import KEYS, busy, verify
 from .steady import at_fixed_rate
@@ -55,8 +55,18 @@ def prefetch(bench):
 
 def header(bench):
     """As `header`, with the limit shared through Redis, beside nginx with lua."""
+    return _many_keys(bench, cluster=False)
+
+
+def cluster(bench):
+    """As `shared-header`, but tidegate's buckets lie in a cluster of three masters. nginx with lua
+    has one Redis, as there."""
+    return _many_keys(bench, cluster=True)
+
+
+def _many_keys(bench, cluster):
     upstream = bench.upstream()
-    proxies = _start(bench, Setup(upstream=upstream.port, key="header"))
+    proxies = _start(bench, Setup(upstream=upstream.port, key="header", cluster=cluster))
     verify(bench, proxies, check.forwards, check.keeps_upstream)
     for proxy in proxies.values():
         bench.load.keys(proxy.port, KEYS)
@@ -81,7 +91,8 @@ def _start(bench, setup):
             peer = replace(peer, name="nginx with lua")
         elif not peer.name.startswith("tidegate"):
             continue
-        server = RedisServer(bench)
+        is_cluster = setup.cluster and peer.name.startswith("tidegate")
+        server = RedisCluster(bench) if is_cluster else RedisServer(bench)
         started = bench.start(replace(setup, redis=server.port), peers=[peer])
         for proxy in started.values():
             proxy.redis = server
@@ -96,7 +107,7 @@ def _asks(proxy):
 
 
 def _measure(bench, proxies, load):
-    gauge = lambda redis: lambda: (redis.child.cpu(), redis.calls())
+    gauge = lambda redis: lambda: (redis.cpu(), redis.calls())
     samples = bench.in_turn(
         proxies,
         lambda proxy: load.run(bench, proxy, gauge(proxy.redis)),

@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use http::StatusCode;
 use parking_lot::Mutex;
 
-pub(crate) use self::histogram::Histogram;
+pub(crate) use self::histogram::{Histogram, SharedHistogram};
 pub use self::routes::RouteCounter;
 pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};

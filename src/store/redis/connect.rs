@@ -33,6 +33,7 @@ pub(super) struct RedisConnector {
 }
 
 impl RedisConnector {
+    /// Makes the configuration for TLS. Further servers of a cluster share it: see [`RedisConnector::to`].
     pub(super) fn new(location: &RedisLocation) -> Self {
         // The same certificates were tried when proxy.toml was read, so this does not fail.
         let tls = location.tls.as_ref().and_then(|spec| {
@@ -40,6 +41,12 @@ impl RedisConnector {
             Some((TlsConnector::from(config), Arc::clone(spec)))
         });
         Self { location: location.clone(), tls, sentinel: AtomicUsize::new(0) }
+    }
+
+    /// For another server of the same cluster.
+    pub(super) fn to(&self, location: &RedisLocation) -> Self {
+        let (location, tls) = (location.clone(), self.tls.clone());
+        Self { location, tls, sentinel: AtomicUsize::new(0) }
     }
 
     /// The server that decides now.

@@ -63,7 +63,6 @@ pub(super) struct RedisConnection {
     number: Arc<AtomicU64>,
     node: Arc<RedisNode>,
     is_in_cluster: bool,
-    shared: Arc<Shared>,
     _keeper: AbortOnDropHandle<()>,
 }
 
@@ -96,12 +95,12 @@ impl RedisConnection {
     /// Begins to connect. Makes the connection again where it breaks, until this is dropped.
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
-        let (shared, node) = (Arc::clone(&server.shared), Arc::clone(&server.node));
+        let node = Arc::clone(&server.node);
         let is_in_cluster = server.nodes.is_cluster();
         let number = Arc::new(AtomicU64::new(0));
         let present = Arc::clone(&number);
         let keeper = tokio::spawn(async move { server.keep(&sender, &present).await });
-        Self { link, number, node, is_in_cluster, shared, _keeper: AbortOnDropHandle::new(keeper) }
+        Self { link, number, node, is_in_cluster, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
     /// The number of the present connection among all of the worker.
@@ -120,7 +119,8 @@ impl RedisConnection {
     ) -> Result<T, StoreError> {
         let health = &self.node.health;
         let phase = health.begin().ok_or(StoreError::Away)?;
-        if Instant::now() >= deadline {
+        let began = Instant::now();
+        if began >= deadline {
             // The time has run out elsewhere: it says nothing about this server.
             return Err(StoreError::TimedOut);
         }
@@ -138,7 +138,10 @@ impl RedisConnection {
         if let Err(error) = &result
             && !self.is_redirection(error)
         {
-            self.shared.count_error(error);
+            health.counts.failed(error);
+        }
+        if self.is_in_cluster && !matches!(result, Err(StoreError::NotConnected)) {
+            health.counts.took(began.elapsed());
         }
         match &result {
             Ok(_) => health.succeeded(phase),
@@ -160,13 +163,14 @@ impl RedisConnection {
     pub(super) async fn try_call<T>(
         &self,
         call: &Cmd,
+        asking: bool,
         read: impl FnOnce(Value) -> Option<T>,
         deadline: Instant,
     ) -> Result<T, StoreError> {
         let calling = async {
             // An answer does not put off the probe, which tells whether Redis can decide.
             let unnoted = Live { failures: Arc::default(), ..self.live().await? };
-            unnoted.call(call, false, read).await
+            unnoted.call(call, asking, read).await
         };
         timeout_at(deadline, calling).await.map_err(|_| StoreError::TimedOut)?
     }

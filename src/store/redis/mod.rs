@@ -5,15 +5,17 @@
 //! `call` packs them and reads the answer, `router` finds the server, and `connection` sends the call on a
 //! connection that `connect` has made. In a cluster a call has the keys of one `slot`; `nodes` knows which
 //! server has which slot, and `topology` asks the cluster for that. `pending` is a question whose client may
-//! leave before the answer. `health` knows whether the server can decide, `advice` and `notices` have the
-//! words for operators. `leases` keeps the slots that are held in Redis, `processes` counts the processes
-//! that share it, `overrides` reads and sets what operators change while processes run, and `unsettled`
-//! counts lost settlements. `redisson` asks Redisson limiters, by its own script and calls.
+//! leave before the answer. `health` knows whether the server can decide, and `counts` counts its calls for
+//! metrics. `advice` and `notices` have the words for operators. `leases` keeps the slots that are held in
+//! Redis, `processes` counts the processes that share it, `overrides` reads and sets what operators change
+//! while processes run, and `unsettled` counts lost settlements. `redisson` asks Redisson limiters, by its own
+//! script and calls.
 
 mod advice;
 mod call;
 mod connect;
 mod connection;
+mod counts;
 mod health;
 mod leases;
 mod name;
@@ -58,6 +60,7 @@ use crate::plan::KeyDisplay;
 pub(super) use self::advice::{refusal, words};
 pub(super) use self::call::Verb;
 pub(crate) use self::name::{BucketName, stored_key};
+pub use self::nodes::ClusterServer;
 pub(super) use self::nodes::RedisNodes;
 pub(super) use self::notices::Notices;
 pub(super) use self::overrides::OverrideChange;
@@ -172,7 +175,7 @@ impl Redis {
         for (claim, (one, took)) in claims.iter_mut().zip(reply.into_iter().zip(took)) {
             if one.decision.is_none() {
                 self.tell_other_type(&claim.question());
-                self.shared.count_error(&StoreError::WrongType);
+                self.router.count_error(claim.place.slot, &StoreError::WrongType);
                 claim.party = Party::WrongType;
             }
             claim.decision = one.decision;

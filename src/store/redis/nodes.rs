@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,8 +14,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::connect::RedisConnector;
 use super::health::{HealthSummary, RedisHealth};
 use super::slot::{HashSlot, SLOTS, SlotRange};
+use crate::observe::metrics::Histogram;
 use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, LimitSpec, RedisLocation, RedisTopology};
 
@@ -24,6 +27,7 @@ const LINE_PAUSE: Duration = Duration::from_secs(10);
 /// What all workers know about the servers.
 pub(in crate::store) struct RedisNodes {
     location: RedisLocation,
+    connector: RedisConnector,
     /// The one server's health. In a cluster: whether its slots have servers.
     health: Arc<RedisHealth>,
     map: watch::Sender<SlotMap>,
@@ -37,18 +41,34 @@ pub(in crate::store) struct RedisNodes {
 
 /// One server.
 pub(super) struct RedisNode {
-    /// The place in [`SlotMap::nodes`], for as long as the process runs.
+    /// No other server ever gets the same number.
     pub(super) id: usize,
     pub(super) location: RedisLocation,
     pub(super) health: Arc<RedisHealth>,
 }
 
+/// A server of a cluster, for metrics.
+#[derive(Debug)]
+pub struct ClusterServer {
+    /// Its address.
+    pub name: String,
+    /// Whether it decides.
+    pub is_up: bool,
+    /// How long calls took.
+    pub(crate) seconds: Histogram,
+    /// Failed calls since the start, by the error's kind.
+    pub errors: Vec<(&'static str, u64)>,
+}
+
 /// Which server has which slot.
+#[derive(Default)]
 pub(super) struct SlotMap {
-    /// Every server that ever had a slot.
+    /// The servers that have slots, and those that were named since all slots were read.
     nodes: Vec<Arc<RedisNode>>,
-    /// For each slot the place of its server. Empty until it is known.
-    owner_ids: Vec<Option<usize>>,
+    /// The servers that there have been.
+    count: usize,
+    /// For each slot its server. Empty until it is known.
+    owners: Vec<Option<Arc<RedisNode>>>,
     /// The servers could not be found, and the search goes on.
     is_missing: bool,
 }
@@ -56,26 +76,32 @@ pub(super) struct SlotMap {
 impl SlotMap {
     /// The server that has a slot. `None` where no server has it, or where that is not known yet.
     pub(super) fn owner(&self, slot: HashSlot) -> Option<&Arc<RedisNode>> {
-        self.nodes.get((*self.owner_ids.get(usize::from(slot.0))?)?)
+        self.owners.get(usize::from(slot.0))?.as_ref()
     }
 
     /// Whether the owners of the slots are not known yet, and no attempt to find them has failed.
     pub(super) fn is_sought(&self) -> bool {
-        self.owner_ids.is_empty() && !self.is_missing
+        self.owners.is_empty() && !self.is_missing
     }
 
     /// The slots that a server has.
     pub(super) fn slots_of(&self, node: &RedisNode) -> HashSet<HashSlot> {
-        let owned = (0..).zip(&self.owner_ids).filter(|(_, owner)| **owner == Some(node.id));
+        let is_it =
+            |owner: &Option<Arc<RedisNode>>| owner.as_ref().is_some_and(|it| it.id == node.id);
+        let owned = (0..).zip(&self.owners).filter(|(_, owner)| is_it(owner));
         owned.map(|(slot, _)| HashSlot(slot)).collect()
     }
 
     /// The servers that have slots.
     pub(super) fn owners(&self) -> Vec<Arc<RedisNode>> {
-        let mut has_slots = vec![false; self.nodes.len()];
-        self.owner_ids.iter().flatten().for_each(|id| has_slots[*id] = true);
-        let nodes = self.nodes.iter().zip(has_slots);
-        nodes.filter(|(_, has_slots)| *has_slots).map(|(node, _)| Arc::clone(node)).collect()
+        let mut owners: Vec<Arc<RedisNode>> = Vec::new();
+        for node in self.owners.iter().flatten() {
+            // Neighbouring slots mostly have the same server, which is then the last one.
+            if !owners.iter().rev().any(|owner| Arc::ptr_eq(owner, node)) {
+                owners.push(Arc::clone(node));
+            }
+        }
+        owners
     }
 }
 
@@ -84,14 +110,16 @@ impl RedisNodes {
     pub(in crate::store) fn new(location: &RedisLocation) -> Self {
         let health = Arc::new(RedisHealth::new(location.to_string()));
         let is_cluster = matches!(location.topology, RedisTopology::Cluster(_));
-        let mut map = SlotMap { nodes: Vec::new(), owner_ids: Vec::new(), is_missing: false };
+        let mut map = SlotMap::default();
         if !is_cluster {
             let (location, health) = (location.clone(), Arc::clone(&health));
-            map.nodes.push(Arc::new(RedisNode { id: 0, location, health }));
-            map.owner_ids.push(Some(0));
+            let node = Arc::new(RedisNode { id: 0, location, health });
+            map.nodes.push(Arc::clone(&node));
+            map.owners.push(Some(node));
         }
         Self {
             location: location.clone(),
+            connector: RedisConnector::new(location),
             health,
             map: watch::Sender::new(map),
             is_cluster,
@@ -107,6 +135,11 @@ impl RedisNodes {
 
     pub(super) fn location(&self) -> &RedisLocation {
         &self.location
+    }
+
+    /// What the connectors of all servers are made of.
+    pub(super) fn connector(&self) -> &RedisConnector {
+        &self.connector
     }
 
     /// The health of the one server. In a cluster: whether its slots have servers.
@@ -161,11 +194,11 @@ impl RedisNodes {
         self.has_changed();
         self.map.send_if_modified(|map| {
             let to = self.node(map, to);
-            let Some(owner) = map.owner_ids.get_mut(usize::from(slot.0)) else { return false };
-            let from = owner.replace(to.id);
-            let is_new = from != Some(to.id);
+            let Some(owner) = map.owners.get_mut(usize::from(slot.0)) else { return false };
+            let from = owner.replace(Arc::clone(&to));
+            let is_new = from.as_ref().is_none_or(|from| from.id != to.id);
             if is_new {
-                self.note_move(from.and_then(|id| map.nodes.get(id)), &to, 1);
+                self.note_move(from.as_ref(), &to, 1);
             }
             is_new
         });
@@ -183,30 +216,51 @@ impl RedisNodes {
 
     /// Writes what a server says about all slots. Returns how many slots have no server.
     pub(super) fn replace(&self, ranges: &[SlotRange]) -> usize {
-        let (mut uncovered, mut replaced) = (0, Vec::new());
+        let mut owners: Vec<Option<Arc<RedisNode>>> = vec![None; usize::from(SLOTS)];
+        for (first, last, endpoint) in ranges {
+            let node = self.named(endpoint);
+            for slot in *first..=*last {
+                owners[usize::from(slot)] = node.clone();
+            }
+        }
+        let uncovered = owners.iter().filter(|owner| owner.is_none()).count();
+        let (mut is_failover, mut gone) = (false, Vec::new());
         self.map.send_modify(|map| {
             let before = map.owners();
-            let mut owners = vec![None; usize::from(SLOTS)];
-            for (first, last, endpoint) in ranges {
-                let node = self.node(map, endpoint);
-                for slot in *first..=*last {
-                    let (place, was) = (usize::from(slot), map.owner(HashSlot(slot)));
-                    if was.is_some_and(|was| was.id != node.id) {
-                        self.note_move(was, &node, 1);
-                    }
-                    owners[place] = Some(node.id);
+            // What was there before is dropped later: requests wait for this lock.
+            mem::swap(&mut map.owners, &mut owners);
+            for (was, node) in owners.iter().zip(&map.owners) {
+                if let (Some(was), Some(node)) = (was, node)
+                    && was.id != node.id
+                {
+                    self.note_move(Some(was), node, 1);
                 }
             }
-            uncovered = owners.iter().filter(|owner| owner.is_none()).count();
-            map.owner_ids = owners;
             let now = map.owners();
             let is_gone = |node: &&Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
-            replaced = before.iter().filter(is_gone).cloned().collect();
+            is_failover = before.iter().any(|node| is_gone(&node));
+            gone = map.nodes.iter().filter(is_gone).cloned().collect();
         });
         // Other servers have what these servers had: their outage ends.
-        replaced.iter().for_each(|node| node.health.replaced());
-        self.tell_moves(!replaced.is_empty());
+        gone.iter().for_each(|node| node.health.replaced());
+        self.forget_others();
+        self.tell_moves(is_failover);
         uncovered
+    }
+
+    /// Forgets servers that have no slots. What was counted of them goes on counting for the cluster.
+    fn forget_others(&self) {
+        self.map.send_if_modified(|map| {
+            let owners = map.owners();
+            map.nodes.retain(|node| {
+                let stays = owners.iter().any(|owner| Arc::ptr_eq(owner, node));
+                if !stays {
+                    self.health.inherit(&node.health);
+                }
+                stays
+            });
+            false
+        });
     }
 
     fn node(&self, map: &mut SlotMap, endpoint: &Endpoint) -> Arc<RedisNode> {
@@ -218,7 +272,8 @@ impl RedisNodes {
         }
         let location = self.location.of_server(endpoint.clone());
         let health = Arc::new(RedisHealth::like(&self.health, location.to_string()));
-        let node = Arc::new(RedisNode { id: map.nodes.len(), location, health });
+        let node = Arc::new(RedisNode { id: map.count, location, health });
+        map.count += 1;
         map.nodes.push(Arc::clone(&node));
         node
     }
@@ -236,7 +291,7 @@ impl RedisNodes {
             return;
         }
         let mut moves = String::new();
-        for ((from, to), slots) in std::mem::take(&mut *moved) {
+        for ((from, to), slots) in mem::take(&mut *moved) {
             let comma = if moves.is_empty() { "" } else { ", " };
             // Writing into a string never fails.
             let _ = write!(moves, "{comma}{slots} from {from} to {to}");
@@ -267,13 +322,25 @@ impl RedisNodes {
         sum
     }
 
-    /// The servers of a cluster that have slots, each with whether it decides. Empty without a cluster.
-    pub(in crate::store) fn server_states(&self) -> Vec<(String, bool)> {
+    /// The servers of a cluster that have slots. Empty without a cluster.
+    pub(in crate::store) fn cluster_servers(&self) -> Vec<ClusterServer> {
         let owners = if self.is_cluster { self.map().owners() } else { Vec::new() };
-        let of_owners = owners.iter().map(|node| (node.location.to_string(), node.health.is_up()));
+        let server = |location: &RedisLocation, health: &RedisHealth| ClusterServer {
+            name: location.to_string(),
+            is_up: health.is_up(),
+            seconds: health.counts.seconds(),
+            errors: health.counts.errors(),
+        };
+        let of_owners = owners.iter().map(|node| server(&node.location, &node.health));
         // Slots without a server are nobody's.
-        let whole = (self.is_cluster && !self.health.is_up()).then(|| self.location.to_string());
-        of_owners.chain(whole.map(|cluster| (cluster, false))).collect()
+        let is_whole = !self.is_cluster || self.health.is_up();
+        let whole = (!is_whole).then(|| server(&self.location, &self.health));
+        of_owners.chain(whole).collect()
+    }
+
+    /// Failed calls of the one server, by the error's kind.
+    pub(in crate::store) fn errors(&self) -> Vec<(&'static str, u64)> {
+        self.health.counts.errors()
     }
 
     fn all(&self) -> Vec<Arc<RedisHealth>> {
@@ -283,5 +350,35 @@ impl RedisNodes {
             true => of_nodes.chain([Arc::clone(&self.health)]).collect(),
             false => of_nodes.collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::RedisUrl;
+
+    fn at(port: u16) -> Endpoint {
+        Endpoint::Tcp { host: "10.0.0.1".into(), port }
+    }
+
+    #[test]
+    fn servers_that_left_are_forgotten_and_what_was_counted_stays() {
+        let url: RedisUrl = "redis-cluster://10.0.0.1:1".parse().unwrap();
+        let nodes = RedisNodes::new(&url.location);
+        let half = SLOTS / 2;
+        for port in 1..10 {
+            nodes.replace(&[(0, half - 1, at(port)), (half, SLOTS - 1, at(100))]);
+            nodes.health_of(HashSlot(0)).decided_without();
+            nodes.health_of(HashSlot(half)).refused_without();
+            nodes.named(&at(200));
+            let sum = nodes.summary();
+            assert_eq!((sum.decided, sum.refused), (u64::from(port), u64::from(port)));
+        }
+        nodes.replace(&[(0, SLOTS - 1, at(100))]);
+        let sum = nodes.summary();
+        assert_eq!((sum.decided, sum.refused), (9, 9));
+        assert_eq!(nodes.all().len(), 2, "one server, and the cluster as a whole");
+        assert_eq!(nodes.map().owner(HashSlot(0)).unwrap().id, nodes.map().owners()[0].id);
     }
 }

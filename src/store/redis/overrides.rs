@@ -57,14 +57,7 @@ pub(super) async fn follow(router: Arc<Router>, prefix: String, shared: Arc<Shar
     let told = Seldom::new(SILENCE);
     loop {
         let reading = async {
-            let found = match router.try_call(slot, &generation, number).await {
-                // Another server has the slot now. This call finds it, and notes it for those that follow.
-                Err(error) if error.is_redirection() => {
-                    let deadline = Instant::now() + shared.timeout();
-                    router.call(slot, &generation, number, deadline).await?
-                }
-                found => found?,
-            };
+            let found = router.try_call(slot, &generation, number).await?;
             // There is nothing to keep where there is no hash.
             let is_due = found > 0 && read_at.elapsed() >= READ;
             if is_due || !shared.running.has_read(found) {

@@ -8,13 +8,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connect::RedisConnector;
 use super::connection::{RedisConnection, RedisServer};
 use super::nodes::{RedisNode, RedisNodes};
 use super::slot::{HashSlot, read_address};
@@ -27,13 +27,22 @@ const MOST_REDIRECTIONS: usize = 5;
 /// The pause before a call follows one more redirection than usual.
 const DISAGREEMENT: Duration = Duration::from_millis(5);
 
+/// Who waits for a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CallKind {
+    /// Requests, or an operator.
+    Awaited,
+    /// Nobody.
+    Tried,
+}
+
 /// One worker's connections.
 pub(super) struct Router {
     nodes: Arc<RedisNodes>,
     prefix: String,
     shared: Arc<Shared>,
     /// By [`RedisNode::id`].
-    connections: Mutex<Vec<Option<Arc<RedisConnection>>>>,
+    connections: Mutex<HashMap<usize, Arc<RedisConnection>>>,
     /// The number of connections that were made so far.
     made: Arc<watch::Sender<u64>>,
 }
@@ -54,12 +63,7 @@ impl Router {
             self.connection(node);
         }
         let owners: HashSet<_> = owners.iter().map(|node| node.id).collect();
-        let mut connections = self.connections.lock();
-        for (id, connection) in connections.iter_mut().enumerate() {
-            if !owners.contains(&id) {
-                *connection = None;
-            }
-        }
+        self.connections.lock().retain(|id, _| owners.contains(id));
     }
 
     /// Connects to the servers of a cluster as they come and go.
@@ -94,8 +98,8 @@ impl Router {
         let map = self.nodes.map();
         let Some(node) = map.owner(slot) else { return map.is_sought().then_some(0) };
         let connections = self.connections.lock();
-        let number = || Some(connections.get(node.id)?.as_ref()?.number());
-        node.health.is_up().then(|| number().unwrap_or(0))
+        let number = || connections.get(&node.id).map_or(0, |connection| connection.number());
+        node.health.is_up().then(number)
     }
 
     /// Tells of each connection that is made from now on.
@@ -109,6 +113,29 @@ impl Router {
         &self,
         slot: HashSlot,
         call: &Cmd,
+        read: impl FnMut(Value) -> Option<T>,
+        deadline: Instant,
+    ) -> Result<T, StoreError> {
+        self.send(CallKind::Awaited, slot, call, read, deadline).await
+    }
+
+    /// Like [`Router::call`], for a call that no request waits for: its failure says nothing about whether
+    /// Redis can decide.
+    pub(super) async fn try_call<T>(
+        &self,
+        slot: HashSlot,
+        call: &Cmd,
+        read: impl FnMut(Value) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        let deadline = Instant::now() + self.shared.timeout();
+        self.send(CallKind::Tried, slot, call, read, deadline).await
+    }
+
+    async fn send<T>(
+        &self,
+        kind: CallKind,
+        slot: HashSlot,
+        call: &Cmd,
         mut read: impl FnMut(Value) -> Option<T>,
         deadline: Instant,
     ) -> Result<T, StoreError> {
@@ -116,7 +143,10 @@ impl Router {
         let mut asking = false;
         for redirection in 1.. {
             let connection = self.connection(&node);
-            let result = connection.call(call, asking, &mut read, deadline).await;
+            let result = match kind {
+                CallKind::Awaited => connection.call(call, asking, &mut read, deadline).await,
+                CallKind::Tried => connection.try_call(call, asking, &mut read, deadline).await,
+            };
             let Err(StoreError::Redis(error)) = &result else { return result };
             let moved = match error.kind() {
                 ErrorKind::Server(ServerErrorKind::Moved) => true,
@@ -130,7 +160,9 @@ impl Router {
                 sleep(DISAGREEMENT).await;
             }
             if redirection > MOST_REDIRECTIONS || Instant::now() >= deadline {
-                self.shared.count_error(&StoreError::Redis(error.clone()));
+                if kind == CallKind::Awaited {
+                    node.health.counts.failed(&StoreError::Redis(error.clone()));
+                }
                 return result;
             }
             asking = !moved;
@@ -139,23 +171,9 @@ impl Router {
         Err(StoreError::NotConnected)
     }
 
-    /// Like [`Router::call`], for a call that no request waits for: its failure says nothing about whether
-    /// Redis can decide.
-    pub(super) async fn try_call<T>(
-        &self,
-        slot: HashSlot,
-        call: &Cmd,
-        read: impl FnOnce(Value) -> Option<T>,
-    ) -> Result<T, StoreError> {
-        let deadline = Instant::now() + self.shared.timeout();
-        let node = self.owner(slot, deadline).await?;
-        let connection = self.connection(&node);
-        let result = connection.try_call(call, read, deadline).await;
-        if result.as_ref().is_err_and(StoreError::is_redirection) {
-            // The next call finds the right server.
-            self.nodes.has_changed();
-        }
-        result
+    /// Counts an error of a key in this slot.
+    pub(super) fn count_error(&self, slot: HashSlot, error: &StoreError) {
+        self.nodes.health_of(slot).counts.failed(error);
     }
 
     /// The server that a redirection names. A slot that has moved is noted, one that is about to move is not.
@@ -179,16 +197,12 @@ impl Router {
 
     fn connection(&self, node: &Arc<RedisNode>) -> Arc<RedisConnection> {
         let mut connections = self.connections.lock();
-        if connections.len() <= node.id {
-            connections.resize(node.id + 1, None);
-        }
-        let Some(place) = connections.get_mut(node.id) else { return self.begin(node) };
-        Arc::clone(place.get_or_insert_with(|| self.begin(node)))
+        Arc::clone(connections.entry(node.id).or_insert_with(|| self.begin(node)))
     }
 
     fn begin(&self, node: &Arc<RedisNode>) -> Arc<RedisConnection> {
         Arc::new(RedisConnection::keep(RedisServer {
-            connector: RedisConnector::new(&node.location),
+            connector: self.nodes.connector().to(&node.location),
             node: Arc::clone(node),
             nodes: Arc::clone(&self.nodes),
             prefix: self.prefix.clone(),

@@ -10,9 +10,11 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::advice;
 use super::connect::RedisConnector;
 use super::nodes::RedisNodes;
 use super::slot::{HashSlot, SlotRange, read_slots};
+use crate::observe::seldom::Seldom;
 use crate::plan::{Endpoint, RedisLocation};
 use crate::store::StoreError;
 
@@ -28,8 +30,15 @@ const FIRST: Duration = Duration::from_millis(50);
 /// The time that one server has to connect and to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// The time between two warnings that the slots cannot be read.
+const SILENCE: Duration = Duration::from_secs(600);
+
+const RIGHTS: &str = "allow this user +cluster|info and +cluster|slots on each server: until then a failover \
+                      may not be noticed";
+
 /// Keeps the map of the slots right for as long as the worker runs.
 pub(super) async fn keep_map(nodes: Arc<RedisNodes>) {
+    let told = Seldom::new(SILENCE);
     loop {
         let turn = nodes.health().turn().await;
         let is_known = !nodes.map().owners().is_empty();
@@ -38,8 +47,13 @@ pub(super) async fn keep_map(nodes: Arc<RedisNodes>) {
                 0 => turn.succeeded(),
                 slots => turn.failed(&StoreError::NoServer(slots)),
             },
-            // Each server's own health tells that it is away.
-            Err(_) if is_known => drop(turn),
+            Err(error) if is_known => {
+                drop(turn);
+                // Any other failure is told by the servers' own health.
+                if is_forbidden(&error) && told.is_due(()) {
+                    tell_forbidden(&nodes, &error);
+                }
+            }
             Err(error) => {
                 nodes.missing();
                 turn.failed(&error);
@@ -67,16 +81,27 @@ async fn ask_any(nodes: &RedisNodes) -> Result<Vec<SlotRange>, StoreError> {
     let named = named.map(|server| nodes.location().of_server(server.clone()));
     let mut failure = StoreError::NotConnected;
     for location in owners.iter().map(|node| node.location.clone()).chain(named) {
-        match ask(&location).await {
+        match ask(&nodes.connector().to(&location)).await {
             Ok(ranges) => return Ok(ranges),
+            Err(_) if is_forbidden(&failure) => {}
             Err(error) => failure = error,
         }
     }
     Err(failure)
 }
 
-async fn ask(server: &RedisLocation) -> Result<Vec<SlotRange>, StoreError> {
-    let connector = RedisConnector::new(server);
+/// Whether the user may not ask, or may not even log in any more.
+fn is_forbidden(error: &StoreError) -> bool {
+    error.kind() == Some("permission")
+}
+
+fn tell_forbidden(nodes: &RedisNodes, error: &StoreError) {
+    let is_right = matches!(error, StoreError::Redis(error) if error.code() == Some("NOPERM"));
+    let help = if is_right { Some(RIGHTS) } else { advice::help(error) };
+    tracing::warn!(server = %nodes.location(), %error, help, "store slots not read");
+}
+
+async fn ask(connector: &RedisConnector) -> Result<Vec<SlotRange>, StoreError> {
     let asking = async {
         let endpoint = connector.find().await?;
         let mut connection = connector.connect(&endpoint).await?;
@@ -94,9 +119,9 @@ async fn ask(server: &RedisLocation) -> Result<Vec<SlotRange>, StoreError> {
 /// The server that has this key's slot now. For an operator's command, which has no map.
 pub(super) async fn server_of(servers: &RedisLocation, key: &[u8]) -> Result<Endpoint, StoreError> {
     let HashSlot(slot) = HashSlot::of(key);
-    let mut failure = StoreError::NoServer(1);
+    let (connector, mut failure) = (RedisConnector::new(servers), StoreError::NoServer(1));
     for server in servers.topology.servers() {
-        match ask(&servers.of_server(server.clone())).await {
+        match ask(&connector.to(&servers.of_server(server.clone()))).await {
             Ok(ranges) => {
                 let has_it = |(first, last, _): &&SlotRange| (*first..=*last).contains(&slot);
                 if let Some((_, _, server)) = ranges.iter().find(has_it) {

@@ -24,7 +24,8 @@ impl Cluster {
         Self::start(3, &["--cluster-require-full-coverage", "no"])
     }
 
-    /// Three masters with a replica each. A replica takes the place of a master that is silent for half a second.
+    /// Three masters with a replica each. A replica takes the place of a master that is silent for half a
+    /// second.
     pub(crate) fn with_replicas() -> Self {
         Self::start(6, &["--cluster-require-full-coverage", "no"])
     }
@@ -112,6 +113,11 @@ impl Cluster {
     pub(crate) fn key_of(&self, place: usize) -> String {
         let names = (0..).map(|number| format!("k{number}"));
         names.into_iter().find(|name| self.master_of(name) == place).unwrap()
+    }
+
+    /// A key of each of the three masters.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        (0..3).map(|place| self.key_of(place)).collect()
     }
 
     /// Tells the servers that a slot is to move from one master to another one.

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::counts::CallCounts;
 use super::{StoreError, advice};
 use crate::limit::Scope;
 use crate::plan::{LimitSpec, OnStoreError};
@@ -41,6 +42,7 @@ pub(super) struct HealthPhase {
 /// What all workers know about the server.
 pub(in crate::store) struct RedisHealth {
     server: String,
+    pub(in crate::store) counts: CallCounts,
     phase: watch::Sender<HealthPhase>,
     /// Redis has decided something since the start.
     was_up: AtomicBool,
@@ -88,6 +90,7 @@ impl RedisHealth {
     pub(in crate::store) fn new(server: String) -> Self {
         Self {
             server,
+            counts: CallCounts::default(),
             phase: watch::Sender::new(HealthPhase { up: true, number: 0 }),
             was_up: AtomicBool::new(false),
             without_it: Arc::default(),
@@ -243,6 +246,15 @@ impl RedisHealth {
             true => tracing::info!(server, away_ms, decided, refused, "store recovered"),
             false => tracing::info!(server, away_ms, decided, refused, "store connected"),
         }
+    }
+
+    /// Goes on with the counts of a server that has left.
+    pub(super) fn inherit(&self, other: &Self) {
+        let ((decided, refused), told) = (other.without(), other.away.lock().counted);
+        let mut away = self.away.lock();
+        self.without.decided.fetch_add(decided, Ordering::Relaxed);
+        self.without.refused.fetch_add(refused, Ordering::Relaxed);
+        away.counted = (away.counted.0 + told.0, away.counted.1 + told.1);
     }
 
     /// Logs how many requests were decided without Redis outside an outage: Redis was too slow at times, or

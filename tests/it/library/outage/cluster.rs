@@ -34,9 +34,11 @@ impl Bench {
     }
 }
 
-/// A key of each of the three masters.
-pub(super) fn keys(cluster: &Cluster) -> Vec<String> {
-    (0..3).map(|place| cluster.key_of(place)).collect()
+/// With a store whose servers all decide, and a key of each master.
+pub(super) async fn on(cluster: Cluster) -> (Cluster, Bench, Vec<String>) {
+    let (bench, keys) = (Bench::on(&cluster.url()), cluster.keys());
+    bench.until_all_decide(&keys).await;
+    (cluster, bench, keys)
 }
 
 pub(super) fn stored(cluster: &Cluster, place: usize, pattern: &str) -> usize {
@@ -48,13 +50,13 @@ pub(super) fn stored(cluster: &Cluster, place: usize, pattern: &str) -> usize {
 async fn each_key_is_decided_by_its_server() {
     let cluster = Cluster::of_masters();
     let bench = Bench::on(&cluster.url());
-    let (keys, spec) = (keys(&cluster), limit("one"));
+    let (keys, spec) = (cluster.keys(), limit("one"));
     for (place, name) in keys.iter().enumerate() {
         assert_eq!(bench.passed(&spec, name, 12).await, 10, "{name}");
         assert_eq!(stored(&cluster, place, "*:one"), 1, "{name}");
     }
     assert_eq!(bench.shared.counters().redis_up, Some(true));
-    assert_eq!(bench.shared.redis_servers().len(), 3);
+    assert_eq!(bench.shared.cluster_servers().len(), 3);
     assert_eq!(bench.log.text(), "");
 }
 
@@ -62,7 +64,7 @@ async fn each_key_is_decided_by_its_server() {
 async fn limits_in_several_slots_take_all_or_nothing() {
     let cluster = Cluster::of_masters();
     let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
+    let keys = cluster.keys();
     let (wide, narrow, other) = (limit("wide"), limit("narrow"), limit("other"));
     let (a, b, c) = (key(&keys[0]), key(&keys[1]), key(&keys[2]));
     let asks = [ask(&wide, &a, 10), ask(&narrow, &b, 2), ask(&other, &c, 10)];
@@ -81,7 +83,7 @@ async fn limits_in_several_slots_take_all_or_nothing() {
 async fn a_refused_request_is_told_what_is_left_without_it() {
     let cluster = Cluster::of_masters();
     let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
+    let keys = cluster.keys();
     let (wide, narrow) = (limit("wide"), limit("narrow"));
     let (a, b) = (key(&keys[0]), key(&keys[1]));
     for left in [9, 9, 9] {
@@ -94,10 +96,7 @@ async fn a_refused_request_is_told_what_is_left_without_it() {
 /// One server has answered and the other one has not.
 #[tokio::test]
 async fn a_client_that_leaves_gets_back_what_one_slot_gave() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
+    let (cluster, bench, keys) = on(Cluster::of_masters()).await;
     let (given, silent) = (limit("given"), limit("silent"));
     let (a, b) = (key(&keys[0]), key(&keys[1]));
     cluster.servers[1].pause();
@@ -121,10 +120,7 @@ async fn a_client_that_leaves_gets_back_what_one_slot_gave() {
 
 #[tokio::test]
 async fn a_limit_that_rejects_without_its_server_costs_the_others_nothing() {
-    let mut cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
+    let (mut cluster, bench, keys) = on(Cluster::of_masters()).await;
     cluster.servers[0].kill();
     bench.until_redis_is(false).await;
     let (mut lost, kept) = (limit("lost"), limit("kept"));
@@ -142,10 +138,7 @@ async fn a_limit_that_rejects_without_its_server_costs_the_others_nothing() {
 /// A client whose own limit refuses must not hold what others need.
 #[tokio::test]
 async fn a_flood_that_one_slot_refuses_takes_nothing_from_the_others() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
+    let (_cluster, bench, keys) = on(Cluster::of_masters()).await;
     let (own, everyone) = (limit("own"), limit("everyone"));
     let (a, b) = (key(&keys[0]), key(&keys[1]));
     let asks = [ask(&own, &a, 1), ask(&everyone, &b, 1_000)];
@@ -162,10 +155,7 @@ async fn a_flood_that_one_slot_refuses_takes_nothing_from_the_others() {
 
 #[tokio::test]
 async fn a_key_of_another_type_in_one_slot_leaves_the_others_to_redis() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
+    let (cluster, bench, keys) = on(Cluster::of_masters()).await;
     let (odd, good) = (limit("odd"), limit("good"));
     let (a, b) = (key(&keys[0]), key(&keys[1]));
     let _: i64 = cluster.servers[0].run(&["RPUSH", &format!("tidegate:{{{}}}:odd", keys[0]), "x"]);
@@ -178,10 +168,8 @@ async fn a_key_of_another_type_in_one_slot_leaves_the_others_to_redis() {
 
 #[tokio::test]
 async fn a_lost_master_touches_its_own_keys_alone() {
-    let mut cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let (keys, spec) = (keys(&cluster), limit("alone"));
-    bench.until_all_decide(&keys).await;
+    let (mut cluster, bench, keys) = on(Cluster::of_masters()).await;
+    let spec = limit("alone");
     for name in &keys {
         assert_eq!(bench.passed(&spec, name, 4).await, 4, "{name}");
     }
@@ -194,7 +182,7 @@ async fn a_lost_master_touches_its_own_keys_alone() {
     let lost = format!("server=\"127.0.0.1:{}\"", cluster.servers[0].port());
     assert_eq!(bench.log.count("store unavailable"), 1, "{}", bench.log.text());
     assert!(bench.log.text().contains(&lost), "{}", bench.log.text());
-    let up = bench.shared.redis_servers().iter().filter(|(_, is_up)| *is_up).count();
+    let up = bench.shared.cluster_servers().iter().filter(|server| server.is_up).count();
     assert_eq!(up, 2);
     cluster.servers[0].restart();
     bench.until_all_decide(&keys).await;
@@ -205,10 +193,7 @@ async fn a_lost_master_touches_its_own_keys_alone() {
 
 #[tokio::test]
 async fn a_lost_master_lets_the_limits_of_others_decide() {
-    let mut cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
+    let (mut cluster, bench, keys) = on(Cluster::of_masters()).await;
     cluster.servers[0].kill();
     bench.until_redis_is(false).await;
     let (lost, kept) = (limit("lost"), limit("kept"));
@@ -224,10 +209,8 @@ async fn a_lost_master_lets_the_limits_of_others_decide() {
 
 #[tokio::test]
 async fn a_replica_takes_the_place_of_a_master_that_dies() {
-    let mut cluster = Cluster::with_replicas();
-    let bench = Bench::on(&cluster.url());
-    let (keys, spec) = (keys(&cluster), limit("later"));
-    bench.until_all_decide(&keys).await;
+    let (mut cluster, bench, keys) = on(Cluster::with_replicas()).await;
+    let spec = limit("later");
     cluster.servers[0].kill();
     bench.until_redis_is(false).await;
     bench.until_redis_is(true).await;
@@ -242,7 +225,7 @@ async fn a_replica_takes_the_place_of_a_master_that_dies() {
 async fn a_replica_takes_the_place_of_a_master_that_falls_silent() {
     let cluster = Cluster::with_replicas();
     let bench = Bench::impatient(&cluster.url());
-    let (keys, spec) = (keys(&cluster), limit("silent"));
+    let (keys, spec) = (cluster.keys(), limit("silent"));
     bench.until_all_decide(&keys).await;
     cluster.servers[0].pause();
     while bench.shared.counters().redis_up == Some(true) {
@@ -263,10 +246,8 @@ async fn a_replica_takes_the_place_of_a_master_that_falls_silent() {
 
 #[tokio::test]
 async fn a_master_that_gives_up_its_place_is_no_outage() {
-    let cluster = Cluster::with_replicas();
-    let bench = Bench::on(&cluster.url());
-    let (keys, spec) = (keys(&cluster), limit("one"));
-    bench.until_all_decide(&keys).await;
+    let (cluster, bench, keys) = on(Cluster::with_replicas()).await;
+    let spec = limit("one");
     assert_eq!(bench.passed(&spec, &keys[0], 4).await, 4);
     let () = cluster.servers[3].run(&["CLUSTER", "FAILOVER"]);
     cluster.until("the replica is a master", || {
@@ -279,10 +260,7 @@ async fn a_master_that_gives_up_its_place_is_no_outage() {
 
 #[tokio::test]
 async fn a_refusal_is_known_until_its_server_is_another_one() {
-    let cluster = Cluster::with_replicas();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
+    let (cluster, bench, keys) = on(Cluster::with_replicas()).await;
     let spec = limit("known");
     let (of, known) = (key(&keys[0]), || bench.shared.counters().known_refusals);
     let drained = tidegate::store::BucketAsk {
@@ -315,7 +293,7 @@ async fn a_refusal_is_known_until_its_server_is_another_one() {
 #[tokio::test]
 async fn a_named_server_that_is_gone_is_no_problem() {
     let mut cluster = Cluster::of_masters();
-    let keys = keys(&cluster);
+    let keys = cluster.keys();
     cluster.servers[0].kill();
     let bench = Bench::on(&cluster.url());
     bench.until_all_decide(&keys[1..]).await;
@@ -325,7 +303,7 @@ async fn a_named_server_that_is_gone_is_no_problem() {
 #[tokio::test]
 async fn a_cluster_that_is_not_there_at_the_start() {
     let mut cluster = Cluster::of_masters();
-    let keys = keys(&cluster);
+    let keys = cluster.keys();
     cluster.servers.iter_mut().for_each(|server| server.kill());
     let bench = Bench::on(&cluster.url());
     bench.until_redis_is(false).await;
@@ -345,10 +323,8 @@ async fn a_cluster_that_is_not_there_at_the_start() {
 
 #[tokio::test]
 async fn scripts_and_connections_that_are_gone_come_back() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let (keys, spec) = (keys(&cluster), limit("one"));
-    bench.until_all_decide(&keys).await;
+    let (cluster, bench, keys) = on(Cluster::of_masters()).await;
+    let spec = limit("one");
     for server in &cluster.servers {
         let () = server.run(&["SCRIPT", "FLUSH"]);
     }

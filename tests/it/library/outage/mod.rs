@@ -3,6 +3,7 @@
 mod cluster;
 mod connections;
 mod limits;
+mod load;
 mod old;
 mod sentinels;
 mod slots;
@@ -79,12 +80,20 @@ impl Bench {
         self.decide(&[ask]).await.unwrap().remaining(0)
     }
 
-    async fn until_redis_is(&self, up: bool) {
+    async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let patience = Instant::now() + PATIENCE;
-        while self.shared.counters().redis_up != Some(up) {
-            assert!(Instant::now() < patience, "never up={up}: {}", self.log.text());
+        while !is_so() {
+            assert!(Instant::now() < patience, "never: {what}: {}", self.log.text());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    async fn until_redis_is(&self, up: bool) {
+        self.until("Redis is up or away", || self.shared.counters().redis_up == Some(up)).await;
+    }
+
+    async fn until_log(&self, has: &str) {
+        self.until(has, || self.log.text().contains(has)).await;
     }
 
     /// Waits until Redis decides: its connection may take a moment.
@@ -299,11 +308,7 @@ async fn a_further_reason_for_which_it_stays_away_is_told_once() {
     bench.assert_decides_alone("killed").await;
     // It is back, and lets nobody in that has no password.
     server.restart_with(&["--requirepass", "new"]);
-    let patience = Instant::now() + PATIENCE;
-    while !bench.log.text().contains("NOAUTH") {
-        assert!(Instant::now() < patience, "{}", bench.log.text());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    bench.until_log("NOAUTH").await;
     assert_eq!(bench.log.count("store still unavailable"), 1, "{}", bench.log.text());
     assert_eq!(bench.log.count("store unavailable"), 1, "{}", bench.log.text());
 }

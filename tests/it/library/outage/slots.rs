@@ -1,21 +1,17 @@
 //! Slots of a cluster that move, and slots that no server has.
 
-use std::time::Duration;
-
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::Verdict;
 
-use super::cluster::{keys, stored};
+use super::cluster::{on, stored};
 use super::{Bench, ask, key, limit};
 use crate::support::cluster::Cluster;
 
-/// Some of a slot's keys are in its old place and others in its new one: then a call with several keys is refused.
+/// Some of a slot's keys are in its old place and others in its new one. Then a call with several keys is
+/// refused.
 #[tokio::test]
 async fn a_slot_moves_while_its_keys_are_asked() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
+    let (cluster, bench, keys) = on(Cluster::of_masters()).await;
     let (name, slot) = (keys[0].as_str(), cluster.slot(&keys[0]));
     let (stays, moves, new) = (limit("stays"), limit("moves"), limit("new"));
     let bucket_key = |limit: &str| format!("tidegate:{{{name}}}:{limit}");
@@ -42,10 +38,7 @@ async fn a_slot_moves_while_its_keys_are_asked() {
 
 #[tokio::test]
 async fn a_settlement_finds_a_slot_that_moves() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let keys = keys(&cluster);
-    bench.until_all_decide(&keys).await;
+    let (cluster, bench, keys) = on(Cluster::of_masters()).await;
     let (name, slot) = (keys[0].as_str(), cluster.slot(&keys[0]));
     let (one, two, of) = (limit("one"), limit("two"), key(name));
     let asks = [ask(&one, &of, 10), ask(&two, &of, 10)];
@@ -66,19 +59,47 @@ async fn a_settlement_finds_a_slot_that_moves() {
 
 #[tokio::test]
 async fn slots_without_a_server_are_told() {
-    let cluster = Cluster::of_masters();
-    let bench = Bench::on(&cluster.url());
-    let (keys, spec) = (keys(&cluster), limit("one"));
-    bench.until_all_decide(&keys).await;
+    let (cluster, bench, keys) = on(Cluster::of_masters()).await;
+    let spec = limit("one");
     let slot = cluster.slot(&keys[0]).to_string();
     for server in &cluster.servers {
         let () = server.run(&["CLUSTER", "DELSLOTS", &slot]);
     }
-    let patience = tokio::time::Instant::now() + super::PATIENCE;
-    while !bench.log.text().contains("1 of the cluster's slots have no server") {
-        assert!(tokio::time::Instant::now() < patience, "{}", bench.log.text());
-        let _ = bench.passed(&spec, &keys[0], 1).await;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let _ = bench.passed(&spec, &keys[0], 1).await;
+    bench.until_log("1 of the cluster's slots have no server").await;
     assert_eq!(bench.passed(&spec, &keys[1], 12).await, 10, "other slots are served");
+}
+
+/// The map that is known stays in force, and redirections are followed.
+#[tokio::test]
+async fn a_right_that_is_lost_is_told_once() {
+    let cluster = Cluster::of_masters();
+    let bench = Bench::on(&cluster.url_of_user());
+    let (keys, spec) = (cluster.keys(), limit("one"));
+    bench.until_all_decide(&keys).await;
+    let slot = cluster.slot(&keys[0]);
+    for server in &cluster.servers {
+        let () = server.run(&["ACL", "SETUSER", "tidegate", "-cluster|slots"]);
+    }
+    let refused = || -> usize {
+        let stats: String = cluster.servers[2].run(&["INFO", "commandstats"]);
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_cluster|slots:"));
+        line.and_then(|line| line.split("rejected_calls=").nth(1)?.split(',').next()?.parse().ok())
+            .unwrap_or(0)
+    };
+    for to in [1, 0, 1, 0] {
+        let before = refused();
+        // A server gives up a slot only where it has no keys of it.
+        let () = cluster.servers[1 - to].run(&["FLUSHALL"]);
+        cluster.end_move(slot, to);
+        assert_eq!(bench.passed(&limit(&format!("to{to}")), &keys[0], 1).await, 1);
+        bench.until("the servers are asked again", || refused() > before).await;
+    }
+    bench.until_log("store slots not read").await;
+    assert_eq!(bench.log.count("store slots not read"), 1, "{}", bench.log.text());
+    for word in ["cluster|slots", "+cluster|info and +cluster|slots"] {
+        assert!(bench.log.text().contains(word), "{}", bench.log.text());
+    }
+    assert_eq!(bench.passed(&spec, &keys[0], 12).await, 10);
+    assert_eq!(bench.log.count("store unavailable"), 0, "{}", bench.log.text());
 }

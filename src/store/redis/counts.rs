@@ -1,0 +1,40 @@
+//! What is counted of the calls to one server, for metrics.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::StoreError;
+use crate::observe::metrics::{Histogram, SharedHistogram};
+
+/// The calls of all workers to one server.
+#[derive(Default)]
+pub(in crate::store) struct CallCounts {
+    seconds: SharedHistogram,
+    /// By the error's kind.
+    errors: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl CallCounts {
+    /// Counts a call that took this long.
+    pub(super) fn took(&self, duration: Duration) {
+        self.seconds.observe(duration);
+    }
+
+    /// Counts a call that failed.
+    pub(super) fn failed(&self, error: &StoreError) {
+        if let Some(kind) = error.kind() {
+            *self.errors.lock().entry(kind).or_default() += 1;
+        }
+    }
+
+    pub(super) fn seconds(&self) -> Histogram {
+        self.seconds.total()
+    }
+
+    /// Failed calls since the start, by the error's kind.
+    pub(in crate::store) fn errors(&self) -> Vec<(&'static str, u64)> {
+        self.errors.lock().iter().map(|(kind, count)| (*kind, *count)).collect()
+    }
+}
