@@ -1,6 +1,7 @@
 //! What a limit counts by: every source of a key, and every spelling of one and the same value.
 
 mod address;
+mod parts;
 
 use std::net::SocketAddr;
 
@@ -345,46 +346,6 @@ fn what_is_missing_is_shared_skipped_or_refused() {
         "key = [\"header:x-a\", \"header:x-b\"]\nmissing = \"skip\"",
         &[(&[("x-b", "1"), ("x-b", "2")], 400), (&[("x-b", "1")], 200)],
     );
-}
-
-#[test]
-fn two_keys_never_meet() {
-    check_headers(
-        "",
-        "key = [\"header:x-a\", \"header:x-b\"]",
-        &[
-            (&[("x-a", "1|2"), ("x-b", "3")], 200),
-            (&[("x-a", "1"), ("x-b", "2|3")], 200),
-            (&[("x-a", "1%7C2"), ("x-b", "3")], 200),
-            (&[("x-a", "1")], 200),
-            (&[("x-a", "1"), ("x-b", "")], 200),
-            (&[("x-a", "1"), ("x-b", "%-")], 200),
-            (&[("x-b", "1")], 200),
-            (&[("x-a", ""), ("x-b", "1")], 200),
-            (&[("x-a", "%-"), ("x-b", "1")], 200),
-            // And the same one is the same.
-            (&[("x-b", "3"), ("x-a", "1|2")], 429),
-            (&[("x-a", "1")], 429),
-        ],
-    );
-}
-
-#[test]
-fn each_part_counts() {
-    let steps: &[Step<'_>] = &[
-        ("GET", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=1")], 200),
-        ("GET", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=1")], 429),
-        ("PUT", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=1")], 200),
-        ("GET", "/t/b?q=1", &[("x-k", "1"), ("cookie", "c=1")], 200),
-        ("GET", "/t/a?q=2", &[("x-k", "1"), ("cookie", "c=1")], 200),
-        ("GET", "/t/a?q=1", &[("x-k", "2"), ("cookie", "c=1")], 200),
-        ("GET", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=2")], 200),
-        ("GET", "/t/a?q=1", &[("x-k", "1"), ("cookie", "c=1"), ("host", "b.test")], 200),
-        ("GET", "/t/a?q=1&more", &[("x-k", "1"), ("cookie", "c=1"), ("x-more", "1")], 429),
-    ];
-    let key = "key = [\"ip\", \"path\", \"method\", \"host\", \"route\", \"header:x-k\", \
-               \"cookie:c\", \"query:q\", \"param:id\"]";
-    check("", key, "/t/{id}", steps);
 }
 
 #[test]
