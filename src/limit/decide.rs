@@ -71,8 +71,8 @@ pub enum Change {
     None,
     /// The state follows a clock that stepped back. Nothing was taken.
     Moved(State),
-    /// The request has taken.
-    Taken(State),
+    /// The request has taken, at the moment that this outcome says.
+    Taken(State, Outcome),
 }
 
 impl Change {
@@ -80,13 +80,13 @@ impl Change {
     pub fn state(self) -> Option<State> {
         match self {
             Self::None => None,
-            Self::Moved(state) | Self::Taken(state) => Some(state),
+            Self::Moved(state) | Self::Taken(state, _) => Some(state),
         }
     }
 
     fn of(step: &Step, takes: bool) -> Self {
         match step.taken.filter(|_| takes) {
-            Some(state) => Self::Taken(state),
+            Some(state) => Self::Taken(state, step.decision.outcome),
             None => step.kept.map_or(Self::None, Self::Moved),
         }
     }
@@ -119,43 +119,49 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     let step = |place: usize, ask: &Ask, earliest| {
         ask.step(states.get(place).copied().flatten(), earliest, now)
     };
-    let mut steps: PerAsk<_> =
+    let first: PerAsk<_> =
         asks.iter().enumerate().map(|(place, ask)| step(place, ask, 0)).collect();
+    let (mut told, mut steps) = (first.clone(), first);
     if asks.len() > 1 && asks.iter().any(|ask| ask.line.is_some()) {
-        line_up(asks, &mut steps, step);
+        line_up(asks, &mut told, &mut steps, step);
     }
-    let outcomes = asks.iter().zip(&steps).map(|(ask, step)| (ask.mode, step.decision.outcome));
+    let outcomes = asks.iter().zip(&told).map(|(ask, step)| (ask.mode, step.decision.outcome));
     let enforcing = outcomes.clone().enumerate().filter(|(_, (mode, _))| *mode == Mode::Enforce);
     let verdict = Verdict::over(enforcing.map(|(place, (_, outcome))| (place, outcome)));
     let (mut decisions, mut changes) = (PerAsk::new(), PerAsk::new());
-    for (step, takes) in steps.iter().zip(takers(outcomes)) {
-        let remaining = if takes { step.decision.remaining } else { step.untouched };
-        decisions.push(Decision { remaining, ..step.decision });
+    for ((told, step), takes) in told.iter().zip(&steps).zip(takers(outcomes)) {
+        let remaining = if takes { told.decision.remaining } else { told.untouched };
+        decisions.push(Decision { remaining, ..told.decision });
         changes.push(Change::of(step, takes));
     }
     Decided { decisions, changes, verdict }
 }
 
 /// For each line: finds the limit that holds the request longest, and asks the others again with that moment as
-/// the earliest one, until all that let the request pass name the same moment.
+/// the earliest one, until all that let the request pass name the same moment. A limit that does not name it
+/// still tells what it has said by itself.
 ///
 /// Where a limit could count a request at one moment, it could count it at each later moment. So each limit
 /// names a later moment at most once.
-fn line_up(asks: &[Ask], steps: &mut [Step], ask_again: impl Fn(usize, &Ask, u64) -> Step) {
+fn line_up(
+    asks: &[Ask],
+    told: &mut [Step],
+    steps: &mut [Step],
+    ask_again: impl Fn(usize, &Ask, u64) -> Step,
+) {
     for (first, line) in asks.iter().enumerate().filter_map(|(at, ask)| Some((at, ask.line?))) {
         let is_in = |ask: &Ask| ask.line == Some(line);
         if asks.iter().take(first).any(is_in) {
             continue;
         }
-        let mut earliest = 0;
+        let (mut longest, mut earliest) = (first, 0);
         for _ in asks {
-            let mut named = (0, earliest);
+            let mut latest = earliest;
             for (place, (ask, step)) in asks.iter().zip(steps.iter()).enumerate() {
-                if is_in(ask) && step.wait() > named.1 {
-                    named = (place, step.wait());
+                if is_in(ask) && step.wait() > latest {
+                    (longest, latest) = (place, step.wait());
                 }
             }
-            let (longest, latest) = named;
             if latest == earliest {
                 break;
             }
@@ -164,6 +170,13 @@ fn line_up(asks: &[Ask], steps: &mut [Step], ask_again: impl Fn(usize, &Ask, u64
                 if is_in(ask) && place != longest {
                     *step = ask_again(place, ask, earliest);
                 }
+            }
+        }
+        let members = asks.iter().zip(told.iter_mut().zip(steps.iter())).enumerate();
+        for (place, (_, (told, step))) in members.filter(|(_, (ask, _))| is_in(ask)) {
+            let passes = |step: &Step| step.decision.outcome.passes();
+            if place == longest || !passes(told) || !passes(step) {
+                *told = *step;
             }
         }
     }
@@ -187,6 +200,7 @@ mod tests {
     use super::*;
     use crate::limit::algorithm::token_bucket::{Params, State as Bucket};
     use crate::limit::rate::{Burst, Rate};
+    use crate::limit::time::Lead;
     use proptest::prelude::*;
 
     const HOUR: u64 = 3_600_000_000;
@@ -293,7 +307,13 @@ mod tests {
                 let period = params.rate.period();
                 let state = state.map(|(missing, rest)| {
                     let rest = rest % period;
-                    State::Bucket(Bucket { missing, rest, period, at: at(10 * HOUR) })
+                    State::Bucket(Bucket {
+                        missing,
+                        rest,
+                        period,
+                        at: at(10 * HOUR),
+                        lead: Lead::NONE,
+                    })
                 });
                 (ask, state)
             },
@@ -359,7 +379,7 @@ mod tests {
                 let allowed = decision.outcome == Outcome::Allow;
                 let before = missing_of(*state);
                 let takes = allowed && decided.verdict == Verdict::PASS;
-                prop_assert_eq!(matches!(change, Change::Taken(_)), takes);
+                prop_assert_eq!(matches!(change, Change::Taken(..)), takes);
                 if let (Some(State::Bucket(write)), false) = (change.state(), takes) {
                     prop_assert_eq!(write.missing, before, "{:?}", ask);
                 }

@@ -9,8 +9,10 @@ use super::Mode;
 use super::algorithm::fixed_window::{self, windows::Windows};
 use super::algorithm::sliding_log::{self, Log};
 use super::algorithm::token_bucket::Params;
-use super::algorithm::{Algorithm, State, leaky_bucket, sliding_window};
-use super::decide::{Ask, decide};
+use super::algorithm::{
+    Algorithm, Difference, Receipt, Settlement, State, leaky_bucket, sliding_window,
+};
+use super::decide::{Ask, Change, decide};
 use super::decision::{Outcome, Verdict};
 use super::patience::{Line, Patience};
 use super::rate::{Burst, Cost, Interval, Rate};
@@ -42,8 +44,11 @@ fn any_algorithm() -> impl Strategy<Value = Algorithm> {
             let params = leaky_bucket::Params::new(rate(count, seconds), queue).unwrap();
             Algorithm::LeakyBucket(params)
         }),
-        figures().prop_map(move |(count, seconds)| {
-            let windows = Windows::Clock(interval(seconds));
+        (figures(), any::<bool>()).prop_map(move |((count, seconds), rolls)| {
+            let windows = match rolls {
+                true => Windows::Rolling(interval(seconds)),
+                false => Windows::Clock(interval(seconds)),
+            };
             Algorithm::FixedWindow(fixed_window::Params { count: burst(count), windows })
         }),
         figures().prop_map(move |(count, seconds)| {
@@ -80,6 +85,39 @@ impl Buckets {
         Self { states: vec![None; limits], logs: vec![Log::default(); limits] }
     }
 
+    /// A request that one limit alone is asked about. It passes at once.
+    fn take(&mut self, place: usize, ask: &Ask, now: Timestamp) -> Receipt {
+        let step = ask.algorithm.decide(self.states[place], ask.want(), now);
+        assert_eq!(step.decision.outcome, Outcome::Allow);
+        self.states[place] = step.taken;
+        ask.algorithm.receipt(Outcome::Allow, step.taken.unwrap(), now)
+    }
+
+    fn give_back(
+        &mut self,
+        place: usize,
+        ask: &Ask,
+        (tokens, receipt): (u64, Receipt),
+        now: Timestamp,
+    ) {
+        let used = Difference::Less(tokens);
+        let settled = Settlement { used, receipt, patience: ask.patience };
+        self.states[place] = ask.algorithm.settle(self.states[place], &settled, now);
+    }
+
+    /// Like [`Buckets::ask`], with what each limit notes.
+    fn hold(&mut self, asks: &[Ask], now: Timestamp) -> (Duration, Vec<Receipt>) {
+        let decided = decide(asks, &self.states, now.into());
+        let Verdict::Pass { wait } = decided.verdict else { panic!("{:?}", decided.verdict) };
+        let taken = asks.iter().zip(&decided.changes).enumerate().map(|(place, (ask, change))| {
+            let Change::Taken(state, outcome) = *change else { panic!("{change:?}") };
+            self.states[place] = Some(state);
+            ask.receipt(outcome, state, now.into())
+        });
+        (wait, taken.collect())
+    }
+
+    /// The verdict, and when each limit counts the request.
     fn ask(&mut self, asks: &[Ask], now: Timestamp) -> (Verdict, Vec<Outcome>) {
         for ((ask, state), log) in asks.iter().zip(&mut self.states).zip(&self.logs) {
             if let Algorithm::SlidingLog(params) = ask.algorithm {
@@ -95,7 +133,11 @@ impl Buckets {
                 self.logs[place].write(&params, state);
             }
         }
-        (decided.verdict, decided.decisions.iter().map(|decision| decision.outcome).collect())
+        let taken = decided.changes.iter().filter_map(|change| match change {
+            Change::Taken(_, outcome) => Some(*outcome),
+            Change::Moved(_) | Change::None => None,
+        });
+        (decided.verdict, taken.collect())
     }
 }
 
@@ -184,26 +226,107 @@ fn a_window_does_not_let_requests_go_closer_together_than_a_bucket_does() {
 }
 
 #[test]
-fn each_limit_adds_at_most_its_own_wait() {
-    let window = fixed_window::Params {
-        count: burst(5),
-        windows: Windows::Clock(Interval::from_micros(60 * SECOND).unwrap()),
-    };
-    let even = leaky_bucket::Params::new(rate(1, 1), 5).unwrap();
+fn no_limit_holds_a_request_for_longer_than_its_own_wait() {
+    let even = leaky_bucket::Params::new(rate(5, 1), 1).unwrap();
+    let log = sliding_log::Params::new(rate(1, 1)).unwrap();
+    let bucket = Params { rate: rate(10, 1), burst: burst(1) };
     let ask = |algorithm, seconds| Ask {
         algorithm,
         ..patient(Patience::of(Duration::from_secs(seconds)))
     };
-    let asks = [ask(Algorithm::FixedWindow(window), 60), ask(Algorithm::LeakyBucket(even), 2)];
-    let mut buckets = Buckets::new(2);
-    let begin = BEGIN - BEGIN % (60 * SECOND);
-    let mut waits = |number: u64, seconds: u64| -> Vec<_> {
-        let one = |_| match buckets.ask(&asks, at(begin + seconds * SECOND)).0 {
-            Verdict::Pass { wait } => wait.as_secs(),
-            Verdict::Refuse { retry_after, .. } => 1_000 + retry_after.unwrap().as_secs(),
+    let asks = [
+        ask(Algorithm::TokenBucket(bucket), 3),
+        ask(Algorithm::LeakyBucket(even), 60),
+        ask(Algorithm::SlidingLog(log), 2),
+    ];
+    let mut buckets = Buckets::new(asks.len());
+    let waits: Vec<_> = (0..5).map(|_| buckets.ask(&asks, at(BEGIN)).0).collect();
+    let held = |seconds| Verdict::Pass { wait: Duration::from_secs(seconds) };
+    assert_eq!(waits[..3], [held(0), held(1), held(2)]);
+    for refused in &waits[3..] {
+        let retry_after = Some(Duration::from_secs(3));
+        assert_eq!(*refused, Verdict::Refuse { by: 2, retry_after });
+    }
+}
+
+fn held_for_a_minute() -> Patience {
+    Patience::of(Duration::from_secs(60))
+}
+
+/// Limits that let far more pass than the one that holds requests.
+fn generous() -> [Algorithm; 3] {
+    let windows = Windows::Rolling(Interval::from_micros(SECOND).unwrap());
+    [
+        Algorithm::TokenBucket(Params { rate: rate(100, 1), burst: burst(100) }),
+        Algorithm::LeakyBucket(leaky_bucket::Params::new(rate(100, 1), 60).unwrap()),
+        Algorithm::FixedWindow(fixed_window::Params { count: burst(100), windows }),
+    ]
+}
+
+#[test]
+fn where_all_clients_have_left_no_limit_holds_a_request() {
+    let slow = Algorithm::TokenBucket(Params { rate: rate(1, 1), burst: burst(1) });
+    for algorithm in generous() {
+        let asks =
+            [slow, algorithm].map(|algorithm| Ask { algorithm, ..patient(held_for_a_minute()) });
+        let mut buckets = Buckets::new(2);
+        let held: Vec<_> = (0..50).map(|_| buckets.hold(&asks, at(BEGIN)).1).collect();
+        let left = at(BEGIN + SECOND / 10);
+        for receipts in &held {
+            for (place, (ask, receipt)) in asks.iter().zip(receipts).enumerate() {
+                buckets.give_back(place, ask, (1, *receipt), left);
+            }
+        }
+        let (wait, _) = buckets.hold(&asks, at(BEGIN + 2 * SECOND));
+        assert_eq!(wait, Duration::ZERO, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_lowered_rate_does_not_make_the_time_before_a_held_request_longer() {
+    let interval = Interval::from_micros(60 * SECOND).unwrap();
+    let windows = Windows::Clock(interval);
+    let window = Algorithm::FixedWindow(fixed_window::Params { count: burst(1), windows });
+    for algorithm in generous() {
+        let asks =
+            [window, algorithm].map(|algorithm| Ask { algorithm, ..patient(held_for_a_minute()) });
+        let (mut buckets, begin) = (Buckets::new(2), BEGIN - BEGIN % (60 * SECOND));
+        assert_eq!(buckets.hold(&asks, at(begin)).0, Duration::ZERO);
+        assert_eq!(buckets.hold(&asks, at(begin)).0, Duration::from_secs(60));
+        let lowered = match algorithm {
+            Algorithm::TokenBucket(params) => {
+                Algorithm::TokenBucket(Params { rate: rate(1, 1), ..params })
+            }
+            Algorithm::LeakyBucket(_) => {
+                Algorithm::LeakyBucket(leaky_bucket::Params::new(rate(1, 1), 60).unwrap())
+            }
+            _ => Algorithm::FixedWindow(fixed_window::Params {
+                count: burst(1),
+                windows: Windows::Rolling(Interval::from_micros(SECOND).unwrap()),
+            }),
         };
-        (0..number).map(one).collect()
-    };
-    assert_eq!(waits(4, 0), [0, 1, 2, 1_001], "the leaky bucket holds two");
-    assert_eq!(waits(6, 10), [0, 1, 50, 51, 52, 1_051], "two wait for the next window");
+        let asks = [asks[0], Ask { algorithm: lowered, ..asks[1] }];
+        assert_eq!(buckets.hold(&asks, at(begin + 120 * SECOND)).0, Duration::ZERO, "{algorithm}");
+    }
+}
+
+/// What goes back would have come back long before the held requests go.
+#[test]
+fn a_settlement_makes_no_room_behind_held_requests() {
+    let interval = Interval::from_micros(60 * SECOND).unwrap();
+    let windows = Windows::Clock(interval);
+    let window = Algorithm::FixedWindow(fixed_window::Params { count: burst(30), windows });
+    let bucket = Algorithm::TokenBucket(Params { rate: rate(10, 1), burst: burst(10) });
+    let asks = [window, bucket].map(|algorithm| Ask { algorithm, ..patient(Patience::ENDLESS) });
+    let (mut buckets, begin) = (Buckets::new(2), BEGIN - BEGIN % (60 * SECOND));
+    let of = |tokens, ask: Ask| Ask { cost: Cost::new(tokens).unwrap(), ..ask };
+    buckets.take(0, &of(30, asks[0]), at(begin));
+    let first = buckets.take(1, &of(10, asks[1]), at(begin));
+    let mut waits = Vec::new();
+    waits.extend((0..10).map(|_| buckets.hold(&asks, at(begin)).0));
+    buckets.give_back(1, &asks[1], (9, first), at(begin + SECOND / 5));
+    waits.extend((0..15).map(|_| buckets.hold(&asks, at(begin)).0));
+    let next = Duration::from_secs(60);
+    assert_eq!(waits.iter().filter(|wait| **wait == next).count(), 10);
+    assert_eq!(waits.last(), Some(&(next + Duration::from_millis(1_500))));
 }

@@ -69,7 +69,7 @@ local plan = { cmsgpack.unpack(ARGV[1]) }
 local terms, lists, lines = {}
 for place = 2, #ARGV do
   local ask = { cmsgpack.unpack(ARGV[place]) }
-  lines = lines or ask[6]
+  lines = lines or ask[3] ~= 'settle' and ask[6]
   if ask[1] == 'sliding-log' or ask[1] == 'concurrency' then
     lists = {}
   end
@@ -113,6 +113,9 @@ local receipts
 -- For each ask of a request: the bucket's state and entry in `written` before the ask. Where no ask has a
 -- line, the last ask needs none.
 local before = {}
+-- For each ask of a request in which asks have lines: the wait, where it passes, and what remains, as the ask
+-- says by itself.
+local alone = {}
 local place, ends = 1, #plan
 while place < ends do
   local count, first, said_before, entries, noted = plan[place], place, said
@@ -129,8 +132,10 @@ while place < ends do
   -- For each ask the earliest moment at which the other asks of its line let the request go. With a later one
   -- the request is decided on again. No ask names a later moment twice.
   local earliest
-  -- For each line the latest of these moments, and the number of rounds before this one.
-  local agreed, round = nil, 0
+  -- For each line the latest of these moments, and the ask that named it.
+  local agreed, named_by
+  -- The number of rounds before this one.
+  local round = 0
   repeat
     -- For each line that needs another round: its latest moment, and the ask that named it.
     local latest, longest
@@ -183,10 +188,19 @@ while place < ends do
       end
       if least then
         wait = wait < 0 and wait or math.min(wait + least, 2^53 - 1)
+        taken = wait <= ask[5] and taken or nil
         remaining = taken and remaining or 0
       end
       if noted then
         noted[noted_before + n] = receipt or list and taken and taken[1] or 0
+      end
+      if lines then
+        -- An ask that does not name the moment tells what it has said by itself.
+        if round == 0 then
+          alone[2 * n - 1], alone[2 * n] = taken and wait, remaining
+        elseif least and named_by[ask[6]] ~= n and taken and wait <= agreed[ask[6]] and alone[2 * n - 1] then
+          wait, remaining = alone[2 * n - 1], alone[2 * n]
+        end
       end
       if n < count or lines then
         before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
@@ -228,13 +242,13 @@ while place < ends do
       end
     end
     if latest then
-      agreed, earliest, round = agreed or {}, earliest or {}, round + 1
+      agreed, named_by, earliest, round = agreed or {}, named_by or {}, earliest or {}, round + 1
       pass, refused, tried, entries, place, said = true, nil, nil, nil, first, said_before
       for n = count, 1, -1 do
         local bucket, line = plan[first + 2 * n - 1], terms[plan[first + 2 * n]][6]
         states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
         if line and latest[line] then
-          agreed[line] = latest[line]
+          agreed[line], named_by[line] = latest[line], longest[line]
           if longest[line] ~= n then
             earliest[n] = math.min(latest[line], 2^53 - 1 - now)
           end

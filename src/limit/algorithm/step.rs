@@ -13,7 +13,7 @@ use crate::limit::time::Timestamp;
 pub struct Want {
     /// The tokens that the request takes.
     pub cost: Cost,
-    /// How long the request may be held, counted from `earliest`.
+    /// How long the request may be held.
     pub patience: Patience,
     /// The request goes this many microseconds from now, or later: another limit holds it so long.
     pub earliest: u64,
@@ -53,9 +53,9 @@ impl Step {
         taken: Option<State>,
         kept: Option<State>,
     ) -> Self {
+        let wait = wait.map(|wait| wait.saturating_add(want.earliest).min(EXACT - 1));
         let taken = taken.filter(|_| wait.is_some_and(|wait| want.patience.allows(wait)));
         let left = untouched.saturating_sub(want.cost.get());
-        let wait = wait.map(|wait| wait.saturating_add(want.earliest).min(EXACT - 1));
         let (outcome, remaining, untouched) = match (wait, taken) {
             (Some(0), Some(_)) => (Outcome::Allow, left, untouched),
             (Some(wait), Some(_)) => (Outcome::Delay(Duration::from_micros(wait)), left, left),

@@ -293,10 +293,9 @@ impl Memory {
 fn decided_on(claim: &mut Claim<'_>, decision: Decision, change: Change, noting: Noting, now: Now) {
     claim.decision = Some(decision);
     claim.taken = match (noting, change) {
-        (Noting::On, Change::Taken(state)) => Some(Taken {
-            receipt: claim.ask.receipt(decision.outcome, state, now),
-            from_shared: false,
-        }),
+        (Noting::On, Change::Taken(state, outcome)) => {
+            Some(Taken { receipt: claim.ask.receipt(outcome, state, now), from_shared: false })
+        }
         _ => None,
     };
 }

@@ -7,7 +7,7 @@ use tidegate::limit::algorithm::{
 };
 use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
-use tidegate::limit::time::Timestamp;
+use tidegate::limit::time::{Lead, Timestamp};
 
 use crate::library::cases::any::{DAY, SECOND, any_bucket, period};
 use crate::library::cases::bytes::{bucket_bytes, fixed_bytes, kept, kept_bucket, sliding_bytes};
@@ -29,7 +29,7 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
         let period = period(&algorithm);
         let rest = u64::try_from(rest.index(usize::MAX)).unwrap() % period;
         let at = Timestamp::from_micros(at).unwrap();
-        let state = token_bucket::State { missing, rest, period, at };
+        let state = token_bucket::State { missing, rest, period, at, lead: Lead::NONE };
         let state = State::Bucket(state);
         let kept = kept(state, &algorithm);
         let want = Want { cost: Cost::new(cost).unwrap(), patience: Patience::NONE, earliest: 0 };
@@ -53,7 +53,11 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     );
     let state = |missing, rest, period| {
         let at = Timestamp::from_micros(now).unwrap();
-        bucket_bytes(token_bucket::State { missing, rest, period, at }, NO_MARK, at)
+        bucket_bytes(
+            token_bucket::State { missing, rest, period, at, lead: Lead::NONE },
+            NO_MARK,
+            at,
+        )
     };
     let with = |bytes: &[u8], place: usize, byte: u8| {
         let mut bytes = bytes.to_vec();
@@ -65,7 +69,11 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     let marked = {
         let at = Timestamp::from_micros(now).unwrap();
         let period = 1_000_000;
-        bucket_bytes(token_bucket::State { missing: 3, rest: 0, period, at }, 0x1940, at)
+        bucket_bytes(
+            token_bucket::State { missing: 3, rest: 0, period, at, lead: Lead::NONE },
+            0x1940,
+            at,
+        )
     };
     let sizes = [whole.len(), short.len(), long.len(), marked.len()];
     assert_eq!(sizes, [11, 12, 27, 12]);
@@ -138,7 +146,7 @@ fn lua_keeps_a_debt_at_its_bound() {
 fn lua_reads_what_it_does_not_know_as_a_new_window() {
     let server = RedisServer::start();
     let start = Timestamp::from_micros(1_700_000_000 * SECOND).unwrap();
-    let fixed = |used| fixed_bytes(fixed_window::State { start, used });
+    let fixed = |used| fixed_bytes(fixed_window::State { start, used, lead: Lead::NONE });
     let sliding = |previous, current| {
         sliding_bytes(sliding_window::State { start, previous, current, next: 0 })
     };

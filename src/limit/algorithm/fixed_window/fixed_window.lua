@@ -5,6 +5,7 @@
 -- The formats of the bytes, by length; each figure has its highest byte first:
 --   12  1 (1 byte), start (7 bytes), used (4)
 --   13  2 (1 byte), start (7 bytes), used (5)
+--   16  3 (1 byte), the same, then the lead in seconds (3)
 -- Bytes in no known format are a new window.
 
 local count, align, length = figures[1], figures[2], figures[3]
@@ -39,92 +40,102 @@ end
 
 -- Decode.
 local start, used
+local lead = 0
 if bytes then
   local size, format = #bytes, string.byte(bytes)
   if size == 12 and format == 1 then
     start, used = struct_unpack('>xI7I4', bytes)
   elseif size == 13 and format == 2 then
     start, used = struct_unpack('>xI7I5', bytes)
+  elseif size == 16 and format == 3 then
+    start, used, lead = struct_unpack('>xI7I5I3', bytes)
   end
 end
 
--- open
-local moved, opens, place = false, now
-if align == 1 then
-  opens = now - now % length
-elseif align == 2 then
-  place = place_of(now)
-  opens = start_of(place)
-end
-if not start or start >= 2^53 or used == 0 then
-  start, used = opens, 0
-else
+-- open, for the present and then for the earliest moment at which the request goes. From then on that moment is
+-- `now`.
+local moved, clock, later = false, now, earliest
+while true do
+  local opens, place = now
   if align == 1 then
-    start = start - start % length
+    opens = now - now % length
   elseif align == 2 then
-    start = start_of(place_of(start))
+    place = place_of(now)
+    opens = start_of(place)
   end
-  if start - now > 1000000 then -- STALE
-    start, moved = opens, true
-  elseif start <= now then
-    local passed
-    if align == 2 then
-      passed = place - place_of(start)
-    else
-      passed = now - start
-      passed = (passed - passed % length) / length
+  if not start or start >= 2^53 or used == 0 then
+    start, used, lead = opens, 0, 0
+  else
+    if align == 1 then
+      start = start - start % length
+    elseif align == 2 then
+      start = start_of(place_of(start))
     end
-    if passed > 0 then
-      used = used - passed * count
-      if used <= 0 then
-        start, used = opens, 0
+    if start - now > 1000000 + lead * 1000000 then -- STALE
+      start, moved = math.min(now + lead * 1000000, 2^53 - 1), true
+      if align == 1 then
+        start = start - start % length
       elseif align == 2 then
-        start = opens
+        start = start_of(place_of(start))
+      end
+    elseif start <= now then
+      lead = 0
+      local passed
+      if align == 2 then
+        passed = place - place_of(start)
       else
-        start = start + passed * length
+        passed = now - start
+        passed = (passed - passed % length) / length
+      end
+      if passed > 0 then
+        used = used - passed * count
+        if used <= 0 then
+          start, used = opens, 0
+        elseif align == 2 then
+          start = opens
+        else
+          start = start + passed * length
+        end
       end
     end
   end
-end
-
--- From here on `now` is the earliest moment at which the request goes. The windows before it count as used.
-local over = 0
-if earliest then
-  now = now + earliest
-  if now > start then
-    if align == 2 then
-      over = place_of(now) - place_of(start)
-    else
-      over = now - start
-      over = (over - over % length) / length
-    end
-    over = math.min(over * count, 2^40 - 1) -- MOST_USED
-    used = math.max(used, over)
+  if not later then
+    break
   end
+  now, later = now + later, nil
 end
 
 -- decide
-local untouched, wait = over + count - used, 0
-if cost > 0 and patience >= 0 and untouched < cost then
+local untouched, wait = count - used, 0
+if cost > 0 and patience >= 0 and (untouched < cost or lead > 0) then
   if untouched < 0 then
     untouched = 0
   end
   if cost > count then
     return -1, untouched, moved
   end
-  -- place
-  local into = used % count
-  local ahead, behind = (used - into) / count, used
-  if into + cost > count then
-    ahead = ahead + 1
-    behind = ahead * count
+  local behind = used
+  if untouched >= cost then
+    wait = math.max(start - now, 0)
+  else
+    -- place
+    local into = used % count
+    local ahead = (used - into) / count
+    if into + cost > count then
+      ahead = ahead + 1
+      behind = ahead * count
+    end
+    local begins = align == 2 and start_of(place_of(start) + ahead) or start + ahead * length
+    wait = math.max(math.min(begins, 2^53 - 1) - now, 1)
   end
-  local begins = align == 2 and start_of(place_of(start) + ahead) or start + ahead * length
-  wait = math.max(math.min(begins, 2^53 - 1) - now, 1)
   if wait > patience then
     return wait, untouched, moved
   end
-  used, untouched = behind, cost
+  used, untouched = behind, math.max(untouched, cost)
+end
+if earliest then
+  local micros = math.max(start - clock, 0)
+  lead = math.min((micros + -micros % 1000000) / 1000000, 2^24 - 1)
 end
 
 -- settle
@@ -166,7 +177,9 @@ end
 
 -- Encode.
 local taken
-if used < 2^32 then
+if lead > 0 then
+  taken = struct_pack('>I1I7I5I3', 3, start, used, lead)
+elseif used < 2^32 then
   taken = struct_pack('>I1I7I4', 1, start, used)
 else
   taken = struct_pack('>I1I7I5', 2, start, used)

@@ -16,7 +16,7 @@ use self::windows::Windows;
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::patience::Patience;
 use crate::limit::rate::Burst;
-use crate::limit::time::{STALE, Timestamp};
+use crate::limit::time::{Lead, STALE, Timestamp};
 
 /// The most tokens that a state counts as used.
 const MOST_USED: u64 = (1 << 40) - 1;
@@ -49,27 +49,32 @@ pub struct State {
     pub start: Timestamp,
     /// Used tokens. Those above the count belong to the next windows. Never zero in a kept state.
     pub used: u64,
+    /// How far `start` is ahead of the clock. No request goes before such a `start`.
+    pub lead: Lead,
 }
 
 /// Decides on a request at `now`.
 pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    let (mut state, kept) = open(params, state, now);
+    let (present, kept) = open(params, state, now);
     let (count, cost) = (params.count.get(), want.cost.get());
-    let kept = kept.map(AnyState::FixedWindow);
     let moment = want.moment(now);
-    // The windows before the earliest moment count as used: nothing that comes after the request goes before it.
-    let over = match want.earliest > 0 && moment > state.start {
-        true => params.windows.passed(state.start, moment).saturating_mul(count).min(MOST_USED),
-        false => 0,
+    let (state, lead) = match want.earliest {
+        0 => (present, present.lead),
+        _ => {
+            let (then, _) = open(params, kept.or(state), moment);
+            (then, Lead::between(now, then.start))
+        }
     };
-    state.used = state.used.max(over);
-    let untouched = (over + count).saturating_sub(state.used);
+    let kept = kept.map(AnyState::FixedWindow);
+    let untouched = count.saturating_sub(state.used);
     let taken = |used: u64| {
         let used = (used + cost).min(MOST_USED);
-        Some(AnyState::FixedWindow(State { used, ..state }))
+        Some(AnyState::FixedWindow(State { used, lead, ..state }))
     };
     if untouched >= cost {
-        return Step::of(want, untouched, Some(0), taken(state.used), kept);
+        // A request that is held until the window begins goes first, even where there are tokens.
+        let turn = if state.lead == Lead::NONE { 0 } else { state.start.micros_since(moment) };
+        return Step::of(want, untouched, Some(turn), taken(state.used), kept);
     }
     if cost > count {
         return Step::of(want, untouched, None, None, kept);
@@ -143,32 +148,37 @@ pub fn fresh_at(params: &Params, state: State) -> Timestamp {
     if params.windows.are_on_clock() { end.plus_micros(STALE) } else { end }
 }
 
-/// Whether more tokens are used than the window has.
+/// Whether more tokens are used than the window has, or a request is held.
 pub(crate) fn in_debt(params: &Params, state: State) -> bool {
-    state.used > params.count.get()
+    state.lead > Lead::NONE || state.used > params.count.get()
 }
 
 /// The state for the window of `now`. A window that is a little ahead of `now` stays. If the clock has
 /// stepped back, the state is moved back too. The second value is then the moved state, which must be kept.
 fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let opens = params.windows.start_of(now);
-    let Some(State { start, used }) = state else {
-        return (State { start: opens, used: 0 }, None);
+    let Some(State { start, used, lead }) = state else {
+        return (State { start: opens, used: 0, lead: Lead::NONE }, None);
     };
     // A start that is not the start of one of these windows comes from former figures.
     let start = params.windows.start_of(start);
     let ahead = start.micros_since(now);
-    if ahead > STALE {
-        let moved = State { start: opens, used };
+    if lead.is_exceeded_by(ahead) {
+        let start = params.windows.start_of(now.plus_micros(lead.as_micros()));
+        let moved = State { start, used, lead };
         return (moved, Some(moved));
     }
-    let passed = if ahead > 0 { 0 } else { params.windows.passed(start, now) };
+    if ahead > 0 {
+        return (State { start, used, lead }, None);
+    }
+    let lead = Lead::NONE;
+    let passed = params.windows.passed(start, now);
     if passed == 0 {
-        return (State { start, used }, None);
+        return (State { start, used, lead }, None);
     }
     let used = used.saturating_sub(passed.saturating_mul(params.count.get()));
     let start = if used == 0 { opens } else { params.windows.later(start, passed) };
-    (State { start, used }, None)
+    (State { start, used, lead }, None)
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ fn any_state() -> impl Strategy<Value = (Params, State)> {
         let used = prop_oneof![1..=count, Just(count), 1..=4 * count];
         (used, 0..2 * HOUR).prop_map(move |(used, late)| {
             let start = params.windows.start_of(at(NOON + late));
-            (params, State { start, used })
+            (params, State { start, used, lead: Lead::NONE })
         })
     })
 }
@@ -139,7 +139,7 @@ fn days_are_as_long_as_the_calendar_has_them() {
     assert_eq!(take(&figures, &mut state, 2, midnight + 23 * HOUR), 0, "the next day");
     // The windows were looked up for noon. A clock that is a day behind still finds the window of its day.
     assert_eq!(take(&figures, &mut None, 2, midnight - 5), 0);
-    let yesterday = Some(State { start: at(midnight - DAY), used: 2 });
+    let yesterday = Some(State { start: at(midnight - DAY), used: 2, lead: Lead::NONE });
     let refused = ask(&figures, yesterday, 1, Patience::NONE, midnight - 5);
     assert_eq!(micros(refused.decision.outcome), Some(5));
 }
@@ -173,7 +173,7 @@ fn what_turns_out_to_be_used_is_counted_in_the_end() {
     assert_eq!(micros(refused.decision.outcome), Some(2 * HOUR));
     assert_eq!(settle(Some(used), Difference::Less(19), NOON - 1), Some(used), "of one before");
     let less = settle(Some(used), Difference::Less(19), NOON).unwrap();
-    assert_eq!(less, State { start: at(NOON), used: 6 });
+    assert_eq!(less, State { start: at(NOON), used: 6, lead: Lead::NONE });
     assert_eq!(settle(Some(less), Difference::Less(7), NOON), None);
 }
 

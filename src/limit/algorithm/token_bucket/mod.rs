@@ -13,7 +13,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Difference, Settlement, State as AnyState, Step, Want};
 use crate::limit::rate::{Burst, EXACT, Rate};
-use crate::limit::time::{STALE, Timestamp};
+use crate::limit::time::{Lead, Timestamp};
 
 /// The most tokens that can be missing from a bucket.
 const MOST_MISSING: u64 = (1 << 40) - 1;
@@ -86,6 +86,8 @@ pub struct State {
     pub period: u64,
     /// The time for which these figures are true.
     pub at: Timestamp,
+    /// How far `at` is ahead of the clock. No request goes before such an `at`.
+    pub lead: Lead,
 }
 
 /// Decides on a request at `now`. A request that is held takes its tokens at once, and the bucket goes
@@ -114,8 +116,9 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
     };
     let (burst, cost) = (params.burst.get(), want.cost.get());
     let untouched = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
-    let taken = as_of(params, take(state, cost), present.at);
-    let (taken, kept) = (Some(AnyState::Bucket(taken)), kept.map(AnyState::Bucket));
+    let lead = if want.earliest > 0 { Lead::between(now, state.at) } else { state.lead };
+    let taken = Some(AnyState::Bucket(State { lead, ..take(state, cost) }));
+    let kept = kept.map(AnyState::Bucket);
     if cost > burst {
         return Step::of(want, untouched, None, None, kept);
     }
@@ -123,7 +126,9 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
     let wait = |tokens| (time_to_gain(params, tokens, state.rest) + ahead).min(EXACT - 1);
     let room = if untouched >= cost { 0 } else { wait(state.missing + cost - burst) };
     if !even {
-        return Step::of(want, untouched, Some(room), taken, kept);
+        // A request that is held until `at` goes first, even where there are tokens.
+        let turn = if state.lead == Lead::NONE { 0 } else { ahead };
+        return Step::of(want, untouched, Some(room.max(turn)), taken, kept);
     }
     let turn = if state.missing + state.rest == 0 { 0 } else { wait(state.missing) };
     if room > 0 || !want.patience.allows(turn) {
@@ -132,20 +137,6 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
         return Step::of(want, untouched, Some(retry_after), None, kept);
     }
     Step::of(want, untouched, Some(turn), taken, kept)
-}
-
-/// The state at the earlier time `at` that becomes this state by refilling. A request that takes at a later
-/// moment leaves this state: nothing that comes after the request goes before it.
-fn as_of(params: &Params, state: State, at: Timestamp) -> State {
-    let (tokens, period) = (params.rate.tokens(), params.rate.period());
-    let by = state.at.micros_since(at);
-    if by == 0 {
-        return state;
-    }
-    let units = by % period * tokens + state.rest;
-    let gained = (by / period).saturating_mul(tokens) + units / period;
-    let missing = state.missing.saturating_add(gained).min(MOST_MISSING);
-    State { missing, rest: units % period, at, ..state }
 }
 
 fn take(state: State, tokens: u64) -> State {
@@ -204,9 +195,9 @@ pub fn fresh_at(params: &Params, state: State) -> Timestamp {
     state.at.plus_micros(time_to_gain(params, state.missing, state.rest))
 }
 
-/// Whether more tokens are missing than the bucket can hold.
+/// Whether more tokens are missing than the bucket can hold, or a request is held.
 pub(crate) fn in_debt(params: &Params, state: State) -> bool {
-    state.missing + u64::from(state.rest > 0) > params.burst.get()
+    state.lead > Lead::NONE || state.missing + u64::from(state.rest > 0) > params.burst.get()
 }
 
 /// The state at `now`, or at its own time where `now` is a little behind the state. If the clock has stepped
@@ -218,12 +209,12 @@ pub(super) fn refill(
 ) -> (State, Option<State>) {
     let period = params.rate.period();
     let Some(state) = state else {
-        return (State { missing: 0, rest: 0, period, at: now }, None);
+        return (State { missing: 0, rest: 0, period, at: now, lead: Lead::NONE }, None);
     };
     let state = under(params, state);
     let ahead = state.at.micros_since(now);
-    if ahead > STALE {
-        let moved = State { at: now, ..state };
+    if state.lead.is_exceeded_by(ahead) {
+        let moved = State { at: now.plus_micros(state.lead.as_micros()), ..state };
         return (moved, Some(moved));
     }
     if ahead > 0 {
@@ -231,7 +222,7 @@ pub(super) fn refill(
     }
     let elapsed = now.micros_since(state.at);
     let (missing, rest) = gain(params, state.missing, state.rest, elapsed);
-    (State { missing, rest, period, at: now }, None)
+    (State { missing, rest, period, at: now, lead: Lead::NONE }, None)
 }
 
 /// The state under these figures. A rest that was counted under another period is rounded up to a token,
@@ -241,7 +232,7 @@ fn under(params: &Params, state: State) -> State {
     if state.period == period {
         return state;
     }
-    State { missing: state.missing + u64::from(state.rest > 0), rest: 0, period, at: state.at }
+    State { missing: state.missing + u64::from(state.rest > 0), rest: 0, period, ..state }
 }
 
 /// The amount that is still missing after `elapsed` microseconds: whole tokens and rest.

@@ -7,6 +7,7 @@ use crate::limit::algorithm::testing::{
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::patience::Patience;
 use crate::limit::rate::Cost;
+use crate::limit::time::STALE;
 use proptest::prelude::*;
 
 const DAY: u64 = 86_400 * SECOND;
@@ -71,8 +72,9 @@ fn any_state(params: Params) -> impl Strategy<Value = (Params, State)> {
     let period = params.rate.period();
     let missing =
         prop_oneof![0..=params.burst.get(), Just(params.burst.get()), Just(3 * params.burst.get())];
-    (missing, 0..period)
-        .prop_map(move |(missing, rest)| (params, State { missing, rest, period, at: at(1 << 52) }))
+    (missing, 0..period).prop_map(move |(missing, rest)| {
+        (params, State { missing, rest, period, at: at(1 << 52), lead: Lead::NONE })
+    })
 }
 
 fn any_bucket() -> impl Strategy<Value = (Params, State)> {

@@ -117,10 +117,10 @@ impl Bucket {
 }
 
 /// What is noted of an ask: something where it took. A slot is known by its holder.
-fn noted(ask: &Ask, (decision, change): (&Decision, &Change), now: Timestamp) -> Option<Receipt> {
+fn noted(ask: &Ask, change: &Change, now: Timestamp) -> Option<Receipt> {
     match (ask.algorithm, *change) {
         (Algorithm::Concurrency(_), _) => Some(Receipt::NONE),
-        (_, Change::Taken(state)) => Some(ask.receipt(decision.outcome, state, now.into())),
+        (_, Change::Taken(state, outcome)) => Some(ask.receipt(outcome, state, now.into())),
         _ => None,
     }
 }
@@ -139,8 +139,8 @@ impl Pure {
                     asked.iter().map(|asked| self.bucket(asked).seen(&asked.ask, now)).collect();
                 let asks: Vec<_> = asked.iter().map(|asked| asked.ask).collect();
                 let decided = decide(&asks, &known, now.into());
-                let said = decided.decisions.iter().zip(&decided.changes);
-                let noted = asks.iter().zip(said).map(|(ask, said)| noted(ask, said, now));
+                let changed = asks.iter().zip(&decided.changes);
+                let noted = changed.map(|(ask, change)| noted(ask, change, now));
                 let noted = noted.collect();
                 let number = self.requests.len();
                 for (asked, change) in asked.iter().zip(decided.changes) {

@@ -114,15 +114,8 @@ pub(crate) fn play(
             0 => Vec::new(),
             asks => {
                 let (decisions, noted) = read(&numbers, asks);
-                for (n, (noted, expected)) in noted.into_iter().zip(&call.noted).enumerate() {
-                    assert_eq!(
-                        expected.unwrap_or(noted),
-                        noted,
-                        "ASK {n} {:?} {:?} {:?}",
-                        call.plan,
-                        decisions,
-                        call.terms.iter().map(|t| t.to_string()).collect::<Vec<_>>()
-                    );
+                for (noted, expected) in noted.into_iter().zip(&call.noted) {
+                    assert_eq!(expected.unwrap_or(noted), noted, "{given}");
                 }
                 decisions
             }
