@@ -194,16 +194,17 @@ while place < ends do
       if noted then
         noted[noted_before + n] = receipt or list and taken and taken[1] or 0
       end
-      if lines then
-        -- An ask that does not name the moment tells what it has said by itself.
-        if round == 0 then
-          alone[2 * n - 1], alone[2 * n] = taken and wait, remaining
-        elseif least and named_by[ask[6]] ~= n and taken and wait <= agreed[ask[6]] and alone[2 * n - 1] then
-          wait, remaining = alone[2 * n - 1], alone[2 * n]
-        end
-      end
       if n < count or lines then
         before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
+      end
+      if lines then
+        -- An ask that does not name the moment tells what it has said by itself.
+        local passes, line = alone[2 * n - 1], ask[6]
+        if round == 0 then
+          alone[2 * n - 1], alone[2 * n] = taken and wait, remaining
+        elseif least and taken and passes and named_by[line] ~= n and wait <= agreed[line] then
+          wait, remaining = passes, alone[2 * n]
+        end
       end
       if way == 'look' then
         pass = false
