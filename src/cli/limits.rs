@@ -256,13 +256,18 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Milliseconds, in whole seconds from a second on.
+/// Milliseconds as a person reads them: the two largest units, as in `1h59m`.
 fn time(value: &Value) -> String {
-    let duration = value.as_u64().map(Duration::from_millis);
-    duration.map_or("-".to_owned(), |time| match time.as_secs() {
-        0 => config::duration_text(time),
-        seconds => config::duration_text(Duration::from_secs(seconds)),
-    })
+    let Some(millis) = value.as_u64() else { return "-".to_owned() };
+    let seconds = millis / 1_000;
+    let units = [(seconds / 86_400, 'd'), (seconds / 3_600 % 24, 'h'), (seconds / 60 % 60, 'm')];
+    let units = units.into_iter().chain([(seconds % 60, 's')]).skip_while(|(count, _)| *count == 0);
+    let text: String = units
+        .take(2)
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, unit)| format!("{count}{unit}"))
+        .collect();
+    if text.is_empty() { format!("{millis}ms") } else { text }
 }
 
 fn listed(all: &Value) -> String {
@@ -311,4 +316,29 @@ fn table<const N: usize>(titles: [&str; N], rows: impl Iterator<Item = [String; 
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::time;
+
+    #[test]
+    fn a_time_has_its_two_largest_units() {
+        for (millis, text) in [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_999, "1s"),
+            (59_000, "59s"),
+            (60_000, "1m"),
+            (7_199_000, "1h59m"),
+            (7_205_000, "2h"),
+            (90_061_000, "1d1h"),
+            (86_400_000, "1d"),
+        ] {
+            assert_eq!(time(&json!(millis)), text);
+        }
+        assert_eq!(time(&json!(null)), "-");
+    }
 }

@@ -28,6 +28,13 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most characters of a reason.
 const LONGEST_REASON: usize = 200;
 
+/// Marks that break a line or change the direction of text (Unicode Annex 9): with them a terminal shows a
+/// reason as something else.
+const TURNS_TEXT: [char; 14] = [
+    '\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}', '\u{202c}',
+    '\u{202d}', '\u{202e}', '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
+];
+
 /// The fields of an override.
 const FIELDS: [&str; 5] = ["rate", "burst", "queue", "for", "reason"];
 
@@ -140,11 +147,13 @@ impl WantedOverride {
         });
         let reason = string("reason")?;
         let is_fine = |reason: &String| {
-            reason.chars().count() <= LONGEST_REASON && !reason.chars().any(char::is_control)
+            let misleads = |c: char| c.is_control() || TURNS_TEXT.contains(&c);
+            reason.chars().count() <= LONGEST_REASON && !reason.chars().any(misleads)
         };
         if !reason.as_ref().is_none_or(is_fine) {
             return Err(ApiProblem::nonsense(format!(
-                "`reason` is one line of at most {LONGEST_REASON} characters"
+                "`reason` is one line of at most {LONGEST_REASON} characters, \
+                 without marks for the direction of text"
             )));
         }
         Ok(Self { wanted, lasts: lasts.transpose()?, reason })

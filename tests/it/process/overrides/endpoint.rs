@@ -75,6 +75,7 @@ fn what_cannot_be_is_refused_in_plain_words() {
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"bust\":1}", 422, "`bust` is none of `rate`"),
         ("PUT", OVERRIDE, &long, 422, "200 characters"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"reason\":\"a\\nb\"}", 422, "one line"),
+        ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"reason\":\"a\u{202e}b\"}", 422, "one line"),
         ("PUT", OVERRIDE, &huge, 413, "16384 bytes"),
         ("DELETE", OVERRIDE, "", 404, "no override was set"),
     ] {
