@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::admin::{AdminClient, AdminOptions};
 use super::{CommandResult, Failure, print};
-use crate::config;
 use crate::limit::key::Key;
 use crate::percent::segment;
 
