@@ -19,7 +19,7 @@ use super::section::store::STORE;
 use super::section::{REJECT, ROOT, admin, answer, limit, log, route, server, store, upstream};
 use super::setting::read;
 use super::shape::Shape;
-use crate::plan::{Action, AnswerSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, line_up};
+use crate::plan::{Action, AnswerSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, find_lines};
 use crate::request::route::Table;
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -106,7 +106,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         limits: everywhere,
         options: None,
     };
-    line_up(&mut on, &finished, &no_route);
+    find_lines(&mut on, &finished, &no_route);
     Some(Plan {
         server,
         upstreams,

@@ -9,7 +9,7 @@ use crate::limit::patience::{Line, Patience};
 ///
 /// Other limits stay without a line. A request that such a limit holds for long would otherwise hold up the
 /// requests of other routes and other keys in every limit that it shares with them.
-pub(crate) fn line_up(limits: &mut [LimitSpec], routes: &[RouteSpec], no_route: &RouteSpec) {
+pub(crate) fn find_lines(limits: &mut [LimitSpec], routes: &[RouteSpec], no_route: &RouteSpec) {
     let mut used: Vec<Vec<usize>> = vec![Vec::new(); limits.len()];
     for (number, route) in routes.iter().chain([no_route]).enumerate() {
         for place in &route.limits {

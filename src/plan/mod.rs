@@ -27,7 +27,7 @@ pub(crate) use self::counting::window_rate;
 pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart};
 use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
-pub(crate) use self::line::line_up;
+pub(crate) use self::line::find_lines;
 pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};

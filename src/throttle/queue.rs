@@ -21,7 +21,7 @@ use crate::limit::name::Name;
 #[derive(Debug, Default)]
 pub struct Waiting {
     /// The places taken, by limit. An entry stays at zero: there are few names.
-    lines: Mutex<HashMap<Name, Arc<AtomicUsize>>>,
+    taken: Mutex<HashMap<Name, Arc<AtomicUsize>>>,
     held: Arc<AtomicUsize>,
     /// The end of the process. Requests that would wait for longer are refused.
     end: watch::Sender<Option<Instant>>,
@@ -44,11 +44,11 @@ impl Waiting {
 
     /// A place for a request of this limit, which has `most` places. `None` where all are taken.
     pub(super) fn claim(&self, limit: &Name, most: usize) -> Option<WaitingPlace> {
-        let line = self.line(limit);
+        let count = self.taken(limit);
         let more = |taken| (taken < most).then_some(taken + 1);
-        let claimed = line.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
+        let claimed = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
         // Made only after a claim: dropping a place reduces the count.
-        claimed.then(|| WaitingPlace(line))
+        claimed.then(|| WaitingPlace(count))
     }
 
     /// Waits until `due`. Where the process ends before `due`, fails at once with what is left of the wait.
@@ -64,12 +64,12 @@ impl Waiting {
         }
     }
 
-    fn line(&self, limit: &Name) -> Arc<AtomicUsize> {
-        let mut lines = self.lines.lock();
-        if let Some(line) = lines.get(limit) {
-            return Arc::clone(line);
+    fn taken(&self, limit: &Name) -> Arc<AtomicUsize> {
+        let mut taken = self.taken.lock();
+        if let Some(count) = taken.get(limit) {
+            return Arc::clone(count);
         }
-        Arc::clone(lines.entry(limit.clone()).or_default())
+        Arc::clone(taken.entry(limit.clone()).or_default())
     }
 }
 
