@@ -63,7 +63,7 @@ while true do
     place = place_of(now)
     opens = start_of(place)
   end
-  if not start or start >= 2^53 or used == 0 then
+  if not start or start >= 2^53 or used == 0 and (lead == 0 or start <= now) then
     start, used, lead = opens, 0, 0
   else
     if align == 1 then
@@ -156,8 +156,10 @@ if cost < 0 then
   end
 end
 used = used + cost
-if used <= 0 then
+if used <= 0 and lead == 0 then
   return 0, count, moved
+elseif used < 0 then
+  used = 0
 elseif used >= 2^40 then -- MOST_USED
   used = 2^40 - 1
 end

@@ -118,7 +118,8 @@ pub fn settle(
         Difference::More(tokens) => state.used.saturating_add(tokens).min(MOST_USED),
         Difference::Less(tokens) => state.used - tokens.min(returnable(params, state, settled)),
     };
-    (used > 0).then_some(State { used, ..state })
+    // A window that is ahead does not know what was used before, and stays closed until it begins.
+    (used > 0 || state.lead > Lead::NONE).then_some(State { used, ..state })
 }
 
 /// The most tokens that the settled request can give back.
@@ -172,6 +173,9 @@ fn open(params: &Params, state: Option<State>, now: Timestamp) -> (State, Option
         return (State { start, used, lead }, None);
     }
     let lead = Lead::NONE;
+    if used == 0 {
+        return (State { start: opens, used, lead }, None);
+    }
     let passed = params.windows.passed(start, now);
     if passed == 0 {
         return (State { start, used, lead }, None);

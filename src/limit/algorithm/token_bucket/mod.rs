@@ -125,12 +125,12 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
     let ahead = state.at.micros_since(moment);
     let wait = |tokens| (time_to_gain(params, tokens, state.rest) + ahead).min(EXACT - 1);
     let room = if untouched >= cost { 0 } else { wait(state.missing + cost - burst) };
+    // A request that is held until `at` goes first, even where there are tokens.
+    let behind = if state.lead == Lead::NONE { 0 } else { ahead };
     if !even {
-        // A request that is held until `at` goes first, even where there are tokens.
-        let turn = if state.lead == Lead::NONE { 0 } else { ahead };
-        return Step::of(want, untouched, Some(room.max(turn)), taken, kept);
+        return Step::of(want, untouched, Some(room.max(behind)), taken, kept);
     }
-    let turn = if state.missing + state.rest == 0 { 0 } else { wait(state.missing) };
+    let turn = if state.missing + state.rest == 0 { behind } else { wait(state.missing) };
     if room > 0 || !want.patience.allows(turn) {
         // When the queue has room again, the wait for the turn may still be longer than the patience.
         let retry_after = room.max(turn.saturating_sub(want.patience.as_micros()));
@@ -169,10 +169,15 @@ pub fn settle(
             let (back, part) = if even && !is_last { (0, 0) } else { to_come.min((tokens, 0)) };
             let borrowed = u64::from(state.rest < part);
             let rest = state.rest + borrowed * state.period - part;
-            (state.missing.checked_sub(back + borrowed)?, rest)
+            match state.missing.checked_sub(back + borrowed) {
+                Some(missing) => (missing, rest),
+                None => (0, 0),
+            }
         }
     };
-    (missing > 0 || rest > 0).then_some(State { missing, rest, ..state })
+    // A full bucket that is ahead does not know what was taken before, and stays closed until then.
+    let is_new = missing == 0 && rest == 0 && state.lead == Lead::NONE;
+    (!is_new).then_some(State { missing, rest, ..state })
 }
 
 /// The amount that was missing when the request took and has not yet come back by itself: whole tokens,

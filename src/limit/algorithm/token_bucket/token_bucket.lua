@@ -161,8 +161,10 @@ if cost < 0 then
   missing = missing + (besides + above) / period
 end
 local whole = missing + cost
-if whole <= 0 then
+if whole <= 0 and lead == 0 then
   return 0, burst, moved
+elseif whole <= 0 then
+  whole, above = 0, 0
 elseif whole >= 2^40 then -- MOST_MISSING
   whole = above > 0 and 2^40 or 2^40 - 1
 end
