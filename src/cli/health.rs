@@ -52,12 +52,14 @@ fn check_store(client: &AdminClient) -> CommandResult {
     let page = String::from_utf8_lossy(&answer.body);
     let servers: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(STORE_UP)).collect();
     let away = servers.iter().filter_map(|server| server.strip_suffix(" 0"));
-    let away: Vec<_> = away.map(|labels| if labels.is_empty() { "it" } else { labels }).collect();
+    // A server of a cluster is a label: `{server="HOST:PORT"}`.
+    let away: Vec<_> = away.map(|labels| labels.split('"').nth(1).unwrap_or_default()).collect();
     match (servers.is_empty(), away.is_empty()) {
         (false, true) => Ok(()),
         (true, _) => Err(failed(client, "its metrics do not name the store")),
         (false, false) => {
-            Err(failed(client, &format!("the store does not answer: {}", away.join(", "))))
+            let why = format!("the store does not answer {}", away.join(", "));
+            Err(failed(client, why.trim_end()))
         }
     }
 }
