@@ -19,8 +19,8 @@
 //! `downstream::http1` hands each to `Proxy::handle`: the plan in force, the host, the path's normal form, the
 //! route, the client's address, the time. Then `Throttle::admit` reads one key for each limit and asks the
 //! store once. A request that passes only after a wait is held. `Upstream::send` sends the request that
-//! passes. The answer flows back through `proxy::body`, and its end settles, counts and logs the request. A
-//! request that is stopped on the way has a `proxy::refusal`, which `proxy::answer` turns into a response.
+//! passes. The answer flows back through `proxy::body`, and its end settles, counts and logs the request. For a
+//! request that does not go on, `proxy::refusal` says why, and `proxy::answer` makes a response of that.
 //! Where Redis decides, the head of `store/shell.lua` explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header

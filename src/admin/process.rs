@@ -41,7 +41,7 @@ fn field(stat: &str, place: usize) -> Option<f64> {
     behind_name.split(' ').nth(place.checked_sub(3)?)?.parse().ok()
 }
 
-/// The number behind `name`, in the line of this file that begins with `name`.
+/// Finds the first line of the file that begins with `name`, and reads the number after `name`.
 fn number(file: &str, name: &str) -> Option<f64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

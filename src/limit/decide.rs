@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Mode;
 use super::algorithm::{Algorithm, Receipt, State, Step, Want};
 use super::decision::{Decision, Outcome, Verdict};
-use super::patience::{Line, Patience};
+use super::patience::{Patience, WaitingLine};
 use super::rate::Cost;
 use super::time::{Now, Timestamp};
 
@@ -27,7 +27,7 @@ pub struct Ask {
     /// Whether the limit's refusal counts.
     pub mode: Mode,
     /// The asks of one request with the same line hold the request together.
-    pub line: Option<Line>,
+    pub line: Option<WaitingLine>,
 }
 
 impl Ask {
@@ -119,13 +119,12 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
     let step = |place: usize, ask: &Ask, earliest| {
         ask.step(states.get(place).copied().flatten(), earliest, now)
     };
-    let first: PerAsk<_> =
+    let mut steps: PerAsk<_> =
         asks.iter().enumerate().map(|(place, ask)| step(place, ask, 0)).collect();
-    let (mut told, mut steps) = (first.clone(), first);
-    if asks.len() > 1 && asks.iter().any(|ask| ask.line.is_some()) {
-        line_up(asks, &mut told, &mut steps, step);
-    }
-    let outcomes = asks.iter().zip(&told).map(|(ask, step)| (ask.mode, step.decision.outcome));
+    let have_line = asks.len() > 1 && asks.iter().any(|ask| ask.line.is_some());
+    let told = have_line.then(|| line_up(asks, &mut steps, step));
+    let told = told.as_ref().unwrap_or(&steps);
+    let outcomes = asks.iter().zip(told).map(|(ask, step)| (ask.mode, step.decision.outcome));
     let enforcing = outcomes.clone().enumerate().filter(|(_, (mode, _))| *mode == Mode::Enforce);
     let verdict = Verdict::over(enforcing.map(|(place, (_, outcome))| (place, outcome)));
     let (mut decisions, mut changes) = (PerAsk::new(), PerAsk::new());
@@ -138,17 +137,17 @@ pub fn decide(asks: &[Ask], states: &[Option<State>], now: Now) -> Decided {
 }
 
 /// For each line: finds the limit that holds the request longest, and asks the others again with that moment as
-/// the earliest one, until all that let the request pass name the same moment. A limit that does not name it
-/// still tells what it has said by itself.
+/// the earliest one, until all that let the request pass name the same moment. Returns what each limit tells. A
+/// limit that does not name the moment tells what it has said by itself.
 ///
 /// Where a limit could count a request at one moment, it could count it at each later moment. So each limit
 /// names a later moment at most once.
 fn line_up(
     asks: &[Ask],
-    told: &mut [Step],
-    steps: &mut [Step],
+    steps: &mut PerAsk<Step>,
     ask_again: impl Fn(usize, &Ask, u64) -> Step,
-) {
+) -> PerAsk<Step> {
+    let mut told = steps.clone();
     for (first, line) in asks.iter().enumerate().filter_map(|(at, ask)| Some((at, ask.line?))) {
         let is_in = |ask: &Ask| ask.line == Some(line);
         if asks.iter().take(first).any(is_in) {
@@ -180,6 +179,7 @@ fn line_up(
             }
         }
     }
+    told
 }
 
 /// The same as [`decide`] for one ask alone, since most requests have one limit: the decision, the change

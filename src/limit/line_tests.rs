@@ -14,7 +14,7 @@ use super::algorithm::{
 };
 use super::decide::{Ask, Change, decide};
 use super::decision::{Outcome, Verdict};
-use super::patience::{Line, Patience};
+use super::patience::{Patience, WaitingLine};
 use super::rate::{Burst, Cost, Interval, Rate};
 use super::time::Timestamp;
 
@@ -71,7 +71,7 @@ fn any_limits() -> impl Strategy<Value = Vec<Ask>> {
 /// An ask about a limit that holds requests so long. The algorithm is to be replaced.
 fn patient(patience: Patience) -> Ask {
     let (algorithm, cost) = (Algorithm::Closed, Cost::ONE);
-    Ask { algorithm, cost, patience, mode: Mode::Enforce, line: Line::new(1) }
+    Ask { algorithm, cost, patience, mode: Mode::Enforce, line: WaitingLine::new(1) }
 }
 
 /// The buckets of some limits.
@@ -206,7 +206,7 @@ fn a_window_does_not_let_requests_go_closer_together_than_a_bucket_does() {
     let windows = Windows::Clock(interval);
     let window = Algorithm::FixedWindow(fixed_window::Params { count: burst(5), windows });
     let bucket = Algorithm::TokenBucket(Params { rate: rate(1, 1), burst: burst(1) });
-    let most_at_once = |line: Option<Line>| {
+    let most_at_once = |line: Option<WaitingLine>| {
         let ask = |algorithm| Ask { algorithm, line, ..patient(Patience::ENDLESS) };
         let (asks, mut buckets) = ([ask(window), ask(bucket)], Buckets::new(2));
         let goes: Vec<_> = (0..10)
@@ -221,7 +221,7 @@ fn a_window_does_not_let_requests_go_closer_together_than_a_bucket_does() {
         };
         goes.iter().map(in_a_second).max()
     };
-    assert_eq!(most_at_once(Line::new(1)), Some(1));
+    assert_eq!(most_at_once(WaitingLine::new(1)), Some(1));
     assert_eq!(most_at_once(None), Some(5));
 }
 

@@ -35,9 +35,9 @@ impl Patience {
 /// Limits that hold a request together: always asked for the same requests by the same key. A request that one
 /// of them holds counts in all of them at the moment at which it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Line(NonZeroU16);
+pub struct WaitingLine(NonZeroU16);
 
-impl Line {
+impl WaitingLine {
     /// The line with this number, from 1.
     pub fn new(number: u16) -> Option<Self> {
         NonZeroU16::new(number).map(Self)

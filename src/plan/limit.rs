@@ -11,7 +11,7 @@ use super::response::{Statuses, UnknownUse, UsedSource};
 use crate::limit::algorithm::fixed_window::windows::{Schedule, Windows};
 use crate::limit::algorithm::{Algorithm, fixed_window};
 use crate::limit::name::Name;
-use crate::limit::patience::{Line, Patience};
+use crate::limit::patience::{Patience, WaitingLine};
 use crate::limit::rate::{Burst, Cost};
 use crate::limit::time::Timestamp;
 use crate::limit::{Mode, Scope};
@@ -39,7 +39,7 @@ pub struct LimitSpec {
     /// figures themselves bound this time.
     pub wait: Patience,
     /// The limits with the same line hold a request until one moment.
-    pub line: Option<Line>,
+    pub line: Option<WaitingLine>,
     /// The most requests that this process holds for the limit at once.
     pub max_waiting: usize,
     /// Other figures, tried in shadow on the same requests. The candidate is a limit in shadow with a name

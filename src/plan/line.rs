@@ -2,7 +2,7 @@
 
 use super::{LimitSpec, RouteSpec};
 use crate::limit::Mode;
-use crate::limit::patience::{Line, Patience};
+use crate::limit::patience::{Patience, WaitingLine};
 
 /// Gives the limits a common line that hold requests and are always asked together: on the same routes, by the
 /// same key, with the same exemptions.
@@ -23,7 +23,7 @@ pub(crate) fn find_lines(limits: &mut [LimitSpec], routes: &[RouteSpec], no_rout
     let mut rest =
         limits.iter_mut().zip(used).filter(|(limit, _)| holds(limit)).collect::<Vec<_>>();
     while let Some((limit, used)) = rest.pop() {
-        let Some(line) = Line::new(next) else { return };
+        let Some(line) = WaitingLine::new(next) else { return };
         let same = |(other, others): &&mut (&mut LimitSpec, Vec<usize>)| {
             *others == used
                 && other.key == limit.key

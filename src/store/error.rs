@@ -50,7 +50,7 @@ pub enum StoreError {
     /// The key holds a value of another type than the bucket's.
     #[error("the key holds a value of another type")]
     WrongType,
-    /// A Redisson limiter has no figures, neither in Redis nor in `proxy.toml`.
+    /// Neither Redis nor `proxy.toml` has figures for the Redisson limiter.
     #[error("the limiter has no figures")]
     Unset,
 }

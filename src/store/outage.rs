@@ -105,7 +105,8 @@ impl RedisRequest<'_> {
         Ok(())
     }
 
-    /// Counts the request for the log lines of an outage: once, whatever the number of its servers.
+    /// Counts the request for the log lines of an outage. A request counts once, also where several servers are
+    /// away.
     fn count(&self, taken: Result<(), Unavailable>) {
         let (Some(slot), Some(nodes)) = (self.met, &self.store.shared.redis) else { return };
         match taken {

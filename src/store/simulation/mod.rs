@@ -36,7 +36,7 @@ const BEGIN: u64 = 1_700_000_000_000_000;
 
 /// What a node decides without a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum Strategy {
     /// Nothing.
     Exact,
     /// Refusals that are known.
@@ -47,9 +47,9 @@ enum Mode {
 
 /// One simulation.
 #[derive(Clone, Copy, Debug)]
-struct Setting {
+struct Scenario {
     nodes: usize,
-    mode: Mode,
+    mode: Strategy,
     /// Requests a second, to all nodes together.
     load: u32,
     /// The limit's figures.
@@ -70,7 +70,7 @@ struct Setting {
 
 /// What came of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Figures {
+struct Tally {
     requests: u64,
     admitted: u64,
     /// Of the keys that are asked for more often than their rate.
@@ -108,7 +108,7 @@ struct Limit {
 }
 
 impl Limit {
-    fn of(setting: &Setting) -> Self {
+    fn of(setting: &Scenario) -> Self {
         let name = Name::new("per-client").unwrap();
         let spec = LimitSpec { scope: Scope::Cluster, ..LimitSpec::new(name) };
         let (rate, burst) = (setting.rate.parse().unwrap(), Burst::new(setting.burst).unwrap());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Limit, Mode};
+use super::{Limit, Strategy};
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
@@ -18,8 +18,8 @@ use crate::store::known::KnownRefusals;
 use crate::store::prefetch::{BusyKeys, Fetch, Fetched, Return, is_fetched};
 use crate::store::reserve::ProcessCount;
 
-pub(super) struct Node {
-    mode: Mode,
+pub(super) struct SimulatedNode {
+    mode: Strategy,
     pub(super) shared: Arc<Shared>,
     known: KnownRefusals,
     busy: BusyKeys,
@@ -39,9 +39,10 @@ pub(super) enum Answer {
 /// Tokens that a node gives back: the bucket's number, how many, and their receipt.
 pub(super) type Returned = (usize, u64, Receipt);
 
-impl Node {
-    pub(super) fn start(mode: Mode, now: Instant) -> Self {
-        let prefetch = if mode == Mode::Prefetch { PrefetchMode::Auto } else { PrefetchMode::Off };
+impl SimulatedNode {
+    pub(super) fn start(mode: Strategy, now: Instant) -> Self {
+        let prefetch =
+            if mode == Strategy::Prefetch { PrefetchMode::Auto } else { PrefetchMode::Off };
         let shared = Shared::new(&StoreSpec { prefetch, max_keys: 1, ..StoreSpec::default() });
         let (known, busy) = (KnownRefusals::default(), BusyKeys::default());
         Self { mode, shared, known, busy, count: ProcessCount::begin(now) }
@@ -56,7 +57,8 @@ impl Node {
             return Answer::Passes(to_fetch.into_vec());
         }
         let memory = &self.shared.memory;
-        if self.mode != Mode::Exact && self.known.refuse(memory, &mut [&mut claim], moment.time) {
+        if self.mode != Strategy::Exact && self.known.refuse(memory, &mut [&mut claim], moment.time)
+        {
             match claim.decision.map(|decision| decision.outcome) {
                 Some(Outcome::Reject { retry_after: Some(retry_after) }) => {
                     return Answer::Refuses { retry_after };
@@ -78,7 +80,7 @@ impl Node {
     ) -> PerAsk<Fetch> {
         let mut claim = limit.claim(key);
         claim.decision = Some(decision);
-        if self.mode != Mode::Exact {
+        if self.mode != Strategy::Exact {
             self.known.note(&self.shared.memory, &[&mut claim], moment.time);
         }
         if !self.fetches(&claim) {
@@ -107,7 +109,7 @@ impl Node {
     /// The tokens that go back now, in the order of their keys: hash tables have another order each time.
     pub(super) fn sweep(&mut self, now: Instant) -> Vec<Returned> {
         let mut returned = Vec::new();
-        let is_on = self.mode == Mode::Prefetch;
+        let is_on = self.mode == Strategy::Prefetch;
         self.busy.sweep(is_on, now, |it| {
             returned.push((number(it.ask.key), it.tokens, it.receipt));
         });
@@ -121,7 +123,7 @@ impl Node {
     }
 
     fn fetches(&self, claim: &Claim<'_>) -> bool {
-        self.mode == Mode::Prefetch && is_fetched(claim)
+        self.mode == Strategy::Prefetch && is_fetched(claim)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::Figures;
+use super::Tally;
 
 /// The nodes of each row, with what came of it in each mode: exact, known refusals, prefetch.
-pub(super) type Rows = Vec<(usize, [Figures; 3])>;
+pub(super) type Rows = Vec<(usize, [Tally; 3])>;
 
 /// The modes' colours. They can be told apart on white and on black.
 const COLOURS: [&str; 3] = ["#8a8f98", "#2f81f7", "#d9822b"];
@@ -20,7 +20,7 @@ fn part(of: u64, all: u64, scale: f64) -> f64 {
     scale * of as f64 / all.max(1) as f64
 }
 
-fn calls(figures: &Figures) -> f64 {
+fn calls(figures: &Tally) -> f64 {
     part(figures.calls, figures.requests, 1_000.0)
 }
 
@@ -29,11 +29,11 @@ fn less(exact: u64, admitted: u64) -> f64 {
     100.0 - part(admitted, exact, 100.0)
 }
 
-fn less_of_all([exact, _, prefetch]: &[Figures; 3]) -> f64 {
+fn less_of_all([exact, _, prefetch]: &[Tally; 3]) -> f64 {
     less(exact.admitted, prefetch.admitted)
 }
 
-fn less_of_hot([exact, _, prefetch]: &[Figures; 3]) -> f64 {
+fn less_of_hot([exact, _, prefetch]: &[Tally; 3]) -> f64 {
     less(exact.hot_admitted, prefetch.hot_admitted)
 }
 

@@ -5,14 +5,14 @@ use std::{fs, path};
 
 use super::report::{Rows, plot, table};
 use super::world::play;
-use super::{Mode, Setting};
+use super::{Scenario, Strategy};
 
-const MODES: [Mode; 3] = [Mode::Exact, Mode::Known, Mode::Prefetch];
+const MODES: [Strategy; 3] = [Strategy::Exact, Strategy::Known, Strategy::Prefetch];
 
 /// Long enough that nodes fetch tokens, and many failures.
-const SMALL: Setting = Setting {
+const SMALL: Scenario = Scenario {
     nodes: 3,
-    mode: Mode::Prefetch,
+    mode: Strategy::Prefetch,
     load: 4_000,
     rate: "300/s",
     burst: 2_000,
@@ -26,7 +26,7 @@ const SMALL: Setting = Setting {
 };
 
 /// The traffic of `docs/simulation.md`.
-const LARGE: Setting = Setting {
+const LARGE: Scenario = Scenario {
     load: 20_000,
     rate: "100/s",
     burst: 1_000,
@@ -37,12 +37,12 @@ const LARGE: Setting = Setting {
     ..SMALL
 };
 
-/// Of surges that are over before a bucket is empty, many nodes keep tokens while the bucket fills again. The
-/// next surge spends both.
+/// Each surge ends before the bucket is empty. Many nodes then still hold tokens, and the bucket fills again. The
+/// next surge spends the tokens of the nodes and those of the bucket.
 #[test]
 fn no_key_is_ever_over_its_limit() {
-    let surges = Setting { load: 10_000, rate: "1500/s", burst: 640, nodes: 8, ..SMALL };
-    for setting in [surges, Setting { nodes: 1, ..SMALL }, SMALL] {
+    let surges = Scenario { load: 10_000, rate: "1500/s", burst: 640, nodes: 8, ..SMALL };
+    for setting in [surges, Scenario { nodes: 1, ..SMALL }, SMALL] {
         let figures = play(&setting);
         assert_eq!(figures.excess, 0, "{setting:?} {figures:?}");
         assert!(figures.spent > 0, "{figures:?}");
@@ -51,7 +51,7 @@ fn no_key_is_ever_over_its_limit() {
 
 #[test]
 fn a_known_refusal_is_what_the_server_would_have_said() {
-    let figures = play(&Setting { mode: Mode::Known, rate: "50/s", burst: 100, ..SMALL });
+    let figures = play(&Scenario { mode: Strategy::Known, rate: "50/s", burst: 100, ..SMALL });
     assert!(figures.known_refusals > 1_000, "{figures:?}");
     assert_eq!((figures.wrong_refusals, figures.late_refusals, figures.excess), (0, 0, 0));
     // The time that the question took to the server.
@@ -61,7 +61,7 @@ fn a_known_refusal_is_what_the_server_would_have_said() {
 /// No node tells the others that tokens go back. At such a slow rate a refusal is known for two seconds.
 #[test]
 fn a_batch_that_goes_back_ends_no_refusal_that_another_node_knows() {
-    let slow = Setting { rate: "1/m", nodes: 2, load: 2_000, seed: 2, ..SMALL };
+    let slow = Scenario { rate: "1/m", nodes: 2, load: 2_000, seed: 2, ..SMALL };
     let figures = play(&slow);
     assert!((1..=figures.returned).contains(&figures.wrong_refusals), "{figures:?}");
     assert_eq!((figures.late_refusals, figures.excess), (0, 0), "{figures:?}");
@@ -69,8 +69,8 @@ fn a_batch_that_goes_back_ends_no_refusal_that_another_node_knows() {
 
 #[test]
 fn tokens_in_advance_save_calls() {
-    let calm = Setting { lifetime: Duration::from_secs(1_000), ..SMALL };
-    let [exact, _, prefetch] = MODES.map(|mode| play(&Setting { mode, ..calm }));
+    let calm = Scenario { lifetime: Duration::from_secs(1_000), ..SMALL };
+    let [exact, _, prefetch] = MODES.map(|mode| play(&Scenario { mode, ..calm }));
     assert_eq!(exact.requests, prefetch.requests, "the same arrivals");
     assert_eq!(exact.calls, exact.requests);
     assert!(10 * prefetch.calls < 9 * exact.calls, "{exact:?} {prefetch:?}");
@@ -78,14 +78,14 @@ fn tokens_in_advance_save_calls() {
 
 #[test]
 fn a_seed_gives_the_same_figures_each_time() {
-    let short = Setting { length: Duration::from_secs(16), ..SMALL };
+    let short = Scenario { length: Duration::from_secs(16), ..SMALL };
     let figures = play(&short);
     assert_eq!(figures, play(&short));
-    assert_ne!(figures, play(&Setting { seed: 24, ..short }));
+    assert_ne!(figures, play(&Scenario { seed: 24, ..short }));
 }
 
-fn sweep(setting: Setting) -> Rows {
-    let of = |nodes| MODES.map(|mode| play(&Setting { nodes, mode, ..setting }));
+fn sweep(setting: Scenario) -> Rows {
+    let of = |nodes| MODES.map(|mode| play(&Scenario { nodes, mode, ..setting }));
     [1, 3, 10, 30, 100, 300].map(|nodes| (nodes, of(nodes))).into()
 }
 
@@ -95,12 +95,12 @@ fn sweep(setting: Setting) -> Rows {
 #[ignore = "a sweep of minutes, to be run by hand"]
 fn the_large_sweep() {
     let groups = [
-        ("2,000/s, limit 100/s", Setting { load: 2_000, ..LARGE }),
+        ("2,000/s, limit 100/s", Scenario { load: 2_000, ..LARGE }),
         ("20,000/s, limit 100/s", LARGE),
-        ("100,000/s, limit 100/s", Setting { load: 100_000, ..LARGE }),
+        ("100,000/s, limit 100/s", Scenario { load: 100_000, ..LARGE }),
         (
             "100,000/s, limit 1,000/s",
-            Setting { load: 100_000, rate: "1000/s", burst: 20_000, ..LARGE },
+            Scenario { load: 100_000, rate: "1000/s", burst: 20_000, ..LARGE },
         ),
     ];
     let groups = groups.map(|(title, setting)| {

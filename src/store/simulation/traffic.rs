@@ -1,7 +1,7 @@
 //! Who asks when: requests at random moments, for keys of which few are asked for often. Other keys are the hot
 //! ones every ten seconds, and now and then one key surges.
 
-use super::Setting;
+use super::Scenario;
 use super::random::Random;
 use crate::limit::rate::Rate;
 
@@ -49,7 +49,7 @@ struct Surge {
 }
 
 impl Traffic {
-    pub(super) fn new(setting: &Setting) -> Self {
+    pub(super) fn new(setting: &Scenario) -> Self {
         let zipf = Zipf::over(setting.keys);
         let rate: Rate = setting.rate.parse().unwrap();
         #[allow(clippy::cast_precision_loss, reason = "small figures")]

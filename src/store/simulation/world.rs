@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::bound::Bound;
-use super::node::{Answer, Node, Returned, number};
+use super::node::{Answer, Returned, SimulatedNode, number};
 use super::random::Random;
 use super::server::Server;
 use super::traffic::{Arrival, Traffic};
-use super::{Figures, Limit, Mode, Setting, micros, time};
+use super::{Limit, Scenario, Strategy, Tally, micros, time};
 use crate::limit::algorithm::Receipt;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::Cost;
@@ -24,13 +24,13 @@ const TIMEOUT: u64 = 100_000;
 const SECOND: u64 = 1_000_000;
 
 /// Plays one simulation to its end.
-pub(super) fn play(setting: &Setting) -> Figures {
+pub(super) fn play(setting: &Scenario) -> Tally {
     World::new(setting).run()
 }
 
 /// A node's place, with its process and whether it runs.
 struct Place {
-    node: Option<Node>,
+    node: Option<SimulatedNode>,
     /// The number of its process. What was meant for an earlier process is thrown away.
     process: u64,
     /// A process that is stopped goes on then, with all that it had.
@@ -60,7 +60,7 @@ struct Message {
     question: Question,
 }
 
-enum Event {
+enum WorldEvent {
     /// With the time at which the node hears the answer. `None` where it never does.
     AtServer(Message, Option<u64>),
     AtNode(Message, Reply),
@@ -71,28 +71,28 @@ enum Event {
 }
 
 struct World<'s> {
-    setting: &'s Setting,
+    setting: &'s Scenario,
     limit: Limit,
     server: Server,
     bounds: Vec<Bound>,
     places: Vec<Place>,
     /// What happens, by its time and a running number.
-    events: BTreeMap<(u64, u64), Event>,
+    events: BTreeMap<(u64, u64), WorldEvent>,
     numbers: u64,
     /// When the simulation began, by the clock of the process. Only distances from it count.
     base: Instant,
     now: u64,
     network: Random,
     failures: Random,
-    figures: Figures,
+    figures: Tally,
 }
 
 impl<'s> World<'s> {
-    fn new(setting: &'s Setting) -> Self {
+    fn new(setting: &'s Scenario) -> Self {
         let limit = Limit::of(setting);
         let base = Instant::now();
         let keys = limit.keys.len();
-        let asked = Node::start(setting.mode, base).shared.asked(&limit.spec, &limit.ask);
+        let asked = SimulatedNode::start(setting.mode, base).shared.asked(&limit.spec, &limit.ask);
         let server = Server::new(asked, limit.ask, keys);
         let place = || Place { node: None, process: 0, stopped_until: 0 };
         let mut world = Self {
@@ -103,7 +103,7 @@ impl<'s> World<'s> {
             now: 0,
             network: Random::new(setting.seed ^ 1),
             failures: Random::new(setting.seed ^ 2),
-            figures: Figures::default(),
+            figures: Tally::default(),
             setting,
             limit,
             server,
@@ -111,12 +111,12 @@ impl<'s> World<'s> {
         };
         for place in 0..setting.nodes {
             let at = world.failures.gap(500_000.0);
-            world.put(at, Event::Start(place));
+            world.put(at, WorldEvent::Start(place));
         }
         world
     }
 
-    fn run(mut self) -> Figures {
+    fn run(mut self) -> Tally {
         let mut traffic = Traffic::new(self.setting);
         let end = micros(self.setting.length);
         let mut arrival = traffic.next_arrival();
@@ -135,7 +135,7 @@ impl<'s> World<'s> {
         }
     }
 
-    fn put(&mut self, at: u64, event: Event) {
+    fn put(&mut self, at: u64, event: WorldEvent) {
         self.numbers += 1;
         self.events.insert((at, self.numbers), event);
     }
@@ -224,10 +224,10 @@ impl<'s> World<'s> {
         let answered = there.zip(back).map(|(there, back)| there + back);
         let answered = answered.filter(|delay| *delay <= TIMEOUT).map(|delay| self.now + delay);
         if let Some(there) = there {
-            self.put(self.now + there, Event::AtServer(message.clone(), answered));
+            self.put(self.now + there, WorldEvent::AtServer(message.clone(), answered));
         }
         if answered.is_none() {
-            self.put(self.now + TIMEOUT, Event::AtNode(message, Reply::None));
+            self.put(self.now + TIMEOUT, WorldEvent::AtNode(message, Reply::None));
         }
     }
 
@@ -240,38 +240,38 @@ impl<'s> World<'s> {
         Some(100 + self.network.gap(mean))
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: WorldEvent) {
         match event {
-            Event::AtServer(message, answered) => self.serve(message, answered),
-            Event::AtNode(message, reply) => {
+            WorldEvent::AtServer(message, answered) => self.serve(message, answered),
+            WorldEvent::AtNode(message, reply) => {
                 let place = message.place;
                 if message.process == self.places[place].process {
                     match self.wakes(place) {
-                        Some(at) => self.put(at, Event::AtNode(message, reply)),
+                        Some(at) => self.put(at, WorldEvent::AtNode(message, reply)),
                         None => self.hear(&message, reply),
                     }
                 }
             }
-            Event::Sweep(place, process) if process == self.places[place].process => {
+            WorldEvent::Sweep(place, process) if process == self.places[place].process => {
                 let now = self.at(self.now);
                 if let Some(at) = self.wakes(place) {
-                    return self.put(at, Event::Sweep(place, process));
+                    return self.put(at, WorldEvent::Sweep(place, process));
                 }
                 let Some(node) = &mut self.places[place].node else { return };
                 for returned in node.sweep(now) {
                     self.give_back(place, returned);
                 }
-                self.put(self.now + micros(WINDOW), Event::Sweep(place, process));
+                self.put(self.now + micros(WINDOW), WorldEvent::Sweep(place, process));
             }
-            Event::Announce(place, process) if process == self.places[place].process => {
+            WorldEvent::Announce(place, process) if process == self.places[place].process => {
                 match self.wakes(place) {
-                    Some(at) => self.put(at, Event::Announce(place, process)),
+                    Some(at) => self.put(at, WorldEvent::Announce(place, process)),
                     None => self.send(place, Question::Announcement),
                 }
             }
-            Event::Sweep(..) | Event::Announce(..) => {}
-            Event::Failure(place) => self.fail(place),
-            Event::Start(place) => self.start(place),
+            WorldEvent::Sweep(..) | WorldEvent::Announce(..) => {}
+            WorldEvent::Failure(place) => self.fail(place),
+            WorldEvent::Start(place) => self.start(place),
         }
     }
 
@@ -281,20 +281,20 @@ impl<'s> World<'s> {
     }
 
     fn start(&mut self, place: usize) {
-        let node = Node::start(self.setting.mode, self.at(self.now));
+        let node = SimulatedNode::start(self.setting.mode, self.at(self.now));
         self.numbers += 1;
         let process = self.numbers;
         self.places[place] = Place { node: Some(node), process, stopped_until: 0 };
-        self.put(self.now, Event::Announce(place, process));
-        if self.setting.mode == Mode::Prefetch {
-            self.put(self.now + micros(WINDOW), Event::Sweep(place, process));
+        self.put(self.now, WorldEvent::Announce(place, process));
+        if self.setting.mode == Strategy::Prefetch {
+            self.put(self.now + micros(WINDOW), WorldEvent::Sweep(place, process));
         }
         self.plan_failure(place, self.now);
     }
 
     fn plan_failure(&mut self, place: usize, from: u64) {
         let after = self.failures.gap(mean(self.setting.lifetime));
-        self.put(from + after, Event::Failure(place));
+        self.put(from + after, WorldEvent::Failure(place));
     }
 
     /// The node dies, and a new one comes. Or it is stopped, and goes on with what it had.
@@ -305,7 +305,7 @@ impl<'s> World<'s> {
             self.figures.deaths += counts;
             let failed = &mut self.places[place];
             (failed.node, failed.process) = (None, 0);
-            self.put(self.now + lasts, Event::Start(place));
+            self.put(self.now + lasts, WorldEvent::Start(place));
         } else {
             self.figures.stops += counts;
             self.places[place].stopped_until = self.now + lasts;
@@ -336,7 +336,7 @@ impl<'s> World<'s> {
             Question::Announcement => Reply::Processes(self.server.announce(message.process, now)),
         };
         if let Some(at) = answered {
-            self.put(at, Event::AtNode(message, reply));
+            self.put(at, WorldEvent::AtNode(message, reply));
         }
     }
 
@@ -372,7 +372,7 @@ impl<'s> World<'s> {
                 if let Reply::Processes(held) = reply {
                     node.count(held, moment.at, now);
                 }
-                self.put(self.now + SECOND, Event::Announce(place, message.process));
+                self.put(self.now + SECOND, WorldEvent::Announce(place, message.process));
             }
             (Question::Return(_), _) => {}
         }

@@ -47,7 +47,8 @@ impl Params {
 pub struct State {
     /// The start of the window.
     pub start: Timestamp,
-    /// Used tokens. Those above the count belong to the next windows. Never zero in a kept state.
+    /// Used tokens. Those above the count belong to the next windows. Zero in a kept state only where it
+    /// has a lead.
     pub used: u64,
     /// How far `start` is ahead of the clock. No request goes before such a `start`.
     pub lead: Lead,

@@ -9,7 +9,7 @@ use tidegate::limit::Mode;
 use tidegate::limit::algorithm::{Algorithm, Difference};
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
-use tidegate::limit::patience::{Line, Patience};
+use tidegate::limit::patience::{Patience, WaitingLine};
 use tidegate::limit::rate::{Cost, EXACT};
 use tidegate::limit::time::Timestamp;
 
@@ -109,7 +109,7 @@ fn any_limit(world: World) -> impl Strategy<Value = Ask> {
             _ => (patience, mode),
         };
         let may_be_held = mode == Mode::Enforce && !matches!(algorithm, Algorithm::Concurrency(_));
-        let line = Line::new(line).filter(|_| may_be_held);
+        let line = WaitingLine::new(line).filter(|_| may_be_held);
         Ask { algorithm, cost: Cost::ONE, patience, mode, line }
     })
 }
