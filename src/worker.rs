@@ -34,7 +34,7 @@ use crate::proxy::{Active, Proxy};
 use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
 use crate::upstream::Upstream;
-use crate::upstream::balance::ServerState;
+use crate::upstream::health::UpstreamState;
 
 /// How often old idle upstream connections are closed.
 const PRUNE: Duration = Duration::from_secs(5);
@@ -72,8 +72,8 @@ pub struct Process {
 pub struct Published {
     /// The plan.
     pub plan: Arc<Plan>,
-    /// The state of each upstream's servers, in the plan's order.
-    pub servers: Vec<Vec<Arc<ServerState>>>,
+    /// The state of each upstream, in the plan's order.
+    pub upstreams: Vec<Arc<UpstreamState>>,
 }
 
 /// What the process tells a worker while the worker runs.
@@ -180,12 +180,12 @@ fn activate(
         before?.upstreams.iter().find(|upstream| upstream.spec() == spec).cloned()
     };
     let upstreams = published
-        .servers
+        .upstreams
         .iter()
         .enumerate()
-        .map(|(place, states)| {
+        .map(|(place, state)| {
             kept(place).unwrap_or_else(|| {
-                Arc::new(Upstream::new(published.plan.upstreams[place].clone(), states))
+                Arc::new(Upstream::new(published.plan.upstreams[place].clone(), state.clone()))
             })
         })
         .collect();

@@ -16,7 +16,7 @@ use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DECISIONS, Total};
 use crate::plan::LimitSpec;
 use crate::store::{ClusterServer, Counters};
-use crate::upstream::balance::ServerState;
+use crate::upstream::health::ServerState;
 use crate::worker::{Process, Published};
 
 /// What a scrape of the metrics shows.
@@ -37,9 +37,7 @@ pub(super) struct Scrape<'s> {
 impl Scrape<'_> {
     /// Each upstream's name and servers.
     fn upstreams(&self) -> impl Iterator<Item = (&str, &[Arc<ServerState>])> {
-        let Published { plan, servers } = self.published;
-        let names = plan.upstreams.iter().map(|upstream| upstream.name.as_str());
-        names.zip(servers.iter().map(Vec::as_slice))
+        self.published.upstreams.iter().map(|state| (state.name().as_str(), state.servers()))
     }
 }
 
@@ -229,6 +227,7 @@ mod tests {
     use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
     use crate::plan::Plan;
     use crate::store;
+    use crate::upstream::health::UpstreamState;
 
     fn plan(text: &str) -> Plan {
         parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan
@@ -270,8 +269,7 @@ limits = ["per-client", "off", "slots"]
             keys: plan.log.keys,
         };
         let _kept = count(&process);
-        let servers = plan.upstreams[0].servers.iter();
-        let servers = servers.map(|server| Arc::new(ServerState::new(&server.url))).collect();
+        let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
         page(&Scrape {
             total: process.metrics.total(),
             store: Counters {
@@ -289,7 +287,7 @@ limits = ["per-client", "off", "slots"]
             servers: Vec::new(),
             log_dropped: 4,
             process: &process,
-            published: &Published { plan, servers: vec![servers] },
+            published: &Published { plan, upstreams },
         })
     }
 

@@ -40,7 +40,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let admin = table(&mut root, "admin", &ADMIN);
     let admin_listen = admin.item("listen").map(|item| item.span);
     let admin = admin::build(admin);
-    let upstreams = upstream::build(&mut root, overrides);
+    let upstreams = upstream::build(&mut root, overrides, server.ipv6_prefix);
     let limits = limit::build(
         &mut root,
         &limit::Inherited {

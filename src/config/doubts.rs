@@ -152,7 +152,7 @@ impl Whole<'_> {
     fn loops(&self) {
         for Named { name, span, value } in self.upstreams {
             for server in value.iter().flat_map(|spec| &spec.servers) {
-                let Endpoint::Tcp { host, port } = &server.endpoint else { continue };
+                let Endpoint::Tcp { host, port } = &server.address.endpoint else { continue };
                 let is_here = |listen: &&SocketAddr| {
                     let wildcard = listen.ip().is_unspecified();
                     listen.port() == *port
@@ -167,7 +167,7 @@ impl Whole<'_> {
                 let clear = self.server.listen.contains(listen);
                 let field = if clear { "server.listen" } else { "server.tls.listen" };
                 let title = format!("the upstream \"{name}\" is tidegate itself");
-                let url = &server.url;
+                let url = &server.address.url;
                 self.cx
                     .error(
                         span,

@@ -13,6 +13,7 @@ mod redis;
 pub mod response;
 mod route;
 mod tls;
+mod upstream;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,11 +32,13 @@ pub(crate) use self::line::find_lines;
 pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};
-pub use self::tls::{Endpoint, Scheme, ServerAddress, ServerTls};
+pub use self::tls::ServerTls;
+pub use self::upstream::{
+    Balance, Endpoint, HealthSpec, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
+};
 use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::route::Table;
-use crate::tls::client;
 
 /// The validated configuration.
 #[derive(Debug)]
@@ -112,54 +115,6 @@ pub struct ServerSpec {
     pub merge_slashes: bool,
     /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.
     pub ipv6_prefix: u8,
-}
-
-/// `[upstreams.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamSpec {
-    /// The upstream's name.
-    pub name: Name,
-    /// The upstream's servers; never empty.
-    pub servers: Vec<ServerAddress>,
-    /// How a request's server is chosen.
-    pub balance: Balance,
-    /// The most time to connect to one server.
-    pub connect_timeout: Duration,
-    /// The most time to the response's head.
-    pub response_timeout: Duration,
-    /// The most time between two reads of a response's body.
-    pub idle_timeout: Duration,
-    /// The most tries after the first.
-    pub retries: u32,
-    /// How `https` servers are verified; `None` where the upstream has no such server. It holds the content
-    /// of the certificate files and not their names. A reload can thus see that certificates have changed.
-    pub tls: Option<Arc<client::ClientTlsSpec>>,
-}
-
-impl UpstreamSpec {
-    /// An upstream of this name. All other fields still need their values.
-    pub fn new(name: Name) -> Self {
-        Self {
-            name,
-            servers: Vec::new(),
-            balance: Balance::default(),
-            connect_timeout: Duration::ZERO,
-            response_timeout: Duration::ZERO,
-            idle_timeout: Duration::ZERO,
-            retries: 0,
-            tls: None,
-        }
-    }
-}
-
-/// How an upstream's server is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// The one of two random servers with fewer requests in flight.
-    #[default]
-    LeastRequests,
-    /// Each server in turn.
-    RoundRobin,
 }
 
 /// The answer to a throttled client.

@@ -1,7 +1,7 @@
 //! The answers that tidegate composes itself. [`respond`] is the only place that turns a refusal into an
 //! answer.
 
-use http::header::{ALLOW, HeaderValue};
+use http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use http::{Method, StatusCode};
 
 use super::active::Active;
@@ -11,6 +11,7 @@ use super::refusal::{Meaning, Refusal};
 use super::rejection::RejectionContent;
 use super::response::{OwnResponse, PROBLEM_JSON, own, trailers_only};
 use crate::throttle::{Quota, Refused};
+use crate::upstream::UpstreamError;
 
 /// Answers a request that was refused. `quotas` is what the limits say to the client.
 pub(super) fn respond(
@@ -31,8 +32,15 @@ pub(super) fn respond(
                 Protocol::Http => problem(status, &detail),
                 Protocol::Grpc => trailers_only(grpc, &detail),
             };
-            if let (Refusal::Method(allowed), Protocol::Http) = (refusal, protocol) {
-                allow(&mut answer, allowed);
+            match refusal {
+                Refusal::Method(allowed) if protocol == Protocol::Http => {
+                    allow(&mut answer, allowed);
+                }
+                Refusal::Upstream(UpstreamError::Paused(left)) => {
+                    let seconds = whole_seconds(*left);
+                    answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+                }
+                _ => {}
             }
             if !matches!(refusal, Refusal::Limits(_)) {
                 // If limits were asked, the request has passed them. Its tokens are spent, so the client is

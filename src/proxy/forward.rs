@@ -22,6 +22,7 @@ use crate::request::client::Client;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Permit;
+use crate::upstream::balance::Affinity;
 use crate::upstream::body::{RequestBody, Trailers};
 use crate::upstream::{Answered, ServerFailure, Upstream, UpstreamError};
 
@@ -31,6 +32,8 @@ pub(super) struct Way<'r> {
     pub(super) upstream: &'r Upstream,
     pub(super) route: &'r RouteSpec,
     pub(super) address: &'r Client,
+    /// What the request's server is chosen by, where `balance` is `"hash"`.
+    pub(super) affinity: Option<Affinity>,
     /// Which fields the request has.
     pub(super) seen: Seen,
 }
@@ -42,7 +45,7 @@ pub(super) async fn send(
     target: Uri,
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
-    let Way { plan, upstream, route, address, seen } = way;
+    let Way { plan, upstream, route, address, affinity, seen } = way;
     // While input behind the request is unread, the connection's task does not notice that the client has
     // closed. So check once more before the API is asked.
     if client.socket.has_left() {
@@ -68,7 +71,8 @@ pub(super) async fn send(
     if let Some(changes) = &route.options().request {
         headers::change(sent, changes);
     }
-    let answered = match upstream.send(&mut request, route.options().response_timeout).await {
+    let response_timeout = route.options().response_timeout;
+    let answered = match upstream.send(&mut request, response_timeout, affinity).await {
         Ok(answered) => answered,
         Err(error) => {
             // Nothing of the body was read, so the body can be discarded like that of a rejected request.
@@ -120,7 +124,7 @@ pub(super) async fn send(
 }
 
 fn failed(server: Arc<str>, failure: ServerFailure) -> Refusal<'static> {
-    Refusal::Upstream(UpstreamError { server, failure })
+    Refusal::Upstream(UpstreamError::Server { server, failure })
 }
 
 fn body_of(
@@ -146,7 +150,7 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
         return host.clone();
     }
     let server = upstream.spec().servers.first();
-    let host = server.and_then(|server| server.url.split_once("://"));
+    let host = server.and_then(|server| server.address.url.split_once("://"));
     let host = host.map_or("localhost", |(_, host)| host);
     let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
     headers.insert(HOST, host.clone());

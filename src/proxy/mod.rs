@@ -158,7 +158,7 @@ impl Proxy {
                 Err(refusal) => {
                     match &refusal {
                         Refusal::Upstream(error) => {
-                            ended.failed(&error.server, error.failure.kind(), error);
+                            ended.failed(error.server().unwrap_or("-"), error.kind(), error);
                         }
                         Refusal::Limits(Refused::Throttled { limit, .. }) => {
                             if let Some(access) = &mut ended.noted.access {
@@ -293,6 +293,10 @@ impl Proxy {
         };
         let now = self.clock.at(began);
         noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
+        let affinity = match &route.action {
+            Action::Forward { upstream, .. } => active.upstream(*upstream).affinity(&view),
+            Action::Respond { .. } => None,
+        };
         // The limits come before this error: a client that searches for routes is counted too.
         found.map_err(|none| match none {
             NoRoute::NotFound => Refusal::NotFound,
@@ -306,7 +310,7 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
-                let way = Way { plan, upstream, route, address: &address, seen };
+                let way = Way { plan, upstream, route, address: &address, affinity, seen };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
                 noted.answered_after = Some(sent.elapsed());

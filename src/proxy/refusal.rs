@@ -100,7 +100,7 @@ impl Refusal<'_> {
             Self::Deadline => {
                 (504, Status::DeadlineExceeded, "no answer before the call's deadline".into())
             }
-            Self::Upstream(error) => match error.failure {
+            Self::Upstream(UpstreamError::Server { failure, .. }) => match failure {
                 ServerFailure::ResponseTimeout => {
                     (504, Status::DeadlineExceeded, "the API did not answer in time".into())
                 }
@@ -109,6 +109,12 @@ impl Refusal<'_> {
                 }
                 _ => (502, Status::Unavailable, "the API could not be reached or broke off".into()),
             },
+            Self::Upstream(UpstreamError::Queue(_)) => {
+                (503, Status::Unavailable, "the API has as many requests as it can take".into())
+            }
+            Self::Upstream(UpstreamError::Paused(_)) => {
+                (503, Status::Unavailable, "the API has asked to be left alone for a while".into())
+            }
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Meaning { status, grpc, detail }

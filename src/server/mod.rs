@@ -35,7 +35,8 @@ use crate::plan::Plan;
 use crate::reload::{self, Reload};
 use crate::store;
 use crate::tls::server::{Certificates, Look};
-use crate::upstream::balance::ServerState;
+use crate::upstream::health::UpstreamState;
+use crate::upstream::health::check::HealthChecks;
 use crate::worker::{self, Orders, Process, Published};
 
 /// The time between two log lines about a file that stays wrong.
@@ -99,6 +100,8 @@ struct Server {
     open_files: OpenFiles,
     /// The certificates of the TLS listeners. `None` without TLS listeners.
     certificates: Option<Arc<Certificates>>,
+    /// The health checks of the upstreams' servers.
+    checks: HealthChecks,
     /// The errors of the file as it was read last, and the time when they were logged. `None` if the file
     /// is valid.
     rejected: Option<(Vec<String>, Instant)>,
@@ -129,7 +132,9 @@ impl Server {
             clock,
         });
         process.store.tell_limits(&plan.limits);
-        let published = Published { servers: servers(&plan, None), plan: plan.clone() };
+        let published = Published { upstreams: upstreams(&plan, None), plan: plan.clone() };
+        let mut checks = HealthChecks::default();
+        checks.check(published.plan.upstreams.iter().zip(&published.upstreams));
         let (published, plan_orders) = watch::channel(Arc::new(published));
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
@@ -191,6 +196,7 @@ impl Server {
             signals,
             open_files,
             certificates,
+            checks,
             rejected: None,
         })
     }
@@ -282,8 +288,9 @@ impl Server {
         self.process.store.adjust(&new.store);
         self.process.store.put_in_force(&new.limits);
         self.log.set_level(&new.log.level);
-        let servers = servers(&new, Some(&old));
-        self.published.send_replace(Arc::new(Published { plan: new, servers }));
+        let upstreams = upstreams(&new, Some(&old));
+        self.checks.check(new.upstreams.iter().zip(&upstreams));
+        self.published.send_replace(Arc::new(Published { plan: new, upstreams }));
         self.retired.push(old.plan.clone());
         self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.process.is_config_valid.store(true, Ordering::Relaxed);
@@ -352,25 +359,12 @@ fn every(period: Duration) -> Interval {
     interval
 }
 
-/// The state of each server. A server that stays in the plan keeps its state.
-fn servers(plan: &Plan, before: Option<&Published>) -> Vec<Vec<Arc<ServerState>>> {
-    let known = |upstream: &Name, url: &str| {
-        let before = before?;
-        let place = before.plan.upstreams.iter().position(|old| old.name == *upstream)?;
-        before.servers.get(place)?.iter().find(|state| **state.url() == *url).cloned()
-    };
+/// The state of each upstream. An upstream that stays in the plan keeps what is known of its servers.
+fn upstreams(plan: &Plan, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
+    let known = |name: &Name| before?.upstreams.iter().find(|state| state.name() == name);
     plan.upstreams
         .iter()
-        .map(|upstream| {
-            upstream
-                .servers
-                .iter()
-                .map(|server| {
-                    known(&upstream.name, &server.url)
-                        .unwrap_or_else(|| Arc::new(ServerState::new(&server.url)))
-                })
-                .collect()
-        })
+        .map(|spec| Arc::new(UpstreamState::new(spec, known(&spec.name).map(|state| &**state))))
         .collect()
 }
 

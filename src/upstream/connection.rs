@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::balance::InFlight;
+use super::InFlight;
 use super::body::{BodyEnd, RequestBody};
 use super::deadline::Deadline;
 use super::error::ServerFailure;
@@ -304,7 +304,7 @@ pub struct ConnectionLease {
 impl ConnectionLease {
     /// The server's URL, for the log.
     pub fn server(&self) -> &Arc<str> {
-        self.in_flight.server().state.url()
+        self.in_flight.server.state.url()
     }
 
     /// Marks an HTTP/1.1 connection: it must not be used for another request.
@@ -328,7 +328,7 @@ impl ConnectionLease {
             && self.body_end.is_reached()
             && !connection.is_spoilt()
         {
-            self.in_flight.server().pool.put(connection);
+            self.in_flight.server.pool.put(connection);
         }
     }
 }

@@ -4,16 +4,25 @@ use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::queue::QueueError;
 use crate::observe::metrics::UpstreamFailure;
 
-/// Why there is no response, and from which server.
+/// Why there is no response.
 #[derive(Debug)]
-pub struct UpstreamError {
-    /// The server's URL. After several tries it is the last server.
-    pub server: Arc<str>,
-    /// What went wrong.
-    pub failure: ServerFailure,
+pub enum UpstreamError {
+    /// A server failed.
+    Server {
+        /// The server's URL. After several tries it is the last server.
+        server: Arc<str>,
+        /// What went wrong.
+        failure: ServerFailure,
+    },
+    /// The upstream has `max_requests` in flight.
+    Queue(QueueError),
+    /// All servers have asked for a pause. This is the time until the first pause ends.
+    Paused(Duration),
 }
 
 /// What went wrong with a server.
@@ -38,9 +47,33 @@ pub enum ServerFailure {
     Switched,
 }
 
+impl UpstreamError {
+    /// The URL of the server that failed. `None` if no server was asked.
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::Server { server, .. } => Some(server),
+            Self::Queue(_) | Self::Paused(_) => None,
+        }
+    }
+
+    /// The kind of failure in the metrics.
+    pub(crate) fn kind(&self) -> UpstreamFailure {
+        match self {
+            Self::Server { failure, .. } => failure.kind(),
+            Self::Queue(_) | Self::Paused(_) => UpstreamFailure::Busy,
+        }
+    }
+}
+
 impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, failure } = self;
+        let (server, failure) = match self {
+            Self::Server { server, failure } => (server, failure),
+            Self::Queue(error) => return error.fmt(f),
+            Self::Paused(_) => {
+                return f.write_str("every server has asked for a pause (retry-after)");
+            }
+        };
         match failure {
             ServerFailure::Connect(source) => write!(f, "cannot connect to {server}: {source}"),
             ServerFailure::ConnectTimeout => write!(f, "no connection to {server} in time"),
@@ -73,6 +106,15 @@ impl ServerFailure {
             Self::ConnectTimeout | Self::ResponseTimeout => UpstreamFailure::Timeout,
             Self::Exchange { .. } => UpstreamFailure::Broken,
             Self::Coding | Self::Switched => UpstreamFailure::Refused,
+        }
+    }
+
+    /// Whether the failure speaks against the server: it broke off, or did not answer.
+    pub(super) fn is_servers_fault(&self) -> bool {
+        match self {
+            Self::Exchange { source, .. } => !source.is_user() && !self.is_unprocessed(),
+            Self::ResponseTimeout => true,
+            Self::Connect(_) | Self::ConnectTimeout | Self::Coding | Self::Switched => false,
         }
     }
 

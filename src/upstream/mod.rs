@@ -1,8 +1,9 @@
 //! The way to the API's servers. `proxy::forward` calls [`Upstream::send`].
 //!
-//! [`Upstream::send`] picks a server (`balance`), takes a pooled connection (`pool`) or opens one (`connect`),
-//! sends the request, and waits for the response's head (`connection`, `deadline`). A request is tried again
-//! only where a second try is safe. `body` limits and times the request's body.
+//! [`Upstream::send`] waits for a place (`queue`), picks a server (`balance`) of those that are not set aside
+//! (`health`), takes a pooled connection (`pool`) or opens one (`connect`), sends the request, and waits for
+//! the response's head (`connection`, `deadline`). A request is tried again only where a second try is safe
+//! (`retry`). `body` limits and times the request's body.
 
 pub mod balance;
 pub mod body;
@@ -11,8 +12,11 @@ mod connect;
 mod connection;
 mod deadline;
 mod error;
+pub mod health;
 mod kept_head;
 mod pool;
+mod queue;
+mod retry;
 mod stream;
 pub mod write;
 
@@ -23,38 +27,73 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::UPGRADE;
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
-use self::balance::{Chooser, InFlight, ServerState};
+use self::balance::{Affinity, Chooser, server_hash};
 use self::body::RequestBody;
 use self::connect::{Connector, Wanted};
 use self::connection::{Connection, NoHead};
+use self::health::{ServerState, Standing, UpstreamState};
 use self::kept_head::KeptHead;
 use self::pool::Pool;
-use crate::observe::events;
+use self::queue::RequestSlot;
+use self::retry::{RetryBudget, asked_pause, is_idempotent};
 use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
+use crate::request::key::View;
 
 pub use self::connection::ConnectionLease;
 pub(crate) use self::error::Cause;
 pub use self::error::{ServerFailure, UpstreamError};
+pub use self::queue::QueueError;
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
 pub struct Upstream {
     spec: UpstreamSpec,
+    state: Arc<UpstreamState>,
     servers: Vec<Arc<Server>>,
     chooser: Chooser,
     connector: Connector,
+    budget: RetryBudget,
 }
 
 #[derive(Debug)]
 struct Server {
     address: ServerAddress,
+    weight: u32,
+    /// The hash of the URL.
+    hash: u64,
     state: Arc<ServerState>,
     pool: Pool,
+}
+
+/// A request under way at a server, until this is dropped.
+#[derive(Debug)]
+struct InFlight {
+    server: Arc<Server>,
+    /// Its place among `max_requests`.
+    slot: Option<RequestSlot>,
+}
+
+impl InFlight {
+    fn at(server: &Arc<Server>, slot: Option<RequestSlot>) -> Self {
+        server.state.begin();
+        Self { server: server.clone(), slot }
+    }
+
+    /// Ends the exchange with this server. The request keeps its slot for another try.
+    fn into_slot(mut self) -> Option<RequestSlot> {
+        self.slot.take()
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.server.state.end();
+    }
 }
 
 /// A response whose body is still to come, and the connection that it comes on.
@@ -83,28 +122,45 @@ impl Server {
     }
 
     fn failed(&self, failure: ServerFailure) -> UpstreamError {
-        UpstreamError { server: self.state.url().clone(), failure }
+        UpstreamError::Server { server: self.state.url().clone(), failure }
     }
 
     fn take(&self, wanted: Wanted) -> Option<Connection> {
         self.pool.take(self.wanted(wanted))
     }
+
+    /// Keeps a new connection for requests to come.
+    fn keep(&self, connection: Connection) {
+        match connection {
+            Connection::Http1(connection) => self.pool.put(connection),
+            Connection::Http2(connection) => self.pool.share(connection),
+        }
+    }
 }
 
 impl Upstream {
-    /// An upstream without connections. `states` has the state of each server, in the spec's order.
-    pub fn new(spec: UpstreamSpec, states: &[Arc<ServerState>]) -> Self {
-        let servers = spec
-            .servers
-            .iter()
-            .zip(states)
-            .map(|(address, state)| {
-                let (address, state, pool) = (address.clone(), state.clone(), Pool::default());
-                Arc::new(Server { address, state, pool })
+    /// An upstream without connections.
+    pub fn new(spec: UpstreamSpec, state: Arc<UpstreamState>) -> Self {
+        let servers = spec.servers.iter().zip(state.servers());
+        let servers: Vec<_> = servers
+            .map(|(server, state)| {
+                Arc::new(Server {
+                    address: server.address.clone(),
+                    weight: server.weight,
+                    hash: server_hash(&server.address.url),
+                    state: state.clone(),
+                    pool: Pool::default(),
+                })
             })
             .collect();
-        let (chooser, connector) = (Chooser::new(spec.balance), Connector::new(&spec));
-        Self { spec, servers, chooser, connector }
+        let chooser = Chooser::new(spec.balance.clone(), servers.len());
+        let (connector, budget) = (Connector::new(&spec), RetryBudget::default());
+        Self { spec, state, servers, chooser, connector, budget }
+    }
+
+    /// The affinity of a request, where the upstream's `balance` needs it.
+    pub fn affinity(&self, request: &View<'_>) -> Option<Affinity> {
+        Affinity::of(&self.spec.balance, request)
     }
 
     /// The settings from which the upstream was made.
@@ -121,7 +177,7 @@ impl Upstream {
 
     /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty,
     /// or it is the whole request again, if no byte of it was sent. `response_timeout` is the route's own
-    /// time-out for the head, if there is one.
+    /// time-out for the head, if there is one. `affinity` is from [`Upstream::affinity`].
     ///
     /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
     /// closed, another connection is used. A request that failed after it was sent may have had an effect.
@@ -129,14 +185,22 @@ impl Upstream {
     /// said that it did not process the request.
     ///
     /// # Errors
-    /// Where no server answered in time with a head that is HTTP.
+    /// Where no server answered in time with a head that is HTTP, or the request was sent to none.
     // One function, and the request by reference: a request is large, and each call that takes it by value
     // copies it.
     pub async fn send(
         &self,
         request: &mut Request<RequestBody>,
         response_timeout: Option<Duration>,
+        affinity: Option<Affinity>,
     ) -> Result<Answered, UpstreamError> {
+        let mut slot = match self.spec.max_requests {
+            None => None,
+            Some(most) => {
+                let entering = self.state.queue.enter(most, self.spec.queue_timeout);
+                Some(Box::pin(entering).await.map_err(UpstreamError::Queue)?)
+            }
+        };
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
         let whole = request.body().is_empty();
         let repeatable = whole && is_idempotent(request.method());
@@ -144,52 +208,114 @@ impl Upstream {
             true => Wanted::Http1,
             false => Wanted::Any,
         };
+        self.budget.earn();
         let mut retries = self.spec.retries;
         let mut source = ConnectionSource::Pool;
+        let mut failed = None;
         loop {
-            let place = self.chooser.choose(&self.servers, &[]);
+            self.try_due_servers();
+            let place = self.place(failed, affinity)?;
             let pooled = match source {
                 ConnectionSource::Pool => self.servers[place].take(wanted),
                 ConnectionSource::New => None,
             };
-            let (server, mut connection) = match pooled {
-                Some(connection) => (&self.servers[place], connection),
+            let (place, mut connection) = match pooled {
+                Some(connection) => (place, connection),
                 // Boxed: most requests find a pooled connection. Their future must not have the room for
                 // opening one.
-                None => Box::pin(self.connect(place, source, wanted)).await?,
+                None => Box::pin(self.connect(place, source, wanted, affinity)).await?,
             };
-            let in_flight = InFlight::at(server);
+            let server = &self.servers[place];
+            let in_flight = InFlight::at(server, slot.take());
             let body_end = request.body().end();
             let kept = (whole && retries > 0).then(|| KeptHead::of(request));
             let sent = mem::replace(request, Request::new(RequestBody::empty()));
             let failure = match connection.send(sent, &server.address, response_timeout).await {
                 Ok(response) => {
-                    self.reached(server);
+                    self.state.answered(&server.state);
+                    if self.spec.respect_retry_after
+                        && let Some(pause) = asked_pause(response.status(), response.headers())
+                    {
+                        self.state.paused(&server.state, pause);
+                    }
                     let lease = ConnectionLease { connection, body_end, in_flight };
                     return Ok(Answered { response, lease });
                 }
                 Err(failure) => failure,
             };
+            slot = in_flight.into_slot();
             let NoHead { failure, unsent } = failure;
             let is_unsent = unsent.map(|unsent| *request = *unsent).is_some();
             if is_unsent && connection.is_pooled() {
                 continue;
             }
-            if retries == 0 || !failure.may_pass() {
-                return Err(server.failed(failure));
+            let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
+            let is_servers_fault = failure.is_servers_fault();
+            let error = server.failed(failure);
+            if is_servers_fault {
+                self.state.broke_off(&server.state, &error);
+            }
+            if retries == 0 || !may_pass || !self.budget.spend() {
+                return Err(error);
             }
             if !is_unsent {
-                let kept = kept.filter(|_| repeatable || failure.is_unprocessed());
+                let kept = kept.filter(|_| repeatable || is_unprocessed);
                 let Some(again) = kept.and_then(KeptHead::into_request) else {
-                    return Err(server.failed(failure));
+                    return Err(error);
                 };
                 *request = again;
             }
             // A server that was restarted has closed all its pooled connections. The next try needs a new
             // one.
             source = ConnectionSource::New;
+            failed = Some(place);
             server.state.retried();
             retries -= 1;
+        }
+    }
+
+    /// The place of the server for a request that has `failed` at another one.
+    fn place(
+        &self,
+        failed: Option<usize>,
+        affinity: Option<Affinity>,
+    ) -> Result<usize, UpstreamError> {
+        let choose = |tried: &[usize]| self.chooser.choose(&self.servers, tried, affinity);
+        let elsewhere = failed.and_then(|failed| choose(&[failed]));
+        elsewhere.or_else(|| choose(&[])).ok_or_else(|| self.all_paused())
+    }
+
+    /// No server may be asked, since each has asked for a pause.
+    fn all_paused(&self) -> UpstreamError {
+        let pauses = self.servers.iter().filter_map(|server| match server.state.standing() {
+            Standing::Paused(until) => Some(until),
+            Standing::Open(_) | Standing::Aside => None,
+        });
+        // Without one, the pause has ended just now.
+        let until = pauses.min().unwrap_or_else(Instant::now);
+        UpstreamError::Paused(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Tries to connect to servers that were set aside, if it is time. Clients do not wait for this.
+    fn try_due_servers(&self) {
+        if self.servers.iter().all(|server| server.state.is_sound()) {
+            return;
+        }
+        let patience = self.spec.connect_timeout;
+        // If the attempt is lost, as in a reload, another one follows when it should have ended.
+        for place in self.state.due(patience * 2) {
+            let (server, state) = (self.servers[place].clone(), self.state.clone());
+            let connector = self.connector.clone();
+            tokio::spawn(async move {
+                let wanted = server.wanted(Wanted::Any);
+                match timeout(patience, connector.open(&server.address, wanted)).await {
+                    Ok(Ok(connection)) => {
+                        state.connected(&server.state);
+                        server.keep(connection);
+                    }
+                    Ok(Err(_)) | Err(_) => state.refused_again(&server.state),
+                }
+            });
         }
     }
 
@@ -219,49 +345,35 @@ impl Upstream {
         {
             server.pool.share(shared.clone());
         }
+        self.state.connected(&server.state);
         Ok(connection)
     }
 
-    /// The server has taken a connection or has answered.
-    fn reached(&self, server: &Server) {
-        if server.state.reached() {
-            events::server_up(self.spec.name.as_str(), server.state.url());
-        }
-    }
-
-    /// A connection to the server at this place, or to the next server that can be reached.
+    /// A connection to the server at this place, or to the next server that can be reached, and its place.
     async fn connect(
         &self,
         mut place: usize,
         source: ConnectionSource,
         wanted: Wanted,
-    ) -> Result<(&Arc<Server>, Connection), UpstreamError> {
+        affinity: Option<Affinity>,
+    ) -> Result<(usize, Connection), UpstreamError> {
         let mut tried: SmallVec<[usize; 8]> = SmallVec::new();
         loop {
             let server = &self.servers[place];
             let connecting = timeout(self.spec.connect_timeout, self.open(server, source, wanted));
             let error = server.failed(match connecting.await {
-                Ok(Ok(connection)) => {
-                    self.reached(server);
-                    return Ok((server, connection));
-                }
+                Ok(Ok(connection)) => return Ok((place, connection)),
                 Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
                     ServerFailure::Connect(error)
                 }
                 Ok(Err(_)) | Err(_) => ServerFailure::ConnectTimeout,
             });
-            if server.state.failed() {
-                let upstream = self.spec.name.as_str();
-                events::server_down(upstream, server.state.url(), &error);
-                if self.servers.iter().all(|server| !server.state.is_up()) {
-                    events::upstream_down(upstream, &error);
-                }
-            }
+            self.state.refused(&server.state, &error);
             tried.push(place);
-            if tried.len() == self.servers.len() {
-                return Err(error);
+            match self.chooser.choose(&self.servers, &tried, affinity) {
+                Some(next) => place = next,
+                None => return Err(error),
             }
-            place = self.chooser.choose(&self.servers, &tried);
         }
     }
 }
@@ -273,12 +385,4 @@ enum ConnectionSource {
     Pool,
     /// A new connection in any case.
     New,
-}
-
-/// RFC 9110, 9.2.2.
-fn is_idempotent(method: &Method) -> bool {
-    matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
-    )
 }

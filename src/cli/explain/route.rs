@@ -55,7 +55,8 @@ pub(super) fn describe_route(
         }
         Action::Forward { upstream, rewrite } => {
             let Some(upstream) = plan.upstream(*upstream) else { return };
-            let servers: Vec<_> = upstream.servers.iter().map(|server| &*server.url).collect();
+            let servers = upstream.servers.iter();
+            let servers: Vec<_> = servers.map(|server| &*server.address.url).collect();
             text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
             if let Some(rewrite) = rewrite {
                 text.more(format_args!("gets {}", rewrite.apply(path)));

@@ -7,6 +7,7 @@
 pub(super) mod admin;
 pub(super) mod answer;
 pub(super) mod headers;
+mod key;
 pub(super) mod limit;
 pub(super) mod log;
 mod pattern;

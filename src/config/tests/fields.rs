@@ -8,7 +8,7 @@ use super::super::section::route::ROUTE;
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
 use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
-use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
+use super::super::section::upstream::UPSTREAM;
 use super::super::shape::{Fallback, Kind, Shape};
 use super::reference::TABLES;
 use super::*;
@@ -52,6 +52,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "cost" => vec![inline("header = \"x-cost\"")],
         "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
+        "health" => vec![inline("path = \"/a\"")],
         "candidate" => vec![inline("rate = \"100/s\"")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         "server.tls" => {
@@ -116,6 +117,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "candidate" => limit.push_str(&format!("\ncandidate = {table}")),
         "overrides" => limit.push_str(&format!("\noverrides = [{table}]")),
         "a server" => upstream = format!("servers = [{table}]"),
+        "health" => upstream.push_str(&format!("\nhealth = {table}")),
         "respond" => {
             route = format!("path = \"/{{*rest}}\"\nlimits = [\"per-client\"]\nrespond = {table}");
         }
@@ -146,7 +148,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
 }
 
 fn shapes() -> impl Iterator<Item = &'static Shape> {
-    TABLES.into_iter().map(|(shape, _)| shape).chain([&UPSTREAM_SERVER])
+    TABLES.into_iter().map(|(shape, _)| shape)
 }
 
 pub(super) fn assert_same(one: &Plan, other: &Plan, what: &str) {
@@ -240,6 +242,8 @@ fn every_field_of_the_list_is_read() {
                 (_, "status", _) => "500",
                 ("[reject]", "headers", _) => "[\"ratelimit\"]",
                 (_, "cost", _) => "1",
+                (_, "hash_key", _) => "[\"ip\"]",
+                (_, "health", _) => "{ path = \"/a\" }",
                 (_, "timezone", _) => "\"Europe/Berlin\"",
                 (_, "reject", _) => "{ status = 503 }",
                 (_, "respond", _) => "{ status = 404 }",

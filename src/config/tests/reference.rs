@@ -14,18 +14,21 @@ use super::super::section::route::{RESPOND, ROUTE};
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
 use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
-use super::super::section::upstream::UPSTREAM;
+use super::super::section::upstream::health::HEALTH;
+use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
 use super::super::shape::{Fallback, Field, Kind, Shape};
 
 const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 18] = [
+pub(super) const TABLES: [(&Shape, &str); 20] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
     (&UPSTREAM, "`[upstreams.NAME]`"),
+    (&UPSTREAM_SERVER, "One of `servers`, as a table"),
+    (&HEALTH, "`health` of an upstream"),
     (&UPSTREAM_TLS, "`tls` of `[upstreams.NAME]`"),
     (&LIMIT, "`[limits.NAME]`"),
     (&COST, "`cost` of a limit"),

@@ -51,6 +51,8 @@ pub enum UpstreamFailure {
     Broken,
     /// The proxy does not pass this answer on.
     Refused,
+    /// The request was sent to no server: too many were in flight, or all servers asked for a pause.
+    Busy,
 }
 
 impl UpstreamFailure {
@@ -61,6 +63,7 @@ impl UpstreamFailure {
             Self::Timeout => "timeout",
             Self::Broken => "broken",
             Self::Refused => "refused",
+            Self::Busy => "busy",
         }
     }
 }

@@ -14,7 +14,7 @@ use tidegate::observe::metrics::Metrics;
 use tidegate::observe::throttled::Throttled;
 use tidegate::plan::Plan;
 use tidegate::store;
-use tidegate::upstream::balance::ServerState;
+use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Process, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -59,9 +59,9 @@ impl Scene {
 
     /// Puts a plan with these limits in force.
     fn reload(&self, limits: &str) {
-        let servers = self.told.0.borrow().servers.clone();
+        let upstreams = self.told.0.borrow().upstreams.clone();
         let plan = Arc::new(plan(self.api, limits));
-        self.told.0.send_replace(Arc::new(Published { plan, servers }));
+        self.told.0.send_replace(Arc::new(Published { plan, upstreams }));
     }
 
     /// So many requests, one after the other, each answered with this status.
@@ -116,9 +116,8 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         slots: Arc::new(ConnectionSlots::new(10)),
         keys: plan.log.keys,
     };
-    let servers = plan.upstreams[0].servers.iter();
-    let servers = servers.map(|server| Arc::new(ServerState::new(&server.url))).collect();
-    let published = Published { plan: Arc::new(plan), servers: vec![servers] };
+    let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
+    let published = Published { plan: Arc::new(plan), upstreams };
     let (published, plan) = watch::channel(Arc::new(published));
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);

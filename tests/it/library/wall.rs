@@ -317,7 +317,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
         keys: plan.log.keys,
         clock: clock.clone(),
     };
-    let published = Published { plan: Arc::new(plan), servers: Vec::new() };
+    let published = Published { plan: Arc::new(plan), upstreams: Vec::new() };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,0 +1,142 @@
+//! The URL of an upstream's server.
+
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+use crate::config::reader::Wrong;
+use crate::plan::{Endpoint, Scheme, ServerAddress};
+
+pub(super) const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:3000\"";
+
+const SOCKET: &str = "expected a socket's absolute path, as in \"unix:/run/api.sock\"";
+
+/// The longest path of a Unix socket, in bytes. Linux has room for 108 bytes (`man 7 unix`), and one byte
+/// ends the path.
+const LONGEST_SOCKET: usize = 107;
+
+/// The server at a URL.
+pub(super) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
+    if let Some(path) = url.strip_prefix("unix:") {
+        return socket(url, path);
+    }
+    let Some((name, rest)) = url.split_once("://") else {
+        let near = format!("http://{url}");
+        let fits = server_address(&near).is_ok();
+        return Err(Wrong::near(fits.then_some(near)));
+    };
+    let (scheme, default_port) = match name {
+        "http" => (Scheme::Http, 80),
+        "https" => (Scheme::Https, 443),
+        "h2c" => (Scheme::H2c, 80),
+        _ => return Err(Wrong::Expected),
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    match host_and_port(authority, default_port) {
+        Some((host, port)) if matches!(path, "" | "/") => Ok(ServerAddress {
+            url: url.trim_end_matches('/').to_owned(),
+            endpoint: Endpoint::Tcp { host, port },
+            scheme,
+        }),
+        Some(_) => Err(Wrong::Near(format!("{name}://{authority}"))),
+        None => Err(Wrong::Expected),
+    }
+}
+
+/// `unix:/PATH`, or `unix:///PATH`, with an empty host as in a `file:` URL.
+fn socket(url: &str, path: &str) -> Result<ServerAddress, Wrong> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let fits = path.starts_with('/')
+        && !path.ends_with('/')
+        && path.len() <= LONGEST_SOCKET
+        && !path.chars().any(char::is_control);
+    if !fits {
+        return Err(Wrong::other(SOCKET));
+    }
+    let endpoint = Endpoint::Unix(PathBuf::from(path));
+    Ok(ServerAddress { url: url.to_owned(), endpoint, scheme: Scheme::Http })
+}
+
+fn host_and_port(authority: &str, default_port: u16) -> Option<(String, u16)> {
+    const LONGEST: usize = 253;
+    let (host, rest) = if let Some(inner) = authority.strip_prefix('[') {
+        let (address, rest) = inner.split_once(']')?;
+        address.parse::<Ipv6Addr>().ok()?;
+        (address, rest)
+    } else {
+        let (host, rest) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
+        let fits = (1..=LONGEST).contains(&host.len())
+            && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+        (fits.then_some(host)?, rest)
+    };
+    let port = match rest.strip_prefix(':') {
+        // `parse` would accept a sign as well.
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok()?,
+        None if rest.is_empty() => default_port,
+        _ => return None,
+    };
+    (port != 0).then(|| (host.to_ascii_lowercase(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_urls_without_a_path() {
+        use Scheme::{H2c, Http, Https};
+        for (url, scheme, host, port) in [
+            ("http://127.0.0.1:3000", Http, "127.0.0.1", 3000),
+            ("http://API.internal", Http, "api.internal", 80),
+            ("http://[::1]:8080", Http, "::1", 8080),
+            ("http://[::1]/", Http, "::1", 80),
+            ("http://my_service:1/", Http, "my_service", 1),
+            ("https://api.internal", Https, "api.internal", 443),
+            ("https://[::1]:8443", Https, "::1", 8443),
+            ("h2c://api.internal", H2c, "api.internal", 80),
+        ] {
+            let address = server_address(url).unwrap();
+            assert_eq!(address.endpoint, Endpoint::Tcp { host: host.to_owned(), port }, "{url}");
+            assert_eq!(address.scheme, scheme, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_socket_has_a_path() {
+        for url in ["unix:/run/a@b.sock", "unix:///run/a@b.sock"] {
+            let address = server_address(url).unwrap();
+            assert_eq!(address.endpoint, Endpoint::Unix("/run/a@b.sock".into()), "{url}");
+            assert_eq!((address.scheme, address.url.as_str()), (Scheme::Http, url));
+        }
+        let long = format!("unix:/{}", "a".repeat(LONGEST_SOCKET));
+        for url in ["unix:", "unix:a.sock", "unix://host/a", "unix:/run/", "unix:/a\0b", &long] {
+            assert_eq!(server_address(url), Err(Wrong::other(SOCKET)), "{url}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        let near = |text: &str| Wrong::Near(text.to_owned());
+        let wrong = || Wrong::Expected;
+        for (url, error) in [
+            ("", wrong()),
+            ("http://", wrong()),
+            ("http://:80", wrong()),
+            ("http://a:0", wrong()),
+            ("http://a:", wrong()),
+            ("http://a:+80", wrong()),
+            ("http://a:65536", wrong()),
+            ("http://u:p@a", wrong()),
+            ("http://[::1", wrong()),
+            ("http://[zz]", wrong()),
+            ("http://a b", wrong()),
+            ("ftp://a", wrong()),
+            ("http://a/v1", near("http://a")),
+            ("https://a/v1", near("https://a")),
+            ("http://a?x", near("http://a")),
+            ("127.0.0.1:3000", near("http://127.0.0.1:3000")),
+            ("localhost:3000", near("http://localhost:3000")),
+        ] {
+            assert_eq!(server_address(url), Err(error), "{url}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `health` of an upstream: how its servers are checked.
+
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+
+use crate::config::reader::{Item, Wrong};
+use crate::config::setting::{Settings, at, compared, fields, plain, read};
+use crate::config::shape::Fallback::{Required, Value};
+use crate::config::shape::{Kind, Shape};
+use crate::plan::HealthSpec;
+
+type Spec = HealthSpec;
+
+/// An upstream's `health`.
+pub(crate) static HEALTH: Shape = Shape::new("health", || fields(OF_HEALTH));
+
+#[rustfmt::skip]
+static OF_HEALTH: Settings<Spec> = &[
+    &compared(at!(path), Kind::Text, Required, "what each server is asked with GET; a status from 200 to 399 passes"),
+    &plain(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "between two checks of a server"),
+    &plain(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
+    &plain(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),
+        "so many failed checks in a row set a server aside"),
+    &plain(at!(healthy_after), Kind::Whole(1, 1_000), Value("2"),
+        "so many passed checks in a row bring it back"),
+];
+
+/// `health`. `None` where the path is wrong or missing.
+pub(super) fn health(item: &Item<'_>) -> Option<HealthSpec> {
+    let mut section = item.section(&HEALTH, "health")?;
+    let path = section.require("path", "\"/healthz\"");
+    let path = path.and_then(|item| {
+        item.parse("expected a path, as in \"/healthz\"", |text| match text.parse() {
+            Ok(path) if text.starts_with('/') && !text.contains('#') => Ok(path),
+            _ => Err(Wrong::Expected),
+        })
+    });
+    let spec = HealthSpec {
+        path: PathAndQuery::from_static("/"),
+        interval: Duration::ZERO,
+        timeout: Duration::ZERO,
+        unhealthy_after: 1,
+        healthy_after: 1,
+    };
+    let spec = read(OF_HEALTH, section, spec);
+    Some(HealthSpec { path: path?, ..spec })
+}

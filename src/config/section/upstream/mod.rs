@@ -1,0 +1,233 @@
+//! `[upstreams.NAME]`.
+
+mod address;
+pub(crate) mod health;
+
+use self::address::{URL, server_address};
+use self::health::{HEALTH, health};
+use super::key::key_source;
+use super::tls::{self, UPSTREAM_TLS};
+use super::values::{Named, all, named, once};
+use crate::config::Overrides;
+use crate::config::reader::{Item, Problem, Section, Span};
+use crate::config::setting::{
+    PlainValue, Settings, Spelled, at, compared, fields, listed, one_word, parsed, plain, read,
+    spellings, words,
+};
+use crate::config::shape::Fallback::{Required, Value, Words};
+use crate::config::shape::{Kind, Shape, Zero, field};
+use crate::limit::name::Name;
+use crate::plan::{Balance, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
+use crate::request::key::{KeySource, KeySpec, Missing};
+
+type Spec = UpstreamSpec;
+
+/// `[upstreams.NAME]`.
+pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SETTINGS));
+
+#[rustfmt::skip]
+pub(crate) static SETTINGS: Settings<Spec> = &[
+    &compared(at!(servers), Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(&UPSTREAM_SERVER)])), Required,
+        "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`; or tables with a `weight`")
+        .shown(|servers, _| listed(servers.iter().map(server_text))),
+    &compared(at!(balance), Kind::Word(spellings::<BalanceWord>), Value("\"least-requests\""),
+        "how a request's server is chosen: of two random servers the one with fewer requests in flight, each in turn, or by `hash_key`")
+        .shown(|balance, _| balance_text(balance)),
+    &field("hash_key", Kind::TEXT_LIST, Words("none"),
+        "beside `balance = \"hash\"`: parts of the request as in a limit's `key`; requests with equal parts go to the same server"),
+    &plain(at!(connect_timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""),
+        "to connect to one server; 504 past it, after trying the others"),
+    &plain(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"30s\""), "to the response's head; 504"),
+    &plain(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "between two reads of a body"),
+    &plain(at!(max_requests), Kind::Whole(1, 1_000_000), Words("none"),
+        "requests in flight from this process; up to 1000 more wait"),
+    &plain(at!(queue_timeout), Kind::Duration(Zero::Allowed), Value("\"1s\""),
+        "for a request that waits because of `max_requests`; 503"),
+    &plain(at!(retries), Kind::Whole(0, 10), Value("1"),
+        "further tries where nothing was sent, or where a second try is safe; in all at most a tenth of the requests"),
+    &parsed(at!(health), Kind::Table(&HEALTH), Words("none"),
+        "a request that each server is asked now and then; a server that fails is set aside",
+        |item| health(item).map(Some)),
+    &plain(at!(respect_retry_after), Kind::Flag, Value("false"),
+        "a server that answers 429 or 503 with `retry-after` gets no requests for that time, at most a minute; where all have, clients get 503"),
+    &compared(at!(tls), Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
+        "how servers by `https` are verified, and what they are shown"),
+];
+
+/// The values of `balance` in the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BalanceWord {
+    LeastRequests,
+    RoundRobin,
+    Hash,
+}
+
+words!(BalanceWord {
+    "least-requests" => LeastRequests,
+    "round-robin" => RoundRobin,
+    "hash" => Hash,
+});
+
+/// One of an upstream's `servers`, written as a table.
+pub(crate) static UPSTREAM_SERVER: Shape = Shape::new("a server", || fields(OF_SERVER));
+
+#[rustfmt::skip]
+static OF_SERVER: Settings<()> = &[
+    &field("url", Kind::Text, Required, "as in `servers`"),
+    &field("weight", WEIGHT, Value("1"), "the server's share of the requests, compared with the others'"),
+];
+
+const WEIGHT: Kind = Kind::Whole(1, 1_000);
+
+/// The upstreams. If the file has exactly one upstream, the command line can replace its servers by one
+/// server.
+///
+/// `ipv6_prefix` is the length of the networks by which IPv6 clients count as one.
+pub(crate) fn build(
+    root: &mut Section<'_>,
+    overrides: &Overrides,
+    ipv6_prefix: u8,
+) -> Vec<Named<UpstreamSpec>> {
+    let url = overrides.upstream.as_deref();
+    let system = tls::SystemRoots::new();
+    let cx = root.cx;
+    let upstreams = named(root, "upstreams", &UPSTREAM, |section, name| {
+        let replaced = url.map(|url| server_address(url).ok());
+        Some(one(section, name, replaced, &system, ipv6_prefix))
+    });
+    match url.map(server_address) {
+        Some(_) if upstreams.len() != 1 => {
+            let count = if upstreams.is_empty() { "no upstream" } else { "several upstreams" };
+            let title = format!("`--upstream` cannot replace anything: the file has {count}");
+            cx.note(Problem::general(title)).help("it is for files with exactly one upstream");
+        }
+        None | Some(Ok(_)) => {}
+        Some(Err(error)) => {
+            let (url, expected) = (url.unwrap_or_default(), error.instead(URL, true));
+            cx.note(Problem::general(format!("`--upstream` cannot be \"{url}\": {expected}")));
+        }
+    }
+    upstreams
+}
+
+/// `replaced` is the command line's server, which replaces the file's servers. The inner `None` means that
+/// the command line's URL is wrong.
+fn one(
+    mut section: Section<'_>,
+    name: Name,
+    replaced: Option<Option<ServerAddress>>,
+    system: &tls::SystemRoots,
+    ipv6_prefix: u8,
+) -> UpstreamSpec {
+    let servers = match replaced {
+        Some(address) => {
+            let span = section.take("servers").map_or(section.span.clone(), |item| item.span);
+            let server = address.map(|address| (UpstreamServer { address, weight: 1 }, span));
+            server.into_iter().collect()
+        }
+        None => servers(&mut section),
+    };
+    let secure = servers.iter().filter(|(server, _)| server.address.scheme == Scheme::Https);
+    let secure: Vec<_> = secure.map(|(server, span)| (&server.address.endpoint, span)).collect();
+    let unused = "none of its servers is reached by `https://`";
+    let unused = (!servers.is_empty()).then_some(unused);
+    let tls = tls::towards(&mut section, &secure, unused, system);
+    let servers = servers.into_iter().map(|(server, _)| server).collect();
+    let balance = balance(&mut section, ipv6_prefix).unwrap_or_default();
+    if !section.has(|name| name == "max_requests") {
+        warn_unused(&section, "queue_timeout", "max_requests = 100");
+    }
+    read(SETTINGS, section, UpstreamSpec { servers, balance, tls, ..UpstreamSpec::new(name) })
+}
+
+/// `balance` and `hash_key`. `None` where one of them is wrong.
+fn balance(section: &mut Section<'_>, ipv6_prefix: u8) -> Option<Balance> {
+    const EXAMPLE: &str = "[\"ip\"]";
+    let word = section.value("balance", one_word)?;
+    if word != BalanceWord::Hash {
+        warn_unused(section, "hash_key", "balance = \"hash\"");
+    }
+    let item = match word {
+        BalanceWord::Hash => section.require("hash_key", EXAMPLE),
+        BalanceWord::LeastRequests | BalanceWord::RoundRobin => section.take("hash_key"),
+    };
+    let sources = item.and_then(|item| {
+        let items = item.list()?;
+        if items.is_empty() {
+            item.reject(format!("expected at least one part: `{EXAMPLE}`"));
+            return None;
+        }
+        all(items.iter().map(key_source))
+    });
+    Some(match word {
+        BalanceWord::LeastRequests => Balance::LeastRequests,
+        BalanceWord::RoundRobin => Balance::RoundRobin,
+        BalanceWord::Hash => {
+            let sources: Vec<KeySource> = sources?;
+            let sources = sources.into();
+            Balance::Hash(KeySpec { sources, missing: Missing::Skip, ipv6_prefix })
+        }
+    })
+}
+
+/// Warns of a field that changes nothing without another one.
+fn warn_unused(section: &Section<'_>, field: &str, without: &str) {
+    if let Some(item) = section.item(field) {
+        let title = format!("`{field}` changes nothing without `{without}`");
+        section.cx.warning(&item.span, title, "add that, or remove this");
+    }
+}
+
+/// How a reload shows `balance` and `hash_key`.
+fn balance_text(balance: &Balance) -> String {
+    match balance {
+        Balance::LeastRequests => BalanceWord::LeastRequests.spelling().to_owned(),
+        Balance::RoundRobin => BalanceWord::RoundRobin.spelling().to_owned(),
+        Balance::Hash(key) => {
+            format!("{} by {}", BalanceWord::Hash.spelling(), listed(key.sources.iter()))
+        }
+    }
+}
+
+fn server_text(server: &UpstreamServer) -> String {
+    let UpstreamServer { address, weight } = server;
+    match weight {
+        1 => address.url.clone(),
+        weight => format!("{} (weight {weight})", address.url),
+    }
+}
+
+fn servers(section: &mut Section<'_>) -> Vec<(UpstreamServer, Span)> {
+    let Some(item) = section.require("servers", "[\"http://127.0.0.1:3000\"]") else {
+        return Vec::new();
+    };
+    let Some(items) = item.list() else { return Vec::new() };
+    if items.is_empty() {
+        item.reject("expected at least one server: `[\"http://127.0.0.1:3000\"]`");
+    }
+    let same = |one: &UpstreamServer, other: &UpstreamServer| {
+        one.address.endpoint == other.address.endpoint
+    };
+    once(&items, server, same, |server| server.address.url.clone())
+}
+
+fn server(item: &Item<'_>) -> Option<UpstreamServer> {
+    if !item.is_table() {
+        return Some(UpstreamServer { address: address(item)?, weight: 1 });
+    }
+    let mut section = item.section(&UPSTREAM_SERVER, "a server")?;
+    let url = section.require("url", "\"http://127.0.0.1:3000\"");
+    let weight = section.value("weight", |item| PlainValue::read(item, &WEIGHT));
+    section.finish();
+    Some(UpstreamServer { address: address(&url?)?, weight: weight? })
+}
+
+fn address(item: &Item<'_>) -> Option<ServerAddress> {
+    let text = item.text_as(URL)?;
+    if text.text.contains('@') && !text.text.starts_with("unix:") {
+        // The text in front of `@` may be a password.
+        item.clone().secret().reject("expected a URL without a user and a password");
+        return None;
+    }
+    item.parse(URL, server_address)
+}

@@ -1,0 +1,146 @@
+//! `[upstreams.NAME]`: the servers of an API, and how requests are spread over them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+
+use crate::limit::name::Name;
+use crate::request::key::KeySpec;
+use crate::tls::client;
+
+/// `[upstreams.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamSpec {
+    /// The upstream's name.
+    pub name: Name,
+    /// The upstream's servers; never empty.
+    pub servers: Vec<UpstreamServer>,
+    /// How a request's server is chosen.
+    pub balance: Balance,
+    /// The most time to connect to one server.
+    pub connect_timeout: Duration,
+    /// The most time to the response's head.
+    pub response_timeout: Duration,
+    /// The most time between two reads of a response's body.
+    pub idle_timeout: Duration,
+    /// The most requests in flight from this process, at least 1; `None` is no limit.
+    pub max_requests: Option<usize>,
+    /// The most time that a request waits while `max_requests` are in flight.
+    pub queue_timeout: Duration,
+    /// The most tries after the first.
+    pub retries: u32,
+    /// The active health checks; `None` is none.
+    pub health: Option<HealthSpec>,
+    /// Whether a server that answers 429 or 503 with `retry-after` gets no requests for that time.
+    pub respect_retry_after: bool,
+    /// How `https` servers are verified; `None` where the upstream has no such server. It holds the content
+    /// of the certificate files and not their names. A reload can thus see that certificates have changed.
+    pub tls: Option<Arc<client::ClientTlsSpec>>,
+}
+
+impl UpstreamSpec {
+    /// An upstream of this name. All other fields still need their values.
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            servers: Vec::new(),
+            balance: Balance::default(),
+            connect_timeout: Duration::ZERO,
+            response_timeout: Duration::ZERO,
+            idle_timeout: Duration::ZERO,
+            max_requests: None,
+            queue_timeout: Duration::ZERO,
+            retries: 0,
+            health: None,
+            respect_retry_after: false,
+            tls: None,
+        }
+    }
+}
+
+/// A server of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamServer {
+    /// Where the server is.
+    pub address: ServerAddress,
+    /// The server's share of the requests, compared with the weights of the others; 1 to 1000.
+    pub weight: u32,
+}
+
+/// How an upstream's server is chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The one of two random servers with fewer requests in flight.
+    #[default]
+    LeastRequests,
+    /// Each server in turn.
+    RoundRobin,
+    /// Requests with the same key go to the same server. A request without this key goes where
+    /// [`Balance::LeastRequests`] would send it.
+    Hash(KeySpec),
+}
+
+/// `health` of an upstream: a request that each server is asked now and then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthSpec {
+    /// The path and query of the request.
+    pub path: PathAndQuery,
+    /// The time between two checks of a server.
+    pub interval: Duration,
+    /// The most time for one check.
+    pub timeout: Duration,
+    /// So many failed checks in a row set a server aside; at least 1.
+    pub unhealthy_after: u32,
+    /// So many passed checks in a row bring it back; at least 1.
+    pub healthy_after: u32,
+}
+
+/// Where a server of an upstream is, and what it speaks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerAddress {
+    /// The URL as written, for logs and labels.
+    pub url: String,
+    /// The server's place.
+    pub endpoint: Endpoint,
+    /// The protocol that the server speaks.
+    pub scheme: Scheme,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// On the network.
+    Tcp {
+        /// A name, an IPv4 address or an IPv6 address without brackets, in lower case.
+        host: String,
+        /// The port, not 0.
+        port: u16,
+    },
+    /// On a Unix socket with this path, which is absolute.
+    Unix(PathBuf),
+}
+
+/// As in a URL: an IPv6 address stands in brackets.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// The protocol that a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// HTTP/1.1 in clear text; the only protocol on a Unix socket.
+    Http,
+    /// TLS with the protocol that ALPN chooses. The upstream then has a [`UpstreamSpec::tls`].
+    Https,
+    /// HTTP/2 with prior knowledge in clear text.
+    H2c,
+}

@@ -1,0 +1,173 @@
+//! Chooses the server for a request.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use siphasher::sip::SipHasher13;
+use smallvec::SmallVec;
+
+use super::Server;
+use super::health::Standing;
+use crate::limit::key::Key;
+use crate::plan::Balance;
+use crate::request::key::View;
+
+/// The hash of a request's `hash_key`. It is the same on every proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Affinity(u64);
+
+impl Affinity {
+    /// The affinity of a request. `None` if the upstream has no `hash_key`, or the request lacks a part of
+    /// the key, or has a part twice.
+    pub(super) fn of(balance: &Balance, request: &View<'_>) -> Option<Self> {
+        let Balance::Hash(spec) = balance else { return None };
+        spec.key(request).ok().flatten().as_ref().map(Self::of_key)
+    }
+
+    fn of_key(key: &Key) -> Self {
+        Self(SipHasher13::new().hash(key.as_bytes()))
+    }
+
+    /// How much a request with this affinity is drawn to a server: weighted rendezvous hashing (Schindelhauer
+    /// and Schomaker, "Weighted Distributed Hash Tables", 2005, the logarithmic method). A server that comes
+    /// or goes moves only its own requests.
+    fn pull(self, server: &Server) -> f64 {
+        let mixed = spread(self.0 ^ server.hash);
+        // Between 0 and 1, without both.
+        let share = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        f64::from(server.weight) / -share.ln()
+    }
+}
+
+/// The hash of a server's URL, for [`Affinity`].
+pub(super) fn server_hash(url: &str) -> u64 {
+    SipHasher13::new().hash(url.as_bytes())
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): each bit of the result depends on all bits.
+fn spread(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+/// Chooses servers for one worker.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    balance: Balance,
+    /// Of each server, how far it is behind its share. For [`Balance::RoundRobin`].
+    arrears: Mutex<Vec<i64>>,
+}
+
+/// A server that may be chosen.
+#[derive(Clone, Copy)]
+struct Candidate {
+    place: usize,
+    /// The server's weight, and its share of the weight in percent.
+    weight: u64,
+}
+
+type Candidates = SmallVec<[Candidate; 8]>;
+
+impl Chooser {
+    pub(super) fn new(balance: Balance, servers: usize) -> Self {
+        Self { balance, arrears: Mutex::new(vec![0; servers]) }
+    }
+
+    /// The place of a server that is not in `tried`. A server that is set aside is chosen only if no other
+    /// is left. `None` if all are tried, or have asked for a pause.
+    pub(super) fn choose(
+        &self,
+        servers: &[Arc<Server>],
+        tried: &[usize],
+        affinity: Option<Affinity>,
+    ) -> Option<usize> {
+        if let [server] = servers {
+            let may = tried.is_empty() && !matches!(server.state.standing(), Standing::Paused(_));
+            return may.then_some(0);
+        }
+        let candidates = candidates(servers, tried);
+        match &self.balance {
+            Balance::LeastRequests => least_requests(servers, candidates),
+            Balance::RoundRobin => self.next_in_turn(&candidates),
+            Balance::Hash(_) => match affinity {
+                Some(affinity) => most_drawn(servers, &candidates, affinity),
+                None => least_requests(servers, candidates),
+            },
+        }
+    }
+
+    /// The smooth weighted round-robin of nginx: each server gains its weight, and the one that is furthest
+    /// behind pays for the turn.
+    fn next_in_turn(&self, candidates: &[Candidate]) -> Option<usize> {
+        let mut arrears = self.arrears.lock();
+        let mut total = 0;
+        let mut first: Option<(usize, i64)> = None;
+        for candidate in candidates {
+            let weight = i64::try_from(candidate.weight).unwrap_or(i64::MAX);
+            let behind = &mut arrears[candidate.place];
+            *behind += weight;
+            total += weight;
+            if first.is_none_or(|(_, most)| *behind > most) {
+                first = Some((candidate.place, *behind));
+            }
+        }
+        let (place, _) = first?;
+        arrears[place] -= total;
+        Some(place)
+    }
+}
+
+/// The servers that may be chosen: those that are open, or else those that are set aside.
+fn candidates(servers: &[Arc<Server>], tried: &[usize]) -> Candidates {
+    let (mut open, mut aside) = (Candidates::new(), Candidates::new());
+    for (place, server) in servers.iter().enumerate().filter(|(place, _)| !tried.contains(place)) {
+        let candidate = |share| Candidate { place, weight: u64::from(server.weight * share) };
+        match server.state.standing() {
+            Standing::Open(share) => open.push(candidate(share)),
+            Standing::Aside => aside.push(candidate(1)),
+            Standing::Paused(_) => {}
+        }
+    }
+    if open.is_empty() { aside } else { open }
+}
+
+/// Of two servers, drawn by their weights, the one with fewer requests in flight for its weight (Mitzenmacher,
+/// "The Power of Two Choices in Randomized Load Balancing", 2001).
+fn least_requests(servers: &[Arc<Server>], mut candidates: Candidates) -> Option<usize> {
+    let first = draw(&mut candidates)?;
+    let Some(second) = draw(&mut candidates) else { return Some(first.place) };
+    let load = |one: Candidate| servers[one.place].state.in_flight() as u64;
+    // Compares load / weight, without the division.
+    let is_busier = load(first) * second.weight > load(second) * first.weight;
+    Some(if is_busier { second.place } else { first.place })
+}
+
+/// Takes a random candidate out, by weight.
+fn draw(candidates: &mut Candidates) -> Option<Candidate> {
+    let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
+    if total == 0 {
+        return None;
+    }
+    let mut left = fastrand::u64(..total);
+    let place = candidates.iter().position(|candidate| {
+        let is_here = left < candidate.weight;
+        left = left.saturating_sub(candidate.weight);
+        is_here
+    })?;
+    Some(candidates.swap_remove(place))
+}
+
+/// The server to which a request is drawn most.
+fn most_drawn(
+    servers: &[Arc<Server>],
+    candidates: &[Candidate],
+    affinity: Affinity,
+) -> Option<usize> {
+    let pull = |candidate: &Candidate| affinity.pull(&servers[candidate.place]);
+    let most = candidates.iter().max_by(|one, other| pull(one).total_cmp(&pull(other)));
+    most.map(|candidate| candidate.place)
+}
+
+#[cfg(test)]
+mod tests;

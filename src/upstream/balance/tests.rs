@@ -1,0 +1,165 @@
+use std::time::Duration;
+
+use super::*;
+use crate::plan::{Endpoint, Scheme, ServerAddress};
+use crate::request::key::{KeySpec, Missing};
+use crate::upstream::InFlight;
+use crate::upstream::health::ServerState;
+use crate::upstream::pool::Pool;
+
+fn server(place: usize, weight: u32) -> Arc<Server> {
+    let url = format!("http://10.0.0.{place}:80");
+    let endpoint = Endpoint::Tcp { host: format!("10.0.0.{place}"), port: 80 };
+    let address = ServerAddress { url: url.clone(), endpoint, scheme: Scheme::Http };
+    let (state, pool) = (Arc::new(ServerState::new(&url)), Pool::default());
+    Arc::new(Server { address, weight, hash: server_hash(&url), state, pool })
+}
+
+fn servers(weights: &[u32]) -> Vec<Arc<Server>> {
+    weights.iter().enumerate().map(|(place, weight)| server(place, *weight)).collect()
+}
+
+fn by_hash() -> Balance {
+    let sources = vec!["ip".parse().unwrap()].into();
+    Balance::Hash(KeySpec { sources, missing: Missing::Skip, ipv6_prefix: 64 })
+}
+
+/// How many of so many requests each server gets.
+fn counts(servers: &[Arc<Server>], balance: Balance, requests: u32) -> Vec<u32> {
+    let chooser = Chooser::new(balance, servers.len());
+    let mut counts = vec![0; servers.len()];
+    for _ in 0..requests {
+        counts[chooser.choose(servers, &[], None).unwrap()] += 1;
+    }
+    counts
+}
+
+/// The server of each of these clients.
+fn places(servers: &[Arc<Server>], clients: u32) -> Vec<usize> {
+    let chooser = Chooser::new(by_hash(), servers.len());
+    let affinity = |client: u32| Affinity::of_key(&Key::of([Some(&client.to_be_bytes()[..])]));
+    (0..clients).map(|it| chooser.choose(servers, &[], Some(affinity(it))).unwrap()).collect()
+}
+
+#[test]
+fn round_robin_takes_turns() {
+    let servers = servers(&[1, 1, 1]);
+    let chooser = Chooser::new(Balance::RoundRobin, 3);
+    let chosen: Vec<_> = (0..6).filter_map(|_| chooser.choose(&servers, &[], None)).collect();
+    assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn round_robin_spreads_the_turns_of_a_heavy_server() {
+    let servers = servers(&[5, 1, 1]);
+    let chooser = Chooser::new(Balance::RoundRobin, 3);
+    let chosen: Vec<_> = (0..7).filter_map(|_| chooser.choose(&servers, &[], None)).collect();
+    assert_eq!(chosen, [0, 0, 1, 0, 2, 0, 0]);
+}
+
+#[test]
+fn the_busier_of_two_is_spared() {
+    let servers = servers(&[1, 1]);
+    let _busy: Vec<_> = (0..5).map(|_| InFlight::at(&servers[0], None)).collect();
+    assert_eq!(counts(&servers, Balance::LeastRequests, 10), [0, 10]);
+}
+
+#[test]
+fn a_heavy_server_may_be_busier() {
+    let servers = servers(&[10, 1]);
+    let _busy: Vec<_> = (0..5).map(|_| InFlight::at(&servers[0], None)).collect();
+    let _one = InFlight::at(&servers[1], None);
+    assert_eq!(counts(&servers, Balance::LeastRequests, 10), [10, 0], "5/10 is less than 1/1");
+}
+
+#[test]
+fn idle_servers_get_requests_by_their_weights() {
+    fastrand::seed(1);
+    let counts = counts(&servers(&[1, 2, 7]), Balance::LeastRequests, 10_000);
+    for (count, expected) in counts.iter().zip([1_000, 2_000, 7_000]) {
+        assert!(count.abs_diff(expected) < expected / 5, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_request_goes_to_the_server_of_its_key() {
+    let four = servers(&[1, 1, 1, 1]);
+    let before = places(&four, 10_000);
+    assert_eq!(before, places(&four, 10_000));
+    for place in 0..4 {
+        let count = before.iter().filter(|it| **it == place).count();
+        assert!((2_300..2_700).contains(&count), "{place}: {count}");
+    }
+}
+
+#[test]
+fn a_server_that_is_added_takes_its_share_and_moves_no_other_request() {
+    let five = servers(&[1; 5]);
+    let (before, after) = (places(&five[..4], 10_000), places(&five, 10_000));
+    let moved: Vec<_> = before.iter().zip(&after).filter(|(old, new)| old != new).collect();
+    assert!(moved.iter().all(|(_, new)| **new == 4));
+    assert!((1_800..2_200).contains(&moved.len()), "{}", moved.len());
+}
+
+#[test]
+fn the_weight_is_the_share_of_the_keys() {
+    let places = places(&servers(&[1, 3]), 10_000);
+    let heavy = places.iter().filter(|place| **place == 1).count();
+    assert!((7_300..7_700).contains(&heavy), "{heavy}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_requests_of_a_server_that_is_set_aside_spread_over_the_others() {
+    let three = servers(&[1, 1, 1]);
+    let before = places(&three, 3_000);
+    three[1].state.note(|record, now| record.set_aside(now));
+    let after = places(&three, 3_000);
+    assert!(before.iter().zip(&after).all(|(old, new)| *old == 1 || old == new));
+    assert!(after.contains(&0) && after.contains(&2) && !after.contains(&1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
+    let two = servers(&[1, 1]);
+    let chooser = Chooser::new(Balance::RoundRobin, 2);
+    two[0].state.note(|record, now| record.set_aside(now));
+    assert!((0..4).all(|_| chooser.choose(&two, &[], None) == Some(1)));
+    assert_eq!(chooser.choose(&two, &[1], None), Some(0), "better one set aside than none");
+    assert_eq!(chooser.choose(&two, &[0, 1], None), None);
+    two[1].state.note(|record, now| record.set_aside(now));
+    assert!(counts(&two, Balance::RoundRobin, 4).iter().all(|count| *count == 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asked_for_a_pause_gets_no_request_at_all() {
+    let one = servers(&[1]);
+    let chooser = Chooser::new(Balance::LeastRequests, 1);
+    let pause = Duration::from_secs(7);
+    one[0].state.note(|record, now| record.paused_until = Some(now + pause));
+    assert_eq!(chooser.choose(&one, &[], None), None);
+    tokio::time::advance(pause).await;
+    assert_eq!(chooser.choose(&one, &[], None), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_came_back_gets_its_share_little_by_little() {
+    fastrand::seed(1);
+    let two = servers(&[1, 1]);
+    two[0].state.note(|record, now| record.set_aside(now));
+    two[0].state.note(|record, _| (record.aside_until, record.times_aside) = (None, 0));
+    let share = || counts(&two, Balance::LeastRequests, 10_000)[0];
+    assert!((700..1_200).contains(&share()), "10 to 100");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!((3_000..3_700).contains(&share()), "50 to 100");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!((4_700..5_300).contains(&share()));
+}
+
+#[test]
+fn a_request_under_way_counts_until_it_ends() {
+    let server = &servers(&[1])[0];
+    let guard = InFlight::at(server, None);
+    assert_eq!(server.state.in_flight(), 1);
+    drop(guard);
+    assert_eq!(server.state.in_flight(), 0);
+}

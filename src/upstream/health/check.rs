@@ -1,0 +1,118 @@
+//! Active health checks: each server of an upstream with `health` is asked for a path, again and again. The
+//! process checks each server once, however many workers it has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{HOST, HeaderValue, USER_AGENT};
+use http::{Request, StatusCode};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::UpstreamState;
+use crate::plan::{HealthSpec, ServerAddress, UpstreamSpec};
+use crate::upstream::body::RequestBody;
+use crate::upstream::connect::{Connector, Wanted};
+use crate::upstream::{ServerFailure, UpstreamError};
+
+/// How the servers' logs name the checks.
+const CHECKER: HeaderValue = HeaderValue::from_static("tidegate-health");
+
+/// The statuses that pass.
+const PASSING: std::ops::Range<u16> = 200..400;
+
+/// The checks that run. They end when this is dropped.
+#[derive(Debug, Default)]
+pub struct HealthChecks {
+    upstreams: Vec<CheckedUpstream>,
+}
+
+/// The checks of one upstream's servers.
+#[derive(Debug)]
+struct CheckedUpstream {
+    spec: UpstreamSpec,
+    _checks: JoinSet<()>,
+}
+
+impl HealthChecks {
+    /// Checks the servers of these upstreams from now on, and no others. The checks of an upstream that
+    /// stays the same go on.
+    pub fn check<'u>(
+        &mut self,
+        upstreams: impl Iterator<Item = (&'u UpstreamSpec, &'u Arc<UpstreamState>)>,
+    ) {
+        let mut before = std::mem::take(&mut self.upstreams);
+        for (spec, state) in upstreams {
+            let Some(health) = &spec.health else { continue };
+            match before.iter().position(|old| old.spec == *spec) {
+                Some(place) => self.upstreams.push(before.swap_remove(place)),
+                None => self.upstreams.push(CheckedUpstream::start(spec, health, state)),
+            }
+        }
+    }
+}
+
+impl CheckedUpstream {
+    fn start(spec: &UpstreamSpec, health: &HealthSpec, state: &Arc<UpstreamState>) -> Self {
+        let connector = Connector::new(spec);
+        let mut checks = JoinSet::new();
+        for (place, server) in spec.servers.iter().enumerate() {
+            let (connector, address) = (connector.clone(), server.address.clone());
+            let (health, state) = (health.clone(), state.clone());
+            checks.spawn(async move {
+                loop {
+                    let result = check(&connector, &address, &health).await;
+                    state.checked(&state.servers()[place], result, &health);
+                    sleep(spread(health.interval)).await;
+                }
+            });
+        }
+        Self { spec: spec.clone(), _checks: checks }
+    }
+}
+
+/// The time to the next check: a tenth more or less than `interval`. The checks of many proxies then do not
+/// come at the same moment.
+fn spread(interval: Duration) -> Duration {
+    interval.mul_f64(0.9 + 0.2 * fastrand::f64())
+}
+
+/// Why a server did not pass a health check.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CheckError {
+    #[error("health check: {0}")]
+    Exchange(UpstreamError),
+    #[error("health check: it answered {0}")]
+    Status(StatusCode),
+}
+
+/// Asks a server once, on a connection of its own.
+async fn check(
+    connector: &Connector,
+    server: &ServerAddress,
+    health: &HealthSpec,
+) -> Result<(), CheckError> {
+    let failed = |failure| {
+        CheckError::Exchange(UpstreamError::Server { server: server.url.as_str().into(), failure })
+    };
+    let asking = async {
+        let opened = connector.open(server, Wanted::Any).await;
+        let mut connection = opened.map_err(|error| failed(ServerFailure::Connect(error)))?;
+        let answer = connection.send(request(server, health), server, health.timeout).await;
+        let status = answer.map_err(|none| failed(none.failure))?.status();
+        let passes = PASSING.contains(&status.as_u16());
+        if passes { Ok(()) } else { Err(CheckError::Status(status)) }
+    };
+    let checked = timeout(health.timeout, asking).await;
+    checked.unwrap_or_else(|_| Err(failed(ServerFailure::ResponseTimeout)))
+}
+
+fn request(server: &ServerAddress, health: &HealthSpec) -> Request<RequestBody> {
+    let mut request = Request::new(RequestBody::empty());
+    *request.uri_mut() = health.path.clone().into();
+    let host = server.url.split_once("://").map_or("localhost", |(_, host)| host);
+    let host = HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static(""));
+    request.headers_mut().insert(HOST, host);
+    request.headers_mut().insert(USER_AGENT, CHECKER);
+    request
+}

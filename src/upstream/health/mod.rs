@@ -1,0 +1,174 @@
+//! Which servers of an upstream get requests. All workers share what is known here.
+//!
+//! A server is set aside for three reasons. It refuses connections or breaks off exchanges (for a short time
+//! that grows). It fails its health checks (until it passes them again). Or it has asked for a pause with
+//! `retry-after`. A server that comes back gets its full share only after some seconds: its caches are cold.
+
+pub mod check;
+mod server;
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::check::CheckError;
+pub use self::server::ServerState;
+pub(super) use self::server::Standing;
+use self::server::{Change, MOST_BREAKS};
+use super::queue::RequestQueue;
+use crate::limit::name::Name;
+use crate::observe::events;
+use crate::plan::{HealthSpec, UpstreamSpec};
+
+/// What the process knows of one upstream: its servers, and the requests that wait for it.
+#[derive(Debug)]
+pub struct UpstreamState {
+    name: Name,
+    /// In the order of the upstream's `servers`.
+    servers: Vec<Arc<ServerState>>,
+    pub(super) queue: Arc<RequestQueue>,
+}
+
+impl UpstreamState {
+    /// The state of an upstream. What is known of its servers stays known after a reload: `before` is the
+    /// state of the upstream of the same name.
+    pub fn new(spec: &UpstreamSpec, before: Option<&Self>) -> Self {
+        let known =
+            |url: &str| before?.servers.iter().find(|server| **server.url() == *url).cloned();
+        let servers = spec.servers.iter().map(|server| {
+            let url = &server.address.url;
+            known(url).unwrap_or_else(|| Arc::new(ServerState::new(url)))
+        });
+        let queue = before.map(|before| before.queue.clone()).unwrap_or_default();
+        let state = Self { name: spec.name.clone(), servers: servers.collect(), queue };
+        if spec.health.is_none() {
+            state.forget_checks();
+        }
+        state
+    }
+
+    /// The upstream's name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The servers, in the order of the upstream's `servers`.
+    pub fn servers(&self) -> &[Arc<ServerState>] {
+        &self.servers
+    }
+
+    /// No health check will say again whether a server is ill.
+    fn forget_checks(&self) {
+        for server in &self.servers {
+            let change = server.note(|record, _| {
+                (record.is_ill, record.contrary_checks) = (false, 0);
+            });
+            self.tell(server, change, &"");
+        }
+    }
+
+    /// A server refused a connection, or did not take it in time.
+    pub(super) fn refused(&self, server: &ServerState, error: &dyn Display) {
+        let change = server.note(|record, now| {
+            // Where no server is open, each request tries one that is set aside. That is no reason to leave
+            // the server alone for longer.
+            if record.aside_until.is_none_or(|until| until <= now) {
+                record.set_aside(now);
+            }
+        });
+        self.tell(server, change, error);
+    }
+
+    /// A server that was tried after it had been set aside refused the connection again.
+    pub(super) fn refused_again(&self, server: &ServerState) {
+        server.note(|record, now| record.set_aside(now));
+    }
+
+    /// A server took a connection.
+    pub(super) fn connected(&self, server: &ServerState) {
+        if !server.is_sound() {
+            let change = server.note(|record, _| record.aside_until = None);
+            self.tell(server, change, &"");
+        }
+    }
+
+    /// A server broke off an exchange before its answer, or did not answer in time.
+    pub(super) fn broke_off(&self, server: &ServerState, error: &dyn Display) {
+        let change = server.note(|record, now| {
+            record.breaks = record.breaks.saturating_add(1);
+            if record.breaks >= MOST_BREAKS && record.aside_until.is_none() {
+                record.set_aside(now);
+            }
+        });
+        self.tell(server, change, error);
+    }
+
+    /// A server answered. That alone does not bring it back: the answer may have been under way before the
+    /// server was stopped.
+    pub(super) fn answered(&self, server: &ServerState) {
+        if !server.is_sound() {
+            server.note(|record, _| (record.breaks, record.times_aside) = (0, 0));
+        }
+    }
+
+    /// A server asked for a pause.
+    pub(super) fn paused(&self, server: &ServerState, pause: Duration) {
+        let change = server.note(|record, now| {
+            record.paused_until = record.paused_until.max(Some(now + pause));
+        });
+        let reason = format!("it asked for a pause of {} s (retry-after)", pause.as_secs());
+        self.tell(server, change, &reason);
+    }
+
+    /// A health check of a server has ended.
+    fn checked(&self, server: &ServerState, result: Result<(), CheckError>, spec: &HealthSpec) {
+        let change = server.note(|record, _| {
+            if record.is_ill == result.is_err() {
+                record.contrary_checks = 0;
+                return;
+            }
+            record.contrary_checks += 1;
+            let needed = if record.is_ill { spec.healthy_after } else { spec.unhealthy_after };
+            if record.contrary_checks >= needed {
+                (record.is_ill, record.contrary_checks) = (!record.is_ill, 0);
+            }
+        });
+        match result {
+            Ok(()) => self.tell(server, change, &""),
+            Err(error) => self.tell(server, change, &error),
+        }
+    }
+
+    /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, each once
+    /// in `patience`.
+    pub(super) fn due(&self, patience: Duration) -> impl Iterator<Item = usize> {
+        self.servers.iter().enumerate().filter_map(move |(place, server)| {
+            if server.is_sound() {
+                return None;
+            }
+            let change = server.note(|record, now| {
+                record.paused_until = record.paused_until.filter(|until| *until > now);
+            });
+            self.tell(server, change, &"");
+            server.is_due(patience).then_some(place)
+        })
+    }
+
+    /// Logs a change.
+    fn tell(&self, server: &ServerState, change: Option<Change>, error: &dyn Display) {
+        let name = self.name.as_str();
+        match change {
+            None => {}
+            Some(Change::Up) => events::server_up(name, server.url()),
+            Some(Change::Down) => {
+                events::server_down(name, server.url(), error);
+                if self.servers.iter().all(|server| !server.is_up()) {
+                    events::upstream_down(name, error);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

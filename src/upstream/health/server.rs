@@ -1,0 +1,190 @@
+//! What the process knows of one server, and whether the server gets requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How long a server is set aside for the first time; doubled with each further time in a row.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest time for which a server is set aside.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// So many broken exchanges in a row set a server aside. A single one may be the fault of its request.
+pub(super) const MOST_BREAKS: u32 = 3;
+/// The time in which the share of a server that came back grows to the full share.
+const SLOW_START: Duration = Duration::from_secs(10);
+/// The share of a server that has just come back, in percent.
+const LEAST_SHARE: u32 = 10;
+/// The share of a server that was not away, in percent.
+const FULL_SHARE: u32 = 100;
+
+/// What the process knows of one server.
+#[derive(Debug)]
+pub struct ServerState {
+    url: Arc<str>,
+    in_flight: AtomicUsize,
+    /// Requests that were sent again after this server had failed.
+    retries: AtomicU64,
+    /// Whether there is nothing to remember in `record`. Most requests read this alone.
+    is_sound: AtomicBool,
+    record: Mutex<ServerRecord>,
+}
+
+/// What a server did lately.
+#[derive(Debug, Default)]
+pub(in crate::upstream) struct ServerRecord {
+    /// It was set aside, and is tried again at this time.
+    pub(in crate::upstream) aside_until: Option<Instant>,
+    /// How often it was set aside since its last answer.
+    pub(in crate::upstream) times_aside: u32,
+    /// Broken exchanges since its last answer.
+    pub(super) breaks: u32,
+    /// It asked for a pause until this time.
+    pub(in crate::upstream) paused_until: Option<Instant>,
+    /// It has failed its health checks.
+    pub(super) is_ill: bool,
+    /// Health checks in a row that say otherwise than `is_ill`.
+    pub(super) contrary_checks: u32,
+    /// When it came back. `None` after the slow start.
+    returned: Option<Instant>,
+}
+
+/// Whether a server gets requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Standing {
+    /// It gets this share of its requests, in percent.
+    Open(u32),
+    /// It gets requests only where no server is open.
+    Aside,
+    /// It has asked for a pause until this time, and gets no requests.
+    Paused(Instant),
+}
+
+/// A change that operators are told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Change {
+    Down,
+    Up,
+}
+
+impl ServerRecord {
+    fn is_open(&self) -> bool {
+        self.aside_until.is_none() && self.paused_until.is_none() && !self.is_ill
+    }
+
+    fn is_sound(&self) -> bool {
+        let quiet = self.times_aside == 0 && self.breaks == 0;
+        self.is_open() && quiet && self.returned.is_none()
+    }
+
+    pub(in crate::upstream) fn set_aside(&mut self, now: Instant) {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.times_aside.min(16)).min(LONGEST_PAUSE);
+        self.times_aside = self.times_aside.saturating_add(1);
+        self.aside_until = Some(now + pause);
+    }
+}
+
+impl ServerState {
+    /// A server of which nothing is known yet. It counts as up.
+    pub fn new(url: &str) -> Self {
+        Self {
+            url: url.into(),
+            in_flight: AtomicUsize::new(0),
+            retries: AtomicU64::new(0),
+            is_sound: AtomicBool::new(true),
+            record: Mutex::default(),
+        }
+    }
+
+    /// The server's URL.
+    pub fn url(&self) -> &Arc<str> {
+        &self.url
+    }
+
+    /// Whether requests are sent to the server.
+    pub fn is_up(&self) -> bool {
+        self.is_sound() || self.record.lock().is_open()
+    }
+
+    /// Requests under way at the server, from all workers.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were sent again after this server had failed.
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// A request is sent again.
+    pub(in crate::upstream) fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(in crate::upstream) fn begin(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(in crate::upstream) fn end(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(in crate::upstream) fn is_sound(&self) -> bool {
+        self.is_sound.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server gets requests now.
+    pub(in crate::upstream) fn standing(&self) -> Standing {
+        if self.is_sound() {
+            return Standing::Open(FULL_SHARE);
+        }
+        let (record, now) = (self.record.lock(), Instant::now());
+        match (record.paused_until, record.returned) {
+            (Some(until), _) if now < until => Standing::Paused(until),
+            _ if !record.is_open() => Standing::Aside,
+            (_, Some(returned)) => {
+                let grown = now.saturating_duration_since(returned).as_millis() * 100;
+                let share = grown / SLOW_START.as_millis();
+                let share = u32::try_from(share).unwrap_or(FULL_SHARE);
+                Standing::Open(share.clamp(LEAST_SHARE, FULL_SHARE))
+            }
+            (_, None) => Standing::Open(FULL_SHARE),
+        }
+    }
+
+    /// Changes the record. Returns whether the server went down or came up by that.
+    pub(in crate::upstream) fn note(
+        &self,
+        change: impl FnOnce(&mut ServerRecord, Instant),
+    ) -> Option<Change> {
+        let (mut record, now) = (self.record.lock(), Instant::now());
+        let was_open = record.is_open();
+        change(&mut record, now);
+        let is_open = record.is_open();
+        if is_open && !was_open {
+            record.returned = Some(now);
+        }
+        if record.returned.is_some_and(|since| now.duration_since(since) >= SLOW_START) {
+            record.returned = None;
+        }
+        self.is_sound.store(record.is_sound(), Ordering::Relaxed);
+        match (was_open, is_open) {
+            (true, false) => Some(Change::Down),
+            (false, true) => Some(Change::Up),
+            _ => None,
+        }
+    }
+
+    /// Whether the server was set aside and may be tried now. Only one caller gets `true`: the next one may
+    /// try it after `patience`.
+    pub(super) fn is_due(&self, patience: Duration) -> bool {
+        let (mut record, now) = (self.record.lock(), Instant::now());
+        let is_due = record.aside_until.is_some_and(|until| until <= now);
+        if is_due {
+            record.aside_until = Some(now + patience);
+        }
+        is_due
+    }
+}

@@ -1,0 +1,164 @@
+use http::StatusCode;
+use http::uri::PathAndQuery;
+use tokio::time::advance;
+
+use super::*;
+use crate::config::{Overrides, parse};
+use crate::observe::testing;
+
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// An upstream of two servers.
+fn spec(more: &str) -> UpstreamSpec {
+    let text = format!(
+        "[upstreams.api]\nservers = [\"http://a:1\", \"http://b:1\"]\n{more}\n\
+         [[routes]]\npath = \"/\"\nupstream = \"api\"\n",
+    );
+    let plan = parse("a.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
+    plan.upstreams[0].clone()
+}
+
+fn state() -> UpstreamState {
+    UpstreamState::new(&spec(""), None)
+}
+
+fn due(state: &UpstreamState) -> Vec<usize> {
+    state.due(PATIENCE).collect()
+}
+
+/// What is logged: the message, and the server.
+fn logged(run: impl FnOnce()) -> Vec<String> {
+    let text = |line: &serde_json::Value, name: &str| line[name].as_str().unwrap_or("").to_owned();
+    let lines = testing::lines(run);
+    lines.iter().map(|it| format!("{} {}", text(it, "message"), text(it, "server"))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_is_set_aside_and_told_once_each_way() {
+    let state = state();
+    let server = &state.servers()[0];
+    assert_eq!(logged(|| state.refused(server, &"refused")), ["server down http://a:1"]);
+    assert!(!server.is_up());
+    assert!(logged(|| state.refused(server, &"refused")).is_empty());
+    assert_eq!(logged(|| state.connected(server)), ["server up http://a:1"]);
+    assert!(server.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_no_server_is_left_is_told_too() {
+    let state = state();
+    let lines = logged(|| state.servers().iter().for_each(|it| state.refused(it, &"refused")));
+    assert_eq!(lines, ["server down http://a:1", "server down http://b:1", "upstream down "]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_tries_a_server_that_was_set_aside_and_the_pauses_grow() {
+    let state = state();
+    let server = &state.servers()[0];
+    state.refused(server, &"refused");
+    let mut pause = Duration::from_millis(100);
+    for _ in 0..12 {
+        advance(pause - Duration::from_millis(1)).await;
+        assert!(due(&state).is_empty(), "{pause:?}");
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(due(&state), [0], "{pause:?}");
+        assert!(due(&state).is_empty(), "it is being tried");
+        state.refused_again(server);
+        pause = (pause * 2).min(Duration::from_secs(10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_is_lost_is_followed_by_another() {
+    let state = state();
+    state.refused(&state.servers()[0], &"refused");
+    advance(Duration::from_millis(100)).await;
+    assert_eq!(due(&state), [0]);
+    advance(PATIENCE).await;
+    assert_eq!(due(&state), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_broken_exchanges_in_a_row_set_a_server_aside() {
+    let state = state();
+    let server = &state.servers()[0];
+    for _ in 0..10 {
+        (0..2).for_each(|_| state.broke_off(server, &"reset"));
+        state.answered(server);
+    }
+    assert!(server.is_up(), "its answers came between");
+    (0..3).for_each(|_| state.broke_off(server, &"reset"));
+    assert!(!server.is_up());
+    state.connected(server);
+    assert!(server.is_up());
+    state.broke_off(server, &"reset");
+    assert!(!server.is_up(), "it has not answered since");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_does_not_bring_a_stopped_server_back() {
+    let state = state();
+    let server = &state.servers()[0];
+    state.refused(server, &"refused");
+    assert!(logged(|| state.answered(server)).is_empty());
+    assert!(!server.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_ends_by_itself() {
+    let state = state();
+    let server = &state.servers()[0];
+    state.paused(server, Duration::from_secs(7));
+    state.paused(server, Duration::from_secs(3));
+    advance(Duration::from_secs(6)).await;
+    assert!(due(&state).is_empty());
+    assert!(!server.is_up(), "the longer of two pauses counts");
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(logged(|| assert!(due(&state).is_empty())), ["server up http://a:1"]);
+    assert!(server.is_up());
+}
+
+fn health() -> HealthSpec {
+    HealthSpec {
+        path: PathAndQuery::from_static("/healthz"),
+        interval: Duration::from_secs(5),
+        timeout: Duration::from_secs(2),
+        unhealthy_after: 3,
+        healthy_after: 2,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_checks_set_a_server_aside_and_bring_it_back() {
+    let (state, health) = (state(), health());
+    let server = &state.servers()[0];
+    let check = |results: &[bool]| {
+        for passed in results {
+            let failed = || CheckError::Status(StatusCode::SERVICE_UNAVAILABLE);
+            state.checked(server, passed.then_some(()).ok_or_else(failed), &health);
+        }
+        server.is_up()
+    };
+    assert!(check(&[false, false, true, false, false]), "never three in a row");
+    assert!(!check(&[false]));
+    assert!(!check(&[true, false, true]), "never two in a row");
+    state.connected(server);
+    assert!(!server.is_up(), "a connection alone does not say that it is well");
+    assert!(check(&[true]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_keeps_what_is_known_but_for_checks_that_ended() {
+    let (state, health) = (state(), health());
+    let [first, second] = state.servers() else { panic!("two servers") };
+    state.refused(first, &"refused");
+    for _ in 0..3 {
+        state.checked(second, Err(CheckError::Status(StatusCode::NOT_FOUND)), &health);
+    }
+    assert!(!first.is_up() && !second.is_up());
+    let checked = UpstreamState::new(&spec("health = { path = \"/healthz\" }"), Some(&state));
+    assert!(checked.servers().iter().all(|server| !server.is_up()));
+    let after = UpstreamState::new(&spec(""), Some(&checked));
+    let up: Vec<_> = after.servers().iter().map(|server| server.is_up()).collect();
+    assert_eq!(up, [false, true]);
+}
