@@ -36,7 +36,7 @@ use self::balance::{Affinity, Chooser, server_hash};
 use self::body::RequestBody;
 use self::connect::{Connector, Wanted};
 use self::connection::{Connection, NoHead};
-use self::health::{ServerState, Standing, UpstreamState};
+use self::health::{ServerState, Standing, Trial, UpstreamState};
 use self::kept_head::KeptHead;
 use self::pool::Pool;
 use self::queue::RequestSlot;
@@ -213,8 +213,10 @@ impl Upstream {
         let mut source = ConnectionSource::Pool;
         let mut failed = None;
         loop {
-            self.try_due_servers();
-            let place = self.place(failed, affinity)?;
+            let place = match self.try_due_servers() {
+                Some(trial) => trial,
+                None => self.place(failed, affinity)?,
+            };
             let pooled = match source {
                 ConnectionSource::Pool => self.servers[place].take(wanted),
                 ConnectionSource::New => None,
@@ -227,12 +229,15 @@ impl Upstream {
             };
             let server = &self.servers[place];
             let in_flight = InFlight::at(server, slot.take());
-            let body_end = request.body().end();
+            let (body_end, was_up) = (request.body().end(), server.state.is_up());
             let kept = (whole && retries > 0).then(|| KeptHead::of(request));
             let sent = mem::replace(request, Request::new(RequestBody::empty()));
             let failure = match connection.send(sent, &server.address, response_timeout).await {
                 Ok(response) => {
-                    self.state.answered(&server.state);
+                    match was_up {
+                        true => self.state.answered(&server.state),
+                        false => self.state.recovered(&server.state),
+                    }
                     if self.spec.respect_retry_after
                         && let Some(pause) = asked_pause(response.status(), response.headers())
                     {
@@ -296,14 +301,20 @@ impl Upstream {
         UpstreamError::Paused(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Tries to connect to servers that were set aside, if it is time. Clients do not wait for this.
-    fn try_due_servers(&self) {
+    /// Tries servers that were set aside, if it is time. Clients do not wait for connections that are tried.
+    /// The place of a server that this request has to try, if there is one.
+    fn try_due_servers(&self) -> Option<usize> {
         if self.servers.iter().all(|server| server.state.is_sound()) {
-            return;
+            return None;
         }
+        let mut trial = None;
         let patience = self.spec.connect_timeout;
         // If the attempt is lost, as in a reload, another one follows when it should have ended.
-        for place in self.state.due(patience * 2) {
+        for (place, how) in self.state.due(patience * 2) {
+            if how == Trial::Request {
+                trial = Some(place);
+                continue;
+            }
             let (server, state) = (self.servers[place].clone(), self.state.clone());
             let connector = self.connector.clone();
             tokio::spawn(async move {
@@ -317,6 +328,7 @@ impl Upstream {
                 }
             });
         }
+        trial
     }
 
     /// Opens a connection to a server. Where requests share connections, another request may have opened a

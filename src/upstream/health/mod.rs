@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use self::check::CheckError;
 pub use self::server::ServerState;
-pub(super) use self::server::Standing;
 use self::server::{Change, MOST_BREAKS};
+pub(super) use self::server::{Standing, Trial};
 use super::queue::RequestQueue;
 use crate::limit::name::Name;
 use crate::observe::events;
@@ -84,10 +84,14 @@ impl UpstreamState {
         server.note(|record, now| record.set_aside(now));
     }
 
-    /// A server took a connection.
+    /// A server took a connection. This brings back a server that refused connections.
     pub(super) fn connected(&self, server: &ServerState) {
         if !server.is_sound() {
-            let change = server.note(|record, _| record.aside_until = None);
+            let change = server.note(|record, _| {
+                if record.breaks < MOST_BREAKS {
+                    record.aside_until = None;
+                }
+            });
             self.tell(server, change, &"");
         }
     }
@@ -103,12 +107,20 @@ impl UpstreamState {
         self.tell(server, change, error);
     }
 
-    /// A server answered. That alone does not bring it back: the answer may have been under way before the
-    /// server was stopped.
+    /// A server answered a request that was sent while the server was open. That does not bring the server
+    /// back if it was set aside meanwhile: it may be finishing its last requests.
     pub(super) fn answered(&self, server: &ServerState) {
         if !server.is_sound() {
             server.note(|record, _| (record.breaks, record.times_aside) = (0, 0));
         }
+    }
+
+    /// A server answered a request that was sent while the server was set aside.
+    pub(super) fn recovered(&self, server: &ServerState) {
+        let change = server.note(|record, _| {
+            (record.breaks, record.times_aside, record.aside_until) = (0, 0, None);
+        });
+        self.tell(server, change, &"");
     }
 
     /// A server asked for a pause.
@@ -140,8 +152,8 @@ impl UpstreamState {
     }
 
     /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, each once
-    /// in `patience`.
-    pub(super) fn due(&self, patience: Duration) -> impl Iterator<Item = usize> {
+    /// in `patience`, and how.
+    pub(super) fn due(&self, patience: Duration) -> impl Iterator<Item = (usize, Trial)> {
         self.servers.iter().enumerate().filter_map(move |(place, server)| {
             if server.is_sound() {
                 return None;
@@ -150,7 +162,7 @@ impl UpstreamState {
                 record.paused_until = record.paused_until.filter(|until| *until > now);
             });
             self.tell(server, change, &"");
-            server.is_due(patience).then_some(place)
+            Some((place, server.due(patience)?))
         })
     }
 

@@ -62,6 +62,15 @@ pub(in crate::upstream) enum Standing {
     Paused(Instant),
 }
 
+/// How a server that was set aside is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Trial {
+    /// By a connection: it refused connections.
+    Connection,
+    /// By one request of a client: it took connections, but did not answer.
+    Request,
+}
+
 /// A change that operators are told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum Change {
@@ -177,14 +186,16 @@ impl ServerState {
         }
     }
 
-    /// Whether the server was set aside and may be tried now. Only one caller gets `true`: the next one may
-    /// try it after `patience`.
-    pub(super) fn is_due(&self, patience: Duration) -> bool {
+    /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The
+    /// next connection is tried after `patience`, the next request after a longer pause.
+    pub(super) fn due(&self, patience: Duration) -> Option<Trial> {
         let (mut record, now) = (self.record.lock(), Instant::now());
-        let is_due = record.aside_until.is_some_and(|until| until <= now);
-        if is_due {
-            record.aside_until = Some(now + patience);
+        record.aside_until.filter(|until| *until <= now)?;
+        if record.breaks >= MOST_BREAKS {
+            record.set_aside(now);
+            return Some(Trial::Request);
         }
-        is_due
+        record.aside_until = Some(now + patience);
+        Some(Trial::Connection)
     }
 }

@@ -22,7 +22,7 @@ fn state() -> UpstreamState {
     UpstreamState::new(&spec(""), None)
 }
 
-fn due(state: &UpstreamState) -> Vec<usize> {
+fn due(state: &UpstreamState) -> Vec<(usize, Trial)> {
     state.due(PATIENCE).collect()
 }
 
@@ -52,7 +52,7 @@ async fn that_no_server_is_left_is_told_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_request_tries_a_server_that_was_set_aside_and_the_pauses_grow() {
+async fn a_server_that_was_set_aside_is_tried_once_and_the_pauses_grow() {
     let state = state();
     let server = &state.servers()[0];
     state.refused(server, &"refused");
@@ -61,7 +61,7 @@ async fn one_request_tries_a_server_that_was_set_aside_and_the_pauses_grow() {
         advance(pause - Duration::from_millis(1)).await;
         assert!(due(&state).is_empty(), "{pause:?}");
         advance(Duration::from_millis(1)).await;
-        assert_eq!(due(&state), [0], "{pause:?}");
+        assert_eq!(due(&state), [(0, Trial::Connection)], "{pause:?}");
         assert!(due(&state).is_empty(), "it is being tried");
         state.refused_again(server);
         pause = (pause * 2).min(Duration::from_secs(10));
@@ -73,9 +73,9 @@ async fn a_try_that_is_lost_is_followed_by_another() {
     let state = state();
     state.refused(&state.servers()[0], &"refused");
     advance(Duration::from_millis(100)).await;
-    assert_eq!(due(&state), [0]);
+    assert_eq!(due(&state), [(0, Trial::Connection)]);
     advance(PATIENCE).await;
-    assert_eq!(due(&state), [0]);
+    assert_eq!(due(&state), [(0, Trial::Connection)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,9 +90,25 @@ async fn three_broken_exchanges_in_a_row_set_a_server_aside() {
     (0..3).for_each(|_| state.broke_off(server, &"reset"));
     assert!(!server.is_up());
     state.connected(server);
+    assert!(!server.is_up(), "it took connections all the time");
+    assert_eq!(logged(|| state.recovered(server)), ["server up http://a:1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_tries_a_server_that_did_not_answer_and_the_pauses_grow() {
+    let state = state();
+    let server = &state.servers()[0];
+    (0..3).for_each(|_| state.broke_off(server, &"no answer"));
+    for pause in [100, 200, 400].map(Duration::from_millis) {
+        advance(pause - Duration::from_millis(1)).await;
+        assert!(due(&state).is_empty(), "{pause:?}");
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(due(&state), [(0, Trial::Request)], "{pause:?}");
+        assert!(due(&state).is_empty(), "it is being tried");
+        state.broke_off(server, &"no answer");
+    }
+    state.recovered(server);
     assert!(server.is_up());
-    state.broke_off(server, &"reset");
-    assert!(!server.is_up(), "it has not answered since");
 }
 
 #[tokio::test(start_paused = true)]
