@@ -23,6 +23,7 @@ const MANUAL: [&str; 6] = [
     "README.md",
     "docs/recipes.md",
     "docs/routes.md",
+    "docs/upstreams.md",
     "docs/limits.md",
     "docs/operating.md",
     REFERENCE,
