@@ -19,7 +19,7 @@ fn path(name: &str) -> std::path::PathBuf {
 
 const REFERENCE: &str = "docs/reference.md";
 
-const MANUAL: [&str; 6] = [
+const MANUAL: [&str; 7] = [
     "README.md",
     "docs/recipes.md",
     "docs/routes.md",
