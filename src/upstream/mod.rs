@@ -42,7 +42,6 @@ use self::pool::Pool;
 use self::queue::RequestSlot;
 use self::retry::{RetryBudget, asked_pause, is_idempotent};
 use crate::plan::{Scheme, ServerAddress, UpstreamSpec};
-use crate::request::key::View;
 
 pub use self::connection::ConnectionLease;
 pub(crate) use self::error::Cause;
@@ -158,11 +157,6 @@ impl Upstream {
         Self { spec, state, servers, chooser, connector, budget }
     }
 
-    /// The affinity of a request, where the upstream's `balance` needs it.
-    pub fn affinity(&self, request: &View<'_>) -> Option<Affinity> {
-        Affinity::of(&self.spec.balance, request)
-    }
-
     /// The settings from which the upstream was made.
     pub fn spec(&self) -> &UpstreamSpec {
         &self.spec
@@ -177,7 +171,8 @@ impl Upstream {
 
     /// Sends a request (in origin form) and waits for the response's head. Afterwards `request` is empty,
     /// or it is the whole request again, if no byte of it was sent. `response_timeout` is the route's own
-    /// time-out for the head, if there is one. `affinity` is from [`Upstream::affinity`].
+    /// time-out for the head, if there is one. `affinity` is of the request's
+    /// `hash_key`, where the upstream has one.
     ///
     /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
     /// closed, another connection is used. A request that failed after it was sent may have had an effect.

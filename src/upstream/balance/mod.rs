@@ -10,21 +10,14 @@ use super::Server;
 use super::health::Standing;
 use crate::limit::key::Key;
 use crate::plan::Balance;
-use crate::request::key::View;
 
 /// The hash of a request's `hash_key`. It is the same on every proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affinity(u64);
 
 impl Affinity {
-    /// The affinity of a request. `None` if the upstream has no `hash_key`, or the request lacks a part of
-    /// the key, or has a part twice.
-    pub(super) fn of(balance: &Balance, request: &View<'_>) -> Option<Self> {
-        let Balance::Hash(spec) = balance else { return None };
-        spec.key(request).ok().flatten().as_ref().map(Self::of_key)
-    }
-
-    fn of_key(key: &Key) -> Self {
+    /// The affinity of a request with this key.
+    pub fn of(key: &Key) -> Self {
         Self(SipHasher13::new().hash(key.as_bytes()))
     }
 

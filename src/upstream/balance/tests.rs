@@ -37,7 +37,7 @@ fn counts(servers: &[Arc<Server>], balance: Balance, requests: u32) -> Vec<u32> 
 /// The server of each of these clients.
 fn places(servers: &[Arc<Server>], clients: u32) -> Vec<usize> {
     let chooser = Chooser::new(by_hash(), servers.len());
-    let affinity = |client: u32| Affinity::of_key(&Key::of([Some(&client.to_be_bytes()[..])]));
+    let affinity = |client: u32| Affinity::of(&Key::of([Some(&client.to_be_bytes()[..])]));
     (0..clients).map(|it| chooser.choose(servers, &[], Some(affinity(it))).unwrap()).collect()
 }
 
