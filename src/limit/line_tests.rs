@@ -12,7 +12,7 @@ use super::algorithm::token_bucket::Params;
 use super::algorithm::{
     Algorithm, Difference, Receipt, Settlement, State, leaky_bucket, sliding_window,
 };
-use super::decide::{Ask, Change, decide};
+use super::decide::{Ask, Change, Decided, decide};
 use super::decision::{Outcome, Verdict};
 use super::patience::{Patience, WaitingLine};
 use super::rate::{Burst, Cost, Interval, Rate};
@@ -119,6 +119,15 @@ impl Buckets {
 
     /// The verdict, and when each limit counts the request.
     fn ask(&mut self, asks: &[Ask], now: Timestamp) -> (Verdict, Vec<Outcome>) {
+        let decided = self.decide(asks, now);
+        let taken = decided.changes.iter().filter_map(|change| match change {
+            Change::Taken(_, outcome) => Some(*outcome),
+            Change::Moved(_) | Change::None => None,
+        });
+        (decided.verdict, taken.collect())
+    }
+
+    fn decide(&mut self, asks: &[Ask], now: Timestamp) -> Decided {
         for ((ask, state), log) in asks.iter().zip(&mut self.states).zip(&self.logs) {
             if let Algorithm::SlidingLog(params) = ask.algorithm {
                 *state = log.seen(&params, ask.cost, now).map(State::SlidingLog);
@@ -133,11 +142,7 @@ impl Buckets {
                 self.logs[place].write(&params, state);
             }
         }
-        let taken = decided.changes.iter().filter_map(|change| match change {
-            Change::Taken(_, outcome) => Some(*outcome),
-            Change::Moved(_) | Change::None => None,
-        });
-        (decided.verdict, taken.collect())
+        decided
     }
 }
 
@@ -180,6 +185,27 @@ proptest! {
                 }
                 prop_assert!(verdict.passes(), "request {number} of {goes:?}: {verdict:?} by {ask:?}");
             }
+        }
+    }
+
+    /// A regression: what remained was told for the moment at which a request goes, and rose from one held
+    /// request to the next one.
+    #[test]
+    fn what_remains_does_not_rise_while_no_time_passes(
+        limits in any_limits(),
+        gaps in prop::collection::vec(prop_oneof![9 => Just(0), 1 => 0..5 * SECOND], 1..60),
+    ) {
+        let (mut buckets, mut now) = (Buckets::new(limits.len()), BEGIN);
+        let mut least = vec![u64::MAX; limits.len()];
+        for gap in gaps {
+            now += gap;
+            if gap > 0 {
+                least.fill(u64::MAX);
+            }
+            let told = buckets.decide(&limits, at(now)).decisions;
+            let told: Vec<_> = told.iter().map(|decision| decision.remaining).collect();
+            prop_assert!(told.iter().zip(&least).all(|(now, before)| now <= before), "{least:?}, {told:?}");
+            least = told;
         }
     }
 
