@@ -28,12 +28,15 @@ impl Admin {
         let running = self.listed(spec.name.as_str(), &key.text);
         let figures = self.figures(spec, key);
         let algorithm = figures.at(self.wall());
-        let (mut remaining, mut retry, mut reset) = (None, None, None);
+        let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         match algorithm {
             Some(Algorithm::Closed) => remaining = Some(0),
             Some(algorithm) => {
                 let decision = self.look(spec, bucket, algorithm, Cost::ONE).await?;
                 (remaining, retry) = (Some(decision.remaining), after(decision));
+                if spec.wait > Patience::NONE {
+                    held = self.held(spec, bucket, algorithm).await?;
+                }
                 reset = self.reset(spec, bucket, algorithm).await?;
             }
             None => {}
@@ -46,6 +49,7 @@ impl Admin {
             "burst": algorithm.map(|it| it.capacity()),
             "remaining": remaining,
             "retry_after_ms": retry,
+            "held_ms": held,
             "reset_ms": reset,
             "override": running.map(|running| self.overridden(&running)),
         })))
@@ -101,6 +105,25 @@ impl Admin {
     ) -> Result<Decision, StoreError> {
         let store = self.store().await;
         store.peek(&ask(spec, key, algorithm, cost), self.process.clock.now()).await
+    }
+
+    /// The milliseconds, rounded up, for which this limit would hold a request that comes now. `None` where it
+    /// would refuse the request.
+    async fn held(
+        &self,
+        spec: &LimitSpec,
+        key: &Key,
+        algorithm: Algorithm,
+    ) -> Result<Option<u64>, StoreError> {
+        let mut patient = ask(spec, key, algorithm, Cost::ONE);
+        patient.ask.patience = spec.wait;
+        let store = self.store().await;
+        let decision = store.peek(&patient, self.process.clock.now()).await?;
+        Ok(match decision.outcome {
+            Outcome::Allow => Some(0),
+            Outcome::Delay(wait) => u64::try_from(wait.as_micros().div_ceil(1_000)).ok(),
+            Outcome::Reject { .. } => None,
+        })
     }
 
     /// The milliseconds until the bucket is as new. `None` for slots: a slot is free when its request ends, and

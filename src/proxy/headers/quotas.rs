@@ -236,8 +236,7 @@ mod tests {
                 (0, 10, None, None, Some("concurrent-requests"), 9),
                 (0, 10, Some(3600), Some(3600), None, 10),
             ];
-            let others =
-                (0..=PLACES).map(|limit| (limit, 10, Some(3600), Some(3600), None, 10));
+            let others = (0..=PLACES).map(|limit| (limit, 10, Some(3600), Some(3600), None, 10));
             for (limit, burst, window, reset, unit, remaining) in figures.into_iter().chain(others)
             {
                 let (limit, outcome) = (&plan.limits[limit], Outcome::Allow);
