@@ -6,7 +6,6 @@ use super::key::AskedKey;
 use super::{AdminResponse, ApiProblem, answer_json};
 use crate::admin::Admin;
 use crate::admin::answer::done;
-use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, sliding_log};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
@@ -154,8 +153,7 @@ impl Admin {
 }
 
 fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, algorithm: Algorithm, cost: Cost) -> BucketAsk<'r> {
-    let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None };
-    BucketAsk { spec, key, ask }
+    BucketAsk { spec, key, ask: Ask { cost, ..Ask::for_one(algorithm) } }
 }
 
 /// The milliseconds, rounded up, after which such a request would pass. `None` is never.
