@@ -15,10 +15,8 @@ use divan::{AllocProfiler, Bencher};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 use tidegate::config::{self, Overrides};
-use tidegate::limit::Mode;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
 use tidegate::request::key::View;
@@ -178,13 +176,9 @@ mod decide {
 
     fn ask(spec: &LimitSpec) -> Ask {
         match (&spec.figures, &spec.cost) {
-            (Figures::Limited(algorithm), CostSpec::Fixed(cost)) => Ask {
-                algorithm: *algorithm,
-                cost: *cost,
-                patience: Patience::NONE,
-                mode: Mode::Enforce,
-                line: None,
-            },
+            (Figures::Limited(algorithm), CostSpec::Fixed(cost)) => {
+                Ask { cost: *cost, ..Ask::for_one(*algorithm) }
+            }
             _ => unreachable!("the plan above has neither"),
         }
     }

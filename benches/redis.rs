@@ -19,11 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tidegate::limit::Mode;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
-use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, RedisUrl, StoreLocation, StoreSpec};
 use tidegate::store::{Claim, Moment, Shared, Store};
@@ -224,13 +221,7 @@ impl Ours {
             Buckets::New => (&self.new, "100/s"),
             Buckets::Used => (&self.used, "1/s"),
         };
-        let ask = Ask {
-            algorithm: bucket(rate, 1_000),
-            cost: Cost::ONE,
-            patience: Patience::NONE,
-            mode: Mode::Enforce,
-            line: None,
-        };
+        let ask = Ask::for_one(bucket(rate, 1_000));
         let claim = |spec| Claim::new(spec, self.keys[place].clone(), ask);
         let mut claims: Vec<_> = specs.iter().take(limits).map(claim).collect();
         let mut all: Vec<_> = claims.iter_mut().collect();

@@ -119,7 +119,11 @@ impl Admin {
                 "ask by address or as localhost, or set admin.token",
             )),
             Some(token) if !open && !holds(request.headers(), token) => {
-                let mut refused = problem(StatusCode::UNAUTHORIZED, "a bearer token is needed");
+                let detail = match request.headers().contains_key(AUTHORIZATION) {
+                    true => "the token that was sent is not admin.token",
+                    false => "a bearer token is needed: `authorization: Bearer` and admin.token",
+                };
+                let mut refused = problem(StatusCode::UNAUTHORIZED, detail);
                 let kind = HeaderValue::from_static("Bearer");
                 refused.headers_mut().insert(WWW_AUTHENTICATE, kind);
                 Some(refused)

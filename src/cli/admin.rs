@@ -104,6 +104,20 @@ impl AdminClient {
         Ok(Self { authority, token })
     }
 
+    /// What to do where the endpoint answers 401.
+    pub(super) fn about_the_token(&self) -> String {
+        let at = &self.authority;
+        match &self.token {
+            None => format!(
+                "{at} wants a bearer token: set {TOKEN}, or name the proxy's file with --config"
+            ),
+            Some(_) => format!(
+                "{at} does not accept the token: {TOKEN}, or else the file's admin.token, must be the \
+                 admin.token of the proxy that runs there"
+            ),
+        }
+    }
+
     /// Sends a request with a JSON body, or without a body, and reads the answer. `None` where the answer is
     /// not HTTP. `patience` bounds the whole exchange.
     pub(super) fn ask(

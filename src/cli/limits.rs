@@ -64,19 +64,19 @@ struct SetOverride {
     #[command(flatten)]
     named: NamedKey,
     /// As in the file: 100/s, 1000/10m, unlimited, 0/s
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     rate: String,
     /// A token bucket's size; by default the rate's count
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     burst: Option<u64>,
     /// How many requests a leaky bucket holds; by default the rate's count
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     queue: Option<u64>,
     /// How long, as in 2h; by default until it is reset
-    #[arg(long = "for", value_name = "DURATION")]
+    #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true)]
     lasts: Option<String>,
     /// Why, for those who see it later
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     reason: Option<String>,
 }
 
@@ -130,7 +130,15 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
             });
             let set = ask(&client, Method::PUT, &path, Some(&body.to_string()))?;
             let until = set["until"].as_str().map_or("it is reset", |until| until).to_owned();
-            print(format_args!("{} for {} until {until}", text(&set["rate"]), text(&set["key"])))
+            let burst = match &set["burst"] {
+                Value::Null => String::new(),
+                burst => format!(", burst {burst},"),
+            };
+            print(format_args!(
+                "{}{burst} for {} until {until}",
+                text(&set["rate"]),
+                text(&set["key"])
+            ))
         }
         LimitsCommand::Reset(reset) => {
             let client = reset.named.admin.client()?;
@@ -226,6 +234,7 @@ fn ask(
         return Ok(value);
     }
     let said = match value["detail"].as_str() {
+        _ if answer.status == 401 => client.about_the_token(),
         Some(detail) => detail.to_owned(),
         None => format!("{at} answered {}", answer.status),
     };
@@ -293,7 +302,10 @@ fn shown(bucket: &Value) -> String {
     let mut lines: Vec<_> = ["limit", "key", "algorithm", "rate", "burst", "remaining"]
         .map(|name| (name, text(&bucket[name])))
         .into();
-    lines.push(("passes in", time(&bucket["retry_after_ms"])));
+    lines.push(match &bucket["held_ms"] {
+        Value::Null => ("passes in", time(&bucket["retry_after_ms"])),
+        held => ("held for", time(held)),
+    });
     lines.push(("as new in", time(&bucket["reset_ms"])));
     let set = &bucket["override"];
     if !set.is_null() {

@@ -31,6 +31,12 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// Whether one token may be taken now. A refusal counts.
+    pub fn for_one(algorithm: Algorithm) -> Self {
+        let (cost, patience, mode) = (Cost::ONE, Patience::NONE, Mode::Enforce);
+        Self { algorithm, cost, patience, mode, line: None }
+    }
+
     /// What the request wants of this limit's bucket.
     pub fn want(&self) -> Want {
         self.want_from(0)
@@ -208,13 +214,7 @@ mod tests {
     fn ask(count: u64, burst: u64, cost: u64, mode: Mode) -> Ask {
         let rate = Rate::new(count, HOUR).unwrap();
         let algorithm = Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() });
-        Ask {
-            algorithm,
-            cost: Cost::new(cost).unwrap(),
-            patience: Patience::NONE,
-            mode,
-            line: None,
-        }
+        Ask { cost: Cost::new(cost).unwrap(), mode, ..Ask::for_one(algorithm) }
     }
 
     fn at(micros: u64) -> Timestamp {

@@ -69,8 +69,11 @@ pub enum FiguresError {
     #[error("only a limit with `algorithm = \"leaky-bucket\"` has a queue")]
     NoQueue,
     /// The bucket would hold too little or too much.
-    #[error("a bucket holds 1 to {MAX_TOKENS} tokens; `burst` or `queue` says how many")]
-    Size,
+    #[error(
+        "a bucket of {0} tokens cannot be: it holds 1 to {MAX_TOKENS}. Where nothing is to pass, give the \
+         rate \"0/s\""
+    )]
+    Size(u64),
     /// The log would have too many entries.
     #[error("a sliding log keeps an entry for each permit: at most {MOST}")]
     Log,
@@ -112,14 +115,15 @@ impl CountingKind {
         let algorithm = match self {
             Self::TokenBucket => {
                 let rate = rate()?;
-                let burst = Burst::new(wanted.burst.unwrap_or(rate.count()));
-                let burst = burst.ok_or(FiguresError::Size)?;
+                let burst = size(wanted.burst.unwrap_or(rate.count()))?;
                 Algorithm::TokenBucket(token_bucket::Params { rate, burst })
             }
             Self::LeakyBucket => {
                 let rate = rate()?;
-                let params = leaky_bucket::Params::new(rate, wanted.queue.unwrap_or(rate.count()));
-                Algorithm::LeakyBucket(params.ok_or(FiguresError::Size)?)
+                let queue = wanted.queue.unwrap_or(rate.count());
+                let params = leaky_bucket::Params::new(rate, queue);
+                let too_large = || FiguresError::Size(queue.saturating_add(1));
+                Algorithm::LeakyBucket(params.ok_or_else(too_large)?)
             }
             Self::FixedWindow(start) => {
                 let (count, length) = window_rate(text).map_err(wrong)?;
@@ -127,8 +131,7 @@ impl CountingKind {
             }
             Self::SlidingWindow => {
                 let (count, interval) = count_and_interval(text).map_err(wrong)?;
-                let count = Burst::new(count).ok_or(FiguresError::Size)?;
-                Algorithm::SlidingWindow(sliding_window::Params::new(count, interval))
+                Algorithm::SlidingWindow(sliding_window::Params::new(size(count)?, interval))
             }
             Self::SlidingLog => {
                 let params = sliding_log::Params::new(rate()?).ok_or(FiguresError::Log)?;
@@ -142,7 +145,7 @@ impl CountingKind {
 impl WindowStart {
     /// The figures of windows of this length.
     fn figures(&self, count: u64, length: WindowLength) -> Result<Figures, FiguresError> {
-        let count = || Burst::new(count).ok_or(FiguresError::Size);
+        let count = || size(count);
         let windows = match (self, length) {
             (Self::FirstRequest, WindowLength::Interval(interval)) => Windows::Rolling(interval),
             (Self::FirstRequest, WindowLength::Month) => return Err(FiguresError::MonthOffClock),
@@ -163,6 +166,10 @@ impl WindowStart {
         let params = fixed_window::Params { count: count()?, windows };
         Ok(Figures::Limited(Algorithm::FixedWindow(params)))
     }
+}
+
+fn size(tokens: u64) -> Result<Burst, FiguresError> {
+    Burst::new(tokens).ok_or(FiguresError::Size(tokens))
 }
 
 /// A rate for an interval, or for a month as in `100000/month`.
@@ -202,8 +209,8 @@ mod tests {
             (&log, "7/h", None, None, "7/h in any such interval"),
             (&bucket, "100", None, None, "`100` is no rate"),
             (&bucket, "1/month", None, None, "`1/month` is no rate"),
-            (&bucket, "1/s", Some(0), None, "a bucket holds 1 to"),
-            (&bucket, "9000000000/s", None, None, "a bucket holds 1 to"),
+            (&bucket, "1/s", Some(0), None, "a bucket of 0 tokens cannot be"),
+            (&bucket, "9000000000/s", None, None, "a bucket of 9000000000 tokens cannot be"),
             (&bucket, "1/s", None, Some(1), "only a limit with `algorithm = \"leaky-bucket\"`"),
             (&log, "1/s", Some(1), None, "only a limit with `algorithm = \"token-bucket\"`"),
             (&log, "200000/s", None, None, "a sliding log keeps"),

@@ -99,21 +99,46 @@ struct CachedAnswer {
     spec: Arc<AnswerSpec>,
     default: Arc<AnswerSpec>,
     retry_after: Option<u64>,
-    /// For each limit its figures, how many tokens remain, and whether the limit lets the request pass.
-    quotas: Vec<(ToldFigures, u64, bool)>,
+    quotas: Vec<CachedQuota>,
     answer: OwnResponse,
+}
+
+/// What a cached answer says of one limit.
+#[derive(Debug)]
+struct CachedQuota {
+    figures: ToldFigures,
+    remaining: u64,
+    reset: Option<u64>,
+    passes: bool,
+}
+
+impl CachedQuota {
+    fn of(quota: &Quota<'_>) -> Self {
+        Self {
+            figures: ToldFigures::of(quota),
+            remaining: quota.remaining,
+            reset: quota.reset,
+            passes: quota.outcome.passes(),
+        }
+    }
+
+    /// A limit that refuses tells `retry-after` in place of its own time.
+    fn is_of(&self, quota: &Quota<'_>) -> bool {
+        self.figures.are_of(quota)
+            && self.remaining == quota.remaining
+            && self.passes == quota.outcome.passes()
+            && (!self.passes || self.reset == quota.reset)
+    }
 }
 
 impl CachedAnswer {
     fn of(content: &RejectionContent<'_>, answer: &OwnResponse) -> Self {
-        let quotas = content.quotas.iter();
-        let quotas = quotas.map(|it| (ToldFigures::of(it), it.remaining, it.outcome.passes()));
         Self {
             protocol: content.protocol,
             spec: Arc::clone(content.spec),
             default: Arc::clone(content.default),
             retry_after: content.retry_after,
-            quotas: quotas.collect(),
+            quotas: content.quotas.iter().map(CachedQuota::of).collect(),
             answer: answer.clone(),
         }
     }
@@ -124,13 +149,7 @@ impl CachedAnswer {
             && Arc::ptr_eq(&self.spec, content.spec)
             && Arc::ptr_eq(&self.default, content.default)
             && self.quotas.len() == content.quotas.len()
-            && self.quotas.iter().zip(content.quotas).all(
-                |((figures, remaining, passes), quota)| {
-                    figures.are_of(quota)
-                        && *remaining == quota.remaining
-                        && *passes == quota.outcome.passes()
-                },
-            )
+            && self.quotas.iter().zip(content.quotas).all(|(kept, quota)| kept.is_of(quota))
     }
 }
 
@@ -230,6 +249,7 @@ mod tests {
             limit: &limits[0],
             burst: 10,
             window: Some(3600),
+            reset: Some(3600),
             unit: None,
             remaining: 0,
             outcome: Outcome::Reject { retry_after: Some(Duration::from_micros(1)) },
@@ -258,6 +278,7 @@ mod tests {
             vec![Quota { outcome: Outcome::Allow, ..quota }],
             vec![quota, other],
             vec![quota, Quota { outcome: Outcome::Allow, ..other }],
+            vec![quota, Quota { outcome: Outcome::Allow, reset: Some(1), ..other }],
         ];
         // All of these have the same place in the cache.
         let others = [

@@ -76,11 +76,10 @@ impl CurrentLimits {
 mod tests {
     use super::*;
     use crate::config::{Overrides, parse};
-    use crate::limit::Mode;
+
     use crate::limit::algorithm::Algorithm;
     use crate::limit::key::Key;
-    use crate::limit::patience::Patience;
-    use crate::limit::rate::Cost;
+
     use crate::plan::WantedFigures;
 
     fn limits(lines: &str) -> Vec<Arc<LimitSpec>> {
@@ -97,9 +96,7 @@ mod tests {
 
     /// The ask of this limit with the figures in force, as a text.
     fn asked(current: &CurrentLimits, spec: &LimitSpec, key: &Key) -> String {
-        let (algorithm, cost) = (algorithm(spec), Cost::ONE);
-        let ask =
-            Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None };
+        let ask = Ask::for_one(algorithm(spec));
         let Ask { algorithm, patience, .. } =
             current.of(&BucketAsk { spec, key, ask }, Timestamp::MIN, &RunningFigures::Never);
         format!("{algorithm}, {} s", patience.as_micros() / 1_000_000)
@@ -109,9 +106,7 @@ mod tests {
     fn a_bucket_has_the_figures_of_an_override_that_runs() {
         let spec = &limits("[limits.a]\nkey = [\"header:x-user\"]\nrate = \"1/s\"")[0];
         let key = Key::of([Some(&b"partner"[..])]);
-        let (algorithm, cost) = (algorithm(spec), Cost::ONE);
-        let ask =
-            Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None };
+        let ask = Ask::for_one(algorithm(spec));
         let current = CurrentLimits::default();
         let wanted = WantedFigures { rate: "9/h".into(), ..WantedFigures::default() };
         let running = spec.counting.as_ref().unwrap().figures(&wanted).unwrap();

@@ -189,7 +189,7 @@ while place < ends do
       if least then
         wait = wait < 0 and wait or math.min(wait + least, 2^53 - 1)
         taken = wait <= ask[5] and taken or nil
-        remaining = taken and remaining or 0
+        remaining = 0
       end
       if noted then
         noted[noted_before + n] = receipt or list and taken and taken[1] or 0

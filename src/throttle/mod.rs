@@ -57,6 +57,9 @@ pub struct Quota<'p> {
     pub burst: u64,
     /// The whole seconds in which the bucket refills, rounded up. `None` where time does not refill it.
     pub window: Option<u64>,
+    /// The whole seconds, rounded up, after which the bucket is as new if this request is the last one. It is
+    /// less than `window` only for windows on the clock. `None` where time does not refill the bucket.
+    pub reset: Option<u64>,
     /// The unit that is counted, where it is not requests.
     pub unit: Option<&'static str>,
     /// Whole tokens left after this request.
@@ -141,8 +144,13 @@ impl Throttle {
         self.metrics
             .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
         self.tell_shadows(&limits, request, now);
-        quotas.extend(limits.iter().filter_map(quota));
-        match store::verdict(limits.iter().map(|limit| &limit.claim)) {
+        let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
+        let goes = match verdict {
+            Verdict::Pass { wait } => wall.plus(wait),
+            Verdict::Refuse { .. } => wall,
+        };
+        quotas.extend(limits.iter().filter_map(|limit| quota(limit, goes)));
+        match verdict {
             Verdict::Pass { wait } if wait.is_zero() => Ok(permit(&mut limits)),
             Verdict::Pass { wait } => {
                 let by = request_limit::slowest(&limits, wait);
@@ -247,15 +255,20 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
     }
 }
 
-/// What an enforcing limit says to the client. `None` for other limits, and where the limit did not decide.
-fn quota<'p>(limit: &RequestLimit<'p>) -> Option<Quota<'p>> {
+/// What an enforcing limit says to the client, whose request goes, or is refused, at the time of day `goes`.
+/// `None` for other limits, and where the limit did not decide.
+fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
     let Claim { spec, ask: Ask { algorithm, mode, .. }, decision, figures, .. } = &limit.claim;
     let Decision { remaining, outcome } = decision.filter(|_| *mode == Mode::Enforce)?;
-    let (burst, window) = match figures {
-        Some(figures) => (figures.capacity, Some(figures.window_seconds)),
-        None => (algorithm.capacity(), algorithm.window_seconds()),
+    let (burst, window, reset) = match figures {
+        Some(figures) => {
+            let seconds = Some(figures.window_seconds);
+            (figures.capacity, seconds, seconds)
+        }
+        None => (algorithm.capacity(), algorithm.window_seconds(), algorithm.reset_seconds(goes)),
     };
-    Some(Quota { limit: spec, burst, window, unit: unit(algorithm), remaining, outcome })
+    let unit = unit(algorithm);
+    Some(Quota { limit: spec, burst, window, reset, unit, remaining, outcome })
 }
 
 /// The quota unit of draft-ietf-httpapi-ratelimit-headers, where it is not the default.

@@ -166,10 +166,10 @@ mod tests {
 
     use super::*;
     use crate::config::{Overrides, parse};
-    use crate::limit::Mode;
+
     use crate::limit::decide::Ask;
     use crate::limit::key::Key;
-    use crate::limit::patience::Patience;
+
     use crate::limit::rate::Cost;
     use crate::limit::time::Timestamp;
     use crate::plan::{Figures, KeyDisplay};
@@ -184,8 +184,7 @@ mod tests {
         let plan = parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan;
         let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
-        let (cost, patience) = (Cost::new(4).unwrap(), Patience::NONE);
-        let ask = Ask { algorithm, cost, patience, mode: Mode::Enforce, line: None };
+        let ask = Ask { cost: Cost::new(4).unwrap(), ..Ask::for_one(algorithm) };
         let store = Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain);
         let mut claim = Claim::new(spec, Key::of([None]), ask);
         store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));

@@ -97,10 +97,10 @@ mod tests {
 
     use super::*;
     use crate::config::{Overrides, parse};
-    use crate::limit::Mode;
+
     use crate::limit::decide::Ask;
     use crate::limit::key::Key;
-    use crate::limit::rate::Cost;
+
     use crate::limit::time::Timestamp;
     use crate::plan::{Figures, KeyDisplay};
     use crate::store::{BucketAsk, Claim, Moment, Shared, Store};
@@ -141,13 +141,7 @@ mod tests {
         let store = Store::new(Shared::new(&plan.store), &plan.store, KeyDisplay::Plain);
         let spec = &plan.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
-        let ask = Ask {
-            algorithm,
-            cost: Cost::ONE,
-            patience: spec.wait,
-            mode: Mode::Enforce,
-            line: None,
-        };
+        let ask = Ask { patience: spec.wait, ..Ask::for_one(algorithm) };
         let came = Moment::now(Timestamp::from_micros(1 << 50).unwrap());
         tokio::time::advance(Duration::from_secs(5)).await;
         let decided = Moment::now(came.present());

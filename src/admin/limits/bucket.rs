@@ -6,7 +6,6 @@ use super::key::AskedKey;
 use super::{AdminResponse, ApiProblem, answer_json};
 use crate::admin::Admin;
 use crate::admin::answer::done;
-use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, sliding_log};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
@@ -28,12 +27,15 @@ impl Admin {
         let running = self.listed(spec.name.as_str(), &key.text);
         let figures = self.figures(spec, key);
         let algorithm = figures.at(self.wall());
-        let (mut remaining, mut retry, mut reset) = (None, None, None);
+        let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         match algorithm {
             Some(Algorithm::Closed) => remaining = Some(0),
             Some(algorithm) => {
                 let decision = self.look(spec, bucket, algorithm, Cost::ONE).await?;
                 (remaining, retry) = (Some(decision.remaining), after(decision));
+                if spec.wait > Patience::NONE {
+                    held = self.held(spec, bucket, algorithm).await?;
+                }
                 reset = self.reset(spec, bucket, algorithm).await?;
             }
             None => {}
@@ -46,6 +48,7 @@ impl Admin {
             "burst": algorithm.map(|it| it.capacity()),
             "remaining": remaining,
             "retry_after_ms": retry,
+            "held_ms": held,
             "reset_ms": reset,
             "override": running.map(|running| self.overridden(&running)),
         })))
@@ -103,6 +106,25 @@ impl Admin {
         store.peek(&ask(spec, key, algorithm, cost), self.process.clock.now()).await
     }
 
+    /// The milliseconds, rounded up, for which this limit would hold a request that comes now. `None` where it
+    /// would refuse the request.
+    async fn held(
+        &self,
+        spec: &LimitSpec,
+        key: &Key,
+        algorithm: Algorithm,
+    ) -> Result<Option<u64>, StoreError> {
+        let mut patient = ask(spec, key, algorithm, Cost::ONE);
+        patient.ask.patience = spec.wait;
+        let store = self.store().await;
+        let decision = store.peek(&patient, self.process.clock.now()).await?;
+        Ok(match decision.outcome {
+            Outcome::Allow => Some(0),
+            Outcome::Delay(wait) => u64::try_from(wait.as_micros().div_ceil(1_000)).ok(),
+            Outcome::Reject { .. } => None,
+        })
+    }
+
     /// The milliseconds until the bucket is as new. `None` for slots: a slot is free when its request ends, and
     /// no time can be named.
     async fn reset(
@@ -131,8 +153,7 @@ impl Admin {
 }
 
 fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, algorithm: Algorithm, cost: Cost) -> BucketAsk<'r> {
-    let ask = Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None };
-    BucketAsk { spec, key, ask }
+    BucketAsk { spec, key, ask: Ask { cost, ..Ask::for_one(algorithm) } }
 }
 
 /// The milliseconds, rounded up, after which such a request would pass. `None` is never.

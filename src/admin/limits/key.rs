@@ -4,7 +4,7 @@ use super::ApiProblem;
 use crate::limit::key::{Key, KeyBuilder};
 use crate::percent::decode;
 use crate::plan::{KeyDisplay, LimitSpec};
-use crate::request::key::{KeySource, is_hash};
+use crate::request::key::{KeySource, Missing, is_hash};
 use crate::request::overrides::Part;
 use crate::store::stored_key;
 
@@ -57,6 +57,7 @@ impl AskedKey {
         let mut builder = KeyBuilder::default();
         for (source, (place, value)) in sources.iter().zip(key.parts()) {
             let Some(value) = value else {
+                check_absent(source, spec.key.missing)?;
                 builder.push_absent();
                 continue;
             };
@@ -83,6 +84,18 @@ impl AskedKey {
         let text = stored_key(spec, &stored, KeyDisplay::Plain).into_owned();
         Ok(Self { plain, stored, text })
     }
+}
+
+/// Refuses an absent part where the limit counts no request without it. Nothing would match the key.
+fn check_absent(source: &KeySource, missing: Missing) -> Result<(), ApiProblem> {
+    let done = match missing {
+        Missing::Shared => return Ok(()),
+        Missing::Skip => "(`missing = \"skip\"`)",
+        Missing::Reject => "(`missing = \"reject\"`: such a request gets 400)",
+    };
+    Err(ApiProblem::nonsense(format!(
+        "no request is counted by this key: the limit counts none without `{source}` {done}"
+    )))
 }
 
 /// Refuses a value that is no hash. No bucket has such a value, and the operator would not learn why.
@@ -172,6 +185,14 @@ mod tests {
                 true => assert!(told.starts_with(expected), "{asked}: {told}"),
                 false => assert_eq!(told, expected, "{asked}"),
             }
+        }
+        for (missing, expected) in
+            [("shared", None), ("skip", Some("skip")), ("reject", Some("gets 400"))]
+        {
+            let told = read(&format!("[\"header:x-a\"]\nmissing = \"{missing}\""), "%25-", Hashed);
+            let told = told.err();
+            let said = |words: &str| told.as_ref().is_some_and(|told| told.contains(words));
+            assert!(expected.map_or(told.is_none(), said), "{missing}: {told:?}");
         }
         let plain = |asked| read("[\"header:x-a\"]", asked, Hashed).unwrap().1;
         assert_eq!(plain("test?plain").as_deref(), Some("test"));

@@ -64,14 +64,21 @@ impl From<StoreError> for ApiProblem {
             StoreError::WrongType | StoreError::Unset => StatusCode::CONFLICT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let done = match &error {
-            StoreError::TimedOut => "it is not known whether this was done; ask again",
-            StoreError::Redis(error) if error.code().is_none() => {
-                "it is not known whether this was done; ask again"
-            }
-            _ => "nothing was done",
+        let is_lost = match &error {
+            StoreError::TimedOut => true,
+            StoreError::Redis(error) => error.code().is_none(),
+            _ => false,
         };
-        Self(status, format!("{done}. Redis: {error}"))
+        let detail = match error {
+            StoreError::Away | StoreError::NotConnected => {
+                "Redis is out of reach, so nothing was done: ask again when it is back".to_owned()
+            }
+            _ if is_lost => format!(
+                "nobody knows whether this was done, because Redis did not answer it ({error}): ask again"
+            ),
+            _ => format!("nothing was done, because Redis did not do it: {error}"),
+        };
+        Self(status, detail)
     }
 }
 
@@ -160,13 +167,22 @@ impl Admin {
             "limit": entry.limit,
             "key": entry.key,
             "rate": entry.wanted.rate,
-            "burst": entry.wanted.burst,
+            "burst": self.burst_of(listed),
             "queue": entry.wanted.queue,
             "reason": entry.reason,
             "until": entry.ends.or(until).map(date_and_time),
             "ends_in_ms": left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             "in_force": is_in_force,
         })
+    }
+
+    /// The size of an override's buckets. `None` where they have none, or the override is in force for no limit.
+    fn burst_of(&self, listed: &ListedOverride) -> Option<u64> {
+        let plan = Arc::clone(&self.plan.borrow().plan);
+        let named = |spec: &&Arc<LimitSpec>| spec.name.as_str() == listed.entry.limit;
+        let spec = plan.limits.iter().find(named).filter(|_| listed.is_in_force)?;
+        let figures = spec.counting.as_ref()?.figures(&listed.entry.wanted).ok()?;
+        Some(figures.at(self.wall())?.capacity())
     }
 
     /// Whether Redis has this limit's buckets.

@@ -140,21 +140,19 @@ impl WantedOverride {
             burst: whole("burst")?,
             queue: whole("queue")?,
         };
-        let lasts = string("for")?.map(|text| {
-            config::duration(&text).filter(|lasts| !lasts.is_zero()).ok_or_else(|| {
-                ApiProblem::nonsense(format!("`{text}` is no time as in \"30m\", \"2h\" or \"1d\""))
-            })
+        let lasts = string("for")?.map(|text| match config::duration(&text) {
+            Some(Duration::ZERO) => Err(ApiProblem::nonsense(format!(
+                "an override for `{text}` would end at once: give a time as in \"30m\", or leave \
+                     `for` out, and it lasts until it is reset"
+            ))),
+            Some(lasts) => Ok(lasts),
+            None => Err(ApiProblem::nonsense(format!(
+                "`{text}` is no time as in \"30m\", \"2h\" or \"1d\""
+            ))),
         });
         let reason = string("reason")?;
-        let is_fine = |reason: &String| {
-            let misleads = |c: char| c.is_control() || TURNS_TEXT.contains(&c);
-            reason.chars().count() <= LONGEST_REASON && !reason.chars().any(misleads)
-        };
-        if !reason.as_ref().is_none_or(is_fine) {
-            return Err(ApiProblem::nonsense(format!(
-                "`reason` is one line of at most {LONGEST_REASON} characters, \
-                 without marks for the direction of text"
-            )));
+        if let Some(reason) = &reason {
+            check_reason(reason)?;
         }
         Ok(Self { wanted, lasts: lasts.transpose()?, reason })
     }
@@ -185,6 +183,25 @@ impl WantedOverride {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Checks that a reason fits into one line of a terminal, and looks there as it was meant.
+fn check_reason(reason: &str) -> Result<(), ApiProblem> {
+    let length = reason.chars().count();
+    if length > LONGEST_REASON {
+        return Err(ApiProblem::nonsense(format!(
+            "`reason` has {length} characters: expected at most {LONGEST_REASON} characters"
+        )));
+    }
+    let misleads = |c: &char| c.is_control() || TURNS_TEXT.contains(c);
+    match reason.chars().find(misleads) {
+        Some(found) => Err(ApiProblem::nonsense(format!(
+            "`reason` has the character U+{:04X}, which breaks a line or hides text: expected one line of \
+             plain text",
+            u32::from(found)
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -324,6 +324,15 @@ impl Algorithm {
         }
     }
 
+    /// The seconds, rounded up, after which a limit that lets a request pass at `wall` is as new at the latest.
+    /// Windows on the clock end with it. For all others this is [`Algorithm::window_seconds`].
+    pub fn reset_seconds(&self, wall: Timestamp) -> Option<u64> {
+        match self {
+            Self::FixedWindow(params) => Some(params.windows.seconds_left(wall)),
+            _ => self.window_seconds(),
+        }
+    }
+
     /// The word for this algorithm in `proxy.toml`.
     pub fn name(&self) -> &'static str {
         self.known_by().0

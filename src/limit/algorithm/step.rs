@@ -44,7 +44,7 @@ pub struct Step {
 
 impl Step {
     /// The step of a request that could go `wait` microseconds after its earliest moment, in a bucket with this
-    /// many `untouched` tokens. With no `wait` the request can never go. With no `taken` the request is
+    /// many `untouched` tokens at present. With no `wait` the request can never go. With no `taken` the request is
     /// refused, however long it may be held.
     pub(super) fn of(
         want: Want,
@@ -55,14 +55,14 @@ impl Step {
     ) -> Self {
         let wait = wait.map(|wait| wait.saturating_add(want.earliest).min(EXACT - 1));
         let taken = taken.filter(|_| wait.is_some_and(|wait| want.patience.allows(wait)));
+        // What is left at a later moment is for no request that comes before it.
+        let untouched = if want.earliest > 0 { 0 } else { untouched };
         let left = untouched.saturating_sub(want.cost.get());
         let (outcome, remaining, untouched) = match (wait, taken) {
             (Some(0), Some(_)) => (Outcome::Allow, left, untouched),
             (Some(wait), Some(_)) => (Outcome::Delay(Duration::from_micros(wait)), left, left),
             (wait, _) => {
                 let retry_after = wait.map(Duration::from_micros);
-                // What is left at a later moment tells a refused client nothing.
-                let untouched = if want.earliest > 0 { 0 } else { untouched };
                 (Outcome::Reject { retry_after }, untouched, untouched)
             }
         };

@@ -39,10 +39,7 @@ pub(in crate::proxy) fn write_quotas(
         for (place, quota) in told() {
             write_policy(&mut policy, place, quota);
             write_member(&mut state, place, quota);
-            write_parameter(&mut state, b";r=", quota.remaining);
-            if let Some(seconds) = reset(quota, retry_after) {
-                write_parameter(&mut state, b";t=", seconds);
-            }
+            write_state(&mut state, quota, retry_after);
         }
         headers.insert(RATELIMIT_POLICY, value(&policy));
         headers.insert(RATELIMIT, value(&state));
@@ -64,7 +61,7 @@ pub(in crate::proxy) fn write_quotas(
 const PLACES: usize = 64;
 
 /// A cache of `ratelimit` fields: one worker's, under one plan. Where a single limit lets a request pass,
-/// only the number of remaining tokens differs between answers.
+/// only the numbers behind `r` and `t` differ between answers.
 #[derive(Debug)]
 pub(in crate::proxy) struct QuotaFields {
     places: Mutex<[Option<Box<LimitFields>>; PLACES]>,
@@ -98,8 +95,8 @@ impl ToldFigures {
 struct LimitFields {
     figures: ToldFigures,
     policy: HeaderValue,
-    /// The text of `ratelimit` before and behind the number of remaining tokens.
-    around: (QuotaText, QuotaText),
+    /// The text of `ratelimit` up to the number of remaining tokens.
+    state: QuotaText,
 }
 
 impl QuotaFields {
@@ -127,25 +124,18 @@ impl QuotaFields {
             other => other.insert(Box::new(LimitFields::of(quota))),
         };
         headers.insert(RATELIMIT_POLICY, kept.policy.clone());
-        let mut state = QuotaText::from_slice(&kept.around.0);
-        state.extend_from_slice(itoa::Buffer::new().format(quota.remaining).as_bytes());
-        state.extend_from_slice(&kept.around.1);
+        let mut state = QuotaText::from_slice(&kept.state);
+        write_state(&mut state, quota, None);
         headers.insert(RATELIMIT, value(&state));
     }
 }
 
 impl LimitFields {
     fn of(quota: &Quota<'_>) -> Self {
-        let (mut policy, mut before, mut after) =
-            (QuotaText::new(), QuotaText::new(), QuotaText::new());
+        let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
         write_policy(&mut policy, 0, quota);
-        write_member(&mut before, 0, quota);
-        before.extend_from_slice(b";r=");
-        if let Some(window) = quota.window {
-            write_parameter(&mut after, b";t=", window);
-        }
-        let (figures, policy) = (ToldFigures::of(quota), value(&policy));
-        Self { figures, policy, around: (before, after) }
+        write_member(&mut state, 0, quota);
+        Self { figures: ToldFigures::of(quota), policy: value(&policy), state }
     }
 }
 
@@ -167,6 +157,13 @@ fn write_policy(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
     }
 }
 
+fn write_state(out: &mut QuotaText, quota: &Quota<'_>, retry_after: Option<u64>) {
+    write_parameter(out, b";r=", quota.remaining);
+    if let Some(seconds) = reset(quota, retry_after) {
+        write_parameter(out, b";t=", seconds);
+    }
+}
+
 /// Begins a member of the list with the limit's name. `write!` would cost ten times as much.
 fn write_member(out: &mut QuotaText, place: usize, quota: &Quota<'_>) {
     out.extend_from_slice(if place == 0 { b"\"" } else { b", \"" });
@@ -180,11 +177,11 @@ fn write_parameter(out: &mut QuotaText, name: &[u8; 3], number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// The seconds after which a limit is full again. For a limit that refuses, the seconds after which all
+/// The seconds after which a limit is as new at the latest. For a limit that refuses, the seconds after which all
 /// limits let the client pass, since an earlier try would be in vain.
 fn reset(quota: &Quota<'_>, retry_after: Option<u64>) -> Option<u64> {
     match quota.outcome {
-        Outcome::Allow | Outcome::Delay(_) => quota.window,
+        Outcome::Allow | Outcome::Delay(_) => quota.reset,
         Outcome::Reject { .. } => retry_after,
     }
 }
@@ -230,18 +227,20 @@ mod tests {
         let mut seen = Vec::new();
         for default in [&*plan.reject, &spoken, &silent] {
             let figures = [
-                (0, 10, Some(3600), None, 10),
-                (0, 10, Some(3600), None, 9),
-                (0, 11, Some(3600), None, 9),
-                (0, 10, Some(60), None, 9),
-                (0, 10, None, None, 9),
-                (0, 10, None, Some("concurrent-requests"), 9),
-                (0, 10, Some(3600), None, 10),
+                (0, 10, Some(3600), Some(3600), None, 10),
+                (0, 10, Some(3600), Some(3600), None, 9),
+                (0, 11, Some(3600), Some(3600), None, 9),
+                (0, 10, Some(3600), Some(60), None, 9),
+                (0, 10, Some(60), Some(60), None, 9),
+                (0, 10, None, None, None, 9),
+                (0, 10, None, None, Some("concurrent-requests"), 9),
+                (0, 10, Some(3600), Some(3600), None, 10),
             ];
-            let others = (0..=PLACES).map(|limit| (limit, 10, Some(3600), None, 10));
-            for (limit, burst, window, unit, remaining) in figures.into_iter().chain(others) {
+            let others = (0..=PLACES).map(|limit| (limit, 10, Some(3600), Some(3600), None, 10));
+            for (limit, burst, window, reset, unit, remaining) in figures.into_iter().chain(others)
+            {
                 let (limit, outcome) = (&plan.limits[limit], Outcome::Allow);
-                let quota = Quota { limit, burst, window, unit, remaining, outcome };
+                let quota = Quota { limit, burst, window, reset, unit, remaining, outcome };
                 let (mut cached, mut composed) = (HeaderMap::new(), HeaderMap::new());
                 fields.write(&mut cached, &[quota], default);
                 write_quotas(&mut composed, &[quota], default, None);

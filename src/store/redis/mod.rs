@@ -49,12 +49,10 @@ use super::claim::{BucketAsk, Claim, Moment, Party, RedisPlace, Source, Taken};
 use super::memory::Noting;
 use super::prefetch::Fetched;
 use super::{Shared, Store, StoreError};
-use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
-use crate::limit::patience::Patience;
-use crate::limit::rate::{Burst, Cost, Rate};
+use crate::limit::rate::{Burst, Rate};
 use crate::plan::KeyDisplay;
 
 pub(super) use self::advice::{refusal, words};
@@ -302,13 +300,7 @@ fn probe(name: &str) -> Option<Call> {
     let rate = Rate::new(1, 1_000).ok()?;
     let burst = Burst::new(1_000_000)?;
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
-    let ask = Ask {
-        algorithm,
-        cost: Cost::ONE,
-        patience: Patience::NONE,
-        mode: Mode::Enforce,
-        line: None,
-    };
+    let ask = Ask::for_one(algorithm);
     let mut call = Call::default();
     call.request(Request { asks: 1, receipts: false });
     call.ask(Verb::Take, &ask, |key| key.extend_from_slice(name.as_bytes()));

@@ -12,11 +12,9 @@ use tokio::time::{Instant, sleep};
 use super::advice::refusal;
 use super::call::{Call, Holder, Request, Verb};
 use super::router::Router;
-use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
-use crate::limit::patience::Patience;
-use crate::limit::rate::{Burst, Cost};
+use crate::limit::rate::Burst;
 use crate::observe::seldom::Seldom;
 use crate::store::reserve::{LEASE, ProcessCount};
 use crate::store::{Shared, StoreError};
@@ -34,13 +32,7 @@ const MOST: u64 = 1_000_000;
 pub(super) async fn announce(router: Arc<Router>, prefix: String, shared: Arc<Shared>) {
     let Some(most) = Burst::new(MOST) else { return };
     let algorithm = Algorithm::Concurrency(concurrency::Params::new(most, LEASE));
-    let ask = Ask {
-        algorithm,
-        cost: Cost::ONE,
-        patience: Patience::NONE,
-        mode: Mode::Enforce,
-        line: None,
-    };
+    let ask = Ask::for_one(algorithm);
     let worker = RandomState::new().hash_one("process") >> 11;
     let holder = Some(Holder { worker, request: 0 });
     // No limit's key looks like this, because a limit's name is never empty.

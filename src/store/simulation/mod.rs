@@ -20,15 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::{Claim, Party, RedisPlace};
+use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::Params;
 use crate::limit::decide::Ask;
 use crate::limit::key::Key;
 use crate::limit::name::Name;
-use crate::limit::patience::Patience;
-use crate::limit::rate::{Burst, Cost};
+use crate::limit::rate::Burst;
 use crate::limit::time::Timestamp;
-use crate::limit::{Mode as LimitMode, Scope};
 use crate::plan::LimitSpec;
 
 /// The time at which a simulation begins, in microseconds.
@@ -113,8 +112,7 @@ impl Limit {
         let spec = LimitSpec { scope: Scope::Cluster, ..LimitSpec::new(name) };
         let (rate, burst) = (setting.rate.parse().unwrap(), Burst::new(setting.burst).unwrap());
         let algorithm = Algorithm::TokenBucket(Params { rate, burst });
-        let (cost, mode) = (Cost::ONE, LimitMode::Enforce);
-        let ask = Ask { algorithm, cost, patience: Patience::NONE, mode, line: None };
+        let ask = Ask::for_one(algorithm);
         let keys = (0..setting.keys).map(|key| Key::of([Some(key.to_string().as_bytes())]));
         Self { spec: Arc::new(spec), ask, keys: keys.collect() }
     }

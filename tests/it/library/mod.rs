@@ -4,6 +4,7 @@ mod allocations;
 mod cases;
 mod config;
 mod contract;
+mod deploy;
 mod expiry;
 mod faults_of_others;
 mod known;

@@ -6,7 +6,6 @@ use tidegate::limit::algorithm::token_bucket::Params;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
-use tidegate::limit::patience::Patience;
 use tidegate::limit::rate::{Burst, Cost, Rate};
 use tidegate::plan::response::{UnknownUse, UsedSource};
 use tidegate::plan::{CostSpec, Figures, LimitSpec};
@@ -55,15 +54,5 @@ pub(crate) fn names(text: &str) -> Vec<&str> {
 /// The ask of a limit whose bucket holds so many tokens and gains one an hour.
 pub(crate) fn ask<'r>(spec: &'r LimitSpec, key: &'r Key, burst: u64) -> BucketAsk<'r> {
     let algorithm = bucket("1/h", burst);
-    BucketAsk {
-        spec,
-        key,
-        ask: Ask {
-            algorithm,
-            cost: Cost::ONE,
-            patience: Patience::NONE,
-            mode: spec.mode,
-            line: None,
-        },
-    }
+    BucketAsk { spec, key, ask: Ask { mode: spec.mode, ..Ask::for_one(algorithm) } }
 }

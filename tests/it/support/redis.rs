@@ -69,15 +69,25 @@ impl RedisServer {
 
     /// Buckets in this Redis, for a user who has only the rights that the manual names.
     pub(crate) fn as_user(&self) -> StoreLocation {
+        self.add_rights(|rule| !rule.contains("+cluster|"), 3);
+        location(&format!("redis://tidegate:secret@{}", self.port.address))
+    }
+
+    /// The same in a cluster, where some more rights are needed.
+    pub(crate) fn add_user_of_cluster(&self) {
+        self.add_rights(|_| true, 4);
+    }
+
+    /// Follows so many rules of the manual.
+    fn add_rights(&self, which: impl Fn(&str) -> bool, count: usize) {
         let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md");
         let manual = fs::read_to_string(manual).unwrap();
-        let rules: Vec<_> = manual.lines().filter(|line| line.starts_with("ACL SETUSER")).collect();
-        assert_eq!(rules.len(), 3);
+        let rules = manual.lines().filter(|line| line.starts_with("ACL SETUSER") && which(line));
+        let rules: Vec<_> = rules.map(|rule| rule.replace("PASSWORD", "secret")).collect();
+        assert_eq!(rules.len(), count);
         for rule in rules {
-            let rule = rule.replace("PASSWORD", "secret");
             let (): () = self.run(&rule.split(' ').collect::<Vec<_>>());
         }
-        location(&format!("redis://tidegate:secret@{}", self.port.address))
     }
 
     /// What stands in `[store]` of proxies that use it, with time for any machine.

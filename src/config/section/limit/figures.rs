@@ -70,16 +70,18 @@ fn refuse_rate<'c>(text: &Text<'c>, family: Family, error: FiguresError) -> Note
     let item = &text.item;
     match (error, family) {
         (FiguresError::Rate(_, error), _) => problem(text, error),
-        (FiguresError::Size, Family::TokenBucket) => item.reject(format!(
+        (FiguresError::Size(_), Family::TokenBucket) => item.reject(format!(
             "its count is the burst by default, and a bucket holds at most {MAX_TOKENS}: \
              expected `burst` beside it"
         )),
-        (FiguresError::Size, Family::LeakyBucket) => item.reject(format!(
+        (FiguresError::Size(_), Family::LeakyBucket) => item.reject(format!(
             "its count is the queue by default, and that holds at most {}: expected `queue` \
              beside it",
             MAX_TOKENS - 1
         )),
-        (FiguresError::Size, _) => item.reject(format!("expected a count of at most {MAX_TOKENS}")),
+        (FiguresError::Size(_), _) => {
+            item.reject(format!("expected a count of at most {MAX_TOKENS}"))
+        }
         (FiguresError::Log, _) => item.reject(format!(
             "a sliding log keeps an entry for each permit: expected a count of at most {}",
             sliding_log::MOST

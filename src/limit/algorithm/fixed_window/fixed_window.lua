@@ -108,14 +108,15 @@ end
 -- decide
 local untouched, wait = count - used, 0
 if cost > 0 and patience >= 0 and (untouched < cost or lead > 0) then
-  if untouched < 0 then
+  local fits = untouched >= cost
+  if untouched < 0 or lead > 0 then
     untouched = 0
   end
   if cost > count then
     return -1, untouched, moved
   end
   local behind = used
-  if untouched >= cost then
+  if fits then
     wait = math.max(start - now, 0)
   else
     -- place

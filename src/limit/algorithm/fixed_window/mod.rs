@@ -67,12 +67,14 @@ pub fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp)
         }
     };
     let kept = kept.map(AnyState::FixedWindow);
-    let untouched = count.saturating_sub(state.used);
+    let then = count.saturating_sub(state.used);
+    // The tokens of a window that is ahead are there only from then on.
+    let untouched = if state.lead == Lead::NONE { then } else { 0 };
     let taken = |used: u64| {
         let used = (used + cost).min(MOST_USED);
         Some(AnyState::FixedWindow(State { used, lead, ..state }))
     };
-    if untouched >= cost {
+    if then >= cost {
         // A request that is held until the window begins goes first, even where there are tokens.
         let turn = if state.lead == Lead::NONE { 0 } else { state.start.micros_since(moment) };
         return Step::of(want, untouched, Some(turn), taken(state.used), kept);

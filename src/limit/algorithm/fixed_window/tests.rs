@@ -90,6 +90,23 @@ fn any_state() -> impl Strategy<Value = (Params, State)> {
 }
 
 #[test]
+fn a_window_on_the_clock_knows_how_long_it_still_lasts() {
+    let hours = Windows::Clock(interval(HOUR));
+    let days = calendar().around(at(NOON));
+    for (windows, now, seconds) in [
+        (hours, NOON - 17 * SECOND, 3_600),
+        (hours, NOON, 3_583),
+        (hours, NOON + 1, 3_583),
+        (hours, NOON - 17 * SECOND + HOUR - 1, 1),
+        (days, NOON, 11 * 3_600 - 17),
+        (days, NOON + 24 * HOUR, 12 * 3_600 - 17),
+        (Windows::Rolling(interval(HOUR)), NOON, 3_600),
+    ] {
+        assert_eq!(windows.seconds_left(at(now)), seconds, "{windows} at {now}");
+    }
+}
+
+#[test]
 fn a_window_opens_at_the_first_request() {
     let figures = rolling(3, HOUR);
     let mut state = None;

@@ -108,6 +108,18 @@ impl Windows {
             }
         }
     }
+
+    /// The seconds, rounded up, until the window of this time ends. Of a rolling window only the length is
+    /// known: it ends at the latest after that.
+    pub fn seconds_left(&self, time: Timestamp) -> u64 {
+        match self {
+            Self::Rolling(_) => self.seconds(),
+            Self::Clock(_) | Self::Calendar(_) => {
+                let end = self.later(self.start_of(time), 1);
+                end.micros_since(time).div_ceil(1_000_000)
+            }
+        }
+    }
 }
 
 impl Nearby {

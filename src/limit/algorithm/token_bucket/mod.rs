@@ -115,7 +115,9 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
         _ => refill(params, Some(present), moment).0,
     };
     let (burst, cost) = (params.burst.get(), want.cost.get());
-    let untouched = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
+    let then = burst.saturating_sub(state.missing + u64::from(state.rest > 0));
+    // The tokens of a bucket that is ahead are there only from then on.
+    let untouched = if state.lead == Lead::NONE { then } else { 0 };
     let lead = if want.earliest > 0 { Lead::between(now, state.at) } else { state.lead };
     let taken = Some(AnyState::Bucket(State { lead, ..take(state, cost) }));
     let kept = kept.map(AnyState::Bucket);
@@ -124,7 +126,7 @@ fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Time
     }
     let ahead = state.at.micros_since(moment);
     let wait = |tokens| (time_to_gain(params, tokens, state.rest) + ahead).min(EXACT - 1);
-    let room = if untouched >= cost { 0 } else { wait(state.missing + cost - burst) };
+    let room = if then >= cost { 0 } else { wait(state.missing + cost - burst) };
     // A request that is held until `at` goes first, even where there are tokens.
     let behind = if state.lead == Lead::NONE { 0 } else { ahead };
     if !even {

@@ -115,13 +115,14 @@ if cost > 0 and patience >= 0 and
     end
     return time < 2^53 and time or 2^53 - 1
   end
-  if untouched < 0 then
+  local fits = untouched >= cost
+  if untouched < 0 or lead > 0 then
     untouched = 0
   end
   if cost > burst then
     return -1, untouched, moved
   end
-  local room = untouched < cost and time_to_gain(missing + cost - burst) or 0
+  local room = fits and 0 or time_to_gain(missing + cost - burst)
   if algorithm == 'leaky-bucket' then
     wait = time_to_gain(missing)
     if room > 0 or wait > patience then
@@ -132,8 +133,8 @@ if cost > 0 and patience >= 0 and
     if wait > patience then
       return wait, untouched, moved
     end
-    untouched = math.max(untouched, cost)
   end
+  untouched = math.max(untouched, cost)
 end
 
 -- settle

@@ -11,7 +11,6 @@ use crate::limit::algorithm::{Difference, Settlement, concurrency, sliding_windo
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
-use crate::limit::patience::Patience;
 use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::Timestamp;
 use crate::plan::LimitSpec;
@@ -41,13 +40,7 @@ fn ask(cost: u64) -> Ask {
 fn ask_of(burst: u64, cost: u64) -> Ask {
     let rate = Rate::new(1, HOUR).unwrap();
     let algorithm = Algorithm::TokenBucket(Params { rate, burst: Burst::new(burst).unwrap() });
-    Ask {
-        algorithm,
-        cost: Cost::new(cost).unwrap(),
-        patience: Patience::NONE,
-        mode: Mode::Enforce,
-        line: None,
-    }
+    Ask { cost: Cost::new(cost).unwrap(), ..Ask::for_one(algorithm) }
 }
 
 struct Table {
@@ -330,10 +323,6 @@ fn a_used_up_window_survives_a_flood_of_buckets_of_which_little_was_used() {
     let length = Interval::from_micros(300_000_000).unwrap();
     let rate = Rate::new(5, 300_000_000).unwrap();
     let window = fixed_window::Params { count: five, windows: Windows::Rolling(length) };
-    let ask = |algorithm| {
-        let (cost, patience, mode) = (Cost::ONE, Patience::NONE, Mode::Enforce);
-        Ask { algorithm, cost, patience, mode, line: None }
-    };
     for (name, algorithm) in [
         ("fixed window", Algorithm::FixedWindow(window)),
         ("sliding log", Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap())),
@@ -342,12 +331,13 @@ fn a_used_up_window_survives_a_flood_of_buckets_of_which_little_was_used() {
         let table = Table::of(1_000);
         // The time is not at a window's edge.
         let begin = 10 * 300_000_000 + 1_000;
-        let drained = (0..5).filter(|_| table.take("login", ask(algorithm), begin)).count();
+        let drained =
+            (0..5).filter(|_| table.take("login", Ask::for_one(algorithm), begin)).count();
         assert_eq!(drained, 5, "{name}");
         for n in 0..20_000_u64 {
-            assert!(table.take(&n.to_string(), ask(algorithm), begin + n), "{name}");
+            assert!(table.take(&n.to_string(), Ask::for_one(algorithm), begin + n), "{name}");
         }
-        assert!(!table.take("login", ask(algorithm), begin + 20_000), "{name}");
+        assert!(!table.take("login", Ask::for_one(algorithm), begin + 20_000), "{name}");
     }
 }
 

@@ -266,17 +266,16 @@ fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Mode;
+
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::Params;
-    use crate::limit::patience::Patience;
+
     use crate::limit::rate::{Burst, Cost};
 
     fn ask(cost: u64) -> Ask {
         let params = Params { rate: "1/s".parse().unwrap(), burst: Burst::new(5).unwrap() };
         let algorithm = Algorithm::TokenBucket(params);
-        let cost = Cost::new(cost).unwrap();
-        Ask { algorithm, cost, patience: Patience::NONE, mode: Mode::Enforce, line: None }
+        Ask { cost: Cost::new(cost).unwrap(), ..Ask::for_one(algorithm) }
     }
 
     /// A call of requests that each ask about these buckets.

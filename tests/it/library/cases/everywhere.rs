@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate::limit::Mode;
 use tidegate::limit::algorithm::Algorithm;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
-use tidegate::limit::patience::Patience;
-use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 
 use super::places::{Asked, Event, InStore, Pure, What};
@@ -67,10 +64,10 @@ impl Everywhere {
 /// A request of cost one, at so many microseconds since the begin, that asks of these limits and is not
 /// held.
 pub(crate) fn request(algorithms: &[Algorithm], at: u64) -> Event {
-    let asked = algorithms.iter().enumerate().map(|(bucket, algorithm)| {
-        let (cost, patience, mode) = (Cost::ONE, Patience::NONE, Mode::Enforce);
-        Asked { bucket, ask: Ask { algorithm: *algorithm, cost, patience, mode, line: None } }
-    });
+    let asked = algorithms
+        .iter()
+        .enumerate()
+        .map(|(bucket, algorithm)| Asked { bucket, ask: Ask::for_one(*algorithm) });
     let now = Timestamp::from_micros(BEGIN + at).unwrap();
     Event { now, what: What::Request(asked.collect()) }
 }

@@ -2,10 +2,12 @@
 
 use jiff::{Timestamp, ToSpan, Unit, Zoned};
 
+use super::waiting::{limited, said};
 use crate::support::client::{Reply, get, statuses};
 use crate::support::proxy::Proxy;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::{Tidegate, program};
+use crate::support::wait_until;
 
 fn retry_after(reply: &Reply) -> i64 {
     reply.header("retry-after").unwrap().parse().unwrap()
@@ -50,6 +52,49 @@ fn a_window_on_the_clock_ends_with_it() {
         assert_eq!(refused.status, 429);
         assert!((after..=before).contains(&retry_after(&refused)));
     }
+}
+
+/// A regression: `t` was the window's whole length until a request was refused.
+#[test]
+fn a_client_is_told_how_long_the_window_on_the_clock_still_lasts() {
+    const LENGTH: i64 = 8 * 3_600;
+    in_both_stores(|store| {
+        let proxy = Proxy::answering()
+            .store(store)
+            .section("[reject]\nheaders = [\"ratelimit\", \"x-ratelimit\"]")
+            .limit("client", "rate = \"2/8h\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"")
+            .start();
+        let left = || LENGTH - Timestamp::now().as_second() % LENGTH;
+        for remaining in ["1", "0", "0"] {
+            let before = left();
+            let reply = get(proxy.address, "/", &[]);
+            let after = left();
+            let reset = reply.header("x-ratelimit-reset").unwrap();
+            let state = format!("\"client\";r={remaining};t={reset}");
+            assert_eq!(reply.header("ratelimit-policy").unwrap(), "\"client\";q=2;w=28800");
+            if before >= after {
+                assert_eq!(reply.header("ratelimit").unwrap(), state);
+                let reset = reset.parse::<i64>().unwrap();
+                assert!((after..=before).contains(&reset), "{after} to {before}: {reset}");
+            }
+        }
+    });
+}
+
+/// The answer comes in the next window.
+#[test]
+fn a_held_client_is_told_of_the_window_in_which_it_went() {
+    let limit = "[limits.client]\nrate = \"1/2s\"\nalgorithm = \"fixed-window\"\n\
+                 align = \"clock\"\nwait = \"9s\"";
+    let proxy = limited(limit).start();
+    wait_until("a request was held", || {
+        let reply = get(proxy.address, "/", &[]);
+        let was_held = said(&proxy, "client", "delayed") > 0.0;
+        if was_held {
+            assert_eq!(reply.header("ratelimit").unwrap(), "\"client\";r=0;t=2");
+        }
+        was_held
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{HASH, by_user, passes};
 use crate::support::proxy::Proxy;
+use crate::support::redis::in_both_stores;
 use crate::support::tidegate::{Tidegate, program};
 
 /// Exit code, standard output, standard error.
@@ -22,6 +23,8 @@ fn done(proxy: &Tidegate, arguments: &[&str]) -> String {
 
 fn limited() -> Proxy {
     let limits = "[limits.all]\nkey = []\nrate = \"1000/h\"\n\
+                  [limits.must]\nkey = [\"cookie:user\"]\nrate = \"9/h\"\nmissing = \"reject\"\n\
+                  mode = \"shadow\"\n\
                   [limits.twice]\nkey = [\"ip\", \"path\"]\nrate = \"900/h\"";
     by_user("rate = \"1/h\"", "").limits(limits)
 }
@@ -37,7 +40,9 @@ fn the_command_sets_shows_and_resets() {
         &proxy,
         &["set", "user", "secret-a", "--rate", "50/h", "--for", "2h", "--reason", "a test"],
     );
-    assert!(said.starts_with(&format!("50/h for {HASH} until 20")), "{said}");
+    assert!(said.starts_with(&format!("50/h, burst 50, for {HASH} until 20")), "{said}");
+    let list = done(&proxy, &["list"]);
+    assert!(list.contains(&format!("user         {HASH}  50/h  50     ")), "{list}");
     assert!(passes(&proxy, "secret-a"));
     let bucket = done(&proxy, &["get", "user", "secret-a"]);
     for line in ["remaining  48", "rate       50/h", "override   50/h", "reason     a test"] {
@@ -63,9 +68,27 @@ fn a_key_is_its_values_in_order() {
     assert!(done(&proxy, &["get", "all"]).contains("remaining  9"));
     let said = done(&proxy, &["set", "twice", "127.0.0.1", "/a|b", "--rate", "unlimited"]);
     assert_eq!(said, "unlimited for 127.0.0.1|/a%257Cb until it is reset\n");
-    assert!(done(&proxy, &["set", "user", "-", "--rate", "3/h"]).contains("3/h for %-"));
+    assert!(done(&proxy, &["set", "user", "-", "--rate", "3/h"]).contains("3/h, burst 3, for %-"));
     let absent = crate::support::client::statuses(proxy.address, &[&[][..]; 4]);
     assert_eq!(absent, [200, 200, 200, 429], "requests without the header");
+}
+
+/// A regression: `remaining  5` stood beside `passes in  59m`.
+#[test]
+fn of_a_limit_that_holds_requests_the_wait_is_shown() {
+    let limits = "[limits.even]\nkey = []\nalgorithm = \"leaky-bucket\"\nrate = \"1/h\"\nqueue = 5\n\
+                  [limits.soon]\nkey = []\nrate = \"1/h\"\nwait = \"1s\"\n";
+    in_both_stores(|store| {
+        let proxy = Proxy::answering().admin().limits(limits).store(store).start();
+        assert!(done(&proxy, &["get", "even"]).contains("held for   0ms"));
+        assert!(passes(&proxy, "a"));
+        let even = done(&proxy, &["get", "even"]);
+        assert!(even.contains("remaining  5") && !even.contains("passes in"), "{even}");
+        assert!(even.contains("held for   59m") || even.contains("held for   1h"), "{even}");
+        let soon = done(&proxy, &["get", "soon"]);
+        assert!(soon.contains("remaining  0") && !soon.contains("held for"), "{soon}");
+        assert!(soon.contains("passes in  59m") || soon.contains("passes in  1h"), "{soon}");
+    });
 }
 
 #[test]
@@ -80,6 +103,9 @@ fn what_is_wrong_is_said_with_the_exit_code() {
         (&["set", "user", "b", "--rate", "fast"], 2, "`fast` is no rate"),
         (&["set", "user", "b", "--rate", "1/s", "--for", "soon"], 2, "`soon` is no time"),
         (&["set", "user", "b"], 2, "--rate"),
+        (&["set", "user", "b", "--rate", "-1/s"], 2, "`-1/s` is no rate"),
+        (&["set", "user", "b", "--rate", "1/s", "--for", "-1h"], 2, "`-1h` is no time"),
+        (&["set", "must", "-", "--rate", "1/s"], 2, "no request is counted by this key"),
         (&["reset", "user", "b", "--override"], 1, "no override was set"),
     ] {
         let (found, out, errors) = told(&proxy, arguments);
@@ -96,7 +122,7 @@ fn the_token_comes_from_the_file_or_the_environment() {
     let guarded = limited().section("token = \"s3cret\"");
     let proxy = guarded.start();
     let (code, _, errors) = told(&proxy, &["list"]);
-    assert_eq!((code, errors.contains("bearer token")), (2, true), "{errors}");
+    assert_eq!((code, errors.contains("set TIDEGATE_ADMIN_TOKEN")), (2, true), "{errors}");
     let file = proxy.folder().join("written.toml");
     let text = guarded.text().replace("LISTEN", &proxy.admin().to_string());
     std::fs::write(&file, text).unwrap();
@@ -109,6 +135,10 @@ fn the_token_comes_from_the_file_or_the_environment() {
     by_environment.args(["limits", "list", "--admin", &admin]);
     let told = by_environment.env("TIDEGATE_ADMIN_TOKEN", "s3cret").output().unwrap();
     assert_eq!(told.status.code(), Some(0));
+    let told = by_environment.env("TIDEGATE_ADMIN_TOKEN", "other").output().unwrap();
+    let errors = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(2));
+    assert!(errors.contains("does not accept the token"), "{errors}");
 }
 
 #[test]

@@ -68,13 +68,19 @@ fn what_cannot_be_is_refused_in_plain_words() {
         ("PUT", OVERRIDE, "{\"rate\":7}", 422, "`rate` is a text"),
         ("PUT", OVERRIDE, "{\"rate\":\"7\"}", 422, "`7` is no rate"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"burst\":-1}", 422, "`burst` is a whole number"),
-        ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"burst\":0}", 422, "1 to 1000000000"),
+        ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"burst\":0}", 422, "of 0 tokens cannot be"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"queue\":1}", 422, "leaky-bucket"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"for\":\"soon\"}", 422, "`soon` is no time"),
-        ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"for\":\"0s\"}", 422, "`0s` is no time"),
+        ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"for\":\"0s\"}", 422, "`0s` would end at once"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"bust\":1}", 422, "`bust` is none of `rate`"),
-        ("PUT", OVERRIDE, &long, 422, "200 characters"),
-        ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"reason\":\"a\\nb\"}", 422, "one line"),
+        ("PUT", OVERRIDE, &long, 422, "201 characters: expected at most 200"),
+        (
+            "PUT",
+            OVERRIDE,
+            "{\"rate\":\"1/s\",\"reason\":\"a\\nb\"}",
+            422,
+            "U+000A, which breaks a line",
+        ),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"reason\":\"a\u{202e}b\"}", 422, "one line"),
         ("PUT", OVERRIDE, &huge, 413, "16384 bytes"),
         ("DELETE", OVERRIDE, "", 404, "no override was set"),
@@ -122,6 +128,13 @@ fn no_form_and_no_page_of_another_site_can_set_an_override() {
 #[test]
 fn a_token_guards_the_limits() {
     let proxy = limited().section("token = \"s3cret\"").start();
+    let detail = |token: &[(&str, &str)]| {
+        let reply = Connection::open(proxy.admin()).request("GET", "/api/limits", token, b"");
+        assert_eq!(reply.status, 401);
+        reply.json()["detail"].as_str().unwrap().to_owned()
+    };
+    assert!(detail(&[]).contains("a bearer token is needed"));
+    assert!(detail(&[("authorization", "Bearer other")]).contains("that was sent is not"));
     for (method, path) in [("GET", ""), ("DELETE", "/user/keys/b?plain"), ("PUT", OVERRIDE)] {
         assert_eq!(ask(proxy.admin(), method, path, "{\"rate\":\"1/s\"}").status, 401, "{path}");
     }

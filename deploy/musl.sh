@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Builds a static binary, which needs nothing of the machine that runs it but a Linux kernel, and packs it
+# with the completions, the manual page and the units of systemd.
+#
+# Wants rustup, and musl-gcc (Debian's package musl-tools). Writes target/tidegate-VERSION-TARGET.tar.gz.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target="${1:-$(uname -m)-unknown-linux-musl}"
+rustup target add "$target"
+cargo build --locked --release --target "$target"
+
+built="target/$target/release/tidegate"
+version="$("$built" --version | cut -d ' ' -f 2)"
+name="tidegate-$version-$target"
+folder="target/$name"
+rm -rf "$folder"
+mkdir -p "$folder/completions"
+strip -o "$folder/tidegate" "$built"
+for shell in bash zsh fish; do
+    "$built" completions "$shell" >"$folder/completions/tidegate.$shell"
+done
+"$built" man >"$folder/tidegate.1"
+cp proxy.toml README.md CHANGELOG.md LICENSE-* deploy/systemd/tidegate.service deploy/systemd/tidegate.socket "$folder"
+tar -czf "target/$name.tar.gz" -C target "$name"
+echo "target/$name.tar.gz"
