@@ -220,7 +220,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::config::{Overrides, parse};
+    use crate::config::{ConfigRecord, Overrides, parse};
     use crate::downstream::accept::ConnectionSlots;
     use crate::limit::name::Name;
     use crate::observe::metrics::{
@@ -263,6 +263,7 @@ limits = ["per-client", "off", "slots"]
             malformed: Arc::default(),
             is_config_valid: AtomicBool::new(true),
             adopted: AtomicU64::new(1_800_000_000_500_000),
+            config: ConfigRecord::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::new(&plan.store),
             waiting: Arc::default(),

@@ -144,7 +144,8 @@ fn serve(
         true => file.display().to_string(),
         false => "none".to_owned(),
     };
-    let start = Start { plan: loaded.plan, file, reload, log, beside: Box::pin(beside) };
+    let start =
+        Start { plan: loaded.plan, file, text: loaded.text, reload, log, beside: Box::pin(beside) };
     server::run(start).map_err(Failure::run)
 }
 

@@ -23,7 +23,7 @@ use self::open_files::OpenFiles;
 use self::signals::{Instruction, Signals};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config;
+use crate::config::{self, ConfigRecord, FileText};
 use crate::downstream::Port;
 use crate::downstream::accept::ConnectionSlots;
 use crate::limit::name::Name;
@@ -58,8 +58,10 @@ const DRAIN_LOOK: Duration = Duration::from_millis(10);
 pub struct Start {
     /// The first plan.
     pub plan: Plan,
-    /// The name of the plan's file, for the log.
+    /// The name of the plan's file, for the log and the admin endpoint.
     pub file: String,
+    /// The text of the plan's file, for the admin endpoint.
+    pub text: FileText,
     /// Reads the file again.
     pub reload: Reload,
     /// The log.
@@ -121,6 +123,7 @@ impl Server {
             malformed: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
+            config: ConfigRecord::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
@@ -129,6 +132,8 @@ impl Server {
             clock,
         });
         process.store.tell_limits(&plan.limits);
+        process.clock.anchor();
+        process.config.started(start.file.clone(), start.text, process.wall());
         let published = Published { servers: servers(&plan, None), plan: plan.clone() };
         let (published, plan_orders) = watch::channel(Arc::new(published));
         let (draining, draining_orders) = watch::channel(false);
@@ -257,6 +262,7 @@ impl Server {
                 self.process.is_config_valid.store(false, Ordering::Relaxed);
                 let errors: Vec<_> = problems.lines().collect();
                 events::config_rejected(&errors);
+                self.process.config.rejected(errors.clone(), self.process.wall());
                 self.rejected = Some((errors, Instant::now()));
                 return;
             }
@@ -294,6 +300,8 @@ impl Server {
         if !restart.is_empty() {
             events::restart_needed(&restart);
         }
+        let changes = config::Changes { changed, restart };
+        self.process.config.reloaded(loaded.text, changes, self.process.wall());
     }
 
     /// Waits for the requests under way, for at most `drain_timeout`, and stops the workers.

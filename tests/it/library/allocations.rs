@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use allocation_counter::measure;
 use tidegate::clock::Clock;
-use tidegate::config::{self, Overrides};
+use tidegate::config::{self, ConfigRecord, Overrides};
 use tidegate::downstream::Port;
 use tidegate::downstream::accept::ConnectionSlots;
 use tidegate::observe::metrics::Metrics;
@@ -110,6 +110,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         malformed: Arc::default(),
         adopted: 0.into(),
         is_config_valid: true.into(),
+        config: ConfigRecord::default(),
         draining: AtomicBool::new(false),
         store: store::Shared::new(&plan.store),
         waiting: Arc::default(),
