@@ -182,7 +182,7 @@ fn number(number: f64) -> String {
 }
 
 /// The rate of a limit in the file, in tokens a second. `None` where the file has no rate.
-fn rate(limit: &LimitSpec) -> Option<f64> {
+pub(super) fn rate(limit: &LimitSpec) -> Option<f64> {
     let per_second = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
     match &limit.figures.at(Timestamp::MIN) {
         None => Some(f64::INFINITY),

@@ -104,6 +104,8 @@ struct Server {
     /// The errors of the file as it was read last, and the time when they were logged. `None` if the file
     /// is valid.
     rejected: Option<(Vec<String>, Instant)>,
+    /// The admin endpoint, if there is one.
+    admin: Option<Arc<Admin>>,
 }
 
 impl Server {
@@ -172,6 +174,7 @@ impl Server {
         for address in addresses {
             events::listening(address);
         }
+        let mut serving = None;
         if let Some((address, sockets)) = admin {
             let dropped = start.log.dropped_lines();
             let admin = Arc::new(Admin::new(process.clone(), plan_orders, dropped));
@@ -181,6 +184,7 @@ impl Server {
                 tokio::spawn(admin::listen(listener, admin.clone()));
             }
             events::admin_listening(address);
+            serving = Some(admin);
         }
         tokio::spawn(start.beside);
         Ok(Self {
@@ -197,6 +201,7 @@ impl Server {
             open_files,
             certificates,
             rejected: None,
+            admin: serving,
         })
     }
 
@@ -332,6 +337,9 @@ impl Server {
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {
             let _ = worker.join();
+        }
+        if let Some(admin) = &self.admin {
+            admin.end_streams().await;
         }
     }
 }

@@ -50,6 +50,11 @@ impl ServerState {
         self.failures.load(Ordering::Relaxed) == 0
     }
 
+    /// Requests that are under way at this server.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
     /// Requests that were tried once more after this server had failed.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
@@ -75,10 +80,6 @@ impl ServerState {
 
     fn is_aside(&self) -> bool {
         !self.is_up() && millis(self.epoch.elapsed()) < self.aside_until.load(Ordering::Relaxed)
-    }
-
-    fn load(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
     }
 }
 
@@ -134,7 +135,7 @@ impl Chooser {
             let first = from_turn.next()?;
             match (self.balance, from_turn.nth(spread(turn) % (servers.len() - 1))) {
                 (Balance::LeastRequests, Some(second))
-                    if servers[second].state.load() < servers[first].state.load() =>
+                    if servers[second].state.in_flight() < servers[first].state.in_flight() =>
                 {
                     Some(second)
                 }
@@ -204,8 +205,8 @@ mod tests {
     fn a_guard_counts_while_it_lives() {
         let server = &servers(1)[0];
         let guard = InFlight::at(server);
-        assert_eq!(server.state.load(), 1);
+        assert_eq!(server.state.in_flight(), 1);
         drop(guard);
-        assert_eq!(server.state.load(), 0);
+        assert_eq!(server.state.in_flight(), 0);
     }
 }
