@@ -10,6 +10,8 @@ mod process;
 mod pulse;
 mod status;
 mod stream;
+#[cfg(test)]
+mod testing;
 mod text;
 
 use std::convert::Infallible;
@@ -186,3 +188,6 @@ impl Admin {
         answer(StatusCode::OK, HeaderValue::from_static(text::CONTENT_TYPE), page.into())
     }
 }
+
+#[cfg(test)]
+mod tests;
