@@ -1,5 +1,6 @@
 //! The limits with their figures, their decisions, and their most interesting keys.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ impl Scene<'_> {
 
     /// How many decisions a second other than "allowed", and how many decisions since the start.
     fn busy(&self, spec: &LimitSpec) -> (f64, u64) {
-        let [before, last] = [self.before, self.last].map(|it| decisions(it, spec));
+        let [before, last] = self.readings().map(|it| decisions(it, spec));
         let held =
             |counts: [u64; 5]| counts.iter().sum::<u64>() - counts[DecisionKind::Allowed as usize];
         (self.per_second(held(before), held(last)), last.iter().sum())
@@ -70,7 +71,7 @@ impl Scene<'_> {
             "waiting": process.waiting.held_for(&spec.name),
             "throttled_keys": process.throttled.throttled_keys(&spec.name),
         });
-        let [before, last] = [self.before, self.last].map(|it| decisions(it, spec));
+        let [before, last] = self.readings().map(|it| decisions(it, spec));
         let total = decisions(&self.now.reading, spec);
         for (place, decision) in DECISIONS.iter().enumerate() {
             limit[format!("{decision}_total")] = total[place].into();
@@ -94,6 +95,23 @@ impl Scene<'_> {
             "seen_ms": millis(seen),
         })
     }
+}
+
+/// The most rejected keys of all limits. Candidates are left out: their keys are those of their limits.
+pub(super) fn top_keys(limits: &[Value]) -> Vec<Value> {
+    let limits = limits.iter().filter(|limit| limit["mode"] != "candidate");
+    let keys = limits.flat_map(|limit| {
+        let of = limit["rejected_keys"].as_array().into_iter().flatten();
+        of.map(move |key| {
+            let mut key = key.clone();
+            (key["limit"], key["mode"]) = (limit["name"].clone(), limit["mode"].clone());
+            key
+        })
+    });
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort_by_key(|key| Reverse(key["count"].as_u64()));
+    keys.truncate(KEYS);
+    keys
 }
 
 fn rejected(key: &KeyCount) -> Value {

@@ -45,8 +45,6 @@ struct Scene<'s> {
     /// The totals.
     now: &'s Moment,
     /// The last two readings, for what is counted a second.
-    before: &'s Reading,
-    last: &'s Reading,
     earlier: &'s Moment,
     later: &'s Moment,
     interval: Duration,
@@ -58,8 +56,6 @@ pub(super) fn build(admin: &Admin, now: &Moment) -> Value {
     let scene = Scene {
         admin,
         now,
-        before: &earlier.reading,
-        last: &later.reading,
         earlier: &earlier,
         later: &later,
         interval: Duration::from_micros(later.at.micros_since(earlier.at)),
@@ -73,6 +69,7 @@ impl Scene<'_> {
         let published = self.admin.plan.borrow().clone();
         let uptime = Duration::from_micros(self.now.at.micros_since(self.admin.started));
         let [limits, routes] = [self.limits(&published.plan), self.routes(&published.plan)];
+        let top_keys = limits::top_keys(&limits.entries);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "time": self.ago(Duration::ZERO),
@@ -89,6 +86,7 @@ impl Scene<'_> {
             "routes_left_out": routes.left_out,
             "limits": limits.entries,
             "limits_left_out": limits.left_out,
+            "top_keys": top_keys,
             "rejected_keys_window_ms": millis(self.rejections_window(uptime)),
         })
     }
@@ -106,6 +104,11 @@ impl Scene<'_> {
             "errors": errors.unwrap_or_default(),
             "rejected_since": since.map(date_and_time),
         })
+    }
+
+    /// What was counted at the last two readings.
+    fn readings(&self) -> [&Reading; 2] {
+        [&self.earlier.reading, &self.later.reading]
     }
 
     /// A count a second, from its values at the last two readings.

@@ -17,7 +17,7 @@ impl Scene<'_> {
         let uptime =
             || std::time::Duration::from_micros(self.now.at.micros_since(self.admin.started));
         let age = shared.redis_phase_age().unwrap_or_else(uptime);
-        let (before, last) = (&self.before.store_seconds, &self.last.store_seconds);
+        let [before, last] = self.readings().map(|reading| &reading.store_seconds);
         let [p50, p99] = latency(before, last);
         let servers: Vec<_> = self.now.servers.iter().map(|server| self.server(server)).collect();
         let kind = match spec.location {
@@ -69,12 +69,12 @@ impl Scene<'_> {
             "questions_per_second": self.per_second(earlier.count(), later.count()),
             "p50_ms": p50,
             "p99_ms": p99,
-            "errors": errors(server.errors.iter().copied().collect()),
+            "errors": errors(server.errors.iter().copied()),
         })
     }
 }
 
-fn errors(counts: Vec<(&'static str, u64)>) -> Value {
+fn errors(counts: impl IntoIterator<Item = (&'static str, u64)>) -> Value {
     let mut sum = BTreeMap::<_, u64>::new();
     for (kind, count) in counts {
         *sum.entry(kind).or_default() += count;

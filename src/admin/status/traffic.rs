@@ -27,7 +27,7 @@ impl Scene<'_> {
     }
 
     pub(super) fn requests(&self) -> Value {
-        let (before, last, now) = (self.before, self.last, &self.now.reading);
+        let ([before, last], now) = (self.readings(), &self.now.reading);
         json!({
             "total": now.requests(),
             "per_second": self.per_second(before.requests(), last.requests()),
@@ -46,7 +46,7 @@ impl Scene<'_> {
         let sum = |classes: StatusClasses| classes.iter().sum::<u64>();
         let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
         let busy = routes.iter().map(|route| {
-            let [before, last] = [self.before, self.last].map(|it| sum(classes(it, &route.name)));
+            let [before, last] = self.readings().map(|it| sum(classes(it, &route.name)));
             (self.per_second(before, last), last)
         });
         let busy: Vec<_> = busy.collect();
@@ -54,7 +54,7 @@ impl Scene<'_> {
         let left_out = routes.len() - places.len();
         let entries = places.into_iter().map(|place| {
             let name = &routes[place].name;
-            let (before, last) = (classes(self.before, name), classes(self.last, name));
+            let [before, last] = self.readings().map(|reading| classes(reading, name));
             let total = classes(&self.now.reading, name);
             let statuses = CLASSES.iter().zip(total);
             let (mut by_class, mut per_second) = (Map::new(), Map::new());
@@ -80,7 +80,7 @@ impl Scene<'_> {
         };
         let upstream = |name: &Name, servers: &[Arc<ServerState>]| {
             let now = of(&self.now.reading, name);
-            let [before, last] = [self.before, self.last].map(|it| of(it, name).seconds);
+            let [before, last] = self.readings().map(|it| of(it, name).seconds);
             let [p50, p99] = latency(&before, &last);
             let failures = now.failures.iter().map(|(failure, count)| (failure.reason(), count));
             json!({

@@ -3,6 +3,9 @@
 //! Each worker counts by itself, as it counts its metrics, and a reader merges the workers. A worker counts
 //! where a request is rejected or held. Of requests that pass, it looks only at those whose bucket has less
 //! than a quarter left, and notes at most one of them each millisecond. All others cost a comparison.
+//!
+//! A limit takes at most 110 KiB in each worker: three lists of 64 keys with at most 512 bytes. With keys of 20
+//! bytes these are 15 KiB. A limit whose keys are neither rejected nor near takes nothing.
 
 mod sketch;
 

@@ -30,6 +30,13 @@ fn the_numbers_are_those_of_what_was_sent() {
     let all = named(&status, "limits", "all");
     assert_eq!((&all["mode"], &all["shadow_total"]), (&json!("shadow"), &json!(8)));
     assert_eq!(all["rejected_keys"], json!([key("", 8)]), "who would have been rejected");
+    let top = |place: usize| {
+        let key = &status["top_keys"][place];
+        json!([key["limit"], key["mode"], key["key"], key["count"]])
+    };
+    assert_eq!(top(0), json!(["all", "shadow", "", 8]));
+    assert_eq!(top(1), json!(["user", "enforce", "a", 3]));
+    assert_eq!(top(2), json!(["user", "enforce", "b", 1]));
     let route = named(&status, "routes", "/{*rest}");
     assert_eq!((&route["total"], &route["statuses_total"]["4xx"]), (&json!(9), &json!(4)));
     assert_eq!(status["requests"]["total"], 9);
