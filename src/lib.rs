@@ -11,7 +11,7 @@
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
 //! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding.
-//! - [`observe`]: log lines, throttle summaries, metrics; [`clock`]: the time.
+//! - [`observe`]: log lines, throttle summaries, metrics, top keys, the last hour; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
 //! # A request's walk
@@ -35,8 +35,8 @@
 //! # A new setting, from its declaration to its use
 //! [`plan`] has a place for its value, of a type that cannot hold a wrong one. One line in `SETTINGS` of its
 //! section in `config::section` declares it: name, kind, default, meaning, and that place. The reading of the
-//! file, the JSON Schema, docs/reference.md and what a reload says of a change follow from the line
-//! (`config::setting`). A setting that means something only beside others is read by the section's code. If
+//! file, the JSON Schema, docs/reference.md, what a reload says of a change and what `/api/config` shows follow
+//! from the line (`config::setting`). A setting that means something only beside others is read by the section's code. If
 //! only some algorithms have the setting, the table in `config/section/limit/algorithm.rs` says so. The code
 //! that uses the setting reads it from the plan in force. Tests demand that the repository's `proxy.toml` has
 //! the setting too, with its default.

@@ -24,8 +24,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::clock::Clock;
+use crate::config::ConfigRecord;
 use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Port};
+use crate::limit::time::Timestamp;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::repeated::{FailedExchanges, MalformedRequests};
 use crate::observe::throttled::Throttled;
@@ -63,8 +65,17 @@ pub struct Process {
     pub adopted: AtomicU64,
     /// Whether the configuration that was read last was valid, for the metrics.
     pub is_config_valid: AtomicBool,
+    /// The configuration in force, for the admin endpoint.
+    pub config: ConfigRecord,
     /// Whether the process drains and wants no more traffic. `/readyz` then answers 503.
     pub draining: AtomicBool,
+}
+
+impl Process {
+    /// The time of day.
+    pub(crate) fn wall(&self) -> Timestamp {
+        self.clock.wall().at(self.clock.now())
+    }
 }
 
 /// A plan, as the process hands it to its workers.

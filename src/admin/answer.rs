@@ -1,12 +1,18 @@
 //! The answers of the endpoint: texts, JSON, and problems in JSON (RFC 9457).
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
-use http_body_util::Full;
+use std::convert::Infallible;
+
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-pub(super) type AdminResponse = Response<Full<Bytes>>;
+/// A whole body, or the events of a stream.
+pub(super) type AdminBody = UnsyncBoxBody<Bytes, Infallible>;
+
+pub(super) type AdminResponse = Response<AdminBody>;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -17,15 +23,12 @@ pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> AdminResponse 
 }
 
 pub(super) fn json(value: &Value) -> AdminResponse {
-    let mut answer = answer(StatusCode::OK, JSON, format!("{value}\n").into());
-    // Figures of a moment ago mislead.
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+    answer(StatusCode::OK, JSON, format!("{value}\n").into())
 }
 
 /// What was asked for is done, and there is nothing to say.
 pub(super) fn done() -> AdminResponse {
-    let mut answer = Response::new(Full::default());
+    let mut answer = Response::new(whole(Bytes::new()));
     *answer.status_mut() = StatusCode::NO_CONTENT;
     answer
 }
@@ -42,6 +45,14 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> AdminResponse {
     answer(status, PROBLEM, format!("{problem}\n").into())
 }
 
+/// What `read` answers to GET and HEAD. The path has no other methods.
+pub(super) fn read_only(method: &Method, read: impl FnOnce() -> AdminResponse) -> AdminResponse {
+    match *method {
+        Method::GET | Method::HEAD => read(),
+        _ => only("GET, HEAD"),
+    }
+}
+
 /// The path has only these methods.
 pub(super) fn only(methods: &'static str) -> AdminResponse {
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &format!("only {methods}"));
@@ -51,8 +62,12 @@ pub(super) fn only(methods: &'static str) -> AdminResponse {
 
 /// An answer with a body of this media type.
 pub(super) fn answer(status: StatusCode, kind: HeaderValue, body: Bytes) -> AdminResponse {
-    let mut answer = Response::new(Full::new(body));
+    let mut answer = Response::new(whole(body));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, kind);
     answer
+}
+
+fn whole(body: Bytes) -> AdminBody {
+    Full::new(body).boxed_unsync()
 }

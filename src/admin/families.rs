@@ -180,7 +180,7 @@ fn number(number: f64) -> String {
 }
 
 /// The rate of a limit in the file, in tokens a second. `None` where the file has no rate.
-fn rate(limit: &LimitSpec) -> Option<f64> {
+pub(super) fn rate(limit: &LimitSpec) -> Option<f64> {
     let per_second = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
     match &limit.figures.at(Timestamp::MIN) {
         None => Some(f64::INFINITY),
@@ -210,28 +210,16 @@ fn burst(limit: &LimitSpec) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::time::Duration;
 
     use http::StatusCode;
     use tokio::time::Instant;
 
     use super::*;
-    use crate::clock::Clock;
-    use crate::config::{Overrides, parse};
-    use crate::downstream::accept::ConnectionSlots;
+    use crate::admin::testing::{self, plan};
     use crate::limit::name::Name;
-    use crate::observe::metrics::{
-        DecisionKind, Metrics, RouteCounter, UpstreamFailure, WorkerMetrics,
-    };
-    use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
-    use crate::plan::Plan;
-    use crate::store;
-    use crate::upstream::health::UpstreamState;
-
-    fn plan(text: &str) -> Plan {
-        parse("proxy.toml", text, &|_| None, &Overrides::default()).unwrap().plan
-    }
+    use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure, WorkerMetrics};
+    use crate::observe::throttled::{Shown, ThrottleEvent};
 
     const FILE: &str = r#"
 [upstreams.api]
@@ -253,23 +241,9 @@ limits = ["per-client", "off", "slots"]
 
     /// The page of a process with two workers, while what `count` returns is alive.
     fn page_of<T>(count: impl FnOnce(&Process) -> T) -> String {
-        let plan = Arc::new(plan(FILE));
-        let process = Process {
-            clock: Clock::new(),
-            metrics: Metrics::new(2),
-            throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
-            failed: Arc::default(),
-            malformed: Arc::default(),
-            is_config_valid: AtomicBool::new(true),
-            adopted: AtomicU64::new(1_800_000_000_500_000),
-            draining: AtomicBool::new(false),
-            store: store::Shared::new(&plan.store),
-            waiting: Arc::default(),
-            slots: Arc::new(ConnectionSlots::new(10)),
-            keys: plan.log.keys,
-        };
+        let (process, published) = testing::process(plan(FILE));
+        process.adopted.store(1_800_000_000_500_000, Ordering::Relaxed);
         let _kept = count(&process);
-        let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
         page(&Scrape {
             total: process.metrics.total(),
             store: Counters {
@@ -287,7 +261,7 @@ limits = ["per-client", "off", "slots"]
             servers: Vec::new(),
             log_dropped: 4,
             process: &process,
-            published: &Published { plan, upstreams },
+            published: &published,
         })
     }
 

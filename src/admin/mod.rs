@@ -1,32 +1,43 @@
-//! The admin endpoint with `/healthz`, `/readyz`, `/metrics` and `/api/limits`. `server` starts it.
+//! The admin endpoint: `/healthz`, `/readyz`, `/metrics`, and the JSON interface below `/api/`. `server`
+//! starts it.
 
+mod access;
 mod answer;
 mod families;
+mod history;
 mod limits;
 mod process;
+mod pulse;
+mod status;
+mod stream;
+#[cfg(test)]
+mod testing;
 mod text;
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, HOST, HeaderValue, WWW_AUTHENTICATE};
-use http::uri::Authority;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::header::HeaderValue;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sha2::{Digest as _, Sha256};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tokio_io_timeout::TimeoutStream;
 
-use self::answer::{AdminResponse, answer, only, problem, text};
+use self::answer::{AdminResponse, answer, json as answer_json, problem, read_only, text};
 use self::families::Scrape;
 use self::limits::LimitPath;
+use self::pulse::Pulse;
+use self::status::Moment;
+use crate::config;
 use crate::limit::time::Timestamp;
 use crate::plan::{KeyDisplay, StoreSpec};
 use crate::store::Store;
@@ -35,6 +46,10 @@ use crate::worker::{Process, Published};
 /// The timeout for a request's head. Not a setting, because only operators and their tools use the
 /// endpoint.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client that takes nothing of an answer for this long is cut. Otherwise a reader of a stream that does
+/// not read would keep its place.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a command waits for the first connection to Redis. An operator waits at a terminal.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
@@ -49,27 +64,37 @@ pub struct Admin {
     first_store: StoreSpec,
     /// Access to the buckets, from the first question on.
     store: OnceLock<Arc<Store>>,
+    /// When the process started, by the steady clock.
+    started: Timestamp,
+    pulse: Pulse,
 }
 
 /// Serves the endpoint on a listener for as long as the process runs.
 pub async fn listen(listener: TcpListener, admin: Arc<Admin>) {
+    tokio::spawn(admin.clone().keep_pulse());
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let admin = admin.clone();
-        let service = service_fn(move |request| {
-            let admin = admin.clone();
-            async move { Ok::<_, Infallible>(admin.answer(request).await) }
-        });
-        tokio::spawn(
-            http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service),
-        );
+        tokio::spawn(serve(stream, admin.clone()));
     }
+}
+
+/// Answers the requests of a connection, until it ends.
+async fn serve(stream: impl AsyncRead + AsyncWrite + Send + 'static, admin: Arc<Admin>) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_TIMEOUT));
+    let service = service_fn(move |request| {
+        let admin = admin.clone();
+        async move { Ok::<_, Infallible>(admin.answer(request).await) }
+    });
+    // How a connection ends is nobody's concern here.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service)
+        .await;
 }
 
 impl Admin {
@@ -80,56 +105,60 @@ impl Admin {
         dropped: Arc<AtomicU64>,
     ) -> Self {
         let first_store = plan.borrow().plan.store.clone();
-        Self { process, plan, dropped, first_store, store: OnceLock::new() }
+        let (started, pulse) = (process.clock.now(), Pulse::new(&process));
+        Self { process, plan, dropped, first_store, store: OnceLock::new(), started, pulse }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> AdminResponse {
-        let uri = request.uri().clone();
-        if let Some(refused) = self.refuse(&request) {
+        let mut answer = self.route(request).await;
+        access::protect(&mut answer);
+        answer
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> AdminResponse {
+        let token = self.plan.borrow().plan.admin.token.clone();
+        if let Some(refused) = access::refuse(&request, token.as_deref()) {
             return refused;
         }
+        let uri = request.uri().clone();
         if let Some(path) = LimitPath::parse(uri.path()) {
             return self.limits(path, uri.query(), request).await;
         }
-        let answer = match uri.path() {
-            "/healthz" => text(StatusCode::OK, "ok\n"),
-            "/readyz" if self.process.draining.load(Ordering::Relaxed) => {
-                text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+        let method = request.method();
+        match uri.path() {
+            "/healthz" => read_only(method, || text(StatusCode::OK, "ok\n")),
+            "/readyz" => read_only(method, || self.ready()),
+            "/metrics" => read_only(method, || self.metrics()),
+            "/api/status" => {
+                read_only(method, || answer_json(&status::build(self, &Moment::now(&self.process))))
             }
-            "/readyz" => text(StatusCode::OK, "ready\n"),
-            "/metrics" => self.metrics(),
-            _ => {
-                let there = "there is /healthz, /readyz, /metrics and /api/limits";
-                return problem(StatusCode::NOT_FOUND, there);
-            }
-        };
-        match *request.method() {
-            Method::GET | Method::HEAD => answer,
-            _ => only("GET, HEAD"),
+            "/api/stream" => read_only(method, || self.stream(method)),
+            "/api/history" => read_only(method, || answer_json(&self.history())),
+            "/api/config" => read_only(method, || self.config()),
+            _ => problem(
+                StatusCode::NOT_FOUND,
+                "there is /healthz, /readyz, /metrics, /api/status, /api/stream, /api/history, \
+                 /api/config and /api/limits",
+            ),
         }
     }
 
-    /// Refuses a request that may not ask here.
-    fn refuse(&self, request: &Request<Incoming>) -> Option<AdminResponse> {
-        let plan = self.plan.borrow().plan.clone();
-        let open = matches!(request.uri().path(), "/healthz" | "/readyz");
-        match &plan.admin.token {
-            None if !is_local(request.headers(), request.uri()) => Some(problem(
-                StatusCode::FORBIDDEN,
-                "ask by address or as localhost, or set admin.token",
-            )),
-            Some(token) if !open && !holds(request.headers(), token) => {
-                let detail = match request.headers().contains_key(AUTHORIZATION) {
-                    true => "the token that was sent is not admin.token",
-                    false => "a bearer token is needed: `authorization: Bearer` and admin.token",
-                };
-                let mut refused = problem(StatusCode::UNAUTHORIZED, detail);
-                let kind = HeaderValue::from_static("Bearer");
-                refused.headers_mut().insert(WWW_AUTHENTICATE, kind);
-                Some(refused)
-            }
-            _ => None,
+    fn ready(&self) -> AdminResponse {
+        match self.process.draining.load(Ordering::Relaxed) {
+            true => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            false => text(StatusCode::OK, "ready\n"),
         }
+    }
+
+    /// `/api/config`: the settings in force.
+    fn config(&self) -> AdminResponse {
+        let news = self.process.config.news();
+        answer_json(&json!({
+            "file": news.file,
+            "version": news.version,
+            "restart_needed": news.restart,
+            "settings": news.settings(&config::process_environment),
+        }))
     }
 
     /// Access to the buckets. The keys that this endpoint asks with are hashed already where they are
@@ -144,7 +173,7 @@ impl Admin {
 
     /// The time of day.
     fn wall(&self) -> Timestamp {
-        self.process.clock.wall().at(self.process.clock.now())
+        self.process.wall()
     }
 
     fn metrics(&self) -> AdminResponse {
@@ -160,64 +189,5 @@ impl Admin {
     }
 }
 
-/// Whether the request's host is an address or localhost. This prevents DNS rebinding: a page in a browser
-/// could reach the endpoint only by the page's own host name, if that name resolves to loopback.
-fn is_local(headers: &HeaderMap, uri: &Uri) -> bool {
-    if headers.get_all(HOST).iter().count() > 1 {
-        return false;
-    }
-    let host = || Authority::try_from(headers.get(HOST)?.as_bytes()).ok();
-    let Some(authority) = uri.authority().cloned().or_else(host) else { return false };
-    let name = authority.host();
-    name.eq_ignore_ascii_case("localhost")
-        || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
-}
-
-/// Whether the request has the token. Digests are compared: the time of the comparison reveals nothing
-/// about the token.
-fn holds(headers: &HeaderMap, token: &str) -> bool {
-    let given =
-        headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-        });
-    given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(token))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn local(host: &str) -> bool {
-        let mut headers = HeaderMap::new();
-        headers.insert(HOST, host.parse().unwrap());
-        is_local(&headers, &Uri::from_static("/metrics"))
-    }
-
-    #[test]
-    fn only_addresses_and_localhost_are_local() {
-        for host in ["127.0.0.1", "127.0.0.1:9", "localhost", "LOCALHOST:80", "[::1]:9", "[::1]"] {
-            assert!(local(host), "{host}");
-        }
-        for host in ["evil.example", "evil.example:9", "127.0.0.1.evil.example", "localhost.x", ""]
-        {
-            assert!(!local(host), "{host}");
-        }
-        assert!(!is_local(&HeaderMap::new(), &Uri::from_static("/metrics")));
-        let mut two = HeaderMap::new();
-        two.append(HOST, HeaderValue::from_static("127.0.0.1"));
-        two.append(HOST, HeaderValue::from_static("evil.example"));
-        assert!(!is_local(&two, &Uri::from_static("/metrics")));
-    }
-
-    #[test]
-    fn a_token_is_held_whole_or_not() {
-        let mut headers = HeaderMap::new();
-        assert!(!holds(&headers, "secret"));
-        headers.insert(AUTHORIZATION, HeaderValue::from_static("bearer secret"));
-        assert!(holds(&headers, "secret"));
-        assert!(!holds(&headers, "secre"));
-        headers.insert(AUTHORIZATION, HeaderValue::from_static("Basic secret"));
-        assert!(!holds(&headers, "secret"));
-    }
-}
+mod tests;

@@ -12,11 +12,14 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Failure, load};
 
+/// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// The timeout to connect.
 const CONNECT: Duration = Duration::from_secs(3);
 /// The most bytes of an answer.
@@ -50,13 +53,7 @@ pub(super) struct AdminAnswer {
 
 impl AdminOptions {
     pub(super) fn client(&self) -> Result<AdminClient, Failure> {
-        let file = self.config.as_deref();
-        let (authority, configured) = match (&self.admin, file) {
-            (Some(url), None) => (authority(url)?, None),
-            (Some(url), Some(file)) => (authority(url)?, load(file)?.plan.admin.token),
-            (None, file) => configured(file.unwrap_or(Path::new("proxy.toml")))?,
-        };
-        AdminClient::with_token(authority, configured)
+        AdminClient::new(self.admin.as_deref(), self.config.as_deref())
     }
 }
 
@@ -91,6 +88,17 @@ pub(super) fn configured(file: &Path) -> Result<(String, Option<String>), Failur
 }
 
 impl AdminClient {
+    /// The endpoint at a URL, by default the one in the file. The token is the environment's, or else the
+    /// file's. Without a URL the file is by default proxy.toml.
+    pub(super) fn new(url: Option<&str>, file: Option<&Path>) -> Result<Self, Failure> {
+        let (authority, configured) = match (url, file) {
+            (Some(url), None) => (authority(url)?, None),
+            (Some(url), Some(file)) => (authority(url)?, load(file)?.plan.admin.token),
+            (None, file) => configured(file.unwrap_or(Path::new("proxy.toml")))?,
+        };
+        Self::with_token(authority, configured)
+    }
+
     /// The endpoint, asked with the token of the environment, or else with the configured token.
     pub(super) fn with_token(
         authority: String,
@@ -105,7 +113,7 @@ impl AdminClient {
     }
 
     /// What to do where the endpoint answers 401.
-    pub(super) fn about_the_token(&self) -> String {
+    fn about_the_token(&self) -> String {
         let at = &self.authority;
         match &self.token {
             None => format!(
@@ -116,6 +124,42 @@ impl AdminClient {
                  admin.token of the proxy that runs there"
             ),
         }
+    }
+
+    /// Sends a request. Returns the answer's JSON, or `null` where it has no body.
+    pub(super) fn json(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&str>,
+    ) -> Result<Value, Failure> {
+        self.read_json(self.ask(method, path, body, PATIENCE))
+    }
+
+    /// Like [`AdminClient::json`] for GET, within a runtime of the caller's.
+    pub(super) async fn get_json(&self, path: &str, patience: Duration) -> Result<Value, Failure> {
+        let asking = timeout(patience, self.exchange(&Method::GET, path, None)).await;
+        self.read_json(asking.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())))
+    }
+
+    fn read_json(&self, answer: io::Result<Option<AdminAnswer>>) -> Result<Value, Failure> {
+        let at = &self.authority;
+        let answer =
+            answer.map_err(|error| Failure::run(format!("{at} does not answer: {error}")))?;
+        let answer = answer.ok_or_else(|| Failure::run(format!("{at} did not answer in HTTP")))?;
+        let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);
+        if (200..300).contains(&answer.status) {
+            return Ok(value);
+        }
+        let said = match value["detail"].as_str() {
+            _ if answer.status == 401 => self.about_the_token(),
+            Some(detail) => detail.to_owned(),
+            None => format!("{at} answered {}", answer.status),
+        };
+        Err(match answer.status {
+            400..=403 | 422 => Failure::usage(said),
+            _ => Failure::run(said),
+        })
     }
 
     /// Sends a request with a JSON body, or without a body, and reads the answer. `None` where the answer is

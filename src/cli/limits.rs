@@ -1,7 +1,5 @@
 //! `tidegate limits`: limits, buckets and overrides of a running proxy, through its admin endpoint.
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
@@ -10,9 +8,6 @@ use super::admin::{AdminClient, AdminOptions};
 use super::{CommandResult, Failure, print};
 use crate::limit::key::Key;
 use crate::percent::segment;
-
-/// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Look at the limits of a running proxy, and override one for a key.
 ///
@@ -102,7 +97,7 @@ struct NamedKey {
 pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
     match &limits.verb {
         LimitsCommand::List(list) => {
-            let all = ask(&list.admin.client()?, Method::GET, "/api/limits", None)?;
+            let all = list.admin.client()?.json(&Method::GET, "/api/limits", None)?;
             print(if list.json { all.to_string() } else { listed(&all) })
         }
         LimitsCommand::Get(get) => {
@@ -115,7 +110,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 let one = json!({ "limits": [limit], "overrides": overrides });
                 return print(if get.json { one.to_string() } else { listed(&one) });
             }
-            let bucket = ask(&client, Method::GET, &get.named.path(&limit, "")?, None)?;
+            let bucket = client.json(&Method::GET, &get.named.path(&limit, "")?, None)?;
             print(if get.json { bucket.to_string() } else { shown(&bucket) })
         }
         LimitsCommand::Set(set) => {
@@ -128,7 +123,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 "for": set.lasts,
                 "reason": set.reason,
             });
-            let set = ask(&client, Method::PUT, &path, Some(&body.to_string()))?;
+            let set = client.json(&Method::PUT, &path, Some(&body.to_string()))?;
             let until = set["until"].as_str().map_or("it is reset", |until| until).to_owned();
             let burst = match &set["burst"] {
                 Value::Null => String::new(),
@@ -151,7 +146,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 Some(path) => path,
                 None => reset.named.path(&reset.named.limit(&client)?.0, behind)?,
             };
-            ask(&client, Method::DELETE, &path, None)?;
+            client.json(&Method::DELETE, &path, None)?;
             print(if reset.overridden { "the override has ended" } else { "the bucket is new" })
         }
     }
@@ -160,7 +155,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
 impl NamedKey {
     /// The limit as the endpoint lists it, and the whole list.
     fn limit(&self, client: &AdminClient) -> Result<(Value, Value), Failure> {
-        let all = ask(client, Method::GET, "/api/limits", None)?;
+        let all = client.json(&Method::GET, "/api/limits", None)?;
         let found = list(&all, "limits").iter().find(|limit| limit["name"] == *self.limit);
         let none = || Failure::usage(format!("there is no limit `{}` in the proxy", self.limit));
         Ok((found.cloned().ok_or_else(none)?, all))
@@ -170,7 +165,7 @@ impl NamedKey {
     /// count by something else now.
     fn listed_override(&self, client: &AdminClient) -> Result<Option<String>, Failure> {
         let [key] = self.key.as_slice() else { return Ok(None) };
-        let all = ask(client, Method::GET, "/api/limits", None)?;
+        let all = client.json(&Method::GET, "/api/limits", None)?;
         let is_it = |it: &&Value| it["limit"] == *self.limit && it["key"] == **key;
         let is_listed = list(&all, "overrides").iter().any(|it| is_it(&it));
         let (limit, key) = (segment(&self.limit), segment(key));
@@ -218,43 +213,17 @@ fn key_text(part: &str, value: &str) -> Result<String, Failure> {
     }
 }
 
-/// Sends a request. Returns the answer's JSON, or `null` where it has no body.
-fn ask(
-    client: &AdminClient,
-    method: Method,
-    path: &str,
-    body: Option<&str>,
-) -> Result<Value, Failure> {
-    let at = &client.authority;
-    let answer = client.ask(&method, path, body, PATIENCE);
-    let answer = answer.map_err(|error| Failure::run(format!("{at} does not answer: {error}")))?;
-    let answer = answer.ok_or_else(|| Failure::run(format!("{at} did not answer in HTTP")))?;
-    let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);
-    if (200..300).contains(&answer.status) {
-        return Ok(value);
-    }
-    let said = match value["detail"].as_str() {
-        _ if answer.status == 401 => client.about_the_token(),
-        Some(detail) => detail.to_owned(),
-        None => format!("{at} answered {}", answer.status),
-    };
-    Err(match answer.status {
-        400..=403 | 422 => Failure::usage(said),
-        _ => Failure::run(said),
-    })
-}
-
 /// The parts of a limit's key.
 fn parts(limit: &Value) -> Vec<String> {
     list(limit, "key").iter().map(|part| format!("`{}`", text(part))).collect()
 }
 
-fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+pub(super) fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A value as a person reads it. A missing value is a dash.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
@@ -265,7 +234,7 @@ fn text(value: &Value) -> String {
 }
 
 /// Milliseconds as a person reads them: the two largest units, as in `1h59m`.
-fn time(value: &Value) -> String {
+pub(super) fn time(value: &Value) -> String {
     let Some(millis) = value.as_u64() else { return "-".to_owned() };
     let seconds = millis / 1_000;
     let units = [(seconds / 86_400, 'd'), (seconds / 3_600 % 24, 'h'), (seconds / 60 % 60, 'm')];

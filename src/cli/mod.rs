@@ -11,6 +11,7 @@ mod limits;
 mod redisson;
 mod reference;
 mod run;
+mod top;
 
 use std::error::Error;
 use std::fmt::Display;
@@ -74,6 +75,8 @@ enum Command {
     Health(health::Health),
     /// Look at a running proxy's limits, and override one for a key
     Limits(limits::LimitsArgs),
+    /// Watch a running proxy: limits, their decisions a second, and who is rejected most
+    Top(top::Top),
     /// Read and write a Redisson limiter that Java services use
     Redisson(redisson::Redisson),
     /// Print completions for a shell
@@ -144,7 +147,8 @@ fn serve(
         true => file.display().to_string(),
         false => "none".to_owned(),
     };
-    let start = Start { plan: loaded.plan, file, reload, log, beside: Box::pin(beside) };
+    let start =
+        Start { plan: loaded.plan, file, text: loaded.text, reload, log, beside: Box::pin(beside) };
     server::run(start).map_err(Failure::run)
 }
 
@@ -163,6 +167,7 @@ pub fn main() -> ExitCode {
         Some(Command::Schema) => print(config::schema::json()),
         Some(Command::Health(health)) => health::health(&health),
         Some(Command::Limits(limits)) => limits::limits(&limits),
+        Some(Command::Top(top)) => top::top(&top),
         Some(Command::Redisson(redisson)) => redisson::redisson(&redisson),
         Some(Command::Completions(completions)) => {
             reference::completions(&completions, Cli::command())

@@ -8,7 +8,9 @@
 mod assembly;
 mod changes;
 mod doubts;
+mod effective;
 mod reader;
+mod record;
 pub mod schema;
 mod section;
 mod setting;
@@ -23,6 +25,7 @@ use toml::de::DeTable;
 pub use self::changes::{Changes, diff};
 pub use self::reader::{Colour, Problem, Problems, duration};
 pub(crate) use self::reader::{Severity, duration_text};
+pub use self::record::{ConfigRecord, FileText};
 use crate::file;
 use crate::plan::Plan;
 
@@ -52,6 +55,8 @@ pub struct Loaded {
     pub plan: Plan,
     /// Warnings about settings that were probably not meant. Can be empty.
     pub warnings: Problems,
+    /// The file's text.
+    pub text: FileText,
 }
 
 /// Loads the configuration from the file at `path`. `env` returns the value of an environment variable.
@@ -144,7 +149,10 @@ pub fn parse(
     let plan = assembly::plan(&cx, tree.get_ref(), overrides);
     let problems = Problems::new(file_name, text, cx.into_problems());
     match plan {
-        Some(plan) if !problems.has_errors() => Ok(Loaded { plan, warnings: problems }),
+        Some(plan) if !problems.has_errors() => {
+            let text = FileText { text: text.into(), overrides: overrides.clone() };
+            Ok(Loaded { plan, warnings: problems, text })
+        }
         _ => Err(problems),
     }
 }

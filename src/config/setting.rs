@@ -1,6 +1,6 @@
-//! One declaration for each setting. Each table in `section/` lists its settings. Four things use this
-//! list: the reading of the file, the JSON Schema, the rows of docs/reference.md, and the report of a
-//! reload.
+//! One declaration for each setting. Each table in `section/` lists its settings. Five things use this
+//! list: the reading of the file, the JSON Schema, the rows of docs/reference.md, the report of a reload, and
+//! the settings that the admin endpoint shows.
 //!
 //! A section's table is made with these five functions:
 //!
@@ -19,7 +19,7 @@ use http::StatusCode;
 
 use super::changes::Changes;
 use super::reader::{Item, Section, duration_text, size_text};
-use super::shape::{Fallback, Field, Kind, Zero, field};
+use super::shape::{Fallback, Field, Kind, Mask, Zero, field};
 
 /// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` where
 /// the table has [`Field`]s alone.
@@ -160,6 +160,12 @@ impl<S, T> PlacedSetting<S, T> {
     /// The same setting, where a change applies only after a restart.
     pub(super) const fn restart(mut self) -> Self {
         self.restart = true;
+        self
+    }
+
+    /// The same setting, of which the admin endpoint shows no more than this.
+    pub(super) const fn masked(mut self, mask: Mask) -> Self {
+        self.field.mask = mask;
         self
     }
 

@@ -31,6 +31,20 @@ pub(super) struct Field {
     pub(super) default: Fallback,
     /// One line for docs/reference.md and the JSON Schema.
     pub(super) meaning: &'static str,
+    /// What the admin endpoint shows of the value.
+    pub(super) mask: Mask,
+}
+
+/// What the admin endpoint shows of the texts of a field, and of the fields of its table. A text that came
+/// from the environment is never shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mask {
+    /// The text.
+    Open,
+    /// Nothing.
+    Secret,
+    /// What this function leaves of the text.
+    Shown(fn(&str) -> String),
 }
 
 /// The value of a field that the file does not have.
@@ -95,5 +109,29 @@ pub(super) const fn field(
     default: Fallback,
     meaning: &'static str,
 ) -> Field {
-    Field { name, kind, default, meaning }
+    Field { name, kind, default, meaning, mask: Mask::Open }
+}
+
+impl Field {
+    /// The same field, of which the admin endpoint shows no more than this.
+    pub(super) const fn masked(mut self, mask: Mask) -> Self {
+        self.mask = mask;
+        self
+    }
+}
+
+/// All fields of a table and of the tables in it.
+#[cfg(test)]
+pub(super) fn fields_of_tables(shape: &'static Shape) -> Vec<&'static Field> {
+    fn shapes(kind: &'static Kind) -> Vec<&'static Shape> {
+        match kind {
+            Kind::Table(shape) | Kind::Named(shape) => vec![shape],
+            Kind::List(kind) => shapes(kind),
+            Kind::Either(kinds) => kinds.iter().flat_map(shapes).collect(),
+            _ => Vec::new(),
+        }
+    }
+    let inner = |field: &'static Field| shapes(&field.kind).into_iter().flat_map(fields_of_tables);
+    let fields = (shape.fields)();
+    fields.iter().copied().chain(fields.iter().copied().flat_map(inner)).collect()
 }

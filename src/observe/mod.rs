@@ -4,12 +4,14 @@
 
 pub mod events;
 mod format;
+pub(crate) mod history;
 pub mod log;
 pub mod metrics;
 pub mod repeated;
 pub mod seldom;
 mod sink;
 pub mod throttled;
+pub(crate) mod top_keys;
 
 #[cfg(test)]
 pub(crate) mod testing;

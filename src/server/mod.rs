@@ -23,7 +23,7 @@ use self::open_files::OpenFiles;
 use self::signals::{Instruction, Signals};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config;
+use crate::config::{self, ConfigRecord, FileText};
 use crate::downstream::Port;
 use crate::downstream::accept::ConnectionSlots;
 use crate::limit::name::Name;
@@ -59,8 +59,10 @@ const DRAIN_LOOK: Duration = Duration::from_millis(10);
 pub struct Start {
     /// The first plan.
     pub plan: Plan,
-    /// The name of the plan's file, for the log.
+    /// The name of the plan's file, for the log and the admin endpoint.
     pub file: String,
+    /// The text of the plan's file, for the admin endpoint.
+    pub text: FileText,
     /// Reads the file again.
     pub reload: Reload,
     /// The log.
@@ -105,6 +107,8 @@ struct Server {
     /// The errors of the file as it was read last, and the time when they were logged. `None` if the file
     /// is valid.
     rejected: Option<(Vec<String>, Instant)>,
+    /// The admin endpoint, if there is one.
+    admin: Option<Arc<Admin>>,
 }
 
 impl Server {
@@ -124,6 +128,7 @@ impl Server {
             malformed: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
+            config: ConfigRecord::default(),
             draining: AtomicBool::new(false),
             store: store::Shared::by(clock.wall().clone(), &plan.store),
             waiting: Arc::default(),
@@ -132,6 +137,8 @@ impl Server {
             clock,
         });
         process.store.tell_limits(&plan.limits);
+        process.clock.anchor();
+        process.config.started(start.file.clone(), start.text, process.wall());
         let published = Published { upstreams: upstreams(&plan, None), plan: plan.clone() };
         let mut checks = HealthChecks::default();
         checks.check(published.plan.upstreams.iter().zip(&published.upstreams));
@@ -172,6 +179,7 @@ impl Server {
         for address in addresses {
             events::listening(address);
         }
+        let mut serving = None;
         if let Some((address, sockets)) = admin {
             let dropped = start.log.dropped_lines();
             let admin = Arc::new(Admin::new(process.clone(), plan_orders, dropped));
@@ -181,6 +189,7 @@ impl Server {
                 tokio::spawn(admin::listen(listener, admin.clone()));
             }
             events::admin_listening(address);
+            serving = Some(admin);
         }
         tokio::spawn(start.beside);
         Ok(Self {
@@ -198,6 +207,7 @@ impl Server {
             certificates,
             checks,
             rejected: None,
+            admin: serving,
         })
     }
 
@@ -263,6 +273,7 @@ impl Server {
                 self.process.is_config_valid.store(false, Ordering::Relaxed);
                 let errors: Vec<_> = problems.lines().collect();
                 events::config_rejected(&errors);
+                self.process.config.rejected(errors.clone(), self.process.wall());
                 self.rejected = Some((errors, Instant::now()));
                 return;
             }
@@ -301,6 +312,8 @@ impl Server {
         if !restart.is_empty() {
             events::restart_needed(&restart);
         }
+        let changes = config::Changes { changed, restart };
+        self.process.config.reloaded(loaded.text, changes, self.process.wall());
     }
 
     /// Waits for the requests under way, for at most `drain_timeout`, and stops the workers.
@@ -331,6 +344,9 @@ impl Server {
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {
             let _ = worker.join();
+        }
+        if let Some(admin) = &self.admin {
+            admin.end_streams().await;
         }
     }
 }

@@ -158,6 +158,11 @@ impl Shared {
         }
     }
 
+    /// How long Redis has been up, or away. `None` where buckets live in the process.
+    pub(crate) fn redis_phase_age(&self) -> Option<Duration> {
+        self.redis.as_ref().map(|redis| redis.phase_age())
+    }
+
     /// The servers of a Redis cluster that have slots. Empty without a cluster.
     pub fn cluster_servers(&self) -> Vec<ClusterServer> {
         self.redis.as_ref().map_or_else(Vec::new, |redis| redis.cluster_servers())

@@ -30,6 +30,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
+use crate::observe::top_keys::is_near;
 use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
 use crate::store::{self, Claim, Moment, Party, Store, Unavailable};
@@ -143,6 +144,7 @@ impl Throttle {
         let took = is_asked.then(|| moment.at.elapsed());
         self.metrics
             .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
+        self.note_keys(&limits, now);
         self.tell_shadows(&limits, request, now);
         let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
         let goes = match verdict {
@@ -163,6 +165,7 @@ impl Throttle {
                     Err(left) => {
                         let limit = &limits[by];
                         self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
+                        self.note_rejection(limit, now);
                         queue::without_turn(quotas, left);
                         Err(self.refuse(plan, limit, request, Some(left), now))
                     }
@@ -187,6 +190,42 @@ impl Throttle {
             limit: &limit.claim.spec.name,
             retry_after,
             answer: limit.claim.spec.reject.as_ref().unwrap_or(&plan.reject),
+        }
+    }
+
+    /// Notes the keys that are rejected, and those near their limit. A key with enough left costs a
+    /// comparison.
+    fn note_keys(&self, limits: &[RequestLimit<'_>], now: Timestamp) {
+        for limit in limits {
+            let Claim { spec, key, decision: Some(decision), .. } = &limit.claim else { continue };
+            let Decision { remaining, outcome } = *decision;
+            let (burst, _) = capacity(&limit.claim);
+            match outcome {
+                Outcome::Reject { .. } => self.note_rejection(limit, now),
+                Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
+                    let write = |text: &mut String| self.write_key(limit, text);
+                    let left = (remaining, burst);
+                    self.metrics.top_keys().near(&spec.name, key.as_bytes(), left, now, write);
+                }
+                Outcome::Allow | Outcome::Delay(_) => {}
+            }
+        }
+    }
+
+    fn note_rejection(&self, limit: &RequestLimit<'_>, now: Timestamp) {
+        let Claim { spec, key, .. } = &limit.claim;
+        let write = |text: &mut String| self.write_key(limit, text);
+        self.metrics.top_keys().rejected(&spec.name, key.as_bytes(), now, write);
+    }
+
+    /// The key's text, with its secret values hashed, unless the operator wants plain keys.
+    fn write_key(&self, limit: &RequestLimit<'_>, text: &mut String) {
+        let Claim { spec, key, .. } = &limit.claim;
+        match self.keys {
+            KeyDisplay::Hashed if spec.key.has_secrets() => {
+                text.push_str(spec.key.hashed(key).as_str());
+            }
+            _ => text.push_str(key.as_str()),
         }
     }
 
@@ -260,15 +299,22 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
 fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
     let Claim { spec, ask: Ask { algorithm, mode, .. }, decision, figures, .. } = &limit.claim;
     let Decision { remaining, outcome } = decision.filter(|_| *mode == Mode::Enforce)?;
-    let (burst, window, reset) = match figures {
-        Some(figures) => {
-            let seconds = Some(figures.window_seconds);
-            (figures.capacity, seconds, seconds)
-        }
-        None => (algorithm.capacity(), algorithm.window_seconds(), algorithm.reset_seconds(goes)),
+    let (burst, window) = capacity(&limit.claim);
+    let reset = match figures {
+        Some(_) => window,
+        None => algorithm.reset_seconds(goes),
     };
     let unit = unit(algorithm);
     Some(Quota { limit: spec, burst, window, reset, unit, remaining, outcome })
+}
+
+/// The size of a claim's bucket, and the whole seconds in which it refills.
+fn capacity(claim: &Claim<'_>) -> (u64, Option<u64>) {
+    let algorithm = &claim.ask.algorithm;
+    match claim.figures {
+        Some(figures) => (figures.capacity, Some(figures.window_seconds)),
+        None => (algorithm.capacity(), algorithm.window_seconds()),
+    }
 }
 
 /// The quota unit of draft-ietf-httpapi-ratelimit-headers, where it is not the default.

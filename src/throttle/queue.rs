@@ -37,6 +37,11 @@ impl Waiting {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// Requests that wait for this limit now.
+    pub(crate) fn held_for(&self, limit: &Name) -> usize {
+        self.taken.lock().get(limit).map_or(0, |taken| taken.load(Ordering::Relaxed))
+    }
+
     /// Sets when the process ends. Requests that would wait for longer, now or later, are refused at once.
     pub(crate) fn end_at(&self, end: Instant) {
         self.end.send_replace(Some(end));

@@ -2,26 +2,26 @@
 
 /// Why a string's variables cannot be replaced. It holds text of the string, never the value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EnvironmentError {
+pub(crate) struct EnvironmentError {
     /// The part of the string that is wrong.
-    pub(super) part: String,
+    pub(crate) part: String,
     /// What is wrong with the part.
-    pub(super) title: String,
-    pub(super) expected: String,
+    pub(crate) title: String,
+    pub(crate) expected: String,
 }
 
 /// A string after its variables were replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Replaced {
-    pub(super) text: String,
+pub(crate) struct Replaced {
+    pub(crate) text: String,
     /// Whether any part of the text came from a variable or from a variable's default.
-    pub(super) foreign: bool,
+    pub(crate) foreign: bool,
 }
 
 /// Replaces each `${NAME}` and `${NAME:-default}` in `text`, and writes `$${` as `${`.
 ///
 /// The default also replaces an empty variable. Inserted text is not searched for variables again.
-pub(super) fn replace(
+pub(crate) fn replace(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Replaced, EnvironmentError> {

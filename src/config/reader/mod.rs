@@ -4,7 +4,7 @@
 //! what the fields mean.
 
 mod context;
-mod environment;
+pub(super) mod environment;
 mod item;
 mod problem;
 mod section;

@@ -4,7 +4,7 @@ use super::values::address;
 use crate::config::reader::{Item, Section, Wrong};
 use crate::config::setting::{Settings, at, fields, parsed, read};
 use crate::config::shape::Fallback::Words;
-use crate::config::shape::{Kind, Shape};
+use crate::config::shape::{Kind, Mask, Shape};
 use crate::plan::AdminSpec;
 
 type Spec = AdminSpec;
@@ -15,10 +15,10 @@ pub(crate) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!(listen), Kind::Text, Words("none"),
-        "an address for `/healthz`, `/readyz`, `/metrics` and `/api/limits`", |item| address(item).map(Some)).restart(),
+        "an address for `/healthz`, `/readyz`, `/metrics` and the JSON interface below `/api/`", |item| address(item).map(Some)).restart(),
     &parsed(at!(token), Kind::Text, Words("none"),
         "a bearer token for everything but the two health checks; required where the address is not loopback",
-        |item| token(&item.clone().secret()).map(Some)),
+        |item| token(&item.clone().secret()).map(Some)).masked(Mask::Secret),
 ];
 
 pub(crate) fn build(section: Section<'_>) -> AdminSpec {

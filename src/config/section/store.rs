@@ -6,7 +6,7 @@ use crate::config::setting::{
     Settings, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
 };
 use crate::config::shape::Fallback::{Value, Words};
-use crate::config::shape::{Kind, Shape, field};
+use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::plan::{OnStoreError, PrefetchMode, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
 
 type Spec = StoreSpec;
@@ -17,7 +17,7 @@ pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!("url", location), Kind::Text, Value("\"memory:\""),
-        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`").restart(),
+        "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`").restart().masked(Mask::Shown(without_login)),
     &field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how a Redis that is reached by TLS is verified, and what it is shown"),
     &parsed(at!(prefix), Kind::Text, Value("\"tidegate\""), "of every key in Redis", prefix).restart(),
@@ -93,10 +93,40 @@ fn redis_url(item: &Item<'_>) -> Option<RedisUrl> {
     None
 }
 
+/// A store's URL with a mask in place of user and password.
+fn without_login(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let path = path.split('?').next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((_, hosts)) => format!("{scheme}://********@{hosts}{path}"),
+        None => format!("{scheme}://{authority}{path}"),
+    }
+}
+
 fn prefix(item: &Item<'_>) -> Option<String> {
     item.parse("expected 1 to 64 letters, digits, `_`, `.`, `-` or `:`", |text| {
         let may = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b':');
         let fits = (1..=LONGEST_PREFIX).contains(&text.len()) && text.bytes().all(may);
         fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_user_and_password() {
+        for (url, shown) in [
+            ("memory:", "memory:"),
+            ("redis://host:1/2", "redis://host:1/2"),
+            ("redis://:pw@host", "redis://********@host"),
+            ("rediss://user:p@w@host:1/2", "rediss://********@host:1/2"),
+            ("redis-sentinel://u:pw@a:1,b:2/main/0", "redis-sentinel://********@a:1,b:2/main/0"),
+            ("redis+unix:///run/a@b.sock?db=1&pass=pw", "redis+unix:///run/a@b.sock"),
+        ] {
+            assert_eq!(without_login(url), shown, "{url}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ const BOUNDS: [u64; 20] = [
 type Counts<C> = [C; BOUNDS.len() + 1];
 
 /// Durations, counted by how long they are.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
     counts: Counts<u64>,
     sum: Duration,
@@ -57,6 +57,33 @@ impl Histogram {
             *count += 1;
         }
         self.sum = self.sum.saturating_add(duration);
+    }
+
+    /// The durations that were counted since `earlier`, an earlier state of this histogram.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        for (count, before) in since.counts.iter_mut().zip(&earlier.counts) {
+            *count = count.saturating_sub(*before);
+        }
+        since.sum = self.sum.saturating_sub(earlier.sum);
+        since
+    }
+
+    /// The duration that this share of the counted durations does not exceed, in milliseconds. It lies
+    /// between two bounds of the histogram, where all durations of that range count as evenly spread. `None`
+    /// where nothing was counted. For durations beyond the last bound, that bound.
+    pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
+        let wanted = share * self.count() as f64;
+        let (mut below, mut from) = (0, 0);
+        for (bound, count) in BOUNDS.iter().zip(&self.counts) {
+            if *count > 0 && (below + count) as f64 >= wanted {
+                let part = (wanted - below as f64) / *count as f64;
+                return Some((from as f64 + part * (bound - from) as f64) / 1_000.0);
+            }
+            below += count;
+            from = *bound;
+        }
+        (self.count() > 0).then(|| from as f64 / 1_000.0)
     }
 
     /// Adds another histogram.
@@ -113,6 +140,29 @@ mod tests {
         histogram.observe(Duration::MAX);
         assert_eq!(histogram.count(), 2);
         assert!(histogram.sum().is_finite());
+    }
+
+    #[test]
+    fn a_quantile_lies_between_its_bounds() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.quantile_ms(0.5), None);
+        for _ in 0..10 {
+            histogram.observe(Duration::from_micros(300));
+        }
+        let before = histogram.clone();
+        assert_eq!(histogram.quantile_ms(0.5), Some(0.375), "half way from 0.25 to 0.5 ms");
+        assert_eq!(histogram.quantile_ms(1.0), Some(0.5));
+        for _ in 0..10 {
+            histogram.observe(Duration::from_millis(8));
+        }
+        assert_eq!(histogram.quantile_ms(0.5), Some(0.5));
+        assert_eq!(histogram.quantile_ms(0.99), Some(9.9));
+        let since = histogram.since(&before);
+        assert_eq!((since.count(), since.quantile_ms(0.5)), (10, Some(7.5)));
+        assert_eq!(since.sum(), 0.08);
+        let mut long = Histogram::default();
+        long.observe(Duration::from_secs(100));
+        assert_eq!(long.quantile_ms(0.5), Some(60_000.0));
     }
 
     #[test]

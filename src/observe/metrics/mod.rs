@@ -4,9 +4,11 @@
 //! up. Labels come from the configuration and never from a client: their number does not grow with traffic.
 
 mod histogram;
+mod reading;
 mod routes;
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,10 +18,13 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 pub(crate) use self::histogram::{Histogram, SharedHistogram};
+pub(crate) use self::reading::{Reading, StatusClasses};
 pub use self::routes::RouteCounter;
 pub(crate) use self::routes::RouteCounters;
 use self::routes::{Requests, increment};
+use super::top_keys::{self, ReadKeys, TopKeys};
 use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
 use crate::plan::NO_ROUTE;
 
 /// The process's counters. They live as long as the process: a reload keeps them, by name.
@@ -38,6 +43,7 @@ pub struct WorkerMetrics {
     sent: AtomicU64,
     /// Connections that speak HTTP/2 now.
     http2: AtomicU64,
+    top_keys: TopKeys,
 }
 
 /// Why an exchange with an upstream failed.
@@ -86,8 +92,12 @@ pub enum DecisionKind {
 impl Metrics {
     /// The counters of this number of workers, at least one.
     pub fn new(workers: usize) -> Arc<Self> {
-        let workers = (0..workers.max(1)).map(|_| Arc::default()).collect();
-        Arc::new(Self { workers })
+        let hasher = RandomState::new();
+        let worker = |_| WorkerMetrics {
+            top_keys: TopKeys::new(hasher.clone()),
+            ..WorkerMetrics::default()
+        };
+        Arc::new(Self { workers: (0..workers.max(1)).map(worker).map(Arc::new).collect() })
     }
 
     /// The counters of a worker, by its number from 0. A number beyond the last worker gets the counters of
@@ -105,6 +115,20 @@ impl Metrics {
         }
         total
     }
+
+    /// What is counted now, without the routes' histograms. Costs less than [`Metrics::total`], and keeps no
+    /// worker waiting for long.
+    pub(crate) fn reading(&self) -> Reading {
+        let mut reading = Reading::default();
+        self.workers.iter().for_each(|worker| reading.add(worker));
+        reading
+    }
+
+    /// The keys of this limit that are rejected most and that are nearest to it: at most `most` of each.
+    pub(crate) fn top_keys(&self, limit: &Name, now: Timestamp, most: usize) -> ReadKeys {
+        let workers = self.workers.iter().map(|worker| &worker.top_keys);
+        top_keys::read(workers, limit, now, most)
+    }
 }
 
 impl WorkerMetrics {
@@ -117,7 +141,7 @@ impl WorkerMetrics {
         }
         // After 2³² names, a new name is counted with the requests without a route.
         let Ok(new) = u32::try_from(requests.len()) else { return RouteCounter::NO_ROUTE };
-        requests.push(Requests::default());
+        requests.push(Requests::of(name.clone()));
         routes.insert(name.clone(), RouteCounter(new));
         RouteCounter(new)
     }
@@ -161,6 +185,11 @@ impl WorkerMetrics {
     pub(crate) fn http2_connection(self: &Arc<Self>) -> Http2Counted {
         self.http2.fetch_add(1, Ordering::Relaxed);
         Http2Counted(Arc::clone(self))
+    }
+
+    /// The keys that this worker notes.
+    pub(crate) fn top_keys(&self) -> &TopKeys {
+        &self.top_keys
     }
 
     /// Counts a decision of the limit with this name.
@@ -211,7 +240,7 @@ struct Counts {
 }
 
 /// What is counted of an upstream.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct UpstreamCounts {
     pub(crate) seconds: Histogram,
     pub(crate) failures: BTreeMap<UpstreamFailure, u64>,
@@ -236,7 +265,7 @@ impl Counts {
 impl Default for Counts {
     fn default() -> Self {
         Self {
-            requests: vec![Requests::default()],
+            requests: vec![Requests::of(NO_ROUTE.into())],
             routes: HashMap::from_iter([(NO_ROUTE.into(), RouteCounter::NO_ROUTE)]),
             decisions: HashMap::default(),
             upstreams: HashMap::default(),

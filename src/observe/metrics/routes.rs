@@ -48,10 +48,18 @@ impl RouteCounters {
 }
 
 /// What is counted of a route.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Requests {
+    /// The route's name.
+    pub(super) route: Arc<str>,
     pub(super) statuses: StatusCounts,
     pub(super) seconds: Histogram,
+}
+
+impl Requests {
+    pub(super) fn of(route: Arc<str>) -> Self {
+        Self { route, statuses: StatusCounts::default(), seconds: Histogram::default() }
+    }
 }
 
 /// How often each status was answered. A route answers with few statuses: a list is searched faster than a

@@ -54,6 +54,8 @@ pub struct ClusterServer {
     pub name: String,
     /// Whether it decides.
     pub is_up: bool,
+    /// How long it has decided, or has not.
+    pub phase_age: Duration,
     /// How long calls took.
     pub(crate) seconds: Histogram,
     /// Failed calls since the start, by the error's kind.
@@ -322,12 +324,21 @@ impl RedisNodes {
         sum
     }
 
+    /// How long all servers have been up, or one of them has been away.
+    pub(in crate::store) fn phase_age(&self) -> Duration {
+        let (all, is_up) = (self.all(), self.summary().is_up);
+        let of = |up| all.iter().filter(move |it| it.is_up() == up).map(|it| it.phase_age());
+        let age = if is_up { of(true).min() } else { of(false).max() };
+        age.unwrap_or_default()
+    }
+
     /// The servers of a cluster that have slots. Empty without a cluster.
     pub(in crate::store) fn cluster_servers(&self) -> Vec<ClusterServer> {
         let owners = if self.is_cluster { self.map().owners() } else { Vec::new() };
         let server = |location: &RedisLocation, health: &RedisHealth| ClusterServer {
             name: location.to_string(),
             is_up: health.is_up(),
+            phase_age: health.phase_age(),
             seconds: health.counts.seconds(),
             errors: health.counts.errors(),
         };

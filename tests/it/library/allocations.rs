@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use allocation_counter::measure;
 use tidegate::clock::Clock;
-use tidegate::config::{self, Overrides};
+use tidegate::config::{self, ConfigRecord, Overrides};
 use tidegate::downstream::Port;
 use tidegate::downstream::accept::ConnectionSlots;
 use tidegate::observe::metrics::Metrics;
@@ -110,6 +110,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         malformed: Arc::default(),
         adopted: 0.into(),
         is_config_valid: true.into(),
+        config: ConfigRecord::default(),
         draining: AtomicBool::new(false),
         store: store::Shared::new(&plan.store),
         waiting: Arc::default(),
@@ -158,6 +159,12 @@ const BY_ADDRESS: &str = "[limits.a]\nkey = [\"ip\"]\nrate = \"1000000/s\"\n";
 const BY_HEADER: &str = "[limits.b]\nkey = [\"header:x-api-key\"]\nrate = \"1000000/s\"\n";
 const CLOSED: &str = "[limits.c]\nkey = [\"ip\"]\nrate = \"1/d\"\n";
 
+/// Of which enough is left.
+const SLOTS: &str = "[limits.e]\nkey = [\"ip\"]\nalgorithm = \"concurrency\"\nlimit = 9\n";
+
+/// Of which nothing is left while a request is under way: each one is near its limit, and allocates no more.
+const FULL: &str = "[limits.e]\nkey = [\"ip\"]\nalgorithm = \"concurrency\"\nlimit = 1\n";
+
 /// Of which more is left in each microsecond.
 const FILLING: &str = "[limits.d]\nrate = \"1000000/s\"\nburst = 1000000000\ncost = 500000000\n";
 
@@ -169,6 +176,8 @@ fn a_request_allocates_no_more_than_it_did() {
         ("forwarded without limits", "", "200", 9),
         ("forwarded, one limit", BY_ADDRESS, "200", 10),
         ("forwarded, two limits", &both, "200", 11),
+        ("forwarded, slots are left", SLOTS, "200", 13),
+        ("forwarded, near its limit", FULL, "200", 13),
         ("rejected", CLOSED, "429", 6),
         ("rejected, each told something else", &changing, "429", 13),
     ]

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tidegate::clock::{Clock, Wall};
-use tidegate::config::{self, Overrides};
+use tidegate::config::{self, ConfigRecord, Overrides};
 use tidegate::downstream::Port;
 use tidegate::downstream::accept::ConnectionSlots;
 use tidegate::limit::algorithm::fixed_window::windows::Windows;
@@ -308,6 +308,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
         adopted: 0.into(),
         is_config_valid: true.into(),
+        config: ConfigRecord::default(),
         draining: AtomicBool::new(false),
         store: Shared::by(clock.wall().clone(), &plan.store),
         waiting: Arc::default(),

@@ -1,6 +1,7 @@
 //! What runs the process: a tidegate, an API behind it, a client in front.
 
 mod admin;
+mod api;
 mod basics;
 mod cli;
 mod drain;

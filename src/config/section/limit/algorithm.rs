@@ -122,6 +122,14 @@ pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
     }
 }
 
+/// Whether a limit with this algorithm has this field. A word that names no algorithm is the default one.
+pub(crate) fn has_field(algorithm: &str, field: &str) -> bool {
+    let family = Family::WORDS.iter().find(|(word, _)| *word == algorithm);
+    let family = family.map_or(TokenBucket, |(_, family)| *family);
+    let of = FIELDS.iter().find(|(name, ..)| *name == field);
+    of.is_none_or(|(_, families, _)| families.contains(&family))
+}
+
 /// The algorithms that have this field, in the words of the reference. `None` where all algorithms have it.
 pub(crate) fn whose(field: &str) -> Option<String> {
     let (_, families, _) = FIELDS.iter().find(|(name, ..)| *name == field)?;

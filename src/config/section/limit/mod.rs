@@ -31,7 +31,7 @@ use crate::config::setting::{
     Settings, Spelled, at, compared, fields, one_word, parsed, plain, read, spellings, word, words,
 };
 use crate::config::shape::Fallback::{Value, Words};
-use crate::config::shape::{Kind, Shape, Zero, field};
+use crate::config::shape::{Kind, Mask, Shape, Zero, field};
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
@@ -123,7 +123,8 @@ pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 static OF_EXEMPT: Settings<()> = &[
     &field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
     &field("path", Kind::TEXT_LIST, Value("[]"), "path patterns as in routes"),
-    &field("header", Kind::TextTable, Words("none"), "headers with exactly this value"),
+    &field("header", Kind::TextTable, Words("none"), "headers with exactly this value")
+        .masked(Mask::Secret),
 ];
 
 /// Settings of other sections that limits use.

@@ -8,7 +8,7 @@ use super::figures;
 use crate::config::reader::{Item, NETWORK, Section, Span, Wrong, network};
 use crate::config::setting::{Settings, fields};
 use crate::config::shape::Fallback::{Required, Words};
-use crate::config::shape::{Kind, Shape, field};
+use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::Figures;
 use crate::request::key::KeySource;
@@ -20,7 +20,8 @@ pub(crate) static OVERRIDE: Shape = Shape::new("overrides", || fields(OF_OVERRID
 #[rustfmt::skip]
 static OF_OVERRIDE: Settings<()> = &[
     &field("key", Kind::TEXT_LIST, Required,
-        "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network"),
+        "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network")
+        .masked(Mask::Secret),
     &field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
     &field("burst", Kind::Whole(1, MAX_TOKENS), Words("the override's own count"), "as in the limit"),
     &field("queue", Kind::Whole(0, MAX_TOKENS - 1), Words("the override's own count"), "as in the limit"),

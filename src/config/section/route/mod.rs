@@ -16,7 +16,7 @@ use super::values::{Named, once, one_of};
 use crate::config::reader::{Item, Section, Span, Text, Wrong, nearest};
 use crate::config::setting::{PlainValue as _, Settings, at, compared, fields, plain, read};
 use crate::config::shape::Fallback::{Required, Value, Words};
-use crate::config::shape::{Kind, Shape, field};
+use crate::config::shape::{Kind, Mask, Shape, field};
 use crate::limit::name::Name;
 use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec, UpstreamSpec};
 use crate::request::route::{Conditions, Pattern, Rewrite};
@@ -33,7 +33,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &field("path", Kind::Text, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
     &field("methods", Kind::TEXT_LIST, Words("any"), "one of these"),
     &field("host", Kind::Text, Words("any"), "`www.example.com`, or `*.example.com`"),
-    &field("headers", Kind::TextTable, Words("any"), "each of these with this value"),
+    &field("headers", Kind::TextTable, Words("any"), "each of these with this value")
+        .masked(Mask::Secret),
     &field("upstream", Kind::Text, Words("required, or `respond`"), "where its requests go"),
     &field("respond", Kind::Table(&RESPOND), Words("none"),
         "an answer from this file, in place of an upstream"),
@@ -45,7 +46,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &plain(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
         "bytes of a request's body, for this route; larger: 413"),
     &compared(at!("request_headers", request), Kind::Table(&HEADERS), Words("none"),
-        "changes to what goes upstream"),
+        "changes to what goes upstream").masked(Mask::Secret),
     &compared(at!("response_headers", response), Kind::Table(&HEADERS), Words("none"),
         "changes to what goes to the client"),
 ];

@@ -37,6 +37,7 @@ const MISSED_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct HealthPhase {
     up: bool,
     number: u64,
+    since: Instant,
 }
 
 /// What all workers know about the server.
@@ -91,7 +92,7 @@ impl RedisHealth {
         Self {
             server,
             counts: CallCounts::default(),
-            phase: watch::Sender::new(HealthPhase { up: true, number: 0 }),
+            phase: watch::Sender::new(HealthPhase { up: true, number: 0, since: Instant::now() }),
             was_up: AtomicBool::new(false),
             without_it: Arc::default(),
             failures: AtomicU32::new(0),
@@ -123,6 +124,11 @@ impl RedisHealth {
 
     pub(in crate::store) fn is_up(&self) -> bool {
         self.phase.borrow().up
+    }
+
+    /// How long the server has been up, or away.
+    pub(super) fn phase_age(&self) -> Duration {
+        self.phase.borrow().since.elapsed()
     }
 
     /// The phase in which a call begins. `None` where Redis counts as away: then the call must not begin.
@@ -284,7 +290,8 @@ impl RedisHealth {
         self.phase.send_if_modified(|phase| {
             let current = *phase == ended;
             if current {
-                *phase = HealthPhase { up: !ended.up, number: ended.number + 1 };
+                let (up, number) = (!ended.up, ended.number + 1);
+                *phase = HealthPhase { up, number, since: Instant::now() };
                 self.failures.store(0, Ordering::Relaxed);
             }
             current

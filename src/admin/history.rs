@@ -1,0 +1,54 @@
+//! `/api/history`: the last hour, for a page that has just been opened.
+
+use serde_json::{Map, Value, json};
+
+use super::Admin;
+use super::status::millis;
+use crate::observe::history::{History, Ring, STEP};
+use crate::observe::metrics::DECISIONS;
+
+impl Admin {
+    pub(super) fn history(&self) -> Value {
+        self.pulse.with_history(|history| self.points(history))
+    }
+
+    fn points(&self, history: &History) -> Value {
+        let points = history.ends().len();
+        let wall = self.process.clock.wall();
+        let ends: Vec<_> = history.ends().map(|end| wall.at(end).as_micros() / 1_000).collect();
+        let limits = history.limits().iter().map(|(name, ring)| {
+            let mut limit = Map::from_iter([("name".to_owned(), name.as_str().into())]);
+            for (place, decision) in DECISIONS.iter().enumerate() {
+                let counts = padded(ring, points, |counts| counts[place].into());
+                limit.insert((*decision).to_owned(), counts);
+            }
+            Value::Object(limit)
+        });
+        let requests = |ring: &Ring<u32>| padded(ring, points, |count| (*count).into());
+        let routes = history
+            .routes()
+            .iter()
+            .map(|(name, ring)| json!({ "name": &**name, "requests": requests(ring) }));
+        let store = history.store();
+        json!({
+            "interval_ms": millis(STEP),
+            "ends_ms": ends,
+            "limits": limits.collect::<Vec<_>>(),
+            "routes": routes.collect::<Vec<_>>(),
+            "other_routes": requests(history.others()),
+            "store_p50_ms": padded(store, points, |it| short(it.p50)),
+            "store_p99_ms": padded(store, points, |it| short(it.p99)),
+        })
+    }
+}
+
+/// The values of a series as a list of `points`. A series that began later has zeros in front.
+fn padded<T>(ring: &Ring<T>, points: usize, write: impl Fn(&T) -> Value) -> Value {
+    let missing = points.saturating_sub(ring.iter().len());
+    std::iter::repeat_n(0.into(), missing).chain(ring.iter().map(write)).collect()
+}
+
+/// A few digits are enough.
+fn short(number: Option<f32>) -> Value {
+    number.map(|number| (f64::from(number) * 1_000.0).round() / 1_000.0).into()
+}

@@ -1,0 +1,144 @@
+//! The limits with their figures, their decisions, and their most interesting keys.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Listed, Scene, busiest, millis, rounded};
+use crate::admin::families;
+use crate::limit::key::write_shown;
+use crate::limit::{Mode, Scope};
+use crate::observe::metrics::{DECISIONS, DecisionKind, Reading};
+use crate::observe::top_keys::{self, KeyCount, NearKey};
+use crate::plan::{KeyDisplay, LimitSpec, OnStoreError, Plan};
+
+/// The most keys in each list of a limit.
+const KEYS: usize = 10;
+
+impl Scene<'_> {
+    /// The limits, each followed by its candidate.
+    pub(super) fn limits(&self, plan: &Plan) -> Listed {
+        let specs: Vec<(&LimitSpec, &str)> = plan
+            .limits
+            .iter()
+            .flat_map(|spec| {
+                let candidate = spec.candidate.iter().map(|it| (&**it, "candidate"));
+                [(&**spec, mode(spec.mode))].into_iter().chain(candidate)
+            })
+            .collect();
+        let busy: Vec<_> = specs.iter().map(|(spec, _)| self.busy(spec)).collect();
+        let places = busiest(&busy);
+        let left_out = specs.len() - places.len();
+        let entries = places.into_iter().map(|place| self.limit(specs[place].0, specs[place].1));
+        Listed { entries: entries.collect(), left_out }
+    }
+
+    /// The time whose rejections count for the lists of keys.
+    pub(super) fn rejections_window(&self, uptime: Duration) -> Duration {
+        top_keys::window(self.now.at).min(uptime)
+    }
+
+    /// How many decisions a second other than "allowed", and how many decisions since the start.
+    fn busy(&self, spec: &LimitSpec) -> (f64, u64) {
+        let [before, last] = self.readings().map(|it| decisions(it, spec));
+        let held =
+            |counts: [u64; 5]| counts.iter().sum::<u64>() - counts[DecisionKind::Allowed as usize];
+        (self.per_second(held(before), held(last)), last.iter().sum())
+    }
+
+    fn limit(&self, spec: &LimitSpec, mode: &str) -> Value {
+        let process = &self.admin.process;
+        let algorithm = spec.figures.at(self.admin.wall());
+        let on_store_error = match spec.on_store_error {
+            OnStoreError::Local => "local",
+            OnStoreError::Allow => "allow",
+            OnStoreError::Reject => "reject",
+        };
+        let mut limit = json!({
+            "name": spec.name.as_str(),
+            "key": crate::store::sources(spec),
+            "hashed": process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
+            "algorithm": algorithm.map(|it| it.name()),
+            "rate": spec.figures.rate(),
+            "rate_per_second": families::rate(spec).filter(|it| it.is_finite()).map(rounded),
+            "burst": algorithm.map(|it| it.capacity()),
+            "mode": mode,
+            "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
+            "on_store_error": on_store_error,
+            "overrides": spec.overrides.by_key().len(),
+            "max_waiting": spec.max_waiting,
+            "waiting": process.waiting.held_for(&spec.name),
+            "throttled_keys": process.throttled.throttled_keys(&spec.name),
+        });
+        let [before, last] = self.readings().map(|it| decisions(it, spec));
+        let total = decisions(&self.now.reading, spec);
+        for (place, decision) in DECISIONS.iter().enumerate() {
+            limit[format!("{decision}_total")] = total[place].into();
+            let per_second = self.per_second(before[place], last[place]);
+            limit[format!("{decision}_per_second")] = per_second.into();
+        }
+        let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
+        limit["rejected_keys"] = keys.rejected.iter().map(rejected).collect();
+        limit["near_keys"] = keys.near.iter().map(|key| self.near(key)).collect();
+        limit
+    }
+
+    fn near(&self, key: &NearKey) -> Value {
+        let seen = Duration::from_micros(self.now.at.micros_since(key.seen));
+        json!({
+            "key": shown(&key.text),
+            "lookup": key.text,
+            "remaining": key.remaining,
+            "burst": key.burst,
+            "share": rounded(key.share()),
+            "seen_ms": millis(seen),
+        })
+    }
+}
+
+/// The most rejected keys of all limits. Candidates are left out: their keys are those of their limits.
+pub(super) fn top_keys(limits: &[Value]) -> Vec<Value> {
+    let limits = limits.iter().filter(|limit| limit["mode"] != "candidate");
+    let keys = limits.flat_map(|limit| {
+        let of = limit["rejected_keys"].as_array().into_iter().flatten();
+        of.map(move |key| {
+            let mut key = key.clone();
+            (key["limit"], key["mode"]) = (limit["name"].clone(), limit["mode"].clone());
+            key
+        })
+    });
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort_by_key(|key| Reverse(key["count"].as_u64()));
+    keys.truncate(KEYS);
+    keys
+}
+
+fn rejected(key: &KeyCount) -> Value {
+    json!({
+        "key": shown(&key.text),
+        "lookup": key.text,
+        "count": key.count,
+        "at_most_over": key.at_most_over,
+    })
+}
+
+fn decisions(reading: &Reading, spec: &LimitSpec) -> [u64; 5] {
+    reading.limits.get(&spec.name).copied().unwrap_or_default()
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+        Mode::Candidate => "candidate",
+    }
+}
+
+/// A key's text as the log shows it.
+fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    // Writing into a string never fails.
+    let _ = write_shown(text, &mut shown);
+    shown
+}

@@ -1,0 +1,110 @@
+use http::StatusCode;
+use tokio::time::{advance, sleep};
+
+use super::*;
+use crate::admin::testing;
+use crate::limit::name::Name;
+use crate::observe::metrics::DecisionKind;
+
+fn status(admin: &Admin) -> Value {
+    build(admin, &Moment::now(&admin.process))
+}
+
+fn limits(count: usize) -> String {
+    let mut text = String::new();
+    for n in 0..count {
+        text += &format!("[limits.l{n}]\nrate = \"5/2s\"\nkey = [\"ip\"]\n");
+        text += &format!("[[routes]]\npath = \"/{n}\"\nrespond = {{}}\nlimits = [\"l{n}\"]\n");
+    }
+    text
+}
+
+#[tokio::test(start_paused = true)]
+async fn rates_are_of_the_last_second_and_totals_of_now() {
+    let admin = testing::admin(&limits(1));
+    tokio::spawn(admin.clone().keep_pulse());
+    let worker = admin.process.metrics.worker(0);
+    let route = worker.route(&"/0".into());
+    let name = Name::new("l0").unwrap();
+    let count = |requests: usize| {
+        for _ in 0..requests {
+            worker.request(route, StatusCode::NOT_FOUND, Duration::ZERO, None);
+            let took = Some(Duration::from_micros(300));
+            worker.decided(took, std::iter::once((&name, DecisionKind::Rejected)));
+        }
+    };
+    sleep(Duration::from_millis(1_500)).await;
+    count(6);
+    sleep(Duration::from_secs(1)).await;
+    count(1);
+    let status = status(&admin);
+    let (route, limit) = (&status["routes"][0], &status["limits"][0]);
+    assert_eq!((&route["total"], &route["per_second"]), (&json!(7), &json!(6.0)));
+    assert_eq!(route["statuses_total"]["4xx"], 7);
+    assert_eq!(route["statuses_per_second"]["4xx"], 6.0);
+    assert_eq!((&limit["rejected_total"], &limit["rejected_per_second"]), (&json!(7), &json!(6.0)));
+    assert_eq!((&limit["rate"], &limit["rate_per_second"]), (&json!("5/2s"), &json!(2.5)));
+    let store = &status["store"];
+    assert_eq!(
+        (&store["questions_total"], &store["questions_per_second"]),
+        (&json!(7), &json!(6.0))
+    );
+    assert_eq!((&store["p50_ms"], &store["p99_ms"]), (&json!(0.375), &json!(0.498)));
+    assert_eq!((&status["uptime_ms"], &status["interval_ms"]), (&json!(2_500), &json!(1_000)));
+    assert_eq!(status["rejected_keys_window_ms"], 2_500, "no more than the process has seen");
+    advance(Duration::from_secs(2)).await;
+    sleep(Duration::from_secs(2)).await;
+    let status = super::build(&admin, &Moment::now(&admin.process));
+    assert_eq!(status["routes"][0]["per_second"], 0.0);
+    assert_eq!(status["store"]["p50_ms"], json!(null), "nothing was asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_limits_and_routes_the_busiest_are_listed() {
+    let admin = testing::admin(&limits(MOST + 50));
+    tokio::spawn(admin.clone().keep_pulse());
+    sleep(Duration::from_millis(1_500)).await;
+    let worker = admin.process.metrics.worker(1);
+    let busy = format!("l{}", MOST + 49);
+    worker.decision(&Name::new(&busy).unwrap(), DecisionKind::Rejected);
+    let route = worker.route(&format!("/{}", MOST + 49).into());
+    worker.request(route, StatusCode::OK, Duration::ZERO, None);
+    sleep(Duration::from_secs(1)).await;
+    let status = status(&admin);
+    // One more route is for requests without a route.
+    for (list, name, left_out) in [("limits", busy, 50), ("routes", format!("/{}", MOST + 49), 51)]
+    {
+        let entries = status[list].as_array().unwrap();
+        assert_eq!(entries.len(), MOST);
+        assert!(entries.iter().any(|entry| entry["name"] == *name), "{name}");
+        assert_eq!(status[format!("{list}_left_out")], left_out);
+        assert_eq!(entries[0]["name"], if list == "limits" { "l0" } else { "/0" });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_listed_as_the_log_shows_them() {
+    let admin = testing::admin(&limits(1));
+    let name = Name::new("l0").unwrap();
+    let worker = admin.process.metrics.worker(0);
+    let now = admin.process.clock.now();
+    for text in ["%2=203.0.113.7|%-", "a"] {
+        worker.top_keys().rejected(&name, text.as_bytes(), now, |into| into.push_str(text));
+    }
+    worker.top_keys().near(&name, b"b", (1, 5), now, |into| into.push('b'));
+    sleep(Duration::from_millis(1_500)).await;
+    let limit = &status(&admin)["limits"][0];
+    assert_eq!(
+        limit["rejected_keys"],
+        json!([
+            { "key": "203.0.113.7|-", "lookup": "%2=203.0.113.7|%-", "count": 1, "at_most_over": 0 },
+            { "key": "a", "lookup": "a", "count": 1, "at_most_over": 0 },
+        ])
+    );
+    assert_eq!(
+        limit["near_keys"],
+        json!([{
+            "key": "b", "lookup": "b", "remaining": 1, "burst": 5, "share": 0.2, "seen_ms": 1_500,
+        }])
+    );
+}

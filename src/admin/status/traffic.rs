@@ -1,0 +1,108 @@
+//! Connections, requests, routes, and upstreams with their servers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{Listed, Scene, busiest, latency};
+use crate::limit::name::Name;
+use crate::observe::metrics::{Reading, StatusClasses, UpstreamCounts};
+use crate::plan::Plan;
+use crate::upstream::health::ServerState;
+use crate::worker::Published;
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+impl Scene<'_> {
+    pub(super) fn connections(&self, plan: &Plan) -> Value {
+        let open = self.admin.process.slots.open() as u64;
+        let http2 = self.now.reading.http2;
+        json!({
+            "open": open,
+            "http1": open.saturating_sub(http2),
+            "http2": http2,
+            "max": plan.server.max_connections,
+        })
+    }
+
+    pub(super) fn requests(&self) -> Value {
+        let ([before, last], now) = (self.readings(), &self.now.reading);
+        json!({
+            "total": now.requests(),
+            "per_second": self.per_second(before.requests(), last.requests()),
+            "waiting": self.admin.process.waiting.held(),
+            "received_bytes_total": now.received,
+            "received_bytes_per_second": self.per_second(before.received, last.received),
+            "sent_bytes_total": now.sent,
+            "sent_bytes_per_second": self.per_second(before.sent, last.sent),
+        })
+    }
+
+    pub(super) fn routes(&self, plan: &Plan) -> Listed {
+        let classes = |reading: &Reading, name: &Arc<str>| -> StatusClasses {
+            reading.routes.get(name).copied().unwrap_or_default()
+        };
+        let sum = |classes: StatusClasses| classes.iter().sum::<u64>();
+        let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
+        let busy = routes.iter().map(|route| {
+            let [before, last] = self.readings().map(|it| sum(classes(it, &route.name)));
+            (self.per_second(before, last), last)
+        });
+        let busy: Vec<_> = busy.collect();
+        let places = busiest(&busy);
+        let left_out = routes.len() - places.len();
+        let entries = places.into_iter().map(|place| {
+            let name = &routes[place].name;
+            let [before, last] = self.readings().map(|reading| classes(reading, name));
+            let total = classes(&self.now.reading, name);
+            let statuses = CLASSES.iter().zip(total);
+            let (mut by_class, mut per_second) = (Map::new(), Map::new());
+            for ((class, total), (before, last)) in statuses.zip(before.into_iter().zip(last)) {
+                by_class.insert((*class).to_owned(), total.into());
+                per_second.insert((*class).to_owned(), self.per_second(before, last).into());
+            }
+            json!({
+                "name": &**name,
+                "total": sum(total),
+                "per_second": busy[place].0,
+                "statuses_total": by_class,
+                "statuses_per_second": per_second,
+            })
+        });
+        Listed { entries: entries.collect(), left_out }
+    }
+
+    pub(super) fn upstreams(&self, published: &Published) -> Vec<Value> {
+        let of = |reading: &Reading, name: &Name| -> UpstreamCounts {
+            reading.upstreams.get(name).cloned().unwrap_or_default()
+        };
+        let upstream = |name: &Name, servers: &[Arc<ServerState>]| {
+            let now = of(&self.now.reading, name);
+            let [before, last] = self.readings().map(|it| of(it, name).seconds);
+            let [p50, p99] = latency(&before, &last);
+            let failures = now.failures.iter().map(|(failure, count)| (failure.reason(), count));
+            json!({
+                "name": name.as_str(),
+                "answers_total": now.seconds.count(),
+                "answers_per_second": self.per_second(before.count(), last.count()),
+                "p50_ms": p50,
+                "p99_ms": p99,
+                "errors": failures.collect::<BTreeMap<_, _>>(),
+                "retries_total": servers.iter().map(|server| server.retries()).sum::<u64>(),
+                "servers": servers.iter().map(|state| server(state)).collect::<Vec<_>>(),
+            })
+        };
+        let states = published.upstreams.iter();
+        states.map(|state| upstream(state.name(), state.servers())).collect()
+    }
+}
+
+fn server(state: &ServerState) -> Value {
+    json!({
+        "url": &**state.url(),
+        "up": state.is_up(),
+        "in_flight": state.in_flight(),
+        "retries_total": state.retries(),
+    })
+}

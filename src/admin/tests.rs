@@ -1,0 +1,87 @@
+//! Streams, on a clock that the test moves.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::*;
+
+const FILE: &str = "[limits.a]\nrate = \"1/s\"\nkey = [\"ip\"]\n[[routes]]\npath = \"/\"\n\
+                    respond = { status = 200 }\nlimits = [\"a\"]\n";
+
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// A connection that asks for the stream. `room` is how many bytes it holds that were not read.
+async fn listener(admin: &Arc<Admin>, room: usize) -> (DuplexStream, JoinHandle<()>) {
+    let (mut client, server) = duplex(room);
+    let serving = tokio::spawn(serve(server, admin.clone()));
+    let request = b"GET /api/stream HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    (client, serving)
+}
+
+/// Reads until the text has so many events.
+async fn events(client: &mut DuplexStream, count: usize) -> String {
+    let mut text = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let so_far = String::from_utf8_lossy(&text).into_owned();
+        if so_far.matches("data: {").count() >= count {
+            return so_far;
+        }
+        let read = timeout(PATIENCE, client.read(&mut piece)).await.unwrap().unwrap();
+        assert!(read > 0, "the stream ended: {so_far}");
+        text.extend_from_slice(&piece[..read]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_comes_at_once_and_then_each_second() {
+    let admin = testing::admin(FILE);
+    tokio::spawn(admin.clone().keep_pulse());
+    sleep(Duration::from_millis(4_500)).await;
+    assert!(admin.pulse.event.borrow().is_none(), "nobody listens, and no status is made");
+    let began = tokio::time::Instant::now();
+    let (mut client, _serving) = listener(&admin, 1 << 20).await;
+    let text = events(&mut client, 1).await;
+    assert!(text.contains("content-type: text/event-stream") && text.contains("retry: 2000\ndata"));
+    assert_eq!(began.elapsed(), Duration::ZERO, "the first one is there at once");
+    events(&mut client, 5).await;
+    assert_eq!(began.elapsed(), Duration::from_millis(4_500), "the others come each second");
+    let made = admin.pulse.event.borrow().as_ref().map(|(at, _)| *at);
+    let (mut second, _serving) = listener(&admin, 1 << 20).await;
+    events(&mut second, 1).await;
+    let known = admin.pulse.event.borrow().as_ref().map(|(at, _)| *at);
+    assert_eq!(made, known, "who comes within the second gets the same event");
+    drop((client, second));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(admin.pulse.streams.available_permits(), stream::MOST);
+    let last = admin.pulse.event.borrow().as_ref().map(|(at, _)| at.elapsed());
+    assert!(last > Some(Duration::from_secs(2)), "nobody listens any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_does_not_read_is_cut() {
+    let admin = testing::admin(FILE);
+    tokio::spawn(admin.clone().keep_pulse());
+    let (client, serving) = listener(&admin, 64).await;
+    timeout(PATIENCE, serving).await.unwrap().unwrap();
+    assert_eq!(admin.pulse.streams.available_permits(), stream::MOST);
+    drop(client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_end_in_order_at_the_end_of_the_process() {
+    let admin = testing::admin(FILE);
+    tokio::spawn(admin.clone().keep_pulse());
+    let (mut client, _serving) = listener(&admin, 1 << 20).await;
+    events(&mut client, 1).await;
+    admin.end_streams().await;
+    let mut rest = Vec::new();
+    let mut piece = [0; 4096];
+    while !rest.ends_with(b"0\r\n\r\n") {
+        let read = timeout(PATIENCE, client.read(&mut piece)).await.unwrap().unwrap();
+        assert!(read > 0, "cut: {}", String::from_utf8_lossy(&rest));
+        rest.extend_from_slice(&piece[..read]);
+    }
+}

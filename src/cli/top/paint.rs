@@ -1,0 +1,143 @@
+//! Lines of text in styles, and what a terminal is sent for them.
+
+use std::fmt::Write as _;
+
+use crossterm::style::{Attribute, Color, Stylize as _};
+use unicode_width::UnicodeWidthChar as _;
+
+/// A line of the screen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line(Vec<(Style, String)>);
+
+/// What a piece of a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Usual text.
+    Text,
+    /// The heading of a column, or a unit.
+    Faint,
+    /// The name of a part.
+    Title,
+    /// What is as it should be.
+    Good,
+    /// What somebody should look at.
+    Bad,
+}
+
+impl Line {
+    pub(super) fn of(style: Style, text: &str) -> Self {
+        Self::default().and(style, text)
+    }
+
+    /// The same line with one more piece. What would move the cursor, or turn the direction of the text, is
+    /// replaced: a key may have any characters.
+    pub(super) fn and(mut self, style: Style, text: &str) -> Self {
+        let safe = text.chars().map(|c| if c.width().is_none_or(|it| it == 0) { '·' } else { c });
+        self.0.push((style, safe.collect()));
+        self
+    }
+
+    /// The same line, with spaces up to this column, or cut there.
+    pub(super) fn filled(self, width: usize) -> Self {
+        let line = self.cut(width);
+        let missing = width - line.width();
+        line.and(Style::Text, &" ".repeat(missing))
+    }
+
+    /// The same line with no more than this many columns.
+    pub(super) fn cut(self, width: usize) -> Self {
+        if self.width() <= width {
+            return self;
+        }
+        let (mut left, mut cut) = (width.saturating_sub(1), Vec::new());
+        for (style, text) in self.0 {
+            let mut piece = String::new();
+            for c in text.chars() {
+                let columns = c.width().unwrap_or_default();
+                if columns > left {
+                    left = 0;
+                    break;
+                }
+                left -= columns;
+                piece.push(c);
+            }
+            cut.push((style, piece));
+            if left == 0 {
+                break;
+            }
+        }
+        if width > 0 {
+            cut.push((Style::Faint, "…".to_owned()));
+        }
+        Self(cut)
+    }
+
+    /// The columns that the line takes.
+    pub(super) fn width(&self) -> usize {
+        let of = |text: &str| text.chars().filter_map(|c| c.width()).sum::<usize>();
+        self.0.iter().map(|(_, text)| of(text)).sum()
+    }
+}
+
+/// The text without its styles.
+pub(super) fn plain(line: &Line) -> String {
+    let text: String = line.0.iter().map(|(_, text)| text.as_str()).collect();
+    text.trim_end().to_owned()
+}
+
+/// The text with its styles. Without colours, they are bold and faint.
+pub(super) fn styled(line: &Line, colour: bool) -> String {
+    let mut out = String::new();
+    for (style, text) in &line.0 {
+        let text = text.as_str();
+        let painted = match (style, colour) {
+            (Style::Text, _) | (Style::Good, false) => {
+                out.push_str(text);
+                continue;
+            }
+            (Style::Faint, _) => text.attribute(Attribute::Dim),
+            (Style::Title, _) | (Style::Bad, false) => text.bold(),
+            (Style::Good, true) => text.with(Color::Green),
+            (Style::Bad, true) => text.with(Color::Red),
+        };
+        // Writing into a string never fails.
+        let _ = write!(out, "{painted}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_columns_that_it_is_given() {
+        for (text, width, shown) in [
+            ("abcdef", 6, "abcdef"),
+            ("abcdef", 5, "abcd…"),
+            ("abcdef", 1, "…"),
+            ("abcdef", 0, ""),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("a\u{202e}b\nc", 9, "a·b·c"),
+        ] {
+            let line = Line::of(Style::Bad, text);
+            assert_eq!(plain(&line.clone().cut(width)), shown, "{text} {width}");
+            assert_eq!(
+                line.filled(width).width().max(width.saturating_sub(1)),
+                width.max(1) - usize::from(width == 0),
+                "{text}"
+            );
+        }
+        let two = Line::of(Style::Title, "ab").and(Style::Good, "cd");
+        assert_eq!(plain(&two.clone().cut(3)), "ab…");
+        assert_eq!(plain(&two.filled(9)), "abcd");
+    }
+
+    #[test]
+    fn without_colours_there_are_none() {
+        let line = Line::of(Style::Bad, "bad").and(Style::Good, "good");
+        assert!(styled(&line, true).contains("\u{1b}[38;5;9m"), "{:?}", styled(&line, true));
+        assert!(!styled(&line, false).contains("[38;"), "{:?}", styled(&line, false));
+    }
+}

@@ -1,0 +1,300 @@
+//! The lines that show a status, for a terminal of any size.
+
+use serde_json::Value;
+
+use super::paint::{Line, Style};
+use super::trend::{SECONDS, Second, Trends};
+use crate::cli::limits::{list, text, time};
+
+/// The widest column of names, and of keys.
+const NAME: usize = 24;
+/// The columns of a figure.
+const FIGURE: usize = 11;
+/// The least columns for the bars of a trend.
+const LEAST_TREND: usize = 10;
+
+/// From little to much.
+const BARS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+
+/// What is shown.
+pub(super) struct Screen<'s> {
+    /// The endpoint's address.
+    pub(super) at: &'s str,
+    /// The last status.
+    pub(super) status: &'s Value,
+    pub(super) trends: &'s Trends,
+    /// Why there is no newer status.
+    pub(super) away: Option<&'s str>,
+}
+
+/// The columns and lines of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+/// A table: its head, its rows, and how many rows it wants to show at least.
+struct Part {
+    head: Line,
+    rows: Vec<Line>,
+    least: usize,
+}
+
+impl Screen<'_> {
+    /// The lines. None is wider than the terminal, and there are no more than fit.
+    pub(super) fn lines(&self, size: Size) -> Vec<Line> {
+        let mut lines = self.head();
+        let parts = [self.limits(size.width), self.rejected(), self.near(), self.servers()];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.rows.is_empty()).collect();
+        // Each part has an empty line and its head.
+        let mut left = size.height.saturating_sub(lines.len());
+        for (place, part) in parts.iter().enumerate() {
+            let behind = parts[place + 1..].iter().map(|it| 2 + it.least.min(it.rows.len()));
+            let room = left.saturating_sub(2);
+            let rows = room.saturating_sub(behind.sum()).max(part.least).min(room);
+            if room == 0 {
+                break;
+            }
+            lines.extend([Line::default(), part.head.clone()]);
+            let (shown, more) = match part.rows.len().checked_sub(rows) {
+                Some(more @ 1..) => (rows.saturating_sub(1), more + 1),
+                _ => (part.rows.len(), 0),
+            };
+            lines.extend(part.rows.iter().take(shown).cloned());
+            lines.extend((more > 0).then(|| Line::of(Style::Faint, &format!("… {more} more"))));
+            left = size.height.saturating_sub(lines.len());
+        }
+        lines.truncate(size.height);
+        lines.into_iter().map(|line| line.cut(size.width)).collect()
+    }
+
+    fn head(&self) -> Vec<Line> {
+        let status = self.status;
+        let (config, requests) = (&status["config"], &status["requests"]);
+        let mut first = Line::of(Style::Title, "tidegate ")
+            .and(Style::Text, &format!("{} at {}, ", text(&status["version"]), self.at))
+            .and(Style::Text, &format!("up {}", time(&status["uptime_ms"])))
+            .and(Style::Faint, &format!("  configuration {} since ", text(&config["version"])))
+            .and(Style::Faint, &text(&config["since"]));
+        if status["draining"] == true {
+            first = first.and(Style::Bad, "  draining");
+        }
+        let classes = |class: &str| {
+            let of = |route: &Value| route["statuses_per_second"][class].as_f64();
+            list(status, "routes").iter().filter_map(of).sum::<f64>()
+        };
+        let second = Line::of(Style::Title, &figure(requests["per_second"].as_f64()))
+            .and(Style::Text, " requests/s")
+            .and(Style::Faint, "  2xx ")
+            .and(Style::Text, &figure(Some(classes("2xx"))))
+            .and(Style::Faint, "  4xx ")
+            .and(Style::Text, &figure(Some(classes("4xx"))))
+            .and(Style::Faint, "  5xx ")
+            .and(bad_if(classes("5xx") > 0.0), &figure(Some(classes("5xx"))))
+            .and(Style::Faint, "  held ")
+            .and(Style::Text, &text(&requests["waiting"]))
+            .and(Style::Faint, "  connections ")
+            .and(Style::Text, &text(&status["connections"]["open"]));
+        let mut lines = vec![first, second, self.store()];
+        let errors = list(config, "errors");
+        if let Some(error) = errors.first() {
+            let since = text(&config["rejected_since"]);
+            let more = errors.len() - 1;
+            let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+            let words = format!("the file is wrong since {since}: {}{more}", text(error));
+            lines.push(Line::of(Style::Bad, &words));
+        }
+        if let Some(away) = self.away {
+            lines.push(Line::of(Style::Bad, &format!("{away}; trying again")));
+        }
+        lines
+    }
+
+    fn store(&self) -> Line {
+        let store = &self.status["store"];
+        let (is_up, since) = (store["up"] == true, time(&store["since_ms"]));
+        let line = Line::of(Style::Faint, "store ").and(Style::Text, &text(&store["location"]));
+        let line = match is_up {
+            true => line.and(Style::Good, &format!(" up {since}")),
+            false => line.and(Style::Bad, &format!(" away {since}")),
+        };
+        let millis =
+            |name: &str| store[name].as_f64().map_or("-".to_owned(), |it| format!("{it:.2} ms"));
+        let errors = store["errors"].as_object();
+        let errors = errors.map_or(0, |it| it.values().filter_map(Value::as_u64).sum());
+        let away = list(store, "servers").iter().filter(|server| server["up"] != true);
+        let away: Vec<_> = away.map(|server| text(&server["name"])).collect();
+        let line = line
+            .and(Style::Faint, "  p50 ")
+            .and(Style::Text, &millis("p50_ms"))
+            .and(Style::Faint, "  p99 ")
+            .and(Style::Text, &millis("p99_ms"))
+            .and(Style::Faint, "  errors ")
+            .and(Style::Text, &errors.to_string())
+            .and(Style::Faint, "  keys in memory ")
+            .and(Style::Text, &text(&store["memory_keys"]));
+        match away.is_empty() {
+            true => line,
+            false => line.and(Style::Bad, &format!("  away: {}", away.join(", "))),
+        }
+    }
+
+    fn limits(&self, width: usize) -> Part {
+        let limits = list(self.status, "limits");
+        let names = column("limit", limits.iter().map(|limit| text(&limit["name"])));
+        // Narrow terminals have fewer figures. What was rejected is shown as long as there is any.
+        let mut figures = vec!["rejected", "allowed", "shadow", "delayed"];
+        let taken = |figures: usize| names + figures * FIGURE;
+        while figures.len() > 1 && taken(figures.len()) > width {
+            figures.pop();
+        }
+        figures.sort_unstable();
+        let rate = taken(figures.len()) + FIGURE + 2 <= width;
+        let used = taken(figures.len()) + if rate { FIGURE + 2 } else { 0 };
+        let trend = width.saturating_sub(used + 2).min(SECONDS);
+        let trend = if trend < LEAST_TREND { 0 } else { trend };
+        let mut head = Line::of(Style::Faint, "limit").filled(names);
+        if rate {
+            head = head.and(Style::Faint, "  rate").filled(names + FIGURE + 2);
+        }
+        for figure in &figures {
+            head = head.and(Style::Faint, &format!("{:>FIGURE$}", format!("{figure}/s")));
+        }
+        if trend > 0 {
+            head = head.and(Style::Faint, "  the last minute");
+        }
+        let row = |limit: &Value| {
+            let name = text(&limit["name"]);
+            let mut line = Line::of(Style::Text, &name).filled(names);
+            if rate {
+                let rate = text(&limit["rate"]);
+                line = line.and(Style::Faint, &format!("  {rate}")).filled(names + FIGURE + 2);
+            }
+            for decision in &figures {
+                let number = limit[format!("{decision}_per_second")].as_f64();
+                let is_bad = *decision == "rejected" && number.is_some_and(|it| it > 0.0);
+                line = line.and(bad_if(is_bad), &format!("{:>FIGURE$}", figure(number)));
+            }
+            if trend > 0 {
+                line = bars(line.and(Style::Text, "  "), &self.trends.last(&name, trend));
+            }
+            line
+        };
+        Part { head, rows: limits.iter().map(row).collect(), least: 3 }
+    }
+
+    /// The keys of all limits that are rejected most.
+    fn rejected(&self) -> Part {
+        let window = time(&self.status["rejected_keys_window_ms"]);
+        let mut keys = self.keys("rejected_keys");
+        keys.sort_by_key(|(_, key)| std::cmp::Reverse(key["count"].as_u64()));
+        let names = column("limit", keys.iter().map(|(limit, _)| limit.clone()));
+        let head = Line::of(Style::Faint, "limit").filled(names);
+        let head = head.and(Style::Faint, &format!("  {:>FIGURE$}", "rejected"));
+        let row = |(limit, key): &(String, &Value)| {
+            let over = key["at_most_over"].as_u64().unwrap_or_default();
+            let over = if over > 0 { format!(" (at most {over} too many)") } else { String::new() };
+            Line::of(Style::Text, limit)
+                .filled(names)
+                .and(Style::Text, &format!("  {:>FIGURE$}  ", text(&key["count"])))
+                .and(Style::Text, &key_text(key))
+                .and(Style::Faint, &over)
+        };
+        let head = head.and(Style::Faint, &format!("  key, in the last {window}"));
+        Part { head, rows: keys.iter().map(row).collect(), least: 3 }
+    }
+
+    /// The keys of all limits that are nearest to their limit.
+    fn near(&self) -> Part {
+        let mut keys = self.keys("near_keys");
+        let share = |key: &Value| key["share"].as_f64().unwrap_or(1.0);
+        keys.sort_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
+        let names = column("limit", keys.iter().map(|(limit, _)| limit.clone()));
+        let head = Line::of(Style::Faint, "limit").filled(names);
+        let row = |(limit, key): &(String, &Value)| {
+            let left = format!("{} of {}", text(&key["remaining"]), text(&key["burst"]));
+            Line::of(Style::Text, limit)
+                .filled(names)
+                .and(Style::Text, &format!("  {left:>FIGURE$}  "))
+                .and(Style::Text, &key_text(key))
+        };
+        let head = head.and(Style::Faint, &format!("  {:>FIGURE$}", "left"));
+        let head = head.and(Style::Faint, "  key near its limit");
+        Part { head, rows: keys.iter().map(row).collect(), least: 2 }
+    }
+
+    /// A list of keys of all limits, each with its limit's name.
+    fn keys(&self, name: &str) -> Vec<(String, &Value)> {
+        let limits = list(self.status, "limits").iter();
+        let of = |limit| list(limit, name).iter().map(move |key| (text(&limit["name"]), key));
+        limits.flat_map(of).collect()
+    }
+
+    fn servers(&self) -> Part {
+        let upstreams = list(self.status, "upstreams");
+        let names = column("upstream", upstreams.iter().map(|it| text(&it["name"])));
+        let head = Line::of(Style::Faint, "upstream").filled(names);
+        let titles = format!("  {:>FIGURE$}{:>FIGURE$}  server", "under way", "retries");
+        let row = |upstream: &Value, server: &Value| {
+            let is_up = server["up"] == true;
+            let (flying, retries) = (text(&server["in_flight"]), text(&server["retries_total"]));
+            Line::of(Style::Text, &text(&upstream["name"]))
+                .filled(names)
+                .and(Style::Text, &format!("  {flying:>FIGURE$}{retries:>FIGURE$}  "))
+                .and(
+                    if is_up { Style::Good } else { Style::Bad },
+                    if is_up { "up   " } else { "down " },
+                )
+                .and(Style::Text, &text(&server["url"]))
+        };
+        let rows = upstreams.iter().flat_map(|upstream| {
+            list(upstream, "servers").iter().map(move |server| row(upstream, server))
+        });
+        Part { head: head.and(Style::Faint, &titles), rows: rows.collect(), least: 2 }
+    }
+}
+
+/// The key's text. A limit without a key has one bucket for all requests.
+fn key_text(key: &Value) -> String {
+    match text(&key["key"]) {
+        key if key.is_empty() => "(all requests)".to_owned(),
+        key => key,
+    }
+}
+
+/// The columns for these names.
+fn column(title: &str, names: impl Iterator<Item = String>) -> usize {
+    let widest = names.map(|name| Line::of(Style::Text, &name).width()).max();
+    widest.unwrap_or_default().max(title.len()).min(NAME)
+}
+
+fn bad_if(is_bad: bool) -> Style {
+    if is_bad { Style::Bad } else { Style::Text }
+}
+
+/// A number with at most five characters in front of a unit.
+fn figure(number: Option<f64>) -> String {
+    match number {
+        None => "-".to_owned(),
+        Some(number) if number < 99.95 => format!("{number:.1}"),
+        Some(number) if number < 99_999.5 => format!("{number:.0}"),
+        Some(number) if number < 99_999_500.0 => format!("{:.0}k", number / 1e3),
+        Some(number) => format!("{:.0}M", number / 1e6),
+    }
+}
+
+/// Adds a bar for each second. The highest bar is the most of all these seconds.
+fn bars(mut line: Line, seconds: &[Second]) -> Line {
+    let most = seconds.iter().map(|second| second.all).fold(0.0, f64::max);
+    for second in seconds {
+        let step =
+            BARS.iter().zip(1_u8..).find(|(_, step)| second.all * 8.0 <= most * f64::from(*step));
+        let bar = if second.all > 0.0 { step.map_or("█", |(bar, _)| bar) } else { " " };
+        line = line.and(bad_if(second.rejected > 0.0), bar);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests;

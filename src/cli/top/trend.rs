@@ -1,0 +1,107 @@
+//! The decisions of each limit in the last minute, second by second.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::Value;
+
+use crate::cli::limits::list;
+
+/// The seconds of a trend.
+pub(super) const SECONDS: usize = 60;
+
+/// The trends of all limits.
+#[derive(Debug, Default)]
+pub(super) struct Trends(HashMap<String, VecDeque<Second>>);
+
+/// Decisions in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Second {
+    pub(super) all: f64,
+    pub(super) rejected: f64,
+}
+
+impl Trends {
+    /// Begins with the last minute of `/api/history`. A point of it stands for several seconds.
+    pub(super) fn of(history: &Value) -> Self {
+        let seconds = history["interval_ms"].as_u64().unwrap_or(1_000).div_ceil(1_000).max(1);
+        let mut trends = Self::default();
+        for limit in list(history, "limits") {
+            let trend = trends.0.entry(name(limit)).or_default();
+            let points = list(history, "ends_ms").len();
+            let from = points.saturating_sub(SECONDS / usize::try_from(seconds).unwrap_or(SECONDS));
+            for point in from..points {
+                let count = |decision: &str| limit[decision][point].as_f64().unwrap_or_default();
+                let second = Second::by(|decision| count(decision) / seconds as f64);
+                (0..seconds).for_each(|_| push(trend, second));
+            }
+        }
+        trends
+    }
+
+    /// Adds the present second.
+    pub(super) fn add(&mut self, status: &Value) {
+        for limit in list(status, "limits") {
+            let per_second = |decision: &str| {
+                limit[format!("{decision}_per_second")].as_f64().unwrap_or_default()
+            };
+            push(self.0.entry(name(limit)).or_default(), Second::by(per_second));
+        }
+        // A limit that is gone has no row.
+        let is_there =
+            |name: &str| list(status, "limits").iter().any(|limit| limit["name"] == *name);
+        self.0.retain(|name, _| is_there(name));
+    }
+
+    /// The last `width` seconds of a limit, the oldest first.
+    pub(super) fn last(&self, limit: &str, width: usize) -> Vec<Second> {
+        let Some(trend) = self.0.get(limit) else { return Vec::new() };
+        trend.iter().skip(trend.len().saturating_sub(width)).copied().collect()
+    }
+}
+
+impl Second {
+    fn by(count: impl Fn(&str) -> f64) -> Self {
+        let [allowed, delayed, rejected, shadow] =
+            ["allowed", "delayed", "rejected", "shadow"].map(count);
+        Self { all: allowed + delayed + rejected + shadow, rejected }
+    }
+}
+
+fn push(trend: &mut VecDeque<Second>, second: Second) {
+    if trend.len() >= SECONDS {
+        trend.pop_front();
+    }
+    trend.push_back(second);
+}
+
+fn name(limit: &Value) -> String {
+    limit["name"].as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_trend_begins_with_the_history_and_has_a_minute() {
+        let counts: Vec<u64> = (0..20).map(|n| n * 5).collect();
+        let history = json!({
+            "interval_ms": 5_000,
+            "ends_ms": counts,
+            "limits": [{ "name": "a", "allowed": counts, "delayed": [], "rejected": counts }],
+        });
+        let mut trends = Trends::of(&history);
+        let first = trends.last("a", 100);
+        assert_eq!(first.len(), SECONDS);
+        assert_eq!(first[0], Second { all: 16.0, rejected: 8.0 });
+        assert_eq!(first[59], Second { all: 38.0, rejected: 19.0 });
+        let limit = |name| json!({ "name": name, "allowed_per_second": 3.0 });
+        trends.add(&json!({ "limits": [limit("a"), limit("b")] }));
+        assert_eq!(trends.last("a", 2)[1], Second { all: 3.0, rejected: 0.0 });
+        assert_eq!((trends.last("a", 100).len(), trends.last("b", 100).len()), (SECONDS, 1));
+        trends.add(&json!({ "limits": [limit("b")] }));
+        assert_eq!(trends.last("a", 100), []);
+    }
+}

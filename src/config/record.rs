@@ -1,0 +1,158 @@
+//! What is known of the configuration in force, and of a file that was refused, for the admin endpoint.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value as Json;
+
+use super::{Changes, Overrides, effective};
+use crate::limit::time::Timestamp;
+
+/// The text of a file that was loaded, with what the command line put in place of its settings.
+#[derive(Clone, Debug, Default)]
+pub struct FileText {
+    pub(super) text: Arc<str>,
+    pub(super) overrides: Overrides,
+}
+
+/// The record of a process, from its start on.
+#[derive(Debug, Default)]
+pub struct ConfigRecord(Mutex<ConfigNews>);
+
+/// The last news of the configuration. All times are times of day.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigNews {
+    /// The file's name.
+    pub(crate) file: String,
+    /// 1 at the start, and 1 more with each reload.
+    pub(crate) version: u64,
+    /// When this version came in force.
+    pub(crate) since: Timestamp,
+    /// What the last reload changed. Empty before the first one.
+    pub(crate) changed: Vec<String>,
+    /// The fields of the file that need a restart. They are in force as the start had them.
+    pub(crate) restart: Vec<String>,
+    /// Why the file was refused, and since when. `None` while the file is right.
+    pub(crate) rejected: Option<(Vec<String>, Timestamp)>,
+    text: FileText,
+    first: FileText,
+}
+
+/// Before the start.
+impl Default for ConfigNews {
+    fn default() -> Self {
+        Self {
+            file: String::new(),
+            version: 0,
+            since: Timestamp::MIN,
+            changed: Vec::new(),
+            restart: Vec::new(),
+            rejected: None,
+            text: FileText::default(),
+            first: FileText::default(),
+        }
+    }
+}
+
+impl ConfigRecord {
+    /// The configuration of the start.
+    pub(crate) fn started(&self, file: String, text: FileText, now: Timestamp) {
+        let (version, first) = (1, text.clone());
+        *self.0.lock() =
+            ConfigNews { file, version, since: now, text, first, ..ConfigNews::default() };
+    }
+
+    /// A reload has put a new file in force.
+    pub(crate) fn reloaded(&self, text: FileText, changes: Changes, now: Timestamp) {
+        let mut news = self.0.lock();
+        let Changes { changed, restart } = changes;
+        (news.changed, news.restart, news.text) = (changed, restart, text);
+        (news.since, news.rejected) = (now, None);
+        news.version += 1;
+    }
+
+    /// The file was refused.
+    pub(crate) fn rejected(&self, errors: Vec<String>, now: Timestamp) {
+        let mut news = self.0.lock();
+        let since = news.rejected.as_ref().map_or(now, |(_, since)| *since);
+        news.rejected = Some((errors, since));
+    }
+
+    pub(crate) fn news(&self) -> ConfigNews {
+        self.0.lock().clone()
+    }
+}
+
+impl ConfigNews {
+    /// The settings in force as JSON, with defaults and without secrets. `env` returns the value of an
+    /// environment variable.
+    pub(crate) fn settings(&self, env: &dyn Fn(&str) -> Option<String>) -> Json {
+        let mut settings = self.text.settings(env);
+        if !self.restart.is_empty() {
+            let first = self.first.settings(env);
+            self.restart.iter().for_each(|path| effective::keep(&mut settings, &first, path));
+        }
+        settings
+    }
+}
+
+impl FileText {
+    fn settings(&self, env: &dyn Fn(&str) -> Option<String>) -> Json {
+        let mut settings = effective::settings(&self.text, env);
+        if let Some(listen) = &self.overrides.listen {
+            settings["server"]["listen"] = vec![listen.as_str()].into();
+        }
+        let upstreams = settings["upstreams"].as_object_mut();
+        if let (Some(url), Some(upstreams)) = (&self.overrides.upstream, upstreams) {
+            for upstream in upstreams.values_mut() {
+                upstream["servers"] = vec![url.as_str()].into();
+            }
+        }
+        settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(listen: &str, retries: u32) -> FileText {
+        let text = format!(
+            "[server]\nlisten = \"{listen}\"\n\
+             [upstreams.api]\nservers = [\"http://a\"]\nretries = {retries}\n"
+        );
+        FileText { text: text.into(), overrides: Overrides::default() }
+    }
+
+    #[test]
+    fn a_refused_file_changes_nothing_but_the_errors() {
+        let (record, at) = (ConfigRecord::default(), |micros| Timestamp::MIN.plus_micros(micros));
+        record.started("proxy.toml".to_owned(), text("127.0.0.1:1", 1), at(1));
+        record.rejected(vec!["one".to_owned()], at(2));
+        record.rejected(vec!["two".to_owned()], at(3));
+        let news = record.news();
+        assert_eq!(news.rejected, Some((vec!["two".to_owned()], at(2))));
+        assert_eq!((news.version, news.since, news.changed.len()), (1, at(1), 0));
+        let changes = Changes {
+            restart: vec!["server.listen".to_owned()],
+            changed: vec!["upstreams.api retries 1 -> 2".to_owned()],
+        };
+        record.reloaded(text("127.0.0.1:2", 2), changes, at(4));
+        let news = record.news();
+        assert_eq!((news.version, news.since, news.rejected.clone()), (2, at(4), None));
+        let settings = news.settings(&|_| None);
+        assert_eq!(settings["server"]["listen"], "127.0.0.1:1", "needs a restart");
+        assert_eq!(settings["upstreams"]["api"]["retries"], 2);
+    }
+
+    #[test]
+    fn the_command_line_replaces_settings() {
+        let overrides = Overrides {
+            upstream: Some("http://b".to_owned()),
+            listen: Some("127.0.0.1:3".to_owned()),
+        };
+        let settings = FileText { overrides, ..text("127.0.0.1:1", 1) }.settings(&|_| None);
+        assert_eq!(settings["server"]["listen"], serde_json::json!(["127.0.0.1:3"]));
+        assert_eq!(settings["upstreams"]["api"]["servers"], serde_json::json!(["http://b"]));
+    }
+}

@@ -1,0 +1,211 @@
+//! The last hour in points of five seconds, for a page that has just been opened.
+//!
+//! The memory is fixed: a limit takes 20 bytes for a point and a route 4, which is 14 and 3 KiB for an hour.
+//! With the most limits and routes this is less than 2 MiB.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::metrics::Reading;
+use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
+
+/// The time from one point to the next.
+pub(crate) const STEP: Duration = Duration::from_secs(5);
+
+/// The points of an hour.
+const POINTS: usize = 720;
+
+/// The most limits and the most routes of which there is a history, in the order of their first use.
+const MOST: usize = 100;
+
+/// The history of a process.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// The end of each point, by the steady clock.
+    ends: Ring<Timestamp>,
+    limits: Vec<(Name, Ring<[u32; 5]>)>,
+    routes: Vec<(Arc<str>, Ring<u32>)>,
+    /// What the routes without a history of their own had.
+    others: Ring<u32>,
+    store: Ring<StoreLatency>,
+}
+
+/// How long the store took, in milliseconds: half of the questions, and 99 of 100, took no longer. `None`
+/// where the store was not asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct StoreLatency {
+    pub(crate) p50: Option<f32>,
+    pub(crate) p99: Option<f32>,
+}
+
+/// The last values of a series, the oldest first. Values before the first one are missing at its beginning.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring<T> {
+    values: Vec<T>,
+    /// The place of the oldest value, once there are [`POINTS`] values.
+    oldest: usize,
+}
+
+impl History {
+    /// Adds a point: what was counted between two readings. `end` is the time of the second one.
+    pub(crate) fn add(&mut self, before: &Reading, now: &Reading, end: Timestamp) {
+        self.ends.push(end);
+        for name in now.limits.keys() {
+            if self.limits.len() < MOST && !self.limits.iter().any(|(known, _)| known == name) {
+                self.limits.push((name.clone(), Ring::default()));
+            }
+        }
+        for (name, ring) in &mut self.limits {
+            let counts = |reading: &Reading| reading.limits.get(name).copied().unwrap_or_default();
+            let (earlier, later) = (counts(before), counts(now));
+            let mut point = [0; 5];
+            for (place, count) in point.iter_mut().enumerate() {
+                *count = difference(earlier[place], later[place]);
+            }
+            ring.push(point);
+        }
+        for name in now.routes.keys() {
+            if self.routes.len() < MOST && !self.routes.iter().any(|(known, _)| known == name) {
+                self.routes.push((name.clone(), Ring::default()));
+            }
+        }
+        let mut others = difference(before.requests(), now.requests());
+        for (name, ring) in &mut self.routes {
+            let count =
+                |reading: &Reading| reading.routes.get(name).map_or(0, |it| it.iter().sum());
+            let point = difference(count(before), count(now));
+            others = others.saturating_sub(point);
+            ring.push(point);
+        }
+        self.others.push(others);
+        let store = now.store_seconds.since(&before.store_seconds);
+        #[allow(clippy::cast_possible_truncation, reason = "milliseconds need no more digits")]
+        let quantile = |share| store.quantile_ms(share).map(|millis| millis as f32);
+        self.store.push(StoreLatency { p50: quantile(0.5), p99: quantile(0.99) });
+    }
+
+    /// The end of each point.
+    pub(crate) fn ends(&self) -> impl ExactSizeIterator<Item = Timestamp> {
+        self.ends.iter().copied()
+    }
+
+    /// The decisions of each limit, in the order of [`DECISIONS`](super::metrics::DECISIONS).
+    pub(crate) fn limits(&self) -> &[(Name, Ring<[u32; 5]>)] {
+        &self.limits
+    }
+
+    /// The requests of each route.
+    pub(crate) fn routes(&self) -> &[(Arc<str>, Ring<u32>)] {
+        &self.routes
+    }
+
+    /// The requests of the routes that have no history of their own.
+    pub(crate) fn others(&self) -> &Ring<u32> {
+        &self.others
+    }
+
+    pub(crate) fn store(&self) -> &Ring<StoreLatency> {
+        &self.store
+    }
+}
+
+impl<T> Default for Ring<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), oldest: 0 }
+    }
+}
+
+impl<T> Ring<T> {
+    fn push(&mut self, value: T) {
+        if self.values.len() < POINTS {
+            self.values.push(value);
+        } else if let Some(oldest) = self.values.get_mut(self.oldest) {
+            *oldest = value;
+            self.oldest = (self.oldest + 1) % POINTS;
+        }
+    }
+
+    /// The values, the oldest first.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
+        let len = self.values.len();
+        (0..len).map(move |place| &self.values[(self.oldest + place) % len])
+    }
+}
+
+fn difference(earlier: u64, later: u64) -> u32 {
+    u32::try_from(later.saturating_sub(earlier)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(step: usize) -> Timestamp {
+        let steps = u32::try_from(step).unwrap();
+        Timestamp::from_micros(1_800_000_000_000_000).unwrap().plus(STEP * steps)
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn reading(limits: &[(&str, u64)], routes: &[(&str, u64)]) -> Reading {
+        Reading {
+            limits: limits.iter().map(|(limit, n)| (name(limit), [*n, 0, 0, 2 * n, 0])).collect(),
+            routes: routes.iter().map(|(route, n)| ((*route).into(), [0, *n, 0, 0, 0])).collect(),
+            ..Reading::default()
+        }
+    }
+
+    #[test]
+    fn a_point_is_what_came_between_two_readings() {
+        let mut history = History::default();
+        let first = reading(&[], &[("/", 1)]);
+        let second = reading(&[("a", 5)], &[("/", 8)]);
+        let third = reading(&[("a", 7), ("b", 1)], &[("/", 8), ("/x", 2)]);
+        history.add(&Reading::default(), &first, at(1));
+        history.add(&first, &second, at(2));
+        history.add(&second, &third, at(3));
+        assert_eq!(history.ends().collect::<Vec<_>>(), [at(1), at(2), at(3)]);
+        let [(_, a), (_, b)] = history.limits() else { panic!("{history:?}") };
+        assert_eq!(a.iter().collect::<Vec<_>>(), [&[5, 0, 0, 10, 0], &[2, 0, 0, 4, 0]]);
+        assert_eq!(
+            b.iter().collect::<Vec<_>>(),
+            [&[1, 0, 0, 2, 0]],
+            "it begins with its first use"
+        );
+        let [(_, root), (_, x)] = history.routes() else { panic!("{history:?}") };
+        assert_eq!(root.iter().collect::<Vec<_>>(), [&1, &7, &0]);
+        assert_eq!(x.iter().collect::<Vec<_>>(), [&2]);
+        assert_eq!(history.store().iter().next(), Some(&StoreLatency::default()));
+    }
+
+    #[test]
+    fn the_last_hour_stays_and_the_memory_is_fixed() {
+        let mut history = History::default();
+        let mut before = Reading::default();
+        for step in 0..POINTS + 10 {
+            let now = reading(&[("a", (step * step) as u64)], &[]);
+            history.add(&before, &now, at(step));
+            before = now;
+        }
+        assert_eq!(history.ends().len(), POINTS);
+        assert!(history.ends().is_sorted());
+        assert_eq!(history.ends().next(), Some(at(10)));
+        let points: Vec<_> = history.limits()[0].1.iter().map(|point| point[0]).collect();
+        assert_eq!((points.len(), points[0]), (POINTS, 19), "10 x 10 - 9 x 9");
+        assert!(points.is_sorted());
+    }
+
+    #[test]
+    fn routes_beyond_the_last_one_are_counted_together() {
+        let names: Vec<_> = (0..MOST + 5).map(|n| format!("/{n:03}")).collect();
+        let routes: Vec<_> = names.iter().map(|route| (route.as_str(), 3)).collect();
+        let limits: Vec<_> = names.iter().map(|name| (&name[1..], 1)).collect();
+        let mut history = History::default();
+        history.add(&Reading::default(), &reading(&limits, &routes), at(1));
+        assert_eq!((history.routes().len(), history.limits().len()), (MOST, MOST));
+        assert_eq!(history.others().iter().collect::<Vec<_>>(), [&15]);
+    }
+}

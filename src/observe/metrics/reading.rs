@@ -1,0 +1,105 @@
+//! What is counted at one moment, for the status and the history, which read it each second.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Histogram, UpstreamCounts, WorkerMetrics};
+use crate::limit::name::Name;
+
+/// So many routes are read before the worker may count again.
+const ROUTES_AT_ONCE: usize = 256;
+
+/// Requests by the class of their answer: 1xx, 2xx, 3xx, 4xx, 5xx.
+pub(crate) type StatusClasses = [u64; 5];
+
+/// All workers' counts at one moment. Each is counted since the start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    /// By route. A route without a request is left out.
+    pub(crate) routes: BTreeMap<Arc<str>, StatusClasses>,
+    /// By limit, in the order of [`DECISIONS`](super::DECISIONS).
+    pub(crate) limits: BTreeMap<Name, [u64; 5]>,
+    pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
+    pub(crate) store_seconds: Histogram,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) http2: u64,
+}
+
+impl Reading {
+    pub(super) fn add(&mut self, worker: &WorkerMetrics) {
+        let mut from = 0;
+        while let Some(next) = self.add_routes(worker, from) {
+            from = next;
+        }
+        let counts = worker.counts.lock();
+        for (limit, decisions) in counts.decisions.values() {
+            let total = self.limits.entry(limit.clone()).or_default();
+            total.iter_mut().zip(decisions).for_each(|(total, count)| *total += count);
+        }
+        for (name, upstream) in counts.upstreams.values() {
+            self.upstreams.entry(name.clone()).or_default().add(upstream);
+        }
+        self.store_seconds.add(&counts.store_seconds);
+        self.received += worker.received.load(Ordering::Relaxed);
+        self.sent += worker.sent.load(Ordering::Relaxed);
+        self.http2 += worker.http2.load(Ordering::Relaxed);
+    }
+
+    /// Adds the routes from this place. Returns the place of the first route that is left.
+    fn add_routes(&mut self, worker: &WorkerMetrics, from: usize) -> Option<usize> {
+        let counts = worker.counts.lock();
+        let next = from + ROUTES_AT_ONCE;
+        for requests in counts.requests.iter().take(next).skip(from) {
+            if requests.statuses.is_empty() {
+                continue;
+            }
+            let classes = self.routes.entry(requests.route.clone()).or_default();
+            for answered in &requests.statuses {
+                let class = usize::from(answered.status() / 100).saturating_sub(1);
+                if let Some(count) = classes.get_mut(class) {
+                    *count += answered.count();
+                }
+            }
+        }
+        (next < counts.requests.len()).then_some(next)
+    }
+
+    /// Requests since the start.
+    pub(crate) fn requests(&self) -> u64 {
+        self.routes.values().flatten().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::super::{DecisionKind, Metrics};
+    use super::*;
+
+    #[test]
+    fn all_workers_and_all_routes_are_read() {
+        let metrics = Metrics::new(2);
+        for number in 0..2 {
+            let worker = metrics.worker(number);
+            for route in 0..ROUTES_AT_ONCE * 2 + 1 {
+                let counter = worker.route(&route.to_string().into());
+                for status in [200, 204, 404, 503] {
+                    let status = StatusCode::from_u16(status).unwrap();
+                    worker.request(counter, status, Duration::ZERO, None);
+                }
+            }
+            worker.route(&"unused".into());
+            worker.decision(&Name::new("a").unwrap(), DecisionKind::Rejected);
+        }
+        let reading = metrics.reading();
+        assert_eq!(reading.routes.len(), ROUTES_AT_ONCE * 2 + 1);
+        assert!(reading.routes.values().all(|classes| *classes == [0, 4, 0, 2, 2]));
+        assert_eq!(reading.requests(), 8 * (ROUTES_AT_ONCE as u64 * 2 + 1));
+        assert_eq!(reading.limits[&Name::new("a").unwrap()], [0, 0, 0, 2, 0]);
+    }
+}

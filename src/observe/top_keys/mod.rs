@@ -1,0 +1,233 @@
+//! Who is rejected most, and who is nearest to a limit: for each limit a few keys, in fixed memory.
+//!
+//! Each worker counts by itself, as it counts its metrics, and a reader merges the workers. A worker counts
+//! where a request is rejected or held. Of requests that pass, it looks only at those whose bucket has less
+//! than a quarter left, and notes at most one of them each millisecond. All others cost a comparison.
+//!
+//! A limit takes at most 110 KiB in each worker: three lists of 64 keys with at most 512 bytes. With keys of 20
+//! bytes these are 15 KiB. A limit whose keys are neither rejected nor near takes nothing.
+
+mod sketch;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+pub(crate) use self::sketch::KeyCount;
+use self::sketch::{KEYS, KeySketch, merged, write_text};
+use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
+
+/// Rejections are counted in periods of this length. A reader sees the running period and the one before.
+const PERIOD: Duration = Duration::from_secs(300);
+
+/// A key counts as near its limit for this long after the decision that said so.
+const NEAR_FOR: Duration = Duration::from_secs(60);
+
+/// A bucket with less than one part of this many left is near its limit.
+const NEAR_PART: u64 = 4;
+
+/// The most limits of which a worker counts keys.
+const LIMITS: usize = 128;
+
+/// The keys of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct TopKeys {
+    /// By the fingerprint of the limit's name. Only a reader takes this lock besides the worker.
+    limits: Mutex<HashMap<u64, LimitKeys>>,
+    /// The time of the last note of a key near its limit, in milliseconds.
+    last_near: AtomicU64,
+    /// Hashes keys. The secret is random, so that no client can find two keys with the same hash. All
+    /// workers have the same secret, so that their keys can be merged.
+    hasher: RandomState,
+}
+
+/// What a reader sees of a limit's keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ReadKeys {
+    /// The keys that were rejected in the last periods, the most rejected first.
+    pub(crate) rejected: Vec<KeyCount>,
+    /// The keys near their limit, the nearest first.
+    pub(crate) near: Vec<NearKey>,
+}
+
+/// A key near its limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NearKey {
+    id: u64,
+    /// The key's text, hashed where `log.keys` says so.
+    pub(crate) text: String,
+    /// What its bucket had left, and what it holds when it is full.
+    pub(crate) remaining: u64,
+    pub(crate) burst: u64,
+    /// When its bucket had so much left.
+    pub(crate) seen: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct LimitKeys {
+    /// The number of the running period.
+    period: u64,
+    rejected: KeySketch,
+    rejected_before: KeySketch,
+    near: Vec<NearKey>,
+}
+
+/// Whether a bucket has so little left that its key is near the limit.
+pub(crate) fn is_near(remaining: u64, burst: u64) -> bool {
+    remaining.saturating_mul(NEAR_PART) < burst
+}
+
+/// The time whose rejections a reader sees at `now`: from one period to two.
+pub(crate) fn window(now: Timestamp) -> Duration {
+    PERIOD + Duration::from_micros(now.as_micros() % period_micros())
+}
+
+impl TopKeys {
+    pub(crate) fn new(hasher: RandomState) -> Self {
+        Self { hasher, ..Self::default() }
+    }
+
+    /// Counts a rejection of a key. `write` writes the key's text.
+    pub(crate) fn rejected(
+        &self,
+        limit: &Name,
+        key: &[u8],
+        now: Timestamp,
+        write: impl FnOnce(&mut String),
+    ) {
+        let id = self.hasher.hash_one(key);
+        self.of(limit, now, |keys| keys.rejected.record(id, write));
+    }
+
+    /// Notes that the bucket of a key has little left. Does nothing where another key was noted in the same
+    /// millisecond.
+    pub(crate) fn near(
+        &self,
+        limit: &Name,
+        key: &[u8],
+        (remaining, burst): (u64, u64),
+        now: Timestamp,
+        write: impl FnOnce(&mut String),
+    ) {
+        let millis = now.as_micros() / 1_000;
+        if self.last_near.load(Ordering::Relaxed) == millis {
+            return;
+        }
+        self.last_near.store(millis, Ordering::Relaxed);
+        let id = self.hasher.hash_one(key);
+        let new = NearKey { id, text: String::new(), remaining, burst, seen: now };
+        self.of(limit, now, |keys| keys.note(new, write));
+    }
+
+    /// Calls `change` with the keys of a limit, unless there are too many limits.
+    fn of(&self, limit: &Name, now: Timestamp, change: impl FnOnce(&mut LimitKeys)) {
+        let mut limits = self.limits.lock();
+        let fingerprint = limit.fingerprint();
+        if limits.len() >= LIMITS && !limits.contains_key(&fingerprint) {
+            limits.retain(|_, keys| keys.is_used(now));
+            if limits.len() >= LIMITS {
+                return;
+            }
+        }
+        let keys = limits.entry(fingerprint).or_default();
+        keys.turn(now);
+        change(keys);
+    }
+}
+
+/// At most `most` keys of a limit in each list, as all workers together see them.
+pub(crate) fn read<'w>(
+    workers: impl IntoIterator<Item = &'w TopKeys>,
+    limit: &Name,
+    now: Timestamp,
+    most: usize,
+) -> ReadKeys {
+    let (mut sketches, mut near) = (Vec::new(), Vec::<NearKey>::new());
+    for worker in workers {
+        let mut limits = worker.limits.lock();
+        let Some(keys) = limits.get_mut(&limit.fingerprint()) else { continue };
+        keys.turn(now);
+        sketches.extend([keys.rejected.clone(), keys.rejected_before.clone()]);
+        for key in keys.near.iter().filter(|key| key.is_fresh(now)) {
+            match near.iter_mut().find(|known| known.id == key.id) {
+                Some(known) if known.seen < key.seen => known.clone_from(key),
+                Some(_) => {}
+                None => near.push(key.clone()),
+            }
+        }
+    }
+    let mut rejected = merged(&sketches);
+    rejected.truncate(most);
+    near.sort_by(|a, b| a.share().total_cmp(&b.share()).then(b.seen.cmp(&a.seen)));
+    near.truncate(most);
+    ReadKeys { rejected, near }
+}
+
+impl LimitKeys {
+    /// Begins a new period where the last one is over.
+    fn turn(&mut self, now: Timestamp) {
+        let period = now.as_micros() / period_micros();
+        match period.saturating_sub(self.period) {
+            0 => return,
+            1 => self.rejected_before = std::mem::take(&mut self.rejected),
+            _ => (self.rejected, self.rejected_before) = Default::default(),
+        }
+        self.period = period;
+    }
+
+    fn is_used(&mut self, now: Timestamp) -> bool {
+        self.turn(now);
+        let is_rejecting = !self.rejected.is_empty() || !self.rejected_before.is_empty();
+        is_rejecting || self.near.iter().any(|key| key.is_fresh(now))
+    }
+
+    /// Notes a key near its limit. Where there is no room, it takes the place of a key that is further from
+    /// its limit, or that was seen too long ago.
+    fn note(&mut self, new: NearKey, write: impl FnOnce(&mut String)) {
+        let now = new.seen;
+        if let Some(known) = self.near.iter_mut().find(|known| known.id == new.id) {
+            let text = std::mem::take(&mut known.text);
+            *known = NearKey { text, ..new };
+            return;
+        }
+        if self.near.len() < KEYS {
+            self.near.push(new);
+            if let Some(added) = self.near.last_mut() {
+                write_text(&mut added.text, write);
+            }
+            return;
+        }
+        let order = |key: &NearKey| if key.is_fresh(now) { key.share() } else { f64::INFINITY };
+        let furthest = self.near.iter_mut().max_by(|a, b| order(a).total_cmp(&order(b)));
+        if let Some(furthest) = furthest
+            && order(furthest) > new.share()
+        {
+            let text = std::mem::take(&mut furthest.text);
+            *furthest = NearKey { text, ..new };
+            write_text(&mut furthest.text, write);
+        }
+    }
+}
+
+impl NearKey {
+    /// The share of its bucket that is left, from 0 to 1.
+    pub(crate) fn share(&self) -> f64 {
+        self.remaining as f64 / self.burst.max(1) as f64
+    }
+
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        Duration::from_micros(now.micros_since(self.seen)) <= NEAR_FOR
+    }
+}
+
+fn period_micros() -> u64 {
+    u64::try_from(PERIOD.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! The keys that come most often, counted in fixed memory.
+//!
+//! The algorithm is Space-Saving: A. Metwally, D. Agrawal, A. El Abbadi, "Efficient Computation of Frequent
+//! and Top-k Elements in Data Streams", ICDT 2005. Sketches are merged as in P. Agarwal and others,
+//! "Mergeable Summaries", PODS 2012.
+
+use std::cmp::Reverse;
+
+use hashbrown::HashMap;
+
+/// The keys that a sketch counts. Of `n` events, each key with more than `n / KEYS` of them is among these.
+pub(crate) const KEYS: usize = 64;
+
+/// The most bytes of a key's text. Clients choose these texts, and the memory is fixed.
+pub(super) const TEXT: usize = 512;
+
+/// Counts events by key. A new key replaces the key with the fewest events, and takes over its count: a
+/// count may be too high, and never too low.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeySketch {
+    /// The hashes of the keys. They stand apart from the counts, because each event searches them.
+    ids: Vec<u64>,
+    counts: Vec<KeyCount>,
+}
+
+/// How often a key came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyCount {
+    /// The key's text, hashed where `log.keys` says so. At most [`TEXT`] bytes.
+    pub(crate) text: String,
+    /// The events. Never fewer than there were.
+    pub(crate) count: u64,
+    /// By how much `count` may be too high.
+    pub(crate) at_most_over: u64,
+}
+
+impl KeySketch {
+    /// Counts an event of the key with this hash. `write` writes the key's text. It is called only where the
+    /// key was not counted before.
+    pub(super) fn record(&mut self, id: u64, write: impl FnOnce(&mut String)) {
+        if let Some(place) = self.ids.iter().position(|known| *known == id) {
+            if let Some(counted) = self.counts.get_mut(place) {
+                counted.count += 1;
+            }
+            return;
+        }
+        if self.ids.len() < KEYS {
+            let mut counted = KeyCount { count: 1, ..KeyCount::default() };
+            write_text(&mut counted.text, write);
+            self.ids.push(id);
+            self.counts.push(counted);
+            return;
+        }
+        let least = self.counts.iter_mut().zip(&mut self.ids).min_by_key(|(it, _)| it.count);
+        if let Some((counted, known)) = least {
+            *known = id;
+            counted.at_most_over = counted.count;
+            counted.count += 1;
+            write_text(&mut counted.text, write);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The events that a key without a count may have had.
+    fn unseen(&self) -> u64 {
+        if self.ids.len() < KEYS {
+            return 0;
+        }
+        self.counts.iter().map(|counted| counted.count).min().unwrap_or_default()
+    }
+}
+
+/// The keys of all these sketches, the most frequent first. All sketches use the same hash.
+pub(super) fn merged<'s>(sketches: impl IntoIterator<Item = &'s KeySketch>) -> Vec<KeyCount> {
+    let mut sum: HashMap<u64, (KeyCount, u64)> = HashMap::default();
+    let mut unseen = 0;
+    for sketch in sketches {
+        for (id, counted) in sketch.ids.iter().zip(&sketch.counts) {
+            let (total, known) = sum.entry(*id).or_insert_with(|| {
+                (KeyCount { text: counted.text.clone(), ..KeyCount::default() }, 0)
+            });
+            total.count += counted.count;
+            total.at_most_over += counted.at_most_over;
+            // What a key may have had in the sketches that do not count it is added below.
+            *known += sketch.unseen();
+        }
+        unseen += sketch.unseen();
+    }
+    let mut keys: Vec<_> = sum
+        .into_values()
+        .map(|(mut total, known)| {
+            total.count += unseen - known;
+            total.at_most_over += unseen - known;
+            total
+        })
+        .collect();
+    keys.sort_by(|a, b| (Reverse(a.count), &a.text).cmp(&(Reverse(b.count), &b.text)));
+    keys
+}
+
+/// Replaces a text, and cuts it where it is too long.
+pub(super) fn write_text(text: &mut String, write: impl FnOnce(&mut String)) {
+    text.clear();
+    write(text);
+    if text.len() > TEXT {
+        let mut end = TEXT;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.shrink_to(TEXT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sketch(keys: &[u64]) -> KeySketch {
+        let mut sketch = KeySketch::default();
+        for key in keys {
+            sketch.record(*key, |text| text.push_str(&key.to_string()));
+        }
+        sketch
+    }
+
+    fn truth<'k>(keys: impl IntoIterator<Item = &'k u64>) -> BTreeMap<u64, u64> {
+        let mut truth = BTreeMap::new();
+        keys.into_iter().for_each(|key| *truth.entry(*key).or_default() += 1);
+        truth
+    }
+
+    /// What the sketches say is true, and no frequent key is left out.
+    fn check(parts: &[Vec<u64>]) {
+        let sketches: Vec<_> = parts.iter().map(|part| sketch(part)).collect();
+        let told = merged(&sketches);
+        let unseen: u64 = sketches.iter().map(KeySketch::unseen).sum();
+        for (key, count) in truth(parts.iter().flatten()) {
+            match told.iter().find(|it| it.text == key.to_string()) {
+                Some(it) => assert!(
+                    it.count - it.at_most_over <= count && count <= it.count,
+                    "{key} came {count} times: {it:?}"
+                ),
+                None => assert!(count <= unseen, "{key} came {count} times, at most {unseen}"),
+            }
+        }
+        let events: usize = parts.iter().map(Vec::len).sum();
+        assert!(unseen <= (events / KEYS) as u64, "{unseen} of {events}");
+        assert!(told.is_sorted_by_key(|it| Reverse(it.count)));
+        assert!(sketches.iter().all(|it| it.ids.len() <= KEYS && it.counts.len() == it.ids.len()));
+    }
+
+    /// Keys of which some come far more often than others.
+    fn keys() -> impl Strategy<Value = Vec<u64>> {
+        let key = prop_oneof![0..10_u64, 0..200_u64, 0..100_000_u64];
+        prop::collection::vec(key, 0..2_000)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_count_is_never_too_low_and_its_error_is_stated(
+            parts in prop::collection::vec(keys(), 0..4),
+        ) {
+            check(&parts);
+        }
+    }
+
+    #[test]
+    fn few_keys_are_counted_exactly() {
+        let told = merged([&sketch(&[7, 8, 7, 9, 7, 8]), &sketch(&[8, 8])]);
+        let told: Vec<_> =
+            told.iter().map(|it| (it.text.as_str(), it.count, it.at_most_over)).collect();
+        assert_eq!(told, [("8", 4, 0), ("7", 3, 0), ("9", 1, 0)]);
+    }
+
+    #[test]
+    fn the_memory_is_fixed_whatever_comes() {
+        let mut sketch = KeySketch::default();
+        let long = "ü".repeat(TEXT);
+        for id in 0..100_000 {
+            sketch.record(id, |text| text.push_str(&long));
+        }
+        assert_eq!((sketch.ids.len(), sketch.ids.capacity()), (KEYS, KEYS));
+        assert!(sketch.counts.capacity() <= KEYS);
+        for counted in &sketch.counts {
+            assert!(counted.text.len() <= TEXT && counted.text.capacity() <= 2 * TEXT);
+        }
+    }
+}

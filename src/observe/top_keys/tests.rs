@@ -1,0 +1,116 @@
+use super::*;
+
+fn limit(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_800_000_000_000_000 + seconds * 1_000_000).unwrap()
+}
+
+fn workers(count: usize) -> Vec<TopKeys> {
+    let hasher = RandomState::new();
+    (0..count).map(|_| TopKeys::new(hasher.clone())).collect()
+}
+
+fn reject(worker: &TopKeys, name: &str, key: &str, now: Timestamp) {
+    worker.rejected(&limit(name), key.as_bytes(), now, |text| text.push_str(key));
+}
+
+fn near(worker: &TopKeys, key: &str, remaining: u64, now: Timestamp) {
+    worker.near(&limit("a"), key.as_bytes(), (remaining, 100), now, |text| text.push_str(key));
+}
+
+fn rejected(workers: &[TopKeys], name: &str, now: Timestamp) -> Vec<(String, u64)> {
+    let read = read(workers, &limit(name), now, 3);
+    read.rejected.into_iter().map(|key| (key.text, key.count)).collect()
+}
+
+fn nearest(workers: &[TopKeys], now: Timestamp) -> Vec<(String, u64)> {
+    let read = read(workers, &limit("a"), now, 3);
+    read.near.into_iter().map(|key| (key.text, key.remaining)).collect()
+}
+
+fn pairs(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
+    pairs.iter().map(|(text, count)| ((*text).to_owned(), *count)).collect()
+}
+
+#[test]
+fn workers_are_merged_and_limits_are_apart() {
+    let workers = workers(2);
+    for (worker, name, key) in
+        [(0, "a", "x"), (1, "a", "x"), (0, "a", "y"), (1, "b", "y"), (1, "a", "x")]
+    {
+        reject(&workers[worker], name, key, at(0));
+    }
+    assert_eq!(rejected(&workers, "a", at(1)), pairs(&[("x", 3), ("y", 1)]));
+    assert_eq!(rejected(&workers, "b", at(1)), pairs(&[("y", 1)]));
+    assert_eq!(rejected(&workers, "c", at(1)), []);
+}
+
+#[test]
+fn rejections_count_for_one_to_two_periods() {
+    let workers = workers(1);
+    reject(&workers[0], "a", "x", at(299));
+    assert_eq!(rejected(&workers, "a", at(299)), pairs(&[("x", 1)]));
+    reject(&workers[0], "a", "x", at(300));
+    assert_eq!(rejected(&workers, "a", at(599)), pairs(&[("x", 2)]));
+    assert_eq!(rejected(&workers, "a", at(600)), pairs(&[("x", 1)]));
+    assert_eq!(rejected(&workers, "a", at(900)), []);
+    reject(&workers[0], "a", "x", at(1_000));
+    assert_eq!(rejected(&workers, "a", at(5_000)), [], "nobody looked for many periods");
+    assert_eq!((window(at(0)).as_secs(), window(at(299)).as_secs()), (300, 599));
+}
+
+#[test]
+fn the_nearest_keys_come_first_and_for_a_minute() {
+    let workers = workers(2);
+    near(&workers[0], "x", 20, at(0));
+    near(&workers[0], "y", 5, at(1));
+    near(&workers[1], "x", 2, at(2));
+    near(&workers[1], "z", 9, at(3));
+    near(&workers[1], "w", 24, at(4));
+    assert_eq!(nearest(&workers, at(4)), pairs(&[("x", 2), ("y", 5), ("z", 9)]));
+    assert_eq!(nearest(&workers, at(62)), pairs(&[("x", 2), ("z", 9), ("w", 24)]));
+    assert_eq!(nearest(&workers, at(65)), []);
+    assert!(is_near(24, 100) && !is_near(25, 100) && is_near(0, 1) && !is_near(u64::MAX, u64::MAX));
+}
+
+#[test]
+fn at_most_one_near_key_is_noted_in_a_millisecond() {
+    let workers = workers(1);
+    near(&workers[0], "x", 20, at(0));
+    near(&workers[0], "y", 1, at(0));
+    assert_eq!(nearest(&workers, at(0)), pairs(&[("x", 20)]));
+    near(&workers[0], "y", 1, at(0).plus_micros(1_000));
+    assert_eq!(nearest(&workers, at(1)), pairs(&[("y", 1), ("x", 20)]));
+}
+
+#[test]
+fn a_full_table_keeps_the_nearest_keys() {
+    let workers = workers(1);
+    let key = |n: u64| format!("k{n}");
+    for n in 0..1_000 {
+        near(&workers[0], &key(n), 10 + n % 15, at(0).plus_micros(n * 1_000));
+    }
+    near(&workers[0], "nearest", 3, at(2));
+    assert_eq!(nearest(&workers, at(2))[0], ("nearest".to_owned(), 3));
+    let limits = workers[0].limits.lock();
+    let keys = limits.values().next().unwrap();
+    assert_eq!(keys.near.len(), KEYS);
+    assert!(keys.near.iter().all(|key| key.remaining <= 11), "{:?}", keys.near);
+}
+
+#[test]
+fn limits_beyond_the_last_one_are_left_out_until_there_is_room() {
+    let workers = workers(1);
+    for n in 0..LIMITS + 1 {
+        reject(&workers[0], &format!("l{n}"), "x", at(0));
+    }
+    let last = format!("l{LIMITS}");
+    assert_eq!(rejected(&workers, &last, at(0)), []);
+    assert_eq!(workers[0].limits.lock().len(), LIMITS);
+    reject(&workers[0], &last, "x", at(700));
+    assert_eq!(rejected(&workers, &last, at(700)), pairs(&[("x", 1)]));
+    assert_eq!(workers[0].limits.lock().len(), 1, "the others had ended");
+}

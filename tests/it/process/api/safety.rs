@@ -1,0 +1,81 @@
+//! What the endpoint does so that no page of another site uses an operator's browser against it.
+
+use super::limited;
+use crate::support::client::{Connection, Reply};
+
+const PATHS: [&str; 8] = [
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api/status",
+    "/api/stream",
+    "/api/history",
+    "/api/config",
+    "/api/limits",
+];
+
+fn assert_protected(reply: &Reply, path: &str) {
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+        ("cache-control", "no-store"),
+        ("referrer-policy", "no-referrer"),
+    ] {
+        assert_eq!(reply.header(name).as_deref(), Some(value), "{path}");
+    }
+    let of_cors = |(name, _): &(String, String)| name.starts_with("access-control-");
+    assert!(!reply.headers.iter().any(of_cors), "{path}: {:?}", reply.headers);
+}
+
+#[test]
+fn every_answer_is_protected_and_has_its_methods() {
+    let proxy = limited().start();
+    let admin = proxy.admin();
+    let origin = [("host", "localhost"), ("origin", "http://evil.example")];
+    let mut client = Connection::open(admin);
+    for path in PATHS {
+        let head = client.request("HEAD", path, &origin, b"");
+        assert_eq!((head.status, head.body.len()), (200, 0), "{path}");
+        assert_protected(&head, path);
+        let post = client.request("POST", path, &[("host", "localhost")], b"");
+        assert_eq!(post.status, 405, "{path}");
+        assert_eq!(post.header("allow").as_deref(), Some("GET, HEAD"), "{path}");
+        assert_eq!(post.header("content-type").as_deref(), Some("application/problem+json"));
+        assert_protected(&post, path);
+        let asked = client.request("OPTIONS", path, &origin, b"");
+        assert_eq!(asked.status, 405, "{path}: no preflight is answered");
+        assert_protected(&asked, path);
+        let foreign = client.get(path, &[("host", "evil.example")]);
+        assert_eq!(foreign.status, 403, "{path}");
+        assert_protected(&foreign, path);
+    }
+    assert_protected(&client.get("/nothing", &[("host", "localhost")]), "/nothing");
+}
+
+#[test]
+fn a_page_of_another_site_changes_nothing() {
+    let proxy = limited().start();
+    let mut client = Connection::open(proxy.admin());
+    let path = "/api/limits/user/keys/a/override?plain";
+    let body = b"{\"rate\":\"5/h\"}";
+    let mut put = |field: (&str, &str)| {
+        let fields = [("host", "localhost:9"), ("content-type", "application/json"), field];
+        client.request("PUT", path, &fields, body).status
+    };
+    assert_eq!(put(("origin", "http://evil.example")), 403);
+    assert_eq!(put(("sec-fetch-site", "cross-site")), 403);
+    assert_eq!(put(("origin", "http://localhost:9")), 200);
+    let text = [("host", "localhost"), ("content-type", "text/plain")];
+    assert_eq!(client.request("PUT", path, &text, body).status, 415);
+}
+
+#[test]
+fn the_token_guards_the_interface() {
+    let proxy = limited().section("token = \"s3cret\"").start();
+    let mut client = Connection::open(proxy.admin());
+    let bearer = [("host", "admin.example"), ("authorization", "Bearer s3cret")];
+    for path in PATHS.into_iter().filter(|path| path.starts_with("/api/")) {
+        assert_eq!(client.get(path, &[("host", "localhost")]).status, 401, "{path}");
+        assert_eq!(client.request("HEAD", path, &bearer, b"").status, 200, "{path}");
+    }
+}

@@ -1,0 +1,141 @@
+//! `/api/status` and `/api/history`: the numbers are those of what was sent.
+
+use serde_json::{Value, json};
+
+use super::{json as read, limited, send, status};
+use crate::support::client::get;
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::wait_until;
+
+fn named<'v>(status: &'v Value, list: &str, name: &str) -> &'v Value {
+    let entries = status[list].as_array().unwrap();
+    entries.iter().find(|entry| entry["name"] == name).unwrap_or_else(|| panic!("{name}: {status}"))
+}
+
+#[test]
+fn the_numbers_are_those_of_what_was_sent() {
+    let proxy = limited().section("[log]\nkeys = \"plain\"").start();
+    assert_eq!(send(&proxy, "a", 5), [200, 200, 429, 429, 429]);
+    assert_eq!(send(&proxy, "b", 3), [200, 200, 429]);
+    assert_eq!(send(&proxy, "c", 1), [200]);
+    let status = status(proxy.admin());
+    let user = named(&status, "limits", "user");
+    assert_eq!((&user["allowed_total"], &user["rejected_total"]), (&json!(5), &json!(4)));
+    let key =
+        |key: &str, count| json!({ "key": key, "lookup": key, "count": count, "at_most_over": 0 });
+    assert_eq!(user["rejected_keys"], json!([key("a", 3), key("b", 1)]));
+    let near: Vec<_> = user["near_keys"].as_array().unwrap().iter().collect();
+    assert!(!near.is_empty() && near.iter().all(|it| it["remaining"] == 0 && it["burst"] == 2));
+    let all = named(&status, "limits", "all");
+    assert_eq!((&all["mode"], &all["shadow_total"]), (&json!("shadow"), &json!(8)));
+    assert_eq!(all["rejected_keys"], json!([key("", 8)]), "who would have been rejected");
+    let top = |place: usize| {
+        let key = &status["top_keys"][place];
+        json!([key["limit"], key["mode"], key["key"], key["count"]])
+    };
+    assert_eq!(top(0), json!(["all", "shadow", "", 8]));
+    assert_eq!(top(1), json!(["user", "enforce", "a", 3]));
+    assert_eq!(top(2), json!(["user", "enforce", "b", 1]));
+    let route = named(&status, "routes", "/{*rest}");
+    assert_eq!((&route["total"], &route["statuses_total"]["4xx"]), (&json!(9), &json!(4)));
+    assert_eq!(status["requests"]["total"], 9);
+    assert_eq!(
+        (&status["store"]["kind"], &status["store"]["up"]),
+        (&json!("memory"), &json!(true))
+    );
+    assert_eq!(status["store"]["questions_total"], 9);
+    assert_eq!(
+        (&status["config"]["version"], &status["config"]["valid"]),
+        (&json!(1), &json!(true))
+    );
+}
+
+#[test]
+fn keys_are_hashed_where_the_log_hashes_them_and_can_be_looked_up() {
+    let proxy =
+        limited().limit("address", "key = [\"ip\"]\nrate = \"1/h\"\nmode = \"shadow\"").start();
+    send(&proxy, "secret-user", 3);
+    let status = status(proxy.admin());
+    assert!(!status.to_string().contains("secret-user"), "{status}");
+    let key = &named(&status, "limits", "user")["rejected_keys"][0];
+    let line = proxy.log.wait("throttled", |line| line["limit"] == "user");
+    assert_eq!(key["key"], line["key"]);
+    let key = &named(&status, "limits", "address")["rejected_keys"][0];
+    assert_eq!((&key["key"], &key["lookup"]), (&json!("127.0.0.1"), &json!("127.0.0.1")));
+    let path = format!("/api/limits/address/keys/{}", key["lookup"].as_str().unwrap());
+    assert_eq!(read(proxy.admin(), &path)["remaining"], 0);
+}
+
+#[test]
+fn servers_that_refuse_are_down() {
+    let proxy = Proxy::to("http://127.0.0.1:1").admin().start();
+    assert_eq!(get(proxy.address, "/", &[]).status, 502);
+    let status = status(proxy.admin());
+    let upstream = named(&status, "upstreams", "api");
+    assert_eq!(upstream["errors"], json!({ "connect": 1 }));
+    let server = &upstream["servers"][0];
+    assert_eq!((&server["url"], &server["up"]), (&json!("http://127.0.0.1:1"), &json!(false)));
+    assert_eq!(server["in_flight"], 0);
+}
+
+#[test]
+fn a_store_that_is_away_is_told_with_its_errors() {
+    let mut redis = RedisServer::start();
+    let store = redis.fields();
+    let proxy = limited().store(&store).start();
+    send(&proxy, "a", 1);
+    let before = status(proxy.admin())["store"].clone();
+    assert_eq!((&before["kind"], &before["up"]), (&json!("redis"), &json!(true)));
+    redis.kill();
+    wait_until("Redis counts as away", || {
+        send(&proxy, "a", 1);
+        status(proxy.admin())["store"]["up"] == false
+    });
+    let store = status(proxy.admin())["store"].clone();
+    let errors = store["errors"].as_object().unwrap();
+    assert!(errors.values().any(|count| count.as_u64() > Some(0)), "{store}");
+    assert!(store["since_ms"].as_u64() < status(proxy.admin())["uptime_ms"].as_u64(), "{store}");
+}
+
+#[test]
+fn the_last_reload_is_told_and_what_is_wrong_with_a_file() {
+    let proxy = limited().start();
+    let admin = proxy.admin();
+    let other = limited().text().replace("2/h", "3/h");
+    proxy.reload(&other);
+    let config = status(admin)["config"].clone();
+    assert_eq!(config["version"], 2);
+    assert!(config["changed"].to_string().contains("limits.user rate 2/h -> 3/h"), "{config}");
+    std::fs::write(proxy.config_file(), "nonsense").unwrap();
+    wait_until("the file is refused", || status(admin)["config"]["valid"] == false);
+    let config = status(admin)["config"].clone();
+    assert!(config["errors"][0].as_str().unwrap().contains("proxy.toml"), "{config}");
+    assert!(config["rejected_since"].as_str().unwrap().ends_with('Z'), "{config}");
+    assert_eq!(config["version"], 2, "the old one stays");
+    proxy.reload(&other);
+    let config = status(admin)["config"].clone();
+    assert_eq!((&config["errors"], &config["valid"]), (&json!([]), &json!(true)));
+}
+
+#[test]
+fn the_history_adds_up() {
+    let proxy = limited().start();
+    let sum = |numbers: &Value| -> u64 {
+        numbers.as_array().unwrap().iter().map(|number| number.as_u64().unwrap()).sum()
+    };
+    send(&proxy, "a", 5);
+    wait_until("there is a point", || {
+        let history = read(proxy.admin(), "/api/history");
+        !history["ends_ms"].as_array().unwrap().is_empty()
+    });
+    let history = read(proxy.admin(), "/api/history");
+    let user = named(&history, "limits", "user");
+    assert_eq!((sum(&user["allowed"]), sum(&user["rejected"])), (2, 3));
+    assert_eq!(sum(&named(&history, "routes", "/{*rest}")["requests"]), 5);
+    assert_eq!(
+        user["allowed"].as_array().unwrap().len(),
+        history["ends_ms"].as_array().unwrap().len()
+    );
+    assert!(history["store_p99_ms"].as_array().unwrap().iter().any(Value::is_number), "{history}");
+}

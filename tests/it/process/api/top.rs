@@ -1,0 +1,112 @@
+//! `tidegate top`.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+
+use serde_json::Value;
+
+use super::{limited, send};
+use crate::support::tidegate::program;
+use crate::support::{PATIENCE, wait_until};
+
+#[test]
+fn without_a_terminal_it_prints_once() {
+    let proxy = limited().section("[log]\nkeys = \"plain\"").start();
+    send(&proxy, "the-user", 5);
+    let url = format!("http://{}", proxy.admin());
+    let told = program().args(["top", &url]).output().unwrap();
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert_eq!(told.status.code(), Some(0), "{text}");
+    let row =
+        text.lines().find(|line| line.contains("the-user")).unwrap_or_else(|| panic!("{text}"));
+    assert!(row.starts_with("user ") && row.contains(" 3  "), "{row}");
+    assert!(text.contains("store memory: up") && !text.contains('\u{1b}'), "{text}");
+    let json = program().args(["top", &url, "--json"]).output().unwrap();
+    let status: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(status["limits"][0]["rejected_total"], 3);
+}
+
+#[test]
+fn it_finds_the_endpoint_and_the_token_in_the_file() {
+    let proxy = limited().section("token = \"s3cret\"").start();
+    let admin = proxy.admin();
+    let file = proxy.folder().join("written.toml");
+    let text = limited().section("token = \"s3cret\"").text();
+    std::fs::write(&file, text.replace("LISTEN", &admin.to_string())).unwrap();
+    let file = file.to_str().unwrap();
+    let url = format!("http://{admin}");
+    let top = |arguments: &[&str]| {
+        let told = program().arg("top").args(arguments).current_dir("/").output().unwrap();
+        (told.status.code().unwrap(), String::from_utf8(told.stderr).unwrap())
+    };
+    assert_eq!(top(&["--config", file, "--json"]), (0, String::new()));
+    assert_eq!(top(&[&url, "--config", file, "--json"]), (0, String::new()));
+    let (code, error) = top(&[&url]);
+    assert!(code == 2 && error.contains("bearer token"), "{error}");
+    let (code, error) = top(&["http://127.0.0.1:1"]);
+    assert!(code == 1 && error.contains("127.0.0.1:1 does not answer"), "{error}");
+    assert_eq!(top(&[]).0, 2, "there is no file here");
+}
+
+/// What `tidegate top` draws in a terminal of this size, until `key` is typed. `is_drawn` says when.
+fn drawn(url: &str, size: &str, key: &str, is_drawn: impl Fn(&str) -> bool) -> (i32, String) {
+    let top = env!("CARGO_BIN_EXE_tidegate");
+    let command = format!("stty {size}; exec {top} top {url}");
+    let mut terminal = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut keys, mut screen) = (terminal.stdin.take().unwrap(), terminal.stdout.take().unwrap());
+    let (sender, pieces) = channel();
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(read @ 1..) = screen.read(&mut piece) {
+            let _ = sender.send(piece[..read].to_vec());
+        }
+    });
+    let mut bytes = Vec::new();
+    while !is_drawn(&String::from_utf8_lossy(&bytes)) {
+        bytes.extend(pieces.recv_timeout(PATIENCE).expect("it is drawn"));
+    }
+    keys.write_all(key.as_bytes()).unwrap();
+    bytes.extend(pieces.iter().flatten());
+    let code = terminal.wait().unwrap().code().unwrap();
+    (code, String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[test]
+fn in_a_terminal_it_goes_on_until_a_key_ends_it() {
+    let proxy = limited().section("[log]\nkeys = \"plain\"").start();
+    let url = format!("http://{}", proxy.admin());
+    for (size, key) in [("rows 24 cols 90", "q"), ("rows 5 cols 20", "\u{3}")] {
+        let is_live = |text: &str| text.matches("\u{1b}[?2026h").count() >= 3;
+        let (code, text) = drawn(&url, size, key, is_live);
+        assert_eq!(code, 0, "{text:?}");
+        for entered_and_left in [["\u{1b}[?1049h", "\u{1b}[?1049l"], ["\u{1b}[?25l", "\u{1b}[?25h"]]
+        {
+            let at =
+                entered_and_left.map(|it| text.rfind(it).unwrap_or_else(|| panic!("{text:?}")));
+            assert!(at[0] < at[1], "the terminal is as it was: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn it_says_that_the_endpoint_is_away_and_tries_again() {
+    let proxy = limited().start();
+    let url = format!("http://{}", proxy.admin());
+    let proxy = std::cell::RefCell::new(proxy);
+    let (code, text) = drawn(&url, "rows 24 cols 120", "q", |text| {
+        if text.contains("requests/s") && proxy.borrow().log.count("stopped") == 0 {
+            proxy.borrow_mut().stop();
+        }
+        text.contains("does not answer") && text.contains("trying again")
+    });
+    assert_eq!(code, 0, "{text:?}");
+    wait_until("the proxy has stopped", || proxy.borrow().log.count("stopped") == 1);
+}
