@@ -100,8 +100,8 @@ impl<S: Read + Write> Connection<S> {
             head.push_str(&format!("content-length: {}\r\n", body.len()));
         }
         head.push_str("\r\n");
-        self.send(head);
-        self.send(body);
+        // In one piece: whoever refuses the head may close before the body comes.
+        self.send([head.as_bytes(), body].concat());
         self.reply(method)
     }
 
