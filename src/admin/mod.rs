@@ -1,11 +1,12 @@
-//! The admin endpoint: `/healthz`, `/readyz`, `/metrics`, and the JSON interface below `/api/`. `server`
-//! starts it.
+//! The admin endpoint: `/healthz`, `/readyz`, `/metrics`, the JSON interface below `/api/`, and the page at
+//! `/`. `server` starts it.
 
 mod access;
 mod answer;
 mod families;
 mod history;
 mod limits;
+mod page;
 mod process;
 mod pulse;
 mod status;
@@ -118,7 +119,9 @@ impl Admin {
     async fn route(&self, request: Request<Incoming>) -> AdminResponse {
         let token = self.plan.borrow().plan.admin.token.clone();
         if let Some(refused) = access::refuse(&request, token.as_deref()) {
-            return refused;
+            // A browser cannot send the token by itself: the page asks for it.
+            let asks = request.uri().path() == "/" && refused.status() == StatusCode::UNAUTHORIZED;
+            return if asks { page::page(StatusCode::UNAUTHORIZED) } else { refused };
         }
         let uri = request.uri().clone();
         if let Some(path) = LimitPath::parse(uri.path()) {
@@ -126,6 +129,7 @@ impl Admin {
         }
         let method = request.method();
         match uri.path() {
+            "/" => read_only(method, || page::page(StatusCode::OK)),
             "/healthz" => read_only(method, || text(StatusCode::OK, "ok\n")),
             "/readyz" => read_only(method, || self.ready()),
             "/metrics" => read_only(method, || self.metrics()),
@@ -137,7 +141,7 @@ impl Admin {
             "/api/config" => read_only(method, || self.config()),
             _ => problem(
                 StatusCode::NOT_FOUND,
-                "there is /healthz, /readyz, /metrics, /api/status, /api/stream, /api/history, \
+                "there is /, /healthz, /readyz, /metrics, /api/status, /api/stream, /api/history, \
                  /api/config and /api/limits",
             ),
         }

@@ -1,0 +1,254 @@
+// What the page shows of each status.
+
+let shownLimit = "", isHour = false, status = null;
+const plots = {
+  decisions: new Plot(byId("plot-decisions"), { title: "Decisions a second", unit: "", stacked: true, height: 220 }),
+  routes: new Plot(byId("plot-routes"), { title: "Requests a second by route", unit: "", stacked: true, height: 220 }),
+  store: new Plot(byId("plot-store"), { title: "Latency of the store", unit: "ms", stacked: false, height: 110 }),
+};
+const HUES = ["var(--r0)", "var(--r1)", "var(--r2)", "var(--r3)", "var(--r4)"];
+
+const tiles = [{ name: "requests", label: "Requests", hue: "var(--accent)" }, ...DECISIONS].map((one) => {
+  const number = element("strong", {}, "–"), spark = element("div", {});
+  const label = one.label[0].toUpperCase() + one.label.slice(1);
+  const tile = element("div", { className: "tile" }, element("p", {}, label), number, spark);
+  tile.style.setProperty("--hue", one.hue);
+  byId("tiles").append(tile);
+  return (numbers) => {
+    number.replaceChildren(short(numbers.at(-1) ?? null), element("small", {}, " /s"));
+    spark.replaceChildren(sparkline(numbers.slice(-60), one.hue));
+  };
+});
+
+// Keeps a row for each name, so that a row in use is not replaced under the reader's hand.
+function rows(body, names, make) {
+  body.made ??= new Map();
+  if (names.join("\n") !== body.names) {
+    body.names = names.join("\n");
+    for (const name of names) if (!body.made.has(name)) body.made.set(name, make(name));
+    for (const name of body.made.keys()) if (!names.includes(name)) body.made.delete(name);
+    body.replaceChildren(...names.map((name) => body.made.get(name).row));
+  }
+  return (name) => body.made.get(name);
+}
+
+function numberCells(labels) {
+  return labels.map((label) => {
+    const cell = element("td", { className: "n" });
+    cell.dataset.name = label;
+    return cell;
+  });
+}
+
+function showLimits() {
+  const row = rows(byId("limits").tBodies[0], status.limits.map((limit) => limit.name), (name) => {
+    const choose = element("button", { type: "button", className: "link" }, name);
+    choose.addEventListener("click", () => { byId("shown").value = name; byId("shown").dispatchEvent(new Event("change")); });
+    const badge = element("span", { className: "badge" }), key = element("td", { className: "mono" }), figures = element("td", {});
+    const numbers = numberCells(["allowed/s", "held/s", "rejected/s", "shadowed/s"]), spark = element("td", {});
+    const head = element("th", { scope: "row" }, choose, badge);
+    return { row: element("tr", {}, head, key, figures, ...numbers, spark), choose, badge, key, figures, numbers, spark };
+  });
+  for (const limit of status.limits) {
+    const { choose, badge, key, figures, numbers, spark } = row(limit.name);
+    choose.setAttribute("aria-pressed", String(limit.name === shownLimit));
+    badge.hidden = limit.mode === "enforce";
+    badge.className = `badge ${limit.mode}`;
+    badge.textContent = limit.mode;
+    key.textContent = limit.key.join(", ") || "all requests";
+    const most = limit.burst === null ? null : limit.algorithm === "concurrency" ? `${limit.burst} at once` : `burst ${limit.burst}`;
+    figures.textContent = [limit.rate, most, limit.waiting ? `${limit.waiting} wait` : null].filter(Boolean).join(", ");
+    DECISIONS.forEach(({ name }, at) => {
+      numbers[at].textContent = short(limit[`${name}_per_second`]);
+      numbers[at].classList.toggle("hot", name === "rejected" && limit.rejected_per_second > 0);
+    });
+    const at = limit.mode === "enforce" ? 2 : 3;
+    spark.replaceChildren(sparkline(points.live.map((point) => point.limits[limit.name]?.[at] ?? 0), DECISIONS[at].hue));
+  }
+  const names = status.limits.map((limit) => limit.name);
+  const listed = [...byId("shown").options].slice(1).map((option) => option.value);
+  if (names.join("\n") !== listed.join("\n")) {
+    byId("shown").replaceChildren(element("option", { value: "" }, "all limits"), ...names.map((name) => element("option", { value: name }, name)));
+    if (!names.includes(shownLimit)) shownLimit = "";
+    byId("shown").value = shownLimit;
+  }
+}
+
+function showKeys(place, hue, found, told) {
+  const list = found.slice(0, 8).map(({ limit, key, share, amount }) => {
+    const open = element("button", { type: "button", className: "link", title: `${key} of ${limit.name}` },
+      element("code", {}, key.key || "all requests"), element("span", { className: "quiet" }, limit.name));
+    open.addEventListener("click", () => {
+      const name = limit.name.replace(/:candidate$/, "");
+      chooseLimit(name);
+      lookUp({ limit: name, key: key.lookup ?? key.key, query: "" });
+      byId("key").scrollIntoView({ block: "nearest" });
+    });
+    const row = element("li", {}, open, element("span", {}, amount));
+    row.style.setProperty("--share", `${Math.round(100 * share)}%`);
+    row.style.setProperty("--hue", hue);
+    return row;
+  });
+  if (document.activeElement?.closest(`#${place}`)) return;
+  byId(place).replaceChildren(...(list.length ? list : [element("li", { className: "quiet" }, told)]));
+}
+
+function showTop() {
+  const all = status.limits.filter((limit) => !shownLimit || limit.name === shownLimit);
+  const rejected = all.flatMap((limit) => limit.rejected_keys.map((key) => ({ limit, key }))).sort((one, other) => other.key.count - one.key.count);
+  const most = rejected[0]?.key.count ?? 1;
+  showKeys("rejected", "var(--rejected)", rejected.map(({ limit, key }) => ({ limit, key, share: key.count / most, amount: String(key.count) })), "Nobody is rejected.");
+  const over = Math.max(0, ...rejected.slice(0, 8).map(({ key }) => key.at_most_over));
+  const minutes = Math.max(1, Math.round(status.rejected_keys_window_ms / 60000));
+  byId("rejected-note").textContent = `In the last ${minutes} min, shadowed ones too. ` + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
+  const near = all.flatMap((limit) => limit.near_keys.map((key) => ({ limit, key }))).sort((one, other) => one.key.share - other.key.share);
+  showKeys("near", "var(--held)", near.map(({ limit, key }) => ({ limit, key, share: 1 - key.share, amount: `${short(key.remaining)} of ${short(key.burst)}` })), "Nobody is near a limit.");
+}
+
+function showRoutes() {
+  const row = rows(byId("routes").tBodies[0], status.routes.map((route) => route.name), (name) => {
+    const numbers = numberCells(["/s", "2xx", "3xx", "4xx", "5xx", "in all"]);
+    return { row: element("tr", {}, element("th", { scope: "row", className: "mono" }, name), ...numbers), numbers };
+  });
+  for (const route of status.routes) {
+    const by = route.statuses_per_second, { numbers } = row(route.name);
+    [route.per_second, by["2xx"], by["3xx"], by["4xx"], by["5xx"], route.total].forEach((number, at) => { numbers[at].textContent = short(number); });
+    numbers[4].classList.toggle("hot", by["5xx"] > 0);
+  }
+}
+
+function showUpstreams() {
+  byId("upstreams").replaceChildren(...(status.upstreams.length ? status.upstreams.flatMap((upstream) => {
+    const errors = Object.entries(upstream.errors).map(([reason, count]) => `${count} ${reason}`).join(", ");
+    const figures = [`${short(upstream.answers_per_second)}/s`, upstream.p50_ms !== null && `p50 ${short(upstream.p50_ms)} ms`, upstream.p99_ms !== null && `p99 ${short(upstream.p99_ms)} ms`];
+    const servers = upstream.servers.map((server) => element("li", {},
+      element("span", { className: server.up ? "up" : "down" }, element("code", {}, server.url), server.up ? "" : " set aside"),
+      element("span", {}, `${server.in_flight} in flight` + (server.retries_total ? `, ${server.retries_total} retried` : ""))));
+    return [element("h3", {}, upstream.name, element("span", { className: "quiet" }, figures.filter(Boolean).join(" · "))),
+      element("ul", { className: "rows" }, ...servers),
+      errors ? element("p", { className: "quiet note" }, `Failed since the start: ${errors}`) : ""];
+  }) : [element("p", { className: "quiet" }, "None.")]));
+}
+
+function facts(place, pairs) {
+  byId(place).replaceChildren(...pairs.filter(Boolean).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+}
+
+function showStore() {
+  const { store } = status, errors = Object.entries(store.errors).map(([kind, count]) => `${count} ${kind}`).join(", ");
+  facts("store", [
+    ["Where", store.kind === "memory" ? "in this process" : store.location],
+    ["State", element("span", { className: store.up ? "up" : "down" }, `${store.up ? "answers" : "away"} since ${new Date(store.since).toLocaleTimeString()}`)],
+    ["Questions", `${short(store.questions_per_second)}/s`],
+    ["Buckets here", short(store.memory_keys)],
+    store.kind !== "memory" && ["Processes", String(store.processes)],
+    store.kind !== "memory" && ["Answered without", `${short(store.known_refusals_total)} known refusals, ${short(store.prefetched_keys)} keys in advance`],
+    store.kind !== "memory" && ["While away", `${short(store.decided_without_total)} decided here, ${short(store.refused_without_total)} refused`],
+    ...store.servers.map((server) => [element("span", { className: server.up ? "up" : "down" }, server.name), `p99 ${short(server.p99_ms)} ms`]),
+    ["Errors", errors || "none"],
+  ]);
+}
+
+function showConfig() {
+  const { config } = status;
+  const since = new Date(config.since).toLocaleString();
+  byId("config").textContent = `Version ${config.version} of ${config.file}, in force since ${since}.` +
+    (config.valid ? config.changed.length ? " The last reload changed:" : "" : " The file is wrong now, and this version stays in force:");
+  const lines = [...(config.valid ? config.changed : config.errors), ...config.restart_needed.map((field) => `${field}: a restart applies it`)];
+  byId("changes").replaceChildren(...lines.map((line) => element("li", {}, line)));
+}
+
+function say(kind, text) {
+  byId("state").className = `state ${kind}`;
+  if (byId("state").textContent !== text) byId("state").textContent = text;
+}
+
+function showState() {
+  const down = status.upstreams.flatMap((upstream) => upstream.servers.filter((server) => !server.up).map((server) => server.url));
+  const rejecting = status.limits.filter((limit) => limit.rejected_per_second > 0).map((limit) => limit.name);
+  const faults = [
+    status.draining && "The process is ending and finishes what is under way.",
+    !status.config.valid && "proxy.toml is wrong. The version from before stays in force.",
+    !status.store.up && `The store has been away for ${left(status.store.since_ms)}. Each limit decides as on_store_error says.`,
+    down.length && `Set aside: ${down.join(", ")}.`,
+  ].filter(Boolean);
+  if (faults.length) return say("bad", faults.join(" "));
+  say(rejecting.length ? "" : "good", rejecting.length ? `Rejecting now: ${rejecting.join(", ")}.` : "All is well. No limit rejects.");
+}
+
+function draw() {
+  if (!status) return;
+  const now = Date.parse(status.time), shown = isHour ? points.hour : points.live;
+  const [from, to] = [now - (isHour ? HOUR : LIVE), now];
+  plots.decisions.show(DECISIONS, shown.map((point) => ({ time: point.time, values: decisions(point, shownLimit) })), from, to);
+  const busy = status.routes.map((route) => route.name).filter((name) => status.routes.find((route) => route.name === name).total > 0).slice(0, HUES.length);
+  const series = busy.map((name, at) => ({ name, label: name, hue: HUES[at] })).concat({ name: "", label: "others", hue: "var(--r5)" });
+  plots.routes.show(series, shown.map((point) => {
+    const values = busy.map((name) => point.routes[name] ?? 0);
+    const others = Math.max(0, point.requests - values.reduce((all, one) => all + one, 0));
+    return { time: point.time, values: [...values, others < 0.01 ? 0 : others] };
+  }), from, to);
+  plots.store.show([{ name: "p50", label: "p50", hue: "var(--r1)" }, { name: "p99", label: "p99", hue: "var(--r3)" }],
+    shown.map((point) => ({ time: point.time, values: point.store })), from, to);
+}
+
+function show(next) {
+  status = next;
+  addLive(status);
+  byId("main").classList.remove("stale");
+  byId("about").textContent = `${status.version} · up ${left(status.uptime_ms)} · ${status.connections.open} connections`;
+  showState(); showLimits(); showTop(); showRoutes(); showUpstreams(); showStore(); showConfig();
+  fillLimits(status.limits.filter((limit) => !limit.name.endsWith(":candidate")));
+  tiles.forEach((tile, at) => tile(points.live.map((point) => (at === 0 ? point.requests : decisions(point, shownLimit)[at - 1]))));
+  draw();
+}
+
+function span(hour) {
+  isHour = hour;
+  byId("live").setAttribute("aria-pressed", String(!hour));
+  byId("hour").setAttribute("aria-pressed", String(hour));
+  (hour ? loadHour() : Promise.resolve()).then(draw, () => {});
+}
+
+function colours(theme) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = `Colours: ${theme}`;
+  localStorage.setItem("theme", theme);
+}
+
+async function run() {
+  for (;;) {
+    try {
+      await loadHour();
+      byId("login").hidden = true;
+      byId("main").hidden = false;
+      showOverrides().catch(() => {});
+      await follow(show);
+      throw new Error("The stream ended.");
+    } catch (error) {
+      byId("main").classList.add("stale");
+      if (error.status === 401) {
+        byId("login").hidden = false;
+        byId("main").hidden = true;
+        say("", token.get() ? "This token is not the right one." : "This page needs a token.");
+        return;
+      }
+      say("bad", "No connection to tidegate. Trying again each second.");
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+  }
+}
+
+byId("shown").addEventListener("change", (event) => { shownLimit = event.target.value; if (status) { showLimits(); showTop(); draw(); } });
+byId("live").addEventListener("click", () => span(false));
+byId("hour").addEventListener("click", () => span(true));
+byId("theme").addEventListener("click", () => {
+  const order = ["system", "light", "dark"];
+  colours(order[(order.indexOf(localStorage.getItem("theme") ?? "system") + 1) % 3]);
+});
+byId("login").addEventListener("submit", (event) => { event.preventDefault(); token.set(byId("token").value); run(); });
+colours(localStorage.getItem("theme") ?? "system");
+setInterval(() => { if (isHour) span(true); }, 10000);
+setInterval(() => { showOverrides().catch(() => {}); }, 10000);
+run();
