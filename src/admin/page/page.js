@@ -77,7 +77,7 @@ function showLimits() {
 function showKeys(place, hue, found, told) {
   const list = found.slice(0, 8).map(({ limit, key, share, amount }) => {
     const open = element("button", { type: "button", className: "link", title: `${key} of ${limit.name}` },
-      element("code", {}, key.key || "all requests"), element("span", { className: "quiet" }, limit.name));
+      element("code", {}, key.key || "all requests"), " ", element("span", { className: "quiet" }, limit.name));
     open.addEventListener("click", () => {
       const name = limit.name.replace(/:candidate$/, "");
       chooseLimit(name);

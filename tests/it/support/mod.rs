@@ -5,6 +5,7 @@
 pub(crate) mod algorithms;
 pub(crate) mod api;
 pub(crate) mod bench;
+pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod http2;

@@ -2,6 +2,7 @@
 
 mod config;
 mod documented;
+mod page;
 mod safety;
 mod status;
 mod stream;

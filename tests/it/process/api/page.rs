@@ -1,0 +1,171 @@
+//! The page at `/`, in a headless browser: what it shows is what was sent.
+
+use serde_json::json;
+
+use super::{limited, send};
+use crate::support::browser::Browser;
+use crate::support::client::{Connection, get};
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
+use crate::support::wait_until;
+
+/// The page of a proxy, in a window of a desk.
+fn open(proxy: &Tidegate) -> Browser {
+    Browser::open(&format!("http://{}/", proxy.admin()), 1280, 900)
+}
+
+/// The lines of what people see of an element, without its gaps.
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn the_numbers_are_those_of_what_was_sent() {
+    let proxy = limited().section("[log]\nkeys = \"plain\"").start();
+    assert_eq!(send(&proxy, "ann", 5), [200, 200, 429, 429, 429]);
+    assert_eq!(send(&proxy, "bob", 3), [200, 200, 429]);
+    let mut page = open(&proxy);
+    // The column behind the statuses: all requests of the route.
+    let routes = page.wait("#routes tbody", |text| text.contains('8'));
+    assert!(lines(&routes)[0].ends_with('8'), "{routes}");
+    // Three of ann's requests were rejected and one of bob's. In shadow only the first one was allowed.
+    let rejected = page.wait("#rejected", |text| text.contains("ann"));
+    let rows: Vec<_> = lines(&rejected);
+    assert_eq!(rows, ["all requests all", "7", "ann user", "3", "bob user", "1"], "{rejected}");
+    let near = page.wait("#near", |text| text.contains("bob"));
+    assert!(near.contains("0 of 2"), "{near}");
+    assert!(page.text("#rejected-note").contains("exact"));
+    let limits = page.text("#limits tbody");
+    assert!(limits.contains("header:x-user") && limits.contains("2/h, burst 2"), "{limits}");
+    assert!(limits.contains("shadow"), "{limits}");
+    page.wait("#state", |text| text == "All is well. No limit rejects.");
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+#[test]
+fn decisions_show_while_they_happen_and_the_plots_say_them() {
+    let proxy = limited().start();
+    let mut page = open(&proxy);
+    page.wait("#state", |text| text.starts_with("All is well"));
+    let plot = |page: &mut Browser, id: &str| {
+        let label =
+            page.js(&format!("document.querySelector('#{id} svg').getAttribute('aria-label')"));
+        label.as_str().unwrap().to_owned()
+    };
+    wait_until("a rejection is seen", || {
+        send(&proxy, "ann", 3);
+        page.text("#state") == "Rejecting now: user."
+    });
+    wait_until("the plot says it", || {
+        send(&proxy, "ann", 3);
+        let told = plot(&mut page, "plot-decisions");
+        told.contains("rejected") && !told.contains("rejected 0,")
+    });
+    let routes = plot(&mut page, "plot-routes");
+    assert!(routes.contains("/{*rest}"), "{routes}");
+    page.click("#hour");
+    wait_until("the last hour is there", || {
+        page.js("plots.decisions.to - plots.decisions.from") == 3_600_000
+    });
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+#[test]
+fn a_key_is_looked_up_made_new_and_overridden_with_a_reason() {
+    let proxy = limited().start();
+    assert_eq!(send(&proxy, "a|b", 3), [200, 200, 429]);
+    let mut page = open(&proxy);
+    page.wait("#limit", |text| text.contains("user"));
+    page.fill("#limit", "user");
+    page.fill("#parts input", "a|b");
+    page.click("#lookup button");
+    page.wait("#bucket", |text| text.contains("0 of 2 left"));
+    page.click("#forget");
+    page.wait("#bucket", |text| text.contains("2 of 2 left"));
+    assert_eq!(send(&proxy, "a|b", 3), [200, 200, 429]);
+    page.fill("#rate", "5/h");
+    page.fill("#for", "2h");
+    page.fill("#reason", "asked <b>nicely</b>");
+    page.click("#override button[type=submit]");
+    let listed = page.wait("#overrides", |text| text.contains("5/h"));
+    assert!(listed.contains("asked <b>nicely</b>"), "{listed}");
+    assert!(listed.contains("for 2 h more"), "{listed}");
+    page.wait("#bucket", |text| text.contains("of 5 left") && text.contains("overridden"));
+    assert_eq!(send(&proxy, "a|b", 3), [200, 200, 200]);
+    page.fill("#rate", "-1/s");
+    page.click("#override button[type=submit]");
+    page.wait("#bucket", |text| text.contains("-1/s"));
+    page.click("#overrides button");
+    page.wait("#overrides", |text| text == "None.");
+}
+
+#[test]
+fn the_token_is_typed_into_the_page() {
+    let proxy = Proxy::answering().section("[admin]\nlisten = \"LISTEN\"\ntoken = \"s3cret\"");
+    let proxy = proxy.start();
+    let reply = get(proxy.admin(), "/", &[("host", "localhost")]);
+    assert_eq!(reply.status, 401);
+    assert!(!reply.text().contains("s3cret"));
+    let mut page = open(&proxy);
+    page.wait("#state", |text| text == "This page needs a token.");
+    assert_eq!(page.js("document.querySelector('#main').hidden"), true);
+    page.fill("#token", "wrong");
+    page.click("#login button");
+    page.wait("#state", |text| text == "This token is not the right one.");
+    page.fill("#token", "s3cret");
+    page.click("#login button");
+    page.wait("#state", |text| text.starts_with("All is well"));
+    assert_eq!(page.js("document.querySelector('#main').hidden"), false);
+}
+
+#[test]
+fn the_page_says_what_is_away_and_comes_back_by_itself() {
+    let proxy = limited();
+    let mut running = proxy.start();
+    let mut page = open(&running);
+    page.wait("#state", |text| text.starts_with("All is well"));
+    std::fs::write(running.config_file(), "nonsense").unwrap();
+    page.wait("#state", |text| text.contains("proxy.toml is wrong"));
+    page.wait("#changes", |text| text.contains("proxy.toml:1:"));
+    running.reload(&proxy.clone().limit("more", "key = [\"ip\"]\nrate = \"1/s\"").text());
+    page.wait("#changes", |text| text.contains("limits.more"));
+    page.wait("#limits tbody", |text| text.contains("more"));
+    running.stop();
+    page.wait("#state", |text| text.starts_with("No connection to tidegate"));
+}
+
+#[test]
+fn it_fits_a_phone_and_both_colours_and_does_not_jump() {
+    let proxy = limited().start();
+    send(&proxy, "ann", 3);
+    let mut page = open(&proxy);
+    page.wait("#rejected", |text| text.contains("user"));
+    let ground = |page: &mut Browser| page.js("getComputedStyle(document.body).backgroundColor");
+    page.prefer("light");
+    let light = ground(&mut page);
+    page.prefer("dark");
+    let dark = ground(&mut page);
+    assert_ne!(light, dark);
+    // The button goes on from the system's colours to the light ones, and to the dark ones.
+    page.click("#theme");
+    assert_eq!(ground(&mut page), light);
+    page.click("#theme");
+    page.prefer("light");
+    assert_eq!(ground(&mut page), dark);
+    page.js(
+        "window.jumps = 0; new PerformanceObserver((list) => { for (const one of list.getEntries()) \
+         window.jumps += one.value; }).observe({ type: 'layout-shift' })",
+    );
+    let mut client = Connection::open(proxy.address);
+    let before = page.js("status.requests.total");
+    for user in 0..200 {
+        client.get("/", &[("x-user", &(user % 7).to_string())]);
+    }
+    wait_until("the page has shown it", || page.js("status.requests.total") != before);
+    wait_until("and the next second", || page.js("status.requests.per_second") == 0);
+    assert_eq!(page.js("window.jumps"), json!(0), "something moved");
+    page.resize(390, 844);
+    let is_wider = page.js("document.documentElement.scrollWidth > innerWidth");
+    assert_eq!(is_wider, false, "it is wider than a phone");
+    assert_eq!(page.complaints, [""; 0]);
+}
