@@ -1,9 +1,10 @@
-//! Accepts client connections, at most `max_connections` of the process at once. Each worker runs
+//! Accepts client connections, at most `max_connections` of the process at once, and of each client at most
+//! `max_connections_per_client`. Each worker runs
 //! [`listen`] for each of its listeners. Each connection is then a task that runs `serve` in the parent
 //! module.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,8 +15,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::counts::ConnectionCounts;
 use super::{Port, Worker, serve};
 use crate::observe::events;
+use crate::observe::repeated::RefusedConnections;
 use crate::observe::seldom::Seldom;
 
 /// A pause after a failed accept: the process is out of descriptors or memory, and the next try
@@ -34,6 +37,8 @@ pub struct ConnectionSlots {
     owed: AtomicUsize,
     open: AtomicUsize,
     listening: AtomicUsize,
+    of_clients: ConnectionCounts,
+    refused: RefusedConnections,
     complaints: Seldom<Complaint>,
 }
 
@@ -48,6 +53,8 @@ enum Complaint {
 #[derive(Debug)]
 pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
+    /// The client whose connections this one is counted with.
+    client: Option<IpAddr>,
     slots: Arc<ConnectionSlots>,
 }
 
@@ -57,7 +64,8 @@ impl ConnectionSlots {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
         let complaints = Seldom::new(COMPLAINT_PAUSE);
-        Self { free, owed, open, listening, complaints }
+        let (of_clients, refused) = (ConnectionCounts::default(), RefusedConnections::default());
+        Self { free, owed, open, listening, of_clients, refused, complaints }
     }
 
     /// Changes the number of slots from `old` to `new`. Open connections stay open.
@@ -88,6 +96,11 @@ impl ConnectionSlots {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// The connections that were refused, because their client had too many.
+    pub fn refused(&self) -> &RefusedConnections {
+        &self.refused
+    }
+
     async fn take(self: &Arc<Self>) -> Option<Slot> {
         let free = || self.free.clone();
         let permit = match free().try_acquire_owned() {
@@ -100,12 +113,31 @@ impl ConnectionSlots {
             }
         };
         self.open.fetch_add(1, Ordering::Relaxed);
-        Some(Slot { permit: Some(permit), slots: self.clone() })
+        Some(Slot { permit: Some(permit), client: None, slots: self.clone() })
+    }
+}
+
+impl Slot {
+    /// Counts this connection with those of `client`, which may have `most` at once. Returns false if the
+    /// client has too many. The connection is then to be closed. `client` is the address without the bits
+    /// that do not tell clients apart.
+    pub(super) fn count_for(&mut self, client: IpAddr, most: usize) -> bool {
+        let fits = self.slots.of_clients.add(client, most);
+        self.client = fits.then_some(client);
+        fits
+    }
+
+    /// The lines about refused connections.
+    pub(super) fn refused(&self) -> &RefusedConnections {
+        &self.slots.refused
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        if let Some(client) = self.client {
+            self.slots.of_clients.remove(client);
+        }
         self.slots.open.fetch_sub(1, Ordering::Relaxed);
         let owed = self
             .slots

@@ -5,6 +5,7 @@
 //! connections in a drain. `tunnel` serves connections that have changed to another protocol.
 
 pub mod accept;
+mod counts;
 mod http1;
 mod http2;
 mod stream;
@@ -13,7 +14,7 @@ mod tunnel;
 mod watch;
 
 use std::error::Error as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use crate::observe::repeated::MalformedRequests;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
+use crate::request::network::client_network;
 use crate::tls::server::Certificates;
 
 /// How long a connection that is closing may take to tell its client, by HTTP/2 or TLS.
@@ -57,7 +59,7 @@ async fn serve(
     (stream, peer): (TcpStream, SocketAddr),
     port: Port,
     worker: Arc<Worker>,
-    _slot: Slot,
+    mut slot: Slot,
     draining: Receiver<bool>,
 ) {
     // Without this option small answers wait for the client's acknowledgement. If the option cannot be set,
@@ -66,6 +68,9 @@ async fn serve(
         return;
     }
     let address = peer.ip().to_canonical();
+    if !is_welcome(address, &mut slot, &worker.proxy.active().plan.server) {
+        return slot.refused().count((), address, Instant::now());
+    }
     let refuse = |reason: String| worker.malformed.count(reason, address, Instant::now());
     let times = times(&worker.proxy.active().plan.server);
     let (phase, socket) = (Phase::new(times), Socket::new(stream));
@@ -99,6 +104,13 @@ async fn serve(
     if error.is_parse() {
         worker.proxy.malformed(&client, status(&error));
     }
+}
+
+/// Whether this client may have one more connection. A trusted proxy is not counted: its connections are
+/// those of many clients.
+fn is_welcome(client: IpAddr, slot: &mut Slot, server: &ServerSpec) -> bool {
+    let Some(most) = server.max_connections_per_client else { return true };
+    server.trust.trusts(client) || slot.count_for(client_network(client, server.ipv6_prefix), most)
 }
 
 /// The status that hyper answers a malformed head with.

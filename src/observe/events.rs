@@ -94,6 +94,13 @@ events! {
                 server.max_connections, or lower server.idle_timeout",
             "connections full");
 
+    /// `count` connections since the last such line were closed at once, because their client had too many.
+    /// `client` was the last one.
+    pub(crate) fn connections_refused(_kind: &(), client: &IpAddr, count: u64) =
+        warn!(%client, count,
+            help = "if the client may have more, raise server.max_connections_per_client",
+            "connections refused");
+
     /// A connection could not be accepted.
     pub(crate) fn accept_failed(error: &dyn Display) = warn!(%error, "accept failed");
 

@@ -100,6 +100,8 @@ pub struct ServerSpec {
     pub drain_timeout: Duration,
     /// The most client connections of the whole process, at least 1.
     pub max_connections: usize,
+    /// The most connections of one client address, at least 1; `None` is no limit.
+    pub max_connections_per_client: Option<usize>,
     /// The most bytes of a request's head.
     pub max_header_size: usize,
     /// The most bytes of a request's body; `None` is no limit.

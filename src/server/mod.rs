@@ -206,6 +206,7 @@ impl Server {
                     self.process.throttled.tick(self.process.clock.now());
                     self.process.failed.tick(Instant::now());
                     self.process.malformed.tick(Instant::now());
+                    self.process.slots.refused().tick(Instant::now());
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
                         return Err("a worker ended unexpectedly; its panic stands above".into());
@@ -245,6 +246,7 @@ impl Server {
         self.process.throttled.flush(self.process.clock.now());
         self.process.failed.flush(Instant::now());
         self.process.malformed.flush(Instant::now());
+        self.process.slots.refused().flush(Instant::now());
         events::stopped();
         Ok(())
     }

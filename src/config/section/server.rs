@@ -17,8 +17,8 @@ use crate::request::client::ClientHeader;
 type Spec = ServerSpec;
 
 /// `[server]`.
-pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS))
-    .later(&["max_connections_per_client", "proxy_protocol"]);
+pub(crate) static SERVER: Shape =
+    Shape::new("[server]", || fields(SETTINGS)).later(&["proxy_protocol"]);
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
@@ -42,6 +42,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "then stop accepting and finish what is under way"),
     &plain(at!(max_connections), Kind::Whole(1, 10_000_000), Value("20000"),
         "more wait in the accept queue"),
+    &plain(at!(max_connections_per_client), Kind::Whole(1, 10_000_000), Words("none"),
+        "of one client address, IPv6 by `ipv6_prefix`; more are closed at once. Trusted proxies are not counted"),
     &field("limits", Kind::TEXT_LIST, Value("[]"),
         "limits that every request meets beside those of its route, also one that no route takes"),
     &parsed(at!(request_id), Kind::Text, Words("none"),

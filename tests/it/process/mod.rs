@@ -3,6 +3,7 @@
 mod admin;
 mod basics;
 mod cli;
+mod connections;
 mod drain;
 mod everywhere;
 mod http;

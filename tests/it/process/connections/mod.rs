@@ -1,0 +1,3 @@
+//! Client connections before their first request: who may have how many, and who is at the other end.
+
+mod per_client;
