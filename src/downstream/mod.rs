@@ -1,6 +1,6 @@
 //! A client's connection from accept to close.
 //!
-//! `accept` takes connections from a listener. `tls` makes the handshake. `http1` and `http2` speak with
+//! `accept` takes connections from a listener. `proxy_header` reads a load balancer's header. `tls` makes the handshake. `http1` and `http2` speak with
 //! the client and hand each request to [`Proxy::handle`]. `watch` applies the time-outs and ends
 //! connections in a drain. `tunnel` serves connections that have changed to another protocol.
 
@@ -8,6 +8,7 @@ pub mod accept;
 mod counts;
 mod http1;
 mod http2;
+mod proxy_header;
 mod stream;
 mod tls;
 mod tunnel;
@@ -25,8 +26,10 @@ use tokio::time::Instant;
 use tokio_util::either::Either::{Left, Right};
 
 use self::accept::Slot;
+use self::proxy_header::Opening;
 use self::stream::ClientStream;
 use self::tls::Handshake;
+use self::watch::in_time;
 use crate::observe::repeated::MalformedRequests;
 use crate::plan::ServerSpec;
 use crate::proxy::client::{ClientConnection, Phase, Socket, Times};
@@ -67,21 +70,32 @@ async fn serve(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let address = peer.ip().to_canonical();
+    let accepted = Instant::now();
+    let times = times(&worker.proxy.active().plan.server);
+    let (phase, socket) = (Phase::new(times), Socket::new(stream));
+    let refuse = |reason: String, peer| worker.malformed.count(reason, peer, Instant::now());
+    let mut address = peer.ip().to_canonical();
+    if is_introduced(address, &worker.proxy.active().plan.server) {
+        let reading = proxy_header::read(socket.clone());
+        match Box::pin(in_time(times.header, draining.clone(), reading)).await {
+            Some(Opening::Client(client)) => address = client.to_canonical(),
+            Some(Opening::NoClient) => {}
+            Some(Opening::Refused(reason)) => return refuse(reason.to_owned(), address),
+            Some(Opening::Left) | None => return,
+        }
+    }
     if !is_welcome(address, &mut slot, &worker.proxy.active().plan.server) {
         return slot.refused().count((), address, Instant::now());
     }
-    let refuse = |reason: String| worker.malformed.count(reason, address, Instant::now());
-    let times = times(&worker.proxy.active().plan.server);
-    let (phase, socket) = (Phase::new(times), Socket::new(stream));
     let transport = match &port {
         Port::Plain => Left(socket.clone()),
         Port::Tls(certificates) => {
             let (ours, draining) = (socket.clone(), draining.clone());
-            match Box::pin(tls::shake_hands(ours, certificates, times.header, draining)).await {
+            let patience = times.header.saturating_sub(accepted.elapsed());
+            match Box::pin(tls::shake_hands(ours, certificates, patience, draining)).await {
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
-                    refuse(reason);
+                    refuse(reason, address);
                     return tls::say_goodbye(socket).await;
                 }
                 Handshake::Left => return,
@@ -99,11 +113,16 @@ async fn serve(
     };
     let Err(error) = served else { return };
     if let Some(reason) = malformed(&error, &client) {
-        refuse(reason);
+        refuse(reason, address);
     }
     if error.is_parse() {
         worker.proxy.malformed(&client, status(&error));
     }
+}
+
+/// Whether this peer is a load balancer whose connections must begin with a PROXY header.
+fn is_introduced(peer: IpAddr, server: &ServerSpec) -> bool {
+    server.proxy_protocol && server.trust.trusts(peer)
 }
 
 /// Whether this client may have one more connection. A trusted proxy is not counted: its connections are

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
 use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use crate::clock::FAR;
 use crate::proxy::client::{ClientConnection, DueAction};
@@ -20,6 +20,23 @@ pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// Once the process drains, a client has this long to complete a handshake or a request's head that is
 /// awaited.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// Waits for what a client sends before HTTP, such as a handshake, for at most `patience`. `None` if the time
+/// is over, or if the process drains and the client has had its last call.
+pub(super) async fn in_time<T>(
+    patience: Duration,
+    mut draining: Receiver<bool>,
+    opening: impl Future<Output = T>,
+) -> Option<T> {
+    let last_call = async {
+        let _ = draining.wait_for(|draining| *draining).await;
+        sleep(LAST_CALL).await;
+    };
+    tokio::select! {
+        opened = timeout(patience, opening) => opened.ok(),
+        () = last_call => None,
+    }
+}
 
 /// A connection that is served by polling.
 pub(super) trait Serving {
@@ -187,7 +204,6 @@ fn deadline(client: &ClientConnection) -> Instant {
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::coop;
-    use tokio::time::sleep;
 
     use super::*;
     use crate::proxy::Peer;

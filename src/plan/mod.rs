@@ -110,6 +110,8 @@ pub struct ServerSpec {
     pub request_id: Option<HeaderName>,
     /// The proxies that may name a client's address.
     pub trust: Trust,
+    /// Whether the connections of these proxies begin with a PROXY header.
+    pub proxy_protocol: bool,
     /// Whether doubled slashes are merged in what goes upstream.
     pub merge_slashes: bool,
     /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.

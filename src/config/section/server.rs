@@ -17,8 +17,7 @@ use crate::request::client::ClientHeader;
 type Spec = ServerSpec;
 
 /// `[server]`.
-pub(crate) static SERVER: Shape =
-    Shape::new("[server]", || fields(SETTINGS)).later(&["proxy_protocol"]);
+pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
@@ -60,6 +59,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!("client_ip_header", trust.header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
         "where they name the client; or a header that holds one address",
         client_header),
+    &plain(at!(proxy_protocol), Kind::Flag, Value("false"),
+        "`trusted_proxies` must begin each connection with a PROXY header, version 1 or 2"),
     &plain(at!(merge_slashes), Kind::Flag, Value("true"),
         "`false` leaves doubled slashes in what goes upstream"),
     &plain(at!(ipv6_prefix), Kind::Whole(1, 128), Value("64"),
@@ -73,8 +74,20 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
     }
     let tls = tls::server(&mut section, &listen);
     let listen = listen.into_iter().map(|(address, _)| address).collect();
+    let proxy_protocol = section.item("proxy_protocol");
     // `assembly` has taken `limits` already: the limits are read later than this section.
-    read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() })
+    let spec = read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() });
+    if let Some(item) = proxy_protocol
+        && spec.proxy_protocol
+        && spec.trust.networks.is_empty()
+    {
+        item.fault(
+            "`proxy_protocol` has nobody to read a PROXY header from",
+            "expected `trusted_proxies` with the load balancers' networks beside it",
+        )
+        .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");
+    }
+    spec
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.

@@ -6,10 +6,11 @@ use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -54,6 +55,23 @@ impl Socket {
     pub(crate) async fn readable(&self) {
         // The next read returns the error again.
         let _ = poll_fn(|cx| self.0.stream.lock().poll_read_ready(cx)).await;
+    }
+
+    /// Waits until bytes have come, and copies them into `space` without taking them from the socket. Returns
+    /// their number. 0 is the connection's end.
+    pub(crate) async fn peek(&self, space: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| {
+            let stream = self.0.stream.lock();
+            loop {
+                ready!(stream.poll_read_ready(cx))?;
+                let peek = || Ok(recv(&*stream, &mut *space, RecvFlags::PEEK)?);
+                match stream.try_io(Interest::READABLE, peek) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    peeked => return Poll::Ready(peeked.map(|(_, length)| length)),
+                }
+            }
+        })
+        .await
     }
 
     /// Makes the connection end with a reset when it is closed.

@@ -1,3 +1,4 @@
 //! Client connections before their first request: who may have how many, and who is at the other end.
 
 mod per_client;
+mod proxy_protocol;

@@ -1,9 +1,7 @@
 //! `max_connections_per_client`.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-
-use socket2::{Domain, Socket, Type};
+use std::net::{SocketAddr, TcpStream};
 
 use crate::support::client::Connection;
 use crate::support::metrics::Metrics;
@@ -13,16 +11,12 @@ use crate::support::wait_until;
 
 /// Whether a client may have one more connection. The connection that it got.
 fn one_more(address: SocketAddr) -> Option<TcpStream> {
-    from(address, [127, 0, 0, 1])
+    from([127, 0, 0, 1], address)
 }
 
 /// The same, from this address.
-fn from(address: SocketAddr, client: impl Into<IpAddr>) -> Option<TcpStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::new(client.into(), 0).into()).unwrap();
-    socket.connect(&address.into()).unwrap();
-    let mut stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+fn from(client: [u8; 4], address: SocketAddr) -> Option<TcpStream> {
+    let mut stream = Connection::open_from(client, address).stream;
     // It may be closed before the request is written.
     let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     let served = matches!(stream.read(&mut [0; 4096]), Ok(1..));
@@ -40,7 +34,7 @@ fn a_client_has_so_many_connections_and_another_one_its_own() {
     let (first, _second) = (one_more(address).unwrap(), one_more(address).unwrap());
     assert!(one_more(address).is_none());
     assert!(one_more(address).is_none());
-    let _other = from(address, [127, 0, 0, 2]).expect("another client");
+    let _other = from([127, 0, 0, 2], address).expect("another client");
     drop(first);
     let mut third = None;
     wait_until("a place is free again", || {
@@ -82,7 +76,7 @@ fn a_reload_counts_for_new_connections() {
 fn a_trusted_proxy_is_not_counted() {
     let server = "max_connections_per_client = 1\ntrusted_proxies = [\"127.0.0.3\"]";
     let proxy = proxy(server).start();
-    let _trusted: Vec<_> = (0..3).map(|_| from(proxy.address, [127, 0, 0, 3]).unwrap()).collect();
+    let _trusted: Vec<_> = (0..3).map(|_| from([127, 0, 0, 3], proxy.address).unwrap()).collect();
     let _stranger = one_more(proxy.address).unwrap();
     assert!(one_more(proxy.address).is_none());
 }
