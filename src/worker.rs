@@ -13,7 +13,6 @@
 //! connections of a worker.
 
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::{Builder, JoinHandle};
@@ -25,7 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::clock::Clock;
 use crate::downstream::accept::{self, ConnectionSlots, Connections};
-use crate::downstream::{self, Port};
+use crate::downstream::{self, Listener, Port};
 use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::repeated::{FailedExchanges, MalformedRequests};
 use crate::observe::throttled::Throttled;
@@ -93,7 +92,7 @@ pub struct Orders {
 /// If the thread or its runtime cannot be created.
 pub fn start(
     index: usize,
-    listeners: Vec<(TcpListener, Port)>,
+    listeners: Vec<(Listener, Port)>,
     process: Arc<Process>,
     orders: Orders,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
@@ -113,7 +112,7 @@ pub fn start(
 /// If a listener cannot be used.
 pub async fn run(
     index: usize,
-    listeners: Vec<(TcpListener, Port)>,
+    listeners: Vec<(Listener, Port)>,
     process: Arc<Process>,
     mut orders: Orders,
 ) -> io::Result<()> {
@@ -135,7 +134,7 @@ pub async fn run(
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
     for (listener, port) in listeners {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let listener = listener.in_runtime()?;
         let (connections, draining) = (connections.clone(), orders.draining.clone());
         listening.spawn(accept::listen(listener, port, serving.clone(), connections, draining));
     }

@@ -20,13 +20,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sha2::{Digest as _, Sha256};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::answer::{AdminResponse, answer, only, problem, text};
 use self::families::Scrape;
 use self::limits::LimitPath;
+use crate::downstream::AsyncListener;
 use crate::limit::time::Timestamp;
 use crate::plan::{KeyDisplay, StoreSpec};
 use crate::store::Store;
@@ -52,7 +52,7 @@ pub struct Admin {
 }
 
 /// Serves the endpoint on a listener for as long as the process runs.
-pub async fn listen(listener: TcpListener, admin: Arc<Admin>) {
+pub(crate) async fn listen(listener: AsyncListener, admin: Arc<Admin>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(50)).await;

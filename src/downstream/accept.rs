@@ -4,22 +4,24 @@
 //! module.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::counts::ConnectionCounts;
+use super::listener::AsyncListener;
 use super::{Port, Worker, serve};
 use crate::observe::events;
 use crate::observe::repeated::RefusedConnections;
 use crate::observe::seldom::Seldom;
+use crate::proxy::client::AcceptedStream;
+use crate::request::client::PeerAddress;
 
 /// A pause after a failed accept: the process is out of descriptors or memory, and the next try
 /// would fail the same way.
@@ -178,8 +180,8 @@ impl Connections {
 
 /// Accepts and serves the connections of one listener until `draining` is true. Then accepts the connections
 /// that already wait, and returns.
-pub async fn listen(
-    listener: TcpListener,
+pub(crate) async fn listen(
+    listener: AsyncListener,
     port: Port,
     worker: Arc<Worker>,
     connections: Arc<Connections>,
@@ -198,16 +200,15 @@ pub async fn listen(
     }
     // The kernel has completed these connections already, so their clients expect an answer.
     if let Ok(queue) = listener.into_std() {
-        while let Ok((stream, peer)) = queue.accept() {
-            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-            take(stream.map(|stream| (stream, peer)), &port, (&worker, &connections, &told)).await;
+        while let Ok(accepted) = queue.accept_waiting() {
+            take(Ok(accepted), &port, (&worker, &connections, &told)).await;
         }
     }
     slots.listening.fetch_sub(1, Ordering::Relaxed);
 }
 
 async fn take(
-    accepted: io::Result<(TcpStream, SocketAddr)>,
+    accepted: io::Result<(AcceptedStream, PeerAddress)>,
     port: &Port,
     (worker, connections, draining): (&Arc<Worker>, &Connections, &watch::Receiver<bool>),
 ) {

@@ -69,6 +69,7 @@ mod tests {
     use proptest::prelude::*;
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::either::Either::Left;
 
     use super::*;
 
@@ -93,7 +94,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         sender.set_nodelay(true).unwrap();
-        let mut socket = Socket::new(listener.accept().await.unwrap().0);
+        let mut socket = Socket::new(Left(listener.accept().await.unwrap().0));
         let sending = async {
             for piece in pieces {
                 sender.write_all(&piece).await.unwrap();

@@ -204,10 +204,12 @@ fn deadline(client: &ClientConnection) -> Instant {
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::coop;
+    use tokio_util::either::Either::Left;
 
     use super::*;
     use crate::proxy::Peer;
     use crate::proxy::client::{Phase, Socket, Times};
+    use crate::request::client::PeerAddress;
 
     const TIMES: Times = Times {
         header: Duration::from_secs(10),
@@ -243,8 +245,8 @@ mod tests {
     async fn client() -> ClientConnection {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let peer = Peer::new(stream.peer_addr().unwrap().ip(), false);
-        ClientConnection::new(peer, Phase::new(TIMES), Socket::new(stream), None)
+        let peer = Peer::new(PeerAddress::UnixSocket, false);
+        ClientConnection::new(peer, Phase::new(TIMES), Socket::new(Left(stream)), None)
     }
 
     /// A timer that is polled with the budget spent does not register the task. The watch must not rely on

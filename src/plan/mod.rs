@@ -9,6 +9,7 @@ mod counting;
 pub mod filter;
 mod limit;
 mod line;
+mod listen;
 mod redis;
 pub mod response;
 mod route;
@@ -28,6 +29,7 @@ pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength
 use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
 pub(crate) use self::line::find_lines;
+pub use self::listen::ListenAddress;
 pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};
@@ -81,7 +83,7 @@ impl Plan {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSpec {
     /// The addresses for clear text; empty only where there is `tls`.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<ListenAddress>,
     /// The addresses and certificates for TLS.
     pub tls: Option<ServerTls>,
     /// Worker threads, at least 1; `None` is one for each core that the process may use.

@@ -4,10 +4,10 @@
 mod listen;
 mod open_files;
 mod signals;
+mod sockets;
 
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,16 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
 use self::open_files::OpenFiles;
 use self::signals::{Instruction, Signals};
+use self::sockets::KeptSockets;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config;
-use crate::downstream::Port;
 use crate::downstream::accept::ConnectionSlots;
 use crate::limit::name::Name;
 use crate::observe::events;
@@ -46,11 +45,6 @@ const TICK: Duration = Duration::from_millis(250);
 /// How often in-process buckets that are full again are forgotten, and the time of day and the certificates
 /// are looked up.
 const SWEEP: Duration = Duration::from_secs(1);
-/// The settings of the addresses that the proxy and its admin endpoint listen on, for messages.
-const LISTEN: &str = "server.listen or --listen";
-const TLS_LISTEN: &str = "server.tls.listen";
-const ADMIN_LISTEN: &str = "admin.listen";
-
 /// How often a draining process checks whether all connections have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
@@ -93,6 +87,7 @@ struct Server {
     draining: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<io::Result<()>>>,
+    sockets: KeptSockets,
     reload: Reload,
     log: LogGuard,
     signals: Signals,
@@ -133,49 +128,31 @@ impl Server {
         let (published, plan_orders) = watch::channel(Arc::new(published));
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
-        let mut addresses = Vec::new();
-        let mut sockets: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         let certificates = certificates(&plan)?;
-        let plain = plan.server.listen.iter().map(|address| (*address, Port::Plain, LISTEN));
-        let secure = plan.server.tls.iter().flat_map(|tls| &tls.listen);
-        let secure = certificates.iter().flat_map(|certificates| {
-            let port = Port::Tls(certificates.clone());
-            secure.clone().map(move |address| (*address, port.clone(), TLS_LISTEN))
-        });
-        for (address, port, setting) in plain.chain(secure) {
-            let (bound, shared) = listen::sockets(address, workers)
-                .map_err(|error| not_listening(address, setting, &error))?;
-            addresses.push(bound);
-            for (worker, socket) in sockets.iter_mut().zip(shared) {
-                worker.push((socket, port.clone()));
-            }
-        }
-        let admin = plan.admin.listen.map(|address| {
-            listen::sockets(address, 1)
-                .map_err(|error| not_listening(address, ADMIN_LISTEN, &error))
-        });
-        let admin = admin.transpose()?;
+        let sockets = sockets::open(&plan, certificates.as_ref(), workers)?;
         let orders =
             Orders { plan: plan_orders.clone(), draining: draining_orders, stop: stop_orders };
         let workers = sockets
+            .of_workers
             .into_iter()
             .enumerate()
             .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| format!("cannot start a worker: {error}"))?;
         events::config_loaded(&start.file, &store::location(&plan.store), &plan);
-        for address in addresses {
+        for address in &sockets.addresses {
             events::listening(address);
         }
-        if let Some((address, sockets)) = admin {
+        if let Some((address, listeners)) = sockets.admin {
             let dropped = start.log.dropped_lines();
             let admin = Arc::new(Admin::new(process.clone(), plan_orders, dropped));
-            for socket in sockets {
-                let listener = TcpListener::from_std(socket)
-                    .map_err(|error| not_listening(address, ADMIN_LISTEN, &error))?;
+            for listener in listeners {
+                let listener = listener
+                    .in_runtime()
+                    .map_err(|error| format!("cannot watch the socket of admin.listen: {error}"))?;
                 tokio::spawn(admin::listen(listener, admin.clone()));
             }
-            events::admin_listening(address);
+            events::admin_listening(&address);
         }
         tokio::spawn(start.beside);
         Ok(Self {
@@ -186,6 +163,7 @@ impl Server {
             draining,
             stop,
             workers,
+            sockets: sockets.kept,
             reload: start.reload,
             log: start.log,
             signals,
@@ -306,6 +284,7 @@ impl Server {
         self.process.draining.store(true, Ordering::Relaxed);
         let finishing = async {
             sleep(delay).await;
+            self.sockets.remove_files();
             self.draining.send_replace(true);
             // Requests are held for three quarters of the time at most. The last quarter is for their
             // answers.
@@ -336,16 +315,6 @@ fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, Box<dyn Error>
     let certificates = Certificates::new(tls.files.clone(), (*tls.material).clone())
         .map_err(|error| format!("cannot use the certificates of server.tls: {error}"))?;
     Ok(Some(Arc::new(certificates)))
-}
-
-fn not_listening(address: SocketAddr, setting: &str, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "cannot listen on {address}: another process listens there; stop it, or set another \
-             address with {setting}"
-        ),
-        _ => format!("cannot listen on {address} (set with {setting}): {error}"),
-    }
 }
 
 fn every(period: Duration) -> Interval {

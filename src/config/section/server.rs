@@ -1,17 +1,15 @@
 //! `[server]`.
 
-use std::net::SocketAddr;
-
 use http::HeaderName;
 
 use super::tls::{self, SERVER_TLS};
-use super::values::{ADDRESS, LISTEN, addresses, network_item};
+use super::values::{LISTEN, LISTEN_ADDRESS, listen_address, listen_addresses, network_item};
 use crate::config::Overrides;
 use crate::config::reader::{Context, Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, at, compared, fields, parsed, plain, read};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
-use crate::plan::ServerSpec;
+use crate::plan::{ListenAddress, ServerSpec};
 use crate::request::client::ClientHeader;
 
 type Spec = ServerSpec;
@@ -22,7 +20,7 @@ pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
-        "an address or a list of them, for clear text; `[]` beside `tls` for none").restart(),
+        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none").restart(),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
     &plain(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
@@ -72,7 +70,11 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
     if let Some(text) = &overrides.listen {
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
     }
-    let tls = tls::server(&mut section, &listen);
+    let clear: Vec<_> =
+        listen.iter().filter_map(|(address, span)| Some((*address.tcp()?, span.clone()))).collect();
+    let tls = tls::server(&mut section, &clear);
+    // Whoever connects to a Unix socket is a trusted proxy.
+    let has_local_proxies = clear.len() < listen.len();
     let listen = listen.into_iter().map(|(address, _)| address).collect();
     let proxy_protocol = section.item("proxy_protocol");
     // `assembly` has taken `limits` already: the limits are read later than this section.
@@ -80,6 +82,7 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
     if let Some(item) = proxy_protocol
         && spec.proxy_protocol
         && spec.trust.networks.is_empty()
+        && !has_local_proxies
     {
         item.fault(
             "`proxy_protocol` has nobody to read a PROXY header from",
@@ -101,19 +104,19 @@ fn request_id(item: &Item<'_>) -> Option<Option<HeaderName>> {
     })
 }
 
-fn listen(section: &mut Section<'_>) -> Vec<(SocketAddr, Span)> {
+fn listen(section: &mut Section<'_>) -> Vec<(ListenAddress, Span)> {
     let by_tls = section.has(|name| name == "tls");
     let listen = section.value("listen", |item| {
         let none = by_tls && item.list_or_one().is_empty();
-        Some(if none { Vec::new() } else { addresses(item, &[]) })
+        Some(if none { Vec::new() } else { listen_addresses(item) })
     });
     listen.unwrap_or_default()
 }
 
-fn override_listen(cx: &Context<'_>, text: &str) -> Option<SocketAddr> {
-    let address = text.parse().ok();
+fn override_listen(cx: &Context<'_>, text: &str) -> Option<ListenAddress> {
+    let address = listen_address(text).ok();
     if address.is_none() {
-        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {ADDRESS}")));
+        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {LISTEN_ADDRESS}")));
     }
     address
 }

@@ -19,6 +19,7 @@ pub(crate) fn program() -> Command {
 
 /// A running proxy. Killed when it is dropped.
 pub(crate) struct Tidegate {
+    /// Where it listens first; 0.0.0.0:0 where that is a Unix socket.
     pub(crate) address: SocketAddr,
     pub(crate) log: Log,
     process: Child,
@@ -54,7 +55,8 @@ impl Tidegate {
             }
             address.is_some()
         });
-        let address = address.unwrap().as_str().unwrap().parse().unwrap();
+        let address = address.unwrap().as_str().unwrap().parse();
+        let address = address.unwrap_or_else(|_| ([0, 0, 0, 0], 0).into());
         Self { address, log, process, folder }
     }
 

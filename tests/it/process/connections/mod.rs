@@ -2,3 +2,4 @@
 
 mod per_client;
 mod proxy_protocol;
+mod unix;

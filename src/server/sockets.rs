@@ -1,0 +1,115 @@
+//! The listening sockets of the process, by its plan.
+
+use std::io;
+use std::sync::Arc;
+
+use super::listen::{self, SocketFile};
+use crate::downstream::{Listener, Port};
+use crate::plan::{ListenAddress, Plan};
+use crate::tls::server::Certificates;
+
+/// The settings that name addresses to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListenSetting {
+    Server,
+    Tls,
+    Admin,
+}
+
+impl ListenSetting {
+    /// The setting, for messages.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Server => "server.listen or --listen",
+            Self::Tls => "server.tls.listen",
+            Self::Admin => "admin.listen",
+        }
+    }
+}
+
+/// Sockets that were opened, and not handed to a worker yet.
+pub(super) struct OpenedSockets {
+    /// The sockets of each worker.
+    pub(super) of_workers: Vec<Vec<(Listener, Port)>>,
+    /// Where the workers listen.
+    pub(super) addresses: Vec<ListenAddress>,
+    /// The sockets of the admin endpoint, and where they listen.
+    pub(super) admin: Option<(ListenAddress, Vec<Listener>)>,
+    /// What the process keeps of its sockets until its end.
+    pub(super) kept: KeptSockets,
+}
+
+/// What the process keeps of its sockets until its end.
+#[derive(Debug, Default)]
+pub(super) struct KeptSockets {
+    files: Vec<SocketFile>,
+}
+
+impl KeptSockets {
+    /// Removes the files of Unix sockets. To be called before the sockets are closed.
+    pub(super) fn remove_files(&mut self) {
+        self.files.drain(..).for_each(|file| file.remove());
+    }
+}
+
+/// Opens the sockets of a plan for this number of workers. With `certificates` there are TLS listeners.
+///
+/// # Errors
+/// If one of the addresses cannot be listened on.
+pub(super) fn open(
+    plan: &Plan,
+    certificates: Option<&Arc<Certificates>>,
+    workers: usize,
+) -> Result<OpenedSockets, String> {
+    let mut opened = OpenedSockets {
+        of_workers: (0..workers).map(|_| Vec::new()).collect(),
+        addresses: Vec::new(),
+        admin: None,
+        kept: KeptSockets::default(),
+    };
+    let kept = &mut opened.kept;
+    let plain = plan.server.listen.iter().cloned();
+    let plain = plain.map(|address| (address, Port::Plain, ListenSetting::Server));
+    let tls =
+        plan.server.tls.iter().flat_map(|tls| &tls.listen).zip(certificates.into_iter().cycle());
+    let tls = tls.map(|(address, certificates)| {
+        (ListenAddress::Tcp(*address), Port::Tls(certificates.clone()), ListenSetting::Tls)
+    });
+    for (address, port, setting) in plain.chain(tls) {
+        let (bound, shares) = open_one(&address, setting, workers, kept)
+            .map_err(|error| not_listening(&address, setting, &error))?;
+        opened.addresses.push(bound);
+        for (worker, share) in opened.of_workers.iter_mut().zip(shares) {
+            worker.extend(share.into_iter().map(|socket| (socket, port.clone())));
+        }
+    }
+    if let Some(address) = plan.admin.listen.map(ListenAddress::Tcp) {
+        let (bound, shares) = open_one(&address, ListenSetting::Admin, 1, kept)
+            .map_err(|error| not_listening(&address, ListenSetting::Admin, &error))?;
+        opened.admin = Some((bound, shares.into_iter().flatten().collect()));
+    }
+    Ok(opened)
+}
+
+/// The sockets for one address, those of each worker apart, and the address they got.
+fn open_one(
+    address: &ListenAddress,
+    _setting: ListenSetting,
+    workers: usize,
+    kept: &mut KeptSockets,
+) -> io::Result<(ListenAddress, Vec<Vec<Listener>>)> {
+    let (bound, sockets) = listen::open(address, workers)?;
+    kept.files.extend(SocketFile::of(&bound)?);
+    Ok((bound, listen::share(sockets, workers)?))
+}
+
+fn not_listening(address: &ListenAddress, setting: ListenSetting, error: &io::Error) -> String {
+    let setting = setting.text();
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "cannot listen on {address}: another process listens there; stop it, or set another \
+             address with {setting}"
+        ),
+        _ => format!("cannot listen on {address} (set with {setting}): {error}"),
+    }
+}
