@@ -104,6 +104,12 @@ events! {
     /// A connection could not be accepted.
     pub(crate) fn accept_failed(error: &dyn Display) = warn!(%error, "accept failed");
 
+    /// The service manager that started this process could not be told what the process does.
+    pub(crate) fn service_manager_not_told(error: &dyn Display) =
+        warn!(%error,
+            help = "see that the socket that NOTIFY_SOCKET names can be reached",
+            "service manager not told");
+
     /// The process finishes the requests under way.
     pub fn draining() = info!("draining");
 

@@ -1,8 +1,10 @@
 //! Runs the process for `cli`: opens sockets, starts workers, handles signals and reloads, and drains at
 //! the end. `worker` serves the requests.
 
+mod inherited;
 mod listen;
 mod open_files;
+mod service;
 mod signals;
 mod sockets;
 
@@ -18,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
+pub use self::inherited::InheritedSockets;
 use self::open_files::OpenFiles;
 use self::signals::{Instruction, Signals};
 use self::sockets::KeptSockets;
@@ -54,6 +57,8 @@ pub struct Start {
     pub plan: Plan,
     /// The name of the plan's file, for the log.
     pub file: String,
+    /// The sockets that the process was started with.
+    pub inherited: InheritedSockets,
     /// Reads the file again.
     pub reload: Reload,
     /// The log.
@@ -129,7 +134,7 @@ impl Server {
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
         let certificates = certificates(&plan)?;
-        let sockets = sockets::open(&plan, certificates.as_ref(), workers)?;
+        let sockets = sockets::open(&plan, certificates.as_ref(), workers, start.inherited)?;
         let orders =
             Orders { plan: plan_orders.clone(), draining: draining_orders, stop: stop_orders };
         let workers = sockets
@@ -175,6 +180,7 @@ impl Server {
 
     /// Keeps the process going until a signal ends it.
     async fn supervise(mut self) -> Result<(), Box<dyn Error>> {
+        service::ready();
         let mut tick = every(TICK);
         let mut sweep = every(SWEEP);
         let mut look = every(reload::LOOK);
@@ -231,6 +237,12 @@ impl Server {
 
     /// Puts a configuration in force that was read again, or logs its errors.
     fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
+        service::reloading();
+        self.put_in_force(read);
+        service::ready();
+    }
+
+    fn put_in_force(&mut self, read: Result<config::Loaded, config::Problems>) {
         let loaded = match read {
             Ok(loaded) => loaded,
             Err(problems) => {
@@ -281,6 +293,7 @@ impl Server {
         let plan = self.published.borrow().plan.clone();
         let (delay, patience) = (plan.server.shutdown_delay, plan.server.drain_timeout);
         events::draining();
+        service::stopping();
         self.process.draining.store(true, Ordering::Relaxed);
         let finishing = async {
             sleep(delay).await;

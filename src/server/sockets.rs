@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::inherited::InheritedSockets;
 use super::listen::{self, SocketFile};
 use crate::downstream::{Listener, Port};
 use crate::plan::{ListenAddress, Plan};
@@ -17,10 +18,12 @@ pub(super) enum ListenSetting {
 }
 
 impl ListenSetting {
-    /// The setting, for messages.
-    fn text(self) -> &'static str {
+    pub(super) const ALL: [Self; 3] = [Self::Server, Self::Tls, Self::Admin];
+
+    /// The setting's name.
+    pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Server => "server.listen or --listen",
+            Self::Server => "server.listen",
             Self::Tls => "server.tls.listen",
             Self::Admin => "admin.listen",
         }
@@ -52,14 +55,16 @@ impl KeptSockets {
     }
 }
 
-/// Opens the sockets of a plan for this number of workers. With `certificates` there are TLS listeners.
+/// Opens the sockets of a plan for this number of workers, or takes those that were handed over. With
+/// `certificates` there are TLS listeners.
 ///
 /// # Errors
-/// If one of the addresses cannot be listened on.
+/// If one of the addresses cannot be listened on, or a socket was handed over that the plan does not name.
 pub(super) fn open(
     plan: &Plan,
     certificates: Option<&Arc<Certificates>>,
     workers: usize,
+    mut inherited: InheritedSockets,
 ) -> Result<OpenedSockets, String> {
     let mut opened = OpenedSockets {
         of_workers: (0..workers).map(|_| Vec::new()).collect(),
@@ -76,7 +81,7 @@ pub(super) fn open(
         (ListenAddress::Tcp(*address), Port::Tls(certificates.clone()), ListenSetting::Tls)
     });
     for (address, port, setting) in plain.chain(tls) {
-        let (bound, shares) = open_one(&address, setting, workers, kept)
+        let (bound, shares) = open_one(&address, workers, &mut inherited, kept)
             .map_err(|error| not_listening(&address, setting, &error))?;
         opened.addresses.push(bound);
         for (worker, share) in opened.of_workers.iter_mut().zip(shares) {
@@ -84,27 +89,37 @@ pub(super) fn open(
         }
     }
     if let Some(address) = plan.admin.listen.map(ListenAddress::Tcp) {
-        let (bound, shares) = open_one(&address, ListenSetting::Admin, 1, kept)
+        let (bound, shares) = open_one(&address, 1, &mut inherited, kept)
             .map_err(|error| not_listening(&address, ListenSetting::Admin, &error))?;
         opened.admin = Some((bound, shares.into_iter().flatten().collect()));
     }
+    inherited.finish()?;
     Ok(opened)
 }
 
 /// The sockets for one address, those of each worker apart, and the address they got.
 fn open_one(
     address: &ListenAddress,
-    _setting: ListenSetting,
     workers: usize,
+    inherited: &mut InheritedSockets,
     kept: &mut KeptSockets,
 ) -> io::Result<(ListenAddress, Vec<Vec<Listener>>)> {
+    // A service manager hands over one socket, which all workers share. More sockets of the same address
+    // would need its rights: a port below 1024 is for root, and SO_REUSEPORT is for one user.
+    let handed_over = inherited.take(address);
+    if !handed_over.is_empty() {
+        return Ok((address.clone(), listen::share(handed_over, workers)?));
+    }
     let (bound, sockets) = listen::open(address, workers)?;
     kept.files.extend(SocketFile::of(&bound)?);
     Ok((bound, listen::share(sockets, workers)?))
 }
 
 fn not_listening(address: &ListenAddress, setting: ListenSetting, error: &io::Error) -> String {
-    let setting = setting.text();
+    let setting = match setting {
+        ListenSetting::Server => "server.listen or --listen",
+        ListenSetting::Tls | ListenSetting::Admin => setting.name(),
+    };
     match error.kind() {
         io::ErrorKind::AddrInUse => format!(
             "cannot listen on {address}: another process listens there; stop it, or set another \

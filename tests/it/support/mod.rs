@@ -16,6 +16,7 @@ pub(crate) mod port;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod sentinels;
+pub(crate) mod service;
 pub(crate) mod tidegate;
 pub(crate) mod tls;
 pub(crate) mod upstream;
