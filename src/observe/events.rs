@@ -104,6 +104,17 @@ events! {
     /// A connection could not be accepted.
     pub(crate) fn accept_failed(error: &dyn Display) = warn!(%error, "accept failed");
 
+    /// A process was started that is to take over.
+    pub(crate) fn successor_started(pid: Option<u32>) = info!(pid, "successor started");
+
+    /// Another process serves the sockets now. This one ends.
+    pub(crate) fn handed_over(pid: Option<u32>) = info!(pid, "handed over");
+
+    /// Another process was to take over, but did not.
+    pub(crate) fn handover_failed(error: &dyn Display) =
+        warn!(%error, help = "see what the new program says (its lines stand in this log)",
+            meanwhile = "this process goes on", "handover failed");
+
     /// The service manager that started this process could not be told what the process does.
     pub(crate) fn service_manager_not_told(error: &dyn Display) =
         warn!(%error,

@@ -1,16 +1,20 @@
 //! Runs the process for `cli`: opens sockets, starts workers, handles signals and reloads, and drains at
 //! the end. `worker` serves the requests.
 
+mod adopt;
+mod handover;
 mod inherited;
 mod listen;
 mod open_files;
 mod service;
 mod signals;
 mod sockets;
+mod successor;
 
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,17 +22,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
+use self::adopt::servers;
+use self::handover::readiness;
 pub use self::inherited::InheritedSockets;
 use self::open_files::OpenFiles;
 use self::signals::{Instruction, Signals};
 use self::sockets::KeptSockets;
+use self::successor::{StartCommand, Successor};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config;
 use crate::downstream::accept::ConnectionSlots;
-use crate::limit::name::Name;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
@@ -37,7 +43,6 @@ use crate::plan::Plan;
 use crate::reload::{self, Reload};
 use crate::store;
 use crate::tls::server::{Certificates, Look};
-use crate::upstream::balance::ServerState;
 use crate::worker::{self, Orders, Process, Published};
 
 /// The time between two log lines about a file that stays wrong.
@@ -93,6 +98,13 @@ struct Server {
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     sockets: KeptSockets,
+    /// What accepts the connections of the admin endpoint.
+    admin: JoinSet<()>,
+    command: StartCommand,
+    /// The process that is to take over, until it is ready.
+    successor: Option<Successor>,
+    /// The socket on which a predecessor waits until this process is ready.
+    predecessor: Option<UnixStream>,
     reload: Reload,
     log: LogGuard,
     signals: Signals,
@@ -111,6 +123,8 @@ impl Server {
         // Before the process reports that it listens: from then on, a signal must have its effect.
         let signals =
             Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
+        let command = StartCommand::of_this_process()
+            .map_err(|error| format!("cannot find the program's own path: {error}"))?;
         let open_files = OpenFiles::raise(plan.server.max_connections);
         let workers = plan.server.workers.unwrap_or_else(cores);
         let clock = Clock::new();
@@ -148,6 +162,7 @@ impl Server {
         for address in &sockets.addresses {
             events::listening(address);
         }
+        let mut admins = JoinSet::new();
         if let Some((address, listeners)) = sockets.admin {
             let dropped = start.log.dropped_lines();
             let admin = Arc::new(Admin::new(process.clone(), plan_orders, dropped));
@@ -155,7 +170,7 @@ impl Server {
                 let listener = listener
                     .in_runtime()
                     .map_err(|error| format!("cannot watch the socket of admin.listen: {error}"))?;
-                tokio::spawn(admin::listen(listener, admin.clone()));
+                admins.spawn(admin::listen(listener, admin.clone()));
             }
             events::admin_listening(&address);
         }
@@ -169,6 +184,10 @@ impl Server {
             stop,
             workers,
             sockets: sockets.kept,
+            admin: admins,
+            command,
+            successor: None,
+            predecessor: sockets.predecessor,
             reload: start.reload,
             log: start.log,
             signals,
@@ -180,11 +199,11 @@ impl Server {
 
     /// Keeps the process going until a signal ends it.
     async fn supervise(mut self) -> Result<(), Box<dyn Error>> {
-        service::ready();
+        self.tell_ready();
         let mut tick = every(TICK);
         let mut sweep = every(SWEEP);
         let mut look = every(reload::LOOK);
-        loop {
+        let end = loop {
             tokio::select! {
                 _ = tick.tick() => {
                     self.process.throttled.tick(self.process.clock.now());
@@ -220,13 +239,21 @@ impl Server {
                         self.adopt(read);
                     }
                 }
-                signal = self.signals.next() => if signal == Instruction::End { break } else {
-                    let read = self.reload.now();
-                    self.adopt(read);
-                }
+                signal = self.signals.next() => match signal {
+                    Instruction::End => break ProcessEnd::Stopped,
+                    Instruction::Reload => {
+                        let read = self.reload.now();
+                        self.adopt(read);
+                    }
+                    Instruction::HandOver => self.start_successor(),
+                },
+                ready = readiness(&mut self.successor) => match ready {
+                    Ok(()) => break ProcessEnd::HandedOver,
+                    Err(error) => self.give_up_successor(&error).await,
+                },
             }
-        }
-        self.drain().await;
+        };
+        self.drain(end).await;
         self.process.throttled.flush(self.process.clock.now());
         self.process.failed.flush(Instant::now());
         self.process.malformed.flush(Instant::now());
@@ -235,69 +262,34 @@ impl Server {
         Ok(())
     }
 
-    /// Puts a configuration in force that was read again, or logs its errors.
-    fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
-        service::reloading();
-        self.put_in_force(read);
-        service::ready();
-    }
-
-    fn put_in_force(&mut self, read: Result<config::Loaded, config::Problems>) {
-        let loaded = match read {
-            Ok(loaded) => loaded,
-            Err(problems) => {
-                self.process.is_config_valid.store(false, Ordering::Relaxed);
-                let errors: Vec<_> = problems.lines().collect();
-                events::config_rejected(&errors);
-                self.rejected = Some((errors, Instant::now()));
-                return;
+    /// Waits for the requests under way, for at most `drain_timeout`, and stops the workers.
+    async fn drain(&mut self, end: ProcessEnd) {
+        let plan = self.published.borrow().plan.clone();
+        let patience = plan.server.drain_timeout;
+        let successor = self.successor.take();
+        let delay = match end {
+            ProcessEnd::HandedOver => {
+                let pid = successor.as_ref().and_then(Successor::pid);
+                events::handed_over(pid);
+                pid.into_iter().for_each(service::main_process);
+                // The successor answers from now on.
+                self.admin.abort_all();
+                self.sockets.leave();
+                Duration::ZERO
+            }
+            ProcessEnd::Stopped => {
+                if let Some(successor) = successor {
+                    successor.end().await;
+                }
+                service::stopping();
+                plan.server.shutdown_delay
             }
         };
-        self.rejected = None;
-        let old = self.published.borrow().clone();
-        let new = Arc::new(loaded.plan);
-        let changed = config::diff(&old.plan, &new).changed;
-        // Settings that need a restart have the values of the first plan until the end.
-        let restart = config::diff(&self.first, &new).restart;
-        let before = self.open_files.connections(&old.plan);
-        if old.plan.server.max_connections != new.server.max_connections {
-            self.open_files = OpenFiles::raise(new.server.max_connections);
-        }
-        self.process.slots.resize(before, self.open_files.connections(&new));
-        let now = self.process.clock.now();
-        self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
-        if let (Some(certificates), Some(tls)) = (&self.certificates, &new.server.tls)
-            && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
-        {
-            events::certificates_rejected(&error, error.advice());
-        }
-        self.process.store.adjust(&new.store);
-        self.process.store.put_in_force(&new.limits);
-        self.log.set_level(&new.log.level);
-        let servers = servers(&new, Some(&old));
-        self.published.send_replace(Arc::new(Published { plan: new, servers }));
-        self.retired.push(old.plan.clone());
-        self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
-        self.process.is_config_valid.store(true, Ordering::Relaxed);
-        events::config_reloaded(&changed);
-        for warning in loaded.warnings.lines() {
-            events::config_warning(&warning);
-        }
-        if !restart.is_empty() {
-            events::restart_needed(&restart);
-        }
-    }
-
-    /// Waits for the requests under way, for at most `drain_timeout`, and stops the workers.
-    async fn drain(&mut self) {
-        let plan = self.published.borrow().plan.clone();
-        let (delay, patience) = (plan.server.shutdown_delay, plan.server.drain_timeout);
         events::draining();
-        service::stopping();
         self.process.draining.store(true, Ordering::Relaxed);
         let finishing = async {
             sleep(delay).await;
-            self.sockets.remove_files();
+            self.sockets.remove();
             self.draining.send_replace(true);
             // Requests are held for three quarters of the time at most. The last quarter is for their
             // answers.
@@ -322,6 +314,15 @@ impl Server {
     }
 }
 
+/// Why the process ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ProcessEnd {
+    /// A signal said so.
+    Stopped,
+    /// A successor serves the sockets.
+    HandedOver,
+}
+
 /// The certificates of the TLS listeners. `None` without TLS listeners.
 fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, Box<dyn Error>> {
     let Some(tls) = &plan.server.tls else { return Ok(None) };
@@ -334,28 +335,6 @@ fn every(period: Duration) -> Interval {
     let mut interval = interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
-}
-
-/// The state of each server. A server that stays in the plan keeps its state.
-fn servers(plan: &Plan, before: Option<&Published>) -> Vec<Vec<Arc<ServerState>>> {
-    let known = |upstream: &Name, url: &str| {
-        let before = before?;
-        let place = before.plan.upstreams.iter().position(|old| old.name == *upstream)?;
-        before.servers.get(place)?.iter().find(|state| **state.url() == *url).cloned()
-    };
-    plan.upstreams
-        .iter()
-        .map(|upstream| {
-            upstream
-                .servers
-                .iter()
-                .map(|server| {
-                    known(&upstream.name, &server.url)
-                        .unwrap_or_else(|| Arc::new(ServerState::new(&server.url)))
-                })
-                .collect()
-        })
-        .collect()
 }
 
 /// The cores that the process may use.

@@ -18,6 +18,11 @@ pub(super) fn reloading() {
     }
 }
 
+/// Another process is the service's main process from now on.
+pub(super) fn main_process(pid: u32) {
+    tell(&[NotifyState::MainPid(pid)]);
+}
+
 /// The process ends.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);

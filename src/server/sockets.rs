@@ -1,9 +1,10 @@
 //! The listening sockets of the process, by its plan.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use super::inherited::InheritedSockets;
+use super::inherited::{InheritedSockets, TakenSockets};
 use super::listen::{self, SocketFile};
 use crate::downstream::{Listener, Port};
 use crate::plan::{ListenAddress, Plan};
@@ -40,18 +41,36 @@ pub(super) struct OpenedSockets {
     pub(super) admin: Option<(ListenAddress, Vec<Listener>)>,
     /// What the process keeps of its sockets until its end.
     pub(super) kept: KeptSockets,
+    /// The socket on which a predecessor waits for a byte, until this process is ready.
+    pub(super) predecessor: Option<UnixStream>,
 }
 
 /// What the process keeps of its sockets until its end.
 #[derive(Debug, Default)]
 pub(super) struct KeptSockets {
+    /// The sockets once more, each with its name, for a successor.
+    sockets: Vec<(String, Listener)>,
+    /// The files of the Unix sockets, but for those of a service manager.
     files: Vec<SocketFile>,
 }
 
 impl KeptSockets {
-    /// Removes the files of Unix sockets. To be called before the sockets are closed.
-    pub(super) fn remove_files(&mut self) {
+    /// The sockets with their names.
+    pub(super) fn sockets(&self) -> &[(String, Listener)] {
+        &self.sockets
+    }
+
+    /// Removes the files of Unix sockets, and closes the sockets. The workers' own ones stay open.
+    pub(super) fn remove(&mut self) {
+        // In this order: while a socket is open, its file can be told from another process's.
         self.files.drain(..).for_each(|file| file.remove());
+        self.sockets.clear();
+    }
+
+    /// Leaves the files to a successor, and closes the sockets.
+    pub(super) fn leave(&mut self) {
+        self.files.clear();
+        self.sockets.clear();
     }
 }
 
@@ -71,6 +90,7 @@ pub(super) fn open(
         addresses: Vec::new(),
         admin: None,
         kept: KeptSockets::default(),
+        predecessor: None,
     };
     let kept = &mut opened.kept;
     let plain = plan.server.listen.iter().cloned();
@@ -81,7 +101,7 @@ pub(super) fn open(
         (ListenAddress::Tcp(*address), Port::Tls(certificates.clone()), ListenSetting::Tls)
     });
     for (address, port, setting) in plain.chain(tls) {
-        let (bound, shares) = open_one(&address, workers, &mut inherited, kept)
+        let (bound, shares) = open_one(&address, setting, workers, (&mut inherited, kept))
             .map_err(|error| not_listening(&address, setting, &error))?;
         opened.addresses.push(bound);
         for (worker, share) in opened.of_workers.iter_mut().zip(shares) {
@@ -89,29 +109,40 @@ pub(super) fn open(
         }
     }
     if let Some(address) = plan.admin.listen.map(ListenAddress::Tcp) {
-        let (bound, shares) = open_one(&address, 1, &mut inherited, kept)
-            .map_err(|error| not_listening(&address, ListenSetting::Admin, &error))?;
+        let (bound, shares) =
+            open_one(&address, ListenSetting::Admin, 1, (&mut inherited, kept))
+                .map_err(|error| not_listening(&address, ListenSetting::Admin, &error))?;
         opened.admin = Some((bound, shares.into_iter().flatten().collect()));
     }
-    inherited.finish()?;
+    opened.predecessor = inherited.finish()?;
     Ok(opened)
 }
 
 /// The sockets for one address, those of each worker apart, and the address they got.
 fn open_one(
     address: &ListenAddress,
+    setting: ListenSetting,
     workers: usize,
-    inherited: &mut InheritedSockets,
-    kept: &mut KeptSockets,
+    (inherited, kept): (&mut InheritedSockets, &mut KeptSockets),
 ) -> io::Result<(ListenAddress, Vec<Vec<Listener>>)> {
-    // A service manager hands over one socket, which all workers share. More sockets of the same address
-    // would need its rights: a port below 1024 is for root, and SO_REUSEPORT is for one user.
-    let handed_over = inherited.take(address);
-    if !handed_over.is_empty() {
-        return Ok((address.clone(), listen::share(handed_over, workers)?));
+    let TakenSockets { bound, sockets, is_own } = match inherited.take(address, setting) {
+        // A service manager hands over one socket, which all workers share. More sockets of the same
+        // address would need its rights: a port below 1024 is for root, and SO_REUSEPORT is for one user.
+        // A predecessor hands over the sockets of all its workers.
+        Some(taken) => taken,
+        None => {
+            let (bound, sockets) = listen::open(address, workers)?;
+            let named = sockets.into_iter().map(|socket| (setting.name().to_owned(), socket));
+            TakenSockets { bound, sockets: named.collect(), is_own: true }
+        }
+    };
+    if is_own {
+        kept.files.extend(SocketFile::of(&bound)?);
     }
-    let (bound, sockets) = listen::open(address, workers)?;
-    kept.files.extend(SocketFile::of(&bound)?);
+    for (name, socket) in &sockets {
+        kept.sockets.push((name.clone(), socket.try_clone()?));
+    }
+    let sockets = sockets.into_iter().map(|(_, socket)| socket).collect();
     Ok((bound, listen::share(sockets, workers)?))
 }
 

@@ -12,7 +12,11 @@ use super::{PATIENCE, wait_until};
 
 /// The program under test.
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    program_at(Path::new(env!("CARGO_BIN_EXE_tidegate")))
+}
+
+fn program_at(path: &Path) -> Command {
+    let mut command = Command::new(path);
     command.env_remove("RUST_LOG");
     command
 }
@@ -35,10 +39,19 @@ impl Tidegate {
 
     /// The same, with changes to the command (arguments, environment).
     pub(crate) fn start_with(config: &str, change: impl FnOnce(&mut Command)) -> Self {
+        Self::start_program(Path::new(env!("CARGO_BIN_EXE_tidegate")), config, change)
+    }
+
+    /// The same with the program at this path.
+    pub(crate) fn start_program(
+        path: &Path,
+        config: &str,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("proxy.toml");
         std::fs::write(&file, localised(config)).unwrap();
-        let mut command = program();
+        let mut command = program_at(path);
         command.arg("run").arg("--config").arg(&file).current_dir(folder.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         change(&mut command);
@@ -109,12 +122,18 @@ impl Tidegate {
 
     /// Waits for the process's end; all of its log stands in `log` afterwards.
     pub(crate) fn wait(&mut self) -> ExitStatus {
+        let ended = self.wait_for_exit();
+        self.log.wait_for_end();
+        ended
+    }
+
+    /// Waits for the process's end, while another process may write into the same log.
+    pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
         let mut ended = None;
         wait_until("the proxy ends", || {
             ended = self.process.try_wait().unwrap();
             ended.is_some()
         });
-        self.log.wait_for_end();
         ended.unwrap()
     }
 

@@ -3,4 +3,5 @@
 mod handed_over;
 mod per_client;
 mod proxy_protocol;
+mod successor;
 mod unix;
