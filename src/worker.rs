@@ -2,7 +2,7 @@
 //!
 //! | shared by the process | each worker's own |
 //! | --- | --- |
-//! | in-process buckets (sharded; locked for one decision); time of day | its listeners (`SO_REUSEPORT`) |
+//! | in-process buckets (sharded; locked for one decision); time of day | its listeners (`SO_REUSEPORT`; a Unix socket, or one from systemd, is shared) |
 //! | whether Redis answers; the breaker | its Redis connection |
 //! | throttle and upstream log lines; connection slots (`max_connections`) | its upstream connections |
 //! | the number of held requests of each limit (`max_waiting`) | the timers of its held requests |

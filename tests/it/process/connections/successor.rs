@@ -166,13 +166,15 @@ fn a_kept_connection_ends_with_its_request() {
         ok(got.path())
     });
     let program = Program::new();
-    let mut proxy = program.start(&Proxy::to(&api));
-    let mut client = Connection::open(proxy.address);
+    let mut proxy = program.start(&Proxy::of_one_worker(&api));
+    let (mut client, mut idle) = (Connection::open(proxy.address), Connection::open(proxy.address));
+    assert_eq!(idle.get("/idle", &[]).text(), "/idle");
     assert_eq!(client.get("/first", &[]).text(), "/first");
     client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     told.recv_timeout(PATIENCE).unwrap();
     let _heir = Heir::of(&proxy);
     assert_eq!(get(proxy.address, "/new", &[]).text(), "/new");
+    assert!(idle.is_closed(), "the old worker drains");
     go.send(()).unwrap();
     let reply = client.reply("GET");
     assert_eq!((&*reply.text(), reply.header("connection").as_deref()), ("/slow", Some("close")));
