@@ -307,6 +307,8 @@ impl Server {
             () = finishing => {}
             () = self.signals.end() => {}
         }
+        // A second signal may have come within `shutdown_delay`.
+        self.sockets.remove();
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {
             let _ = worker.join();
