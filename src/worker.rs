@@ -2,7 +2,7 @@
 //!
 //! | shared by the process | each worker's own |
 //! | --- | --- |
-//! | in-process buckets (sharded; locked for one decision); time of day | its listeners (`SO_REUSEPORT`) |
+//! | in-process buckets (sharded; locked for one decision); time of day | its listeners (`SO_REUSEPORT`; a Unix socket, or one from systemd, is shared) |
 //! | whether Redis answers; the breaker | its Redis connection |
 //! | throttle and upstream log lines; connection slots (`max_connections`) | its upstream connections |
 //! | the number of held requests of each limit (`max_waiting`) | the timers of its held requests |
@@ -13,7 +13,6 @@
 //! connections of a worker.
 
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::{Builder, JoinHandle};
@@ -26,7 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::clock::Clock;
 use crate::config::ConfigRecord;
 use crate::downstream::accept::{self, ConnectionSlots, Connections};
-use crate::downstream::{self, Port};
+use crate::downstream::{self, Listener, Port};
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::repeated::{FailedExchanges, MalformedRequests};
@@ -104,7 +103,7 @@ pub struct Orders {
 /// If the thread or its runtime cannot be created.
 pub fn start(
     index: usize,
-    listeners: Vec<(TcpListener, Port)>,
+    listeners: Vec<(Listener, Port)>,
     process: Arc<Process>,
     orders: Orders,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
@@ -124,7 +123,7 @@ pub fn start(
 /// If a listener cannot be used.
 pub async fn run(
     index: usize,
-    listeners: Vec<(TcpListener, Port)>,
+    listeners: Vec<(Listener, Port)>,
     process: Arc<Process>,
     mut orders: Orders,
 ) -> io::Result<()> {
@@ -146,7 +145,7 @@ pub async fn run(
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
     for (listener, port) in listeners {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let listener = listener.in_runtime()?;
         let (connections, draining) = (connections.clone(), orders.draining.clone());
         listening.spawn(accept::listen(listener, port, serving.clone(), connections, draining));
     }

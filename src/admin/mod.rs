@@ -28,7 +28,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_io_timeout::TimeoutStream;
@@ -39,6 +38,7 @@ use self::limits::LimitPath;
 use self::pulse::Pulse;
 use self::status::Moment;
 use crate::config;
+use crate::downstream::AsyncListener;
 use crate::limit::time::Timestamp;
 use crate::plan::{KeyDisplay, StoreSpec};
 use crate::store::Store;
@@ -71,7 +71,7 @@ pub struct Admin {
 }
 
 /// Serves the endpoint on a listener for as long as the process runs.
-pub async fn listen(listener: TcpListener, admin: Arc<Admin>) {
+pub(crate) async fn listen(listener: AsyncListener, admin: Arc<Admin>) {
     tokio::spawn(admin.clone().keep_pulse());
     loop {
         let Ok((stream, _)) = listener.accept().await else {

@@ -25,7 +25,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use crate::config::{self, Colour, Loaded, Overrides, Problems};
 use crate::observe::log::{self, Terminal};
 use crate::reload::Reload;
-use crate::server::{self, Start};
+use crate::server::{self, InheritedSockets, Start};
 
 /// Exit code: the command failed while it ran.
 const FAILED: u8 = 1;
@@ -133,6 +133,8 @@ fn serve(
     overrides: &Overrides,
     beside: impl Future<Output = ()> + Send + 'static,
 ) -> CommandResult {
+    // While the process has one thread: this changes the environment.
+    let inherited = InheritedSockets::from_env().map_err(Failure::run)?;
     // `Reload` must exist before the file is loaded. Otherwise a change of the file between the two steps
     // would be missed.
     let reload = Reload::new(file.to_owned(), overrides.clone());
@@ -147,8 +149,15 @@ fn serve(
         true => file.display().to_string(),
         false => "none".to_owned(),
     };
-    let start =
-        Start { plan: loaded.plan, file, text: loaded.text, reload, log, beside: Box::pin(beside) };
+    let start = Start {
+        plan: loaded.plan,
+        file,
+        text: loaded.text,
+        inherited,
+        reload,
+        log,
+        beside: Box::pin(beside),
+    };
     server::run(start).map_err(Failure::run)
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Run {
     /// everything is forwarded to it
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
-    /// Where to listen, in place of the file's address
+    /// Where to listen, in place of the file's addresses; also unix:/PATH
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
 }

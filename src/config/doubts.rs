@@ -9,7 +9,7 @@ use super::reader::{Context, Span};
 use super::section::limit::LimitDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, one_of};
-use crate::plan::{Action, Endpoint, ServerSpec, UpstreamSpec};
+use crate::plan::{Action, Endpoint, ListenAddress, ServerSpec, UpstreamSpec};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 use crate::request::route::Table;
@@ -152,7 +152,19 @@ impl Whole<'_> {
     fn loops(&self) {
         for Named { name, span, value } in self.upstreams {
             for server in value.iter().flat_map(|spec| &spec.servers) {
-                let Endpoint::Tcp { host, port } = &server.address.endpoint else { continue };
+                let (host, port) = match &server.address.endpoint {
+                    Endpoint::Tcp { host, port } => (host, port),
+                    Endpoint::Unix(path) => {
+                        let own = ListenAddress::Unix(path.clone());
+                        if self.server.listen.contains(&own) {
+                            let title = format!("the upstream \"{name}\" is tidegate itself");
+                            let expected =
+                                format!("{own} is where it listens: expected the API's socket");
+                            self.cx.error(span, title, expected);
+                        }
+                        continue;
+                    }
+                };
                 let is_here = |listen: &&SocketAddr| {
                     let wildcard = listen.ip().is_unspecified();
                     listen.port() == *port
@@ -164,7 +176,7 @@ impl Whole<'_> {
                         }
                 };
                 let Some(listen) = self.listened().find(is_here) else { continue };
-                let clear = self.server.listen.contains(listen);
+                let clear = self.server.listen.iter().any(|clear| clear.tcp() == Some(listen));
                 let field = if clear { "server.listen" } else { "server.tls.listen" };
                 let title = format!("the upstream \"{name}\" is tidegate itself");
                 let url = &server.address.url;
@@ -179,9 +191,10 @@ impl Whole<'_> {
         }
     }
 
-    /// The addresses that the server listens on, with TLS and without.
+    /// The addresses on the network that the server listens on, with TLS and without.
     fn listened(&self) -> impl Iterator<Item = &SocketAddr> {
-        self.server.listen.iter().chain(self.server.tls.iter().flat_map(|tls| &tls.listen))
+        let clear = self.server.listen.iter().filter_map(ListenAddress::tcp);
+        clear.chain(self.server.tls.iter().flat_map(|tls| &tls.listen))
     }
 
     /// Routes that never match, because another route takes all of their requests first.

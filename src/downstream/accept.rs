@@ -1,22 +1,27 @@
-//! Accepts client connections, at most `max_connections` of the process at once. Each worker runs
+//! Accepts client connections, at most `max_connections` of the process at once, and of each client at most
+//! `max_connections_per_client`. Each worker runs
 //! [`listen`] for each of its listeners. Each connection is then a task that runs `serve` in the parent
 //! module.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::counts::ConnectionCounts;
+use super::listener::AsyncListener;
 use super::{Port, Worker, serve};
 use crate::observe::events;
+use crate::observe::repeated::RefusedConnections;
 use crate::observe::seldom::Seldom;
+use crate::proxy::client::AcceptedStream;
+use crate::request::client::PeerAddress;
 
 /// A pause after a failed accept: the process is out of descriptors or memory, and the next try
 /// would fail the same way.
@@ -34,6 +39,8 @@ pub struct ConnectionSlots {
     owed: AtomicUsize,
     open: AtomicUsize,
     listening: AtomicUsize,
+    of_clients: ConnectionCounts,
+    refused: RefusedConnections,
     complaints: Seldom<Complaint>,
 }
 
@@ -48,6 +55,8 @@ enum Complaint {
 #[derive(Debug)]
 pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
+    /// The client whose connections this one is counted with.
+    client: Option<IpAddr>,
     slots: Arc<ConnectionSlots>,
 }
 
@@ -57,7 +66,8 @@ impl ConnectionSlots {
         let free = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
         let [owed, open, listening] = [(); 3].map(|()| AtomicUsize::new(0));
         let complaints = Seldom::new(COMPLAINT_PAUSE);
-        Self { free, owed, open, listening, complaints }
+        let (of_clients, refused) = (ConnectionCounts::default(), RefusedConnections::default());
+        Self { free, owed, open, listening, of_clients, refused, complaints }
     }
 
     /// Changes the number of slots from `old` to `new`. Open connections stay open.
@@ -88,6 +98,11 @@ impl ConnectionSlots {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// The connections that were refused, because their client had too many.
+    pub fn refused(&self) -> &RefusedConnections {
+        &self.refused
+    }
+
     async fn take(self: &Arc<Self>) -> Option<Slot> {
         let free = || self.free.clone();
         let permit = match free().try_acquire_owned() {
@@ -100,12 +115,31 @@ impl ConnectionSlots {
             }
         };
         self.open.fetch_add(1, Ordering::Relaxed);
-        Some(Slot { permit: Some(permit), slots: self.clone() })
+        Some(Slot { permit: Some(permit), client: None, slots: self.clone() })
+    }
+}
+
+impl Slot {
+    /// Counts this connection with those of `client`, which may have `most` at once. Returns false if the
+    /// client has too many. The connection is then to be closed. `client` is the address without the bits
+    /// that do not tell clients apart.
+    pub(super) fn count_for(&mut self, client: IpAddr, most: usize) -> bool {
+        let fits = self.slots.of_clients.add(client, most);
+        self.client = fits.then_some(client);
+        fits
+    }
+
+    /// The lines about refused connections.
+    pub(super) fn refused(&self) -> &RefusedConnections {
+        &self.slots.refused
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        if let Some(client) = self.client {
+            self.slots.of_clients.remove(client);
+        }
         self.slots.open.fetch_sub(1, Ordering::Relaxed);
         let owed = self
             .slots
@@ -146,8 +180,8 @@ impl Connections {
 
 /// Accepts and serves the connections of one listener until `draining` is true. Then accepts the connections
 /// that already wait, and returns.
-pub async fn listen(
-    listener: TcpListener,
+pub(crate) async fn listen(
+    listener: AsyncListener,
     port: Port,
     worker: Arc<Worker>,
     connections: Arc<Connections>,
@@ -166,16 +200,15 @@ pub async fn listen(
     }
     // The kernel has completed these connections already, so their clients expect an answer.
     if let Ok(queue) = listener.into_std() {
-        while let Ok((stream, peer)) = queue.accept() {
-            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-            take(stream.map(|stream| (stream, peer)), &port, (&worker, &connections, &told)).await;
+        while let Ok(accepted) = queue.accept_waiting() {
+            take(Ok(accepted), &port, (&worker, &connections, &told)).await;
         }
     }
     slots.listening.fetch_sub(1, Ordering::Relaxed);
 }
 
 async fn take(
-    accepted: io::Result<(TcpStream, SocketAddr)>,
+    accepted: io::Result<(AcceptedStream, PeerAddress)>,
     port: &Port,
     (worker, connections, draining): (&Arc<Worker>, &Connections, &watch::Receiver<bool>),
 ) {

@@ -1,35 +1,42 @@
 //! A client's connection from accept to close.
 //!
-//! `accept` takes connections from a listener. `tls` makes the handshake. `http1` and `http2` speak with
+//! `accept` takes connections from a listener. `proxy_header` reads a load balancer's header. `tls` makes the handshake. `http1` and `http2` speak with
 //! the client and hand each request to [`Proxy::handle`]. `watch` applies the time-outs and ends
 //! connections in a drain. `tunnel` serves connections that have changed to another protocol.
 
 pub mod accept;
+mod counts;
 mod http1;
 mod http2;
+mod listener;
+mod proxy_header;
 mod stream;
 mod tls;
 mod tunnel;
 mod watch;
 
 use std::error::Error as _;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::net::TcpStream;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 use tokio_util::either::Either::{Left, Right};
 
 use self::accept::Slot;
+pub(crate) use self::listener::AsyncListener;
+pub use self::listener::Listener;
+use self::proxy_header::Opening;
 use self::stream::ClientStream;
 use self::tls::Handshake;
+use self::watch::in_time;
 use crate::observe::repeated::MalformedRequests;
 use crate::plan::ServerSpec;
-use crate::proxy::client::{ClientConnection, Phase, Socket, Times};
+use crate::proxy::client::{AcceptedStream, ClientConnection, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
+use crate::request::client::PeerAddress;
+use crate::request::network::client_network;
 use crate::tls::server::Certificates;
 
 /// How long a connection that is closing may take to tell its client, by HTTP/2 or TLS.
@@ -54,38 +61,55 @@ pub struct Worker {
 
 /// Serves a connection to its end. The connection holds its slot until then.
 async fn serve(
-    (stream, peer): (TcpStream, SocketAddr),
+    (stream, mut peer): (AcceptedStream, PeerAddress),
     port: Port,
     worker: Arc<Worker>,
-    _slot: Slot,
+    mut slot: Slot,
     draining: Receiver<bool>,
 ) {
     // Without this option small answers wait for the client's acknowledgement. If the option cannot be set,
     // the client has gone.
-    if stream.set_nodelay(true).is_err() {
+    if let Left(tcp) = &stream
+        && tcp.set_nodelay(true).is_err()
+    {
         return;
     }
-    let address = peer.ip().to_canonical();
-    let refuse = |reason: String| worker.malformed.count(reason, address, Instant::now());
+    let accepted = Instant::now();
     let times = times(&worker.proxy.active().plan.server);
     let (phase, socket) = (Phase::new(times), Socket::new(stream));
+    let refuse = |reason: String, peer: PeerAddress| {
+        worker.malformed.count(reason, peer.as_client(), Instant::now());
+    };
+    if is_introduced(peer, &worker.proxy.active().plan.server) {
+        let reading = proxy_header::read(socket.clone());
+        match Box::pin(in_time(times.header, draining.clone(), reading)).await {
+            Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
+            Some(Opening::NoClient) => {}
+            Some(Opening::Refused(reason)) => return refuse(reason.to_owned(), peer),
+            Some(Opening::Left) | None => return,
+        }
+    }
+    if !is_welcome(peer, &mut slot, &worker.proxy.active().plan.server) {
+        return slot.refused().count((), peer.as_client(), Instant::now());
+    }
     let transport = match &port {
         Port::Plain => Left(socket.clone()),
         Port::Tls(certificates) => {
             let (ours, draining) = (socket.clone(), draining.clone());
-            match Box::pin(tls::shake_hands(ours, certificates, times.header, draining)).await {
+            let patience = times.header.saturating_sub(accepted.elapsed());
+            match Box::pin(tls::shake_hands(ours, certificates, patience, draining)).await {
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
-                    refuse(reason);
+                    refuse(reason, peer);
                     return tls::say_goodbye(socket).await;
                 }
                 Handshake::Left => return,
             }
         }
     };
-    let peer = Peer::new(address, matches!(port, Port::Tls(_)));
+    let secure = matches!(port, Port::Tls(_));
     let subject = tls::client_subject(&transport);
-    let client = Arc::new(ClientConnection::new(peer, phase, socket, subject));
+    let client = Arc::new(ClientConnection::new(Peer::new(peer, secure), phase, socket, subject));
     let (speaks_http2, proxy) = (tls::is_http2(&transport), worker.proxy.clone());
     let stream = ClientStream::new(client.clone(), transport, proxy.metrics());
     let served = match speaks_http2 {
@@ -94,11 +118,24 @@ async fn serve(
     };
     let Err(error) = served else { return };
     if let Some(reason) = malformed(&error, &client) {
-        refuse(reason);
+        refuse(reason, peer);
     }
     if error.is_parse() {
         worker.proxy.malformed(&client, status(&error));
     }
+}
+
+/// Whether this peer is a load balancer whose connections must begin with a PROXY header.
+fn is_introduced(peer: PeerAddress, server: &ServerSpec) -> bool {
+    server.proxy_protocol && server.trust.trusts_peer(peer)
+}
+
+/// Whether this client may have one more connection. A trusted proxy is not counted: its connections are
+/// those of many clients.
+fn is_welcome(peer: PeerAddress, slot: &mut Slot, server: &ServerSpec) -> bool {
+    let Some(most) = server.max_connections_per_client else { return true };
+    server.trust.trusts_peer(peer)
+        || slot.count_for(client_network(peer.as_client(), server.ipv6_prefix), most)
 }
 
 /// The status that hyper answers a malformed head with.

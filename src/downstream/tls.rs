@@ -7,12 +7,12 @@ use std::time::Duration;
 use rustls::InvalidMessage;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch::Receiver;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either::{self, Right};
 
-use super::watch::{LAST_CALL, LINGER};
+use super::watch::{LINGER, in_time};
 use crate::proxy::client::Socket;
 use crate::tls::H2;
 use crate::tls::server::Certificates;
@@ -35,21 +35,13 @@ pub(super) async fn shake_hands(
     socket: Socket,
     certificates: &Certificates,
     patience: Duration,
-    mut draining: Receiver<bool>,
+    draining: Receiver<bool>,
 ) -> Handshake {
-    let last_call = async {
-        let _ = draining.wait_for(|draining| *draining).await;
-        sleep(LAST_CALL).await;
-    };
     let accepting = TlsAcceptor::from(certificates.config()).accept(socket);
-    let accepted = tokio::select! {
-        accepted = timeout(patience, accepting) => accepted,
-        () = last_call => return Handshake::Left,
-    };
-    match accepted {
-        Ok(Ok(stream)) => Handshake::Done(Box::new(stream)),
-        Ok(Err(error)) => refusal(&error).map_or(Handshake::Left, Handshake::Refused),
-        Err(_) => Handshake::Left,
+    match in_time(patience, draining, accepting).await {
+        Some(Ok(stream)) => Handshake::Done(Box::new(stream)),
+        Some(Err(error)) => refusal(&error).map_or(Handshake::Left, Handshake::Refused),
+        None => Handshake::Left,
     }
 }
 

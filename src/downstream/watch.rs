@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
 use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use crate::clock::FAR;
 use crate::proxy::client::{ClientConnection, DueAction};
@@ -20,6 +20,23 @@ pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// Once the process drains, a client has this long to complete a handshake or a request's head that is
 /// awaited.
 pub(super) const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// Waits for what a client sends before HTTP, such as a handshake, for at most `patience`. `None` if the time
+/// is over, or if the process drains and the client has had its last call.
+pub(super) async fn in_time<T>(
+    patience: Duration,
+    mut draining: Receiver<bool>,
+    opening: impl Future<Output = T>,
+) -> Option<T> {
+    let last_call = async {
+        let _ = draining.wait_for(|draining| *draining).await;
+        sleep(LAST_CALL).await;
+    };
+    tokio::select! {
+        opened = timeout(patience, opening) => opened.ok(),
+        () = last_call => None,
+    }
+}
 
 /// A connection that is served by polling.
 pub(super) trait Serving {
@@ -187,11 +204,12 @@ fn deadline(client: &ClientConnection) -> Instant {
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::coop;
-    use tokio::time::sleep;
+    use tokio_util::either::Either::Left;
 
     use super::*;
     use crate::proxy::Peer;
     use crate::proxy::client::{Phase, Socket, Times};
+    use crate::request::client::PeerAddress;
 
     const TIMES: Times = Times {
         header: Duration::from_secs(10),
@@ -227,8 +245,8 @@ mod tests {
     async fn client() -> ClientConnection {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let peer = Peer::new(stream.peer_addr().unwrap().ip(), false);
-        ClientConnection::new(peer, Phase::new(TIMES), Socket::new(stream), None)
+        let peer = Peer::new(PeerAddress::UnixSocket, false);
+        ClientConnection::new(peer, Phase::new(TIMES), Socket::new(Left(stream)), None)
     }
 
     /// A timer that is polled with the budget spent does not register the task. The watch must not rely on

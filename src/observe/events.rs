@@ -2,13 +2,13 @@
 //! notices about Redis are in `store`, and the access line is in `proxy`.
 
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
 use crate::limit::time::Timestamp;
-use crate::plan::{Plan, WantedFigures};
+use crate::plan::{ListenAddress, Plan, WantedFigures};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -29,7 +29,7 @@ macro_rules! events {
 
 events! {
     /// The proxy takes connections at `address`.
-    pub fn listening(address: SocketAddr) = info!(%address, "listening");
+    pub(crate) fn listening(address: &ListenAddress) = info!(%address, "listening");
 
     /// A changed configuration is in force. `changed` has a text for each change.
     pub(crate) fn config_reloaded(changed: &[String]) =
@@ -56,7 +56,7 @@ events! {
             meanwhile = "the certificates from before stay in force", "certificates rejected");
 
     /// The admin endpoint takes requests at `address`.
-    pub(crate) fn admin_listening(address: SocketAddr) = info!(%address, "admin listening");
+    pub(crate) fn admin_listening(address: &ListenAddress) = info!(%address, "admin listening");
 
     /// `count` settlements since the last such line did not reach Redis. The reserved costs stay taken.
     pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) =
@@ -94,8 +94,32 @@ events! {
                 server.max_connections, or lower server.idle_timeout",
             "connections full");
 
+    /// `count` connections since the last such line were closed at once, because their client had too many.
+    /// `client` was the last one.
+    pub(crate) fn connections_refused(_kind: &(), client: &IpAddr, count: u64) =
+        warn!(%client, count,
+            help = "if the client may have more, raise server.max_connections_per_client",
+            "connections refused");
+
     /// A connection could not be accepted.
     pub(crate) fn accept_failed(error: &dyn Display) = warn!(%error, "accept failed");
+
+    /// A process was started that is to take over.
+    pub(crate) fn successor_started(pid: Option<u32>) = info!(pid, "successor started");
+
+    /// Another process serves the sockets now. This one ends.
+    pub(crate) fn handed_over(pid: Option<u32>) = info!(pid, "handed over");
+
+    /// Another process was to take over, but did not.
+    pub(crate) fn handover_failed(error: &dyn Display) =
+        warn!(%error, help = "see what the new program says (its lines stand in this log)",
+            meanwhile = "this process goes on", "handover failed");
+
+    /// The service manager that started this process could not be told what the process does.
+    pub(crate) fn service_manager_not_told(error: &dyn Display) =
+        warn!(%error,
+            help = "see that the socket that NOTIFY_SOCKET names can be reached",
+            "service manager not told");
 
     /// The process finishes the requests under way.
     pub fn draining() = info!("draining");
@@ -212,9 +236,9 @@ mod tests {
     fn what_needs_somebody_is_a_warning() {
         let line = |level, message, field: &str, value: &str| json!({"level": level, "target": "tidegate", "message": message, field: value});
         let list = |message, field: &str, items: &[&str]| json!({"level": "WARN", "target": "tidegate", "message": message, field: items});
-        let address = SocketAddr::from(([127, 0, 0, 1], 8080));
+        let address = ListenAddress::Tcp(([127, 0, 0, 1], 8080).into());
         assert_eq!(
-            logged(|| listening(address)),
+            logged(|| listening(&address)),
             line("INFO", "listening", "address", "127.0.0.1:8080")
         );
         let mut rejected = list("config rejected", "errors", &["line 1", "line 2"]);

@@ -21,6 +21,16 @@ pub(crate) type FailedExchanges = Repeated<FailedExchange, ()>;
 /// the log.
 pub(crate) type MalformedRequests = Repeated<String, IpAddr>;
 
+/// Connections that were refused because their client had too many, with the last client. All of them are one
+/// kind: a crowd of clients must not fill the log either.
+pub(crate) type RefusedConnections = Repeated<(), IpAddr>;
+
+impl Default for RefusedConnections {
+    fn default() -> Self {
+        Self::new(events::connections_refused)
+    }
+}
+
 impl Default for FailedExchanges {
     fn default() -> Self {
         Self::new(events::upstream_failed)

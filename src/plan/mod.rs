@@ -9,6 +9,7 @@ mod counting;
 pub mod filter;
 mod limit;
 mod line;
+mod listen;
 mod redis;
 pub mod response;
 mod route;
@@ -29,6 +30,7 @@ pub use self::counting::{CountingKind, FiguresError, WantedFigures, WindowLength
 use self::filter::LogFilter;
 pub use self::limit::{CalendarQuota, CostSpec, Figures, LimitSpec, OnStoreError};
 pub(crate) use self::line::find_lines;
+pub use self::listen::ListenAddress;
 pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};
@@ -84,7 +86,7 @@ impl Plan {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSpec {
     /// The addresses for clear text; empty only where there is `tls`.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<ListenAddress>,
     /// The addresses and certificates for TLS.
     pub tls: Option<ServerTls>,
     /// Worker threads, at least 1; `None` is one for each core that the process may use.
@@ -103,6 +105,8 @@ pub struct ServerSpec {
     pub drain_timeout: Duration,
     /// The most client connections of the whole process, at least 1.
     pub max_connections: usize,
+    /// The most connections of one client address, at least 1; `None` is no limit.
+    pub max_connections_per_client: Option<usize>,
     /// The most bytes of a request's head.
     pub max_header_size: usize,
     /// The most bytes of a request's body; `None` is no limit.
@@ -111,6 +115,8 @@ pub struct ServerSpec {
     pub request_id: Option<HeaderName>,
     /// The proxies that may name a client's address.
     pub trust: Trust,
+    /// Whether the connections of these proxies begin with a PROXY header.
+    pub proxy_protocol: bool,
     /// Whether doubled slashes are merged in what goes upstream.
     pub merge_slashes: bool,
     /// The prefix length of the networks by which IPv6 clients are counted, 1 to 128.

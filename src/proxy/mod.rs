@@ -220,7 +220,7 @@ impl Proxy {
                 method: head.method.clone(),
                 host: "-".to_owned(),
                 path: head.uri.path().to_owned(),
-                client: client.peer.address,
+                client: client.peer.address.as_client(),
                 user_agent: head.headers.get(USER_AGENT).cloned(),
                 limit: None,
                 upstream: None,

@@ -118,7 +118,7 @@ pub(super) fn malformed(active: &Active, client: &ClientConnection, status: Stat
             bytes = 0,
             duration_ms = 0.0,
             route = NO_ROUTE,
-            client = %client.peer.address,
+            client = %client.peer.address.as_client(),
             "request"
         );
     }

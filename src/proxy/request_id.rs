@@ -18,7 +18,7 @@ pub(super) fn name(
     headers: &mut HeaderMap,
 ) -> Option<Box<HeaderValue>> {
     let name = server.request_id.as_ref()?;
-    let trusted = server.trust.trusts(client.peer.address);
+    let trusted = server.trust.trusts_peer(client.peer.address);
     let given = headers.get(name).filter(|id| trusted && !id.is_empty()).cloned();
     let id = given.or_else(|| new_id(clock.wall().at(clock.at(began))))?;
     headers.insert(name, id.clone());

@@ -1,7 +1,7 @@
 //! Networks: their spelling, and whether an address lies in one. An IPv4-mapped IPv6 address counts as IPv4 on
 //! both sides.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
@@ -13,6 +13,19 @@ pub(crate) fn parse(text: &str) -> Option<IpNet> {
 /// Whether `address` lies in `network`.
 pub(super) fn contains(network: &IpNet, address: IpAddr) -> bool {
     canonical(network).contains(&address.to_canonical())
+}
+
+/// The address by which a client is counted: an IPv4 address as it is, of an IPv6 address the first
+/// `ipv6_prefix` bits.
+pub(crate) fn client_network(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) => {
+            let hidden = 128_u32.saturating_sub(ipv6_prefix.into());
+            let mask = u128::MAX.checked_shl(hidden).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
+        }
+    }
 }
 
 /// The network without the bits after its prefix. An IPv4-mapped network becomes an IPv4 network. `::/0` is
@@ -32,6 +45,20 @@ pub(crate) fn canonical(network: &IpNet) -> IpNet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_are_counted_by_their_network() {
+        for (address, prefix, network) in [
+            ("192.0.2.1", 64, "192.0.2.1"),
+            ("::ffff:192.0.2.1", 64, "192.0.2.1"),
+            ("2001:db8:1:2:3::4", 64, "2001:db8:1:2::"),
+            ("2001:db8:1:2:3::4", 128, "2001:db8:1:2:3::4"),
+            ("ffff::1", 1, "8000::"),
+        ] {
+            let found = client_network(address.parse().unwrap(), prefix);
+            assert_eq!(found.to_string(), network);
+        }
+    }
 
     #[test]
     fn mapped_addresses_are_ipv4() {

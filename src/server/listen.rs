@@ -1,40 +1,59 @@
-//! Listening sockets. Each worker has one socket for each address.
+//! Opens listening sockets. On the network each worker has a socket of its own for each address. A Unix socket
+//! is shared by all workers.
 
+use std::fs::{self, Metadata, Permissions};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::downstream::Listener;
+use crate::plan::ListenAddress;
 
 /// How many connections the kernel completes before they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// Sockets that share `address`, one for each of `workers`, and the address they got. Port 0 means any free
-/// port.
-///
+/// The rights of a Unix socket's file: the user and the group of this process may connect.
+const SOCKET_MODE: u32 = 0o660;
+
+/// Sockets that share `address`, at most one for each of `workers`, and the address they got. Port 0 means any
+/// free port.
+pub(super) fn open(
+    address: &ListenAddress,
+    workers: usize,
+) -> io::Result<(ListenAddress, Vec<Listener>)> {
+    match address {
+        ListenAddress::Tcp(address) => {
+            let (bound, sockets) = tcp(*address, workers)?;
+            Ok((ListenAddress::Tcp(bound), sockets))
+        }
+        ListenAddress::Unix(path) => Ok((address.clone(), vec![unix(path)?])),
+    }
+}
+
 /// The first socket is bound without `SO_REUSEPORT`. A port in use is then an error, and is not shared with
 /// another process. After that, the option is set, to let the other sockets use the port.
-pub(super) fn sockets(
-    address: SocketAddr,
-    workers: usize,
-) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
-    let first = socket(address)?;
+fn tcp(address: SocketAddr, workers: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
+    let first = tcp_socket(address)?;
     first.bind(&address.into())?;
     first.set_reuse_port(true)?;
     first.listen(BACKLOG)?;
-    let first: TcpListener = first.into();
+    let first: std::net::TcpListener = first.into();
     let bound = first.local_addr()?;
-    let mut sockets = vec![first];
+    let mut sockets = vec![Listener::Tcp(first)];
     for _ in 1..workers {
-        let next = socket(bound)?;
+        let next = tcp_socket(bound)?;
         next.set_reuse_port(true)?;
         next.bind(&bound.into())?;
         next.listen(BACKLOG)?;
-        sockets.push(next.into());
+        sockets.push(Listener::Tcp(next.into()));
     }
     Ok((bound, sockets))
 }
 
-fn socket(address: SocketAddr) -> io::Result<Socket> {
+fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // A restart must not wait for old connections in the state TIME_WAIT.
     socket.set_reuse_address(true)?;
@@ -42,16 +61,151 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+fn unix(path: &Path) -> io::Result<Listener> {
+    let address = SockAddr::unix(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    if let Err(error) = socket.bind(&address) {
+        if error.kind() != io::ErrorKind::AddrInUse || !is_stale(path, &address)? {
+            return Err(error);
+        }
+        fs::remove_file(path)?;
+        socket.bind(&address)?;
+    }
+    // Nobody can connect before `listen`.
+    fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+    socket.listen(BACKLOG)?;
+    Ok(Listener::Unix(socket.into()))
+}
+
+/// Whether the file at `path` is a socket on which nobody listens any more: its process was killed.
+fn is_stale(path: &Path, address: &SockAddr) -> io::Result<bool> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        let error = "there is a file that is no socket; move it away, or choose another path";
+        return Err(io::Error::other(error));
+    }
+    let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A process whose queue is full must not hold up this one.
+    client.set_nonblocking(true)?;
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    Ok(client.connect(address).is_err_and(refused))
+}
+
+/// Gives each worker its sockets. If there are fewer sockets than workers, some workers share one: whoever
+/// comes first accepts. If there are more, some workers have several, because a socket that nobody accepts
+/// from would keep its clients waiting.
+pub(super) fn share(sockets: Vec<Listener>, workers: usize) -> io::Result<Vec<Vec<Listener>>> {
+    let mut shares: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+    for (worker, share) in shares.iter_mut().enumerate().skip(sockets.len()) {
+        if let Some(socket) = sockets.iter().cycle().nth(worker) {
+            share.push(socket.try_clone()?);
+        }
+    }
+    for (place, socket) in sockets.into_iter().enumerate() {
+        shares[place % workers].push(socket);
+    }
+    Ok(shares)
+}
+
+/// The file of a Unix socket that this process listens on.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// The file of a socket with this address. `None` for an address on the network.
+    pub(super) fn of(address: &ListenAddress) -> io::Result<Option<Self>> {
+        let ListenAddress::Unix(path) = address else { return Ok(None) };
+        let identity = identity(&fs::symlink_metadata(path)?);
+        Ok(Some(Self { path: path.clone(), identity }))
+    }
+
+    /// Removes the file, if it is still this process's own. To be called while the socket is open: no other
+    /// file can have the same inode then.
+    pub(super) fn remove(&self) {
+        let own = fs::symlink_metadata(&self.path);
+        if own.is_ok_and(|found| identity(&found) == self.identity) {
+            // A file that cannot be removed is found to be stale by the next process.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn local(listener: &Listener) -> SocketAddr {
+        match listener {
+            Listener::Tcp(listener) => listener.local_addr().unwrap(),
+            Listener::Unix(_) => panic!("a Unix socket"),
+        }
+    }
+
     #[test]
     fn a_port_in_use_is_an_error_and_workers_share_one() {
-        let (address, sockets) = sockets("127.0.0.1:0".parse().unwrap(), 3).unwrap();
+        let any = ListenAddress::Tcp("127.0.0.1:0".parse().unwrap());
+        let (address, sockets) = open(&any, 3).unwrap();
         assert_eq!(sockets.len(), 3);
-        assert!(sockets.iter().all(|socket| socket.local_addr().unwrap() == address));
-        let error = super::sockets(address, 1).unwrap_err();
+        assert!(sockets.iter().all(|socket| Some(&local(socket)) == address.tcp()));
+        let error = open(&address, 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn every_socket_has_a_worker_and_every_worker_a_socket() {
+        let any = ListenAddress::Tcp("127.0.0.1:0".parse().unwrap());
+        for (sockets, workers, expected) in [
+            (3, 3, &[1, 1, 1][..]),
+            (1, 3, &[1, 1, 1]),
+            (2, 3, &[1, 1, 1]),
+            (5, 2, &[3, 2]),
+            (0, 2, &[0, 0]),
+        ] {
+            let mut opened = open(&any, sockets.max(1)).unwrap().1;
+            opened.truncate(sockets);
+            let shares = share(opened, workers).unwrap();
+            assert_eq!(shares.iter().map(Vec::len).collect::<Vec<_>>(), expected, "{sockets}");
+        }
+    }
+
+    #[test]
+    fn a_stale_socket_file_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = ListenAddress::Unix(path.clone());
+        let first = open(&address, 1).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, SOCKET_MODE);
+        let error = open(&address, 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        assert!(path.exists(), "as after a kill");
+        open(&address, 1).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "precious").unwrap();
+        assert!(open(&address, 1).unwrap_err().to_string().contains("no socket"));
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn only_a_process_s_own_file_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = ListenAddress::Unix(path.clone());
+        let _first = open(&address, 1).unwrap();
+        let file = SocketFile::of(&address).unwrap().unwrap();
+        fs::remove_file(&path).unwrap();
+        let _successor = open(&address, 1).unwrap();
+        file.remove();
+        assert!(path.exists());
+        SocketFile::of(&address).unwrap().unwrap().remove();
+        assert!(!path.exists());
     }
 }

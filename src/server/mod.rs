@@ -1,32 +1,41 @@
 //! Runs the process for `cli`: opens sockets, starts workers, handles signals and reloads, and drains at
 //! the end. `worker` serves the requests.
 
+mod adopt;
+mod handover;
+mod inherited;
 mod listen;
 mod open_files;
+mod service;
 mod signals;
+mod sockets;
+mod successor;
 
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 
+use self::adopt::upstreams;
+use self::handover::readiness;
+pub use self::inherited::InheritedSockets;
 use self::open_files::OpenFiles;
 use self::signals::{Instruction, Signals};
+use self::sockets::KeptSockets;
+use self::successor::{StartCommand, Successor};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::{self, ConfigRecord, FileText};
-use crate::downstream::Port;
+use crate::config::{ConfigRecord, FileText};
 use crate::downstream::accept::ConnectionSlots;
-use crate::limit::name::Name;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
@@ -35,7 +44,6 @@ use crate::plan::Plan;
 use crate::reload::{self, Reload};
 use crate::store;
 use crate::tls::server::{Certificates, Look};
-use crate::upstream::health::UpstreamState;
 use crate::upstream::health::check::HealthChecks;
 use crate::worker::{self, Orders, Process, Published};
 
@@ -47,11 +55,6 @@ const TICK: Duration = Duration::from_millis(250);
 /// How often in-process buckets that are full again are forgotten, and the time of day and the certificates
 /// are looked up.
 const SWEEP: Duration = Duration::from_secs(1);
-/// The settings of the addresses that the proxy and its admin endpoint listen on, for messages.
-const LISTEN: &str = "server.listen or --listen";
-const TLS_LISTEN: &str = "server.tls.listen";
-const ADMIN_LISTEN: &str = "admin.listen";
-
 /// How often a draining process checks whether all connections have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
@@ -63,6 +66,8 @@ pub struct Start {
     pub file: String,
     /// The text of the plan's file, for the admin endpoint.
     pub text: FileText,
+    /// The sockets that the process was started with.
+    pub inherited: InheritedSockets,
     /// Reads the file again.
     pub reload: Reload,
     /// The log.
@@ -96,6 +101,14 @@ struct Server {
     draining: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<io::Result<()>>>,
+    sockets: KeptSockets,
+    /// What accepts the connections of the admin endpoint.
+    admin_listeners: JoinSet<()>,
+    command: StartCommand,
+    /// The process that is to take over, until it is ready.
+    successor: Option<Successor>,
+    /// The socket on which a predecessor waits until this process is ready.
+    predecessor: Option<UnixStream>,
     reload: Reload,
     log: LogGuard,
     signals: Signals,
@@ -118,6 +131,8 @@ impl Server {
         // Before the process reports that it listens: from then on, a signal must have its effect.
         let signals =
             Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
+        let command = StartCommand::of_this_process()
+            .map_err(|error| format!("cannot find the program's own path: {error}"))?;
         let open_files = OpenFiles::raise(plan.server.max_connections);
         let workers = plan.server.workers.unwrap_or_else(cores);
         let clock = Clock::new();
@@ -145,50 +160,32 @@ impl Server {
         let (published, plan_orders) = watch::channel(Arc::new(published));
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
-        let mut addresses = Vec::new();
-        let mut sockets: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         let certificates = certificates(&plan)?;
-        let plain = plan.server.listen.iter().map(|address| (*address, Port::Plain, LISTEN));
-        let secure = plan.server.tls.iter().flat_map(|tls| &tls.listen);
-        let secure = certificates.iter().flat_map(|certificates| {
-            let port = Port::Tls(certificates.clone());
-            secure.clone().map(move |address| (*address, port.clone(), TLS_LISTEN))
-        });
-        for (address, port, setting) in plain.chain(secure) {
-            let (bound, shared) = listen::sockets(address, workers)
-                .map_err(|error| not_listening(address, setting, &error))?;
-            addresses.push(bound);
-            for (worker, socket) in sockets.iter_mut().zip(shared) {
-                worker.push((socket, port.clone()));
-            }
-        }
-        let admin = plan.admin.listen.map(|address| {
-            listen::sockets(address, 1)
-                .map_err(|error| not_listening(address, ADMIN_LISTEN, &error))
-        });
-        let admin = admin.transpose()?;
+        let sockets = sockets::open(&plan, certificates.as_ref(), workers, start.inherited)?;
         let orders =
             Orders { plan: plan_orders.clone(), draining: draining_orders, stop: stop_orders };
         let workers = sockets
+            .of_workers
             .into_iter()
             .enumerate()
             .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| format!("cannot start a worker: {error}"))?;
         events::config_loaded(&start.file, &store::location(&plan.store), &plan);
-        for address in addresses {
+        for address in &sockets.addresses {
             events::listening(address);
         }
-        let mut serving = None;
-        if let Some((address, sockets)) = admin {
+        let (mut serving, mut accepting) = (None, JoinSet::new());
+        if let Some((address, listeners)) = sockets.admin {
             let dropped = start.log.dropped_lines();
             let admin = Arc::new(Admin::new(process.clone(), plan_orders, dropped));
-            for socket in sockets {
-                let listener = TcpListener::from_std(socket)
-                    .map_err(|error| not_listening(address, ADMIN_LISTEN, &error))?;
-                tokio::spawn(admin::listen(listener, admin.clone()));
+            for listener in listeners {
+                let listener = listener
+                    .in_runtime()
+                    .map_err(|error| format!("cannot watch the socket of admin.listen: {error}"))?;
+                accepting.spawn(admin::listen(listener, admin.clone()));
             }
-            events::admin_listening(address);
+            events::admin_listening(&address);
             serving = Some(admin);
         }
         tokio::spawn(start.beside);
@@ -200,6 +197,11 @@ impl Server {
             draining,
             stop,
             workers,
+            sockets: sockets.kept,
+            admin_listeners: accepting,
+            command,
+            successor: None,
+            predecessor: sockets.predecessor,
             reload: start.reload,
             log: start.log,
             signals,
@@ -213,15 +215,17 @@ impl Server {
 
     /// Keeps the process going until a signal ends it.
     async fn supervise(mut self) -> Result<(), Box<dyn Error>> {
+        self.tell_ready();
         let mut tick = every(TICK);
         let mut sweep = every(SWEEP);
         let mut look = every(reload::LOOK);
-        loop {
+        let end = loop {
             tokio::select! {
                 _ = tick.tick() => {
                     self.process.throttled.tick(self.process.clock.now());
                     self.process.failed.tick(Instant::now());
                     self.process.malformed.tick(Instant::now());
+                    self.process.slots.refused().tick(Instant::now());
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
                         return Err("a worker ended unexpectedly; its panic stands above".into());
@@ -251,79 +255,57 @@ impl Server {
                         self.adopt(read);
                     }
                 }
-                signal = self.signals.next() => if signal == Instruction::End { break } else {
-                    let read = self.reload.now();
-                    self.adopt(read);
-                }
+                signal = self.signals.next() => match signal {
+                    Instruction::End => break ProcessEnd::Stopped,
+                    Instruction::Reload => {
+                        let read = self.reload.now();
+                        self.adopt(read);
+                    }
+                    Instruction::HandOver => self.start_successor(),
+                },
+                ready = readiness(&mut self.successor) => match ready {
+                    Ok(()) => break ProcessEnd::HandedOver,
+                    Err(error) => self.give_up_successor(&error).await,
+                },
             }
-        }
-        self.drain().await;
+        };
+        self.drain(end).await;
         self.process.throttled.flush(self.process.clock.now());
         self.process.failed.flush(Instant::now());
         self.process.malformed.flush(Instant::now());
+        self.process.slots.refused().flush(Instant::now());
         events::stopped();
         Ok(())
     }
 
-    /// Puts a configuration in force that was read again, or logs its errors.
-    fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
-        let loaded = match read {
-            Ok(loaded) => loaded,
-            Err(problems) => {
-                self.process.is_config_valid.store(false, Ordering::Relaxed);
-                let errors: Vec<_> = problems.lines().collect();
-                events::config_rejected(&errors);
-                self.process.config.rejected(errors.clone(), self.process.wall());
-                self.rejected = Some((errors, Instant::now()));
-                return;
+    /// Waits for the requests under way, for at most `drain_timeout`, and stops the workers.
+    async fn drain(&mut self, end: ProcessEnd) {
+        let plan = self.published.borrow().plan.clone();
+        let patience = plan.server.drain_timeout;
+        let successor = self.successor.take();
+        let delay = match end {
+            ProcessEnd::HandedOver => {
+                let pid = successor.as_ref().and_then(Successor::pid);
+                events::handed_over(pid);
+                pid.into_iter().for_each(service::main_process);
+                // The successor answers from now on.
+                self.admin_listeners.abort_all();
+                self.sockets.leave();
+                Duration::ZERO
+            }
+            ProcessEnd::Stopped => {
+                if let Some(successor) = successor {
+                    successor.end().await;
+                }
+                service::stopping();
+                plan.server.shutdown_delay
             }
         };
-        self.rejected = None;
-        let old = self.published.borrow().clone();
-        let new = Arc::new(loaded.plan);
-        let changed = config::diff(&old.plan, &new).changed;
-        // Settings that need a restart have the values of the first plan until the end.
-        let restart = config::diff(&self.first, &new).restart;
-        let before = self.open_files.connections(&old.plan);
-        if old.plan.server.max_connections != new.server.max_connections {
-            self.open_files = OpenFiles::raise(new.server.max_connections);
-        }
-        self.process.slots.resize(before, self.open_files.connections(&new));
-        let now = self.process.clock.now();
-        self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
-        if let (Some(certificates), Some(tls)) = (&self.certificates, &new.server.tls)
-            && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
-        {
-            events::certificates_rejected(&error, error.advice());
-        }
-        self.process.store.adjust(&new.store);
-        self.process.store.put_in_force(&new.limits);
-        self.log.set_level(&new.log.level);
-        let upstreams = upstreams(&new, Some(&old));
-        self.checks.check(new.upstreams.iter().zip(&upstreams));
-        self.published.send_replace(Arc::new(Published { plan: new, upstreams }));
-        self.retired.push(old.plan.clone());
-        self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
-        self.process.is_config_valid.store(true, Ordering::Relaxed);
-        events::config_reloaded(&changed);
-        for warning in loaded.warnings.lines() {
-            events::config_warning(&warning);
-        }
-        if !restart.is_empty() {
-            events::restart_needed(&restart);
-        }
-        let changes = config::Changes { changed, restart };
-        self.process.config.reloaded(loaded.text, changes, self.process.wall());
-    }
-
-    /// Waits for the requests under way, for at most `drain_timeout`, and stops the workers.
-    async fn drain(&mut self) {
-        let plan = self.published.borrow().plan.clone();
-        let (delay, patience) = (plan.server.shutdown_delay, plan.server.drain_timeout);
         events::draining();
         self.process.draining.store(true, Ordering::Relaxed);
         let finishing = async {
             sleep(delay).await;
+            self.sockets.remove();
             self.draining.send_replace(true);
             // Requests are held for three quarters of the time at most. The last quarter is for their
             // answers.
@@ -341,6 +323,8 @@ impl Server {
             () = finishing => {}
             () = self.signals.end() => {}
         }
+        // A second signal may have come within `shutdown_delay`.
+        self.sockets.remove();
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {
             let _ = worker.join();
@@ -351,6 +335,15 @@ impl Server {
     }
 }
 
+/// Why the process ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ProcessEnd {
+    /// A signal said so.
+    Stopped,
+    /// A successor serves the sockets.
+    HandedOver,
+}
+
 /// The certificates of the TLS listeners. `None` without TLS listeners.
 fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, Box<dyn Error>> {
     let Some(tls) = &plan.server.tls else { return Ok(None) };
@@ -359,29 +352,10 @@ fn certificates(plan: &Plan) -> Result<Option<Arc<Certificates>>, Box<dyn Error>
     Ok(Some(Arc::new(certificates)))
 }
 
-fn not_listening(address: SocketAddr, setting: &str, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "cannot listen on {address}: another process listens there; stop it, or set another \
-             address with {setting}"
-        ),
-        _ => format!("cannot listen on {address} (set with {setting}): {error}"),
-    }
-}
-
 fn every(period: Duration) -> Interval {
     let mut interval = interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
-}
-
-/// The state of each upstream. An upstream that stays in the plan keeps what is known of its servers.
-fn upstreams(plan: &Plan, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
-    let known = |name: &Name| before?.upstreams.iter().find(|state| state.name() == name);
-    plan.upstreams
-        .iter()
-        .map(|spec| Arc::new(UpstreamState::new(spec, known(&spec.name).map(|state| &**state))))
-        .collect()
 }
 
 /// The cores that the process may use.

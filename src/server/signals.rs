@@ -9,10 +9,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) enum Instruction {
     End,
     Reload,
+    HandOver,
 }
 
 /// SIGTERM and SIGINT end the process. SIGHUP reads the configuration again. If the terminal was closed,
-/// SIGHUP ends the process.
+/// SIGHUP ends the process. SIGUSR2 starts a successor.
 pub(super) struct Signals {
     /// Whether the log goes to a terminal. A terminal that is closed sends SIGHUP. Then the operator can no
     /// longer read the log or end the process.
@@ -20,6 +21,7 @@ pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     reload: Signal,
+    hand_over: Signal,
 }
 
 impl Signals {
@@ -29,6 +31,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             reload: signal(SignalKind::hangup())?,
+            hand_over: signal(SignalKind::user_defined2())?,
         })
     }
 
@@ -36,6 +39,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Instruction::End,
             _ = self.interrupt.recv() => Instruction::End,
+            _ = self.hand_over.recv() => Instruction::HandOver,
             _ = self.reload.recv() => {
                 let closed = self.on_terminal && !io::stdout().is_terminal();
                 if closed { Instruction::End } else { Instruction::Reload }

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::limit::time::Timestamp;
 use crate::plan::Plan;
 use crate::proxy;
-use crate::request::client::{Client, ClientHeader, Trust};
+use crate::request::client::{Client, ClientHeader, PeerAddress, Trust};
 use crate::request::host::Host;
 use crate::request::key::View;
 use crate::request::method;
@@ -178,7 +178,7 @@ fn describe(plan: &Plan, asked: &ExplainedRequest, text: &mut Explanation) -> Re
     if path.matching() != path.upstream() {
         text.more(format_args!("matched and counted as {}", path.matching()));
     }
-    let client = plan.server.trust.client(*peer, headers);
+    let client = plan.server.trust.client(PeerAddress::Network(*peer), headers);
     text.line("client", describe_client(plan, &client, asked));
     let sent = sent(asked, &client, &plan.server.trust);
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {

@@ -1,29 +1,26 @@
 //! `[server]`.
 
-use std::net::SocketAddr;
-
 use http::HeaderName;
 
 use super::tls::{self, SERVER_TLS};
-use super::values::{ADDRESS, LISTEN, addresses, network_item};
+use super::values::{LISTEN, LISTEN_ADDRESS, listen_address, listen_addresses, network_item};
 use crate::config::Overrides;
 use crate::config::reader::{Context, Item, Problem, Section, Span, Wrong};
 use crate::config::setting::{Settings, at, compared, fields, parsed, plain, read};
 use crate::config::shape::Fallback::{Value, Words};
 use crate::config::shape::{Kind, Shape, Zero, field};
-use crate::plan::ServerSpec;
+use crate::plan::{ListenAddress, ServerSpec};
 use crate::request::client::ClientHeader;
 
 type Spec = ServerSpec;
 
 /// `[server]`.
-pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS))
-    .later(&["max_connections_per_client", "proxy_protocol"]);
+pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     &compared(at!(listen), LISTEN, Value("\"127.0.0.1:8080\""),
-        "an address or a list of them, for clear text; `[]` beside `tls` for none").restart(),
+        "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` for none").restart(),
     &field("tls", Kind::Table(&SERVER_TLS), Words("none"),
         "where to listen by TLS, and with what"),
     &plain(at!(workers), Kind::Whole(1, 1_024), Words("one for each core"),
@@ -42,6 +39,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "then stop accepting and finish what is under way"),
     &plain(at!(max_connections), Kind::Whole(1, 10_000_000), Value("20000"),
         "more wait in the accept queue"),
+    &plain(at!(max_connections_per_client), Kind::Whole(1, 10_000_000), Words("none"),
+        "of one client address, IPv6 by `ipv6_prefix`; more are closed at once. Trusted proxies are not counted"),
     &field("limits", Kind::TEXT_LIST, Value("[]"),
         "limits that every request meets beside those of its route, also one that no route takes"),
     &parsed(at!(request_id), Kind::Text, Words("none"),
@@ -58,6 +57,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     &parsed(at!("client_ip_header", trust.header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
         "where they name the client; or a header that holds one address",
         client_header),
+    &plain(at!(proxy_protocol), Kind::Flag, Value("false"),
+        "`trusted_proxies` must begin each connection with a PROXY header, version 1 or 2"),
     &plain(at!(merge_slashes), Kind::Flag, Value("true"),
         "`false` leaves doubled slashes in what goes upstream"),
     &plain(at!(ipv6_prefix), Kind::Whole(1, 128), Value("64"),
@@ -69,10 +70,27 @@ pub(crate) fn build(mut section: Section<'_>, overrides: &Overrides) -> ServerSp
     if let Some(text) = &overrides.listen {
         listen = override_listen(section.cx, text).map(|at| (at, 0..0)).into_iter().collect();
     }
-    let tls = tls::server(&mut section, &listen);
+    let clear: Vec<_> =
+        listen.iter().filter_map(|(address, span)| Some((*address.tcp()?, span.clone()))).collect();
+    let tls = tls::server(&mut section, &clear);
+    // Whoever connects to a Unix socket is a trusted proxy.
+    let has_local_proxies = clear.len() < listen.len();
     let listen = listen.into_iter().map(|(address, _)| address).collect();
+    let proxy_protocol = section.item("proxy_protocol");
     // `assembly` has taken `limits` already: the limits are read later than this section.
-    read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() })
+    let spec = read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() });
+    if let Some(item) = proxy_protocol
+        && spec.proxy_protocol
+        && spec.trust.networks.is_empty()
+        && !has_local_proxies
+    {
+        item.fault(
+            "`proxy_protocol` has nobody to read a PROXY header from",
+            "expected `trusted_proxies` with the load balancers' networks beside it",
+        )
+        .help("add `trusted_proxies = [\"10.0.0.0/8\"]`");
+    }
+    spec
 }
 
 /// The header that identifies a request. A header with another meaning for the proxy or the API is refused.
@@ -86,19 +104,19 @@ fn request_id(item: &Item<'_>) -> Option<Option<HeaderName>> {
     })
 }
 
-fn listen(section: &mut Section<'_>) -> Vec<(SocketAddr, Span)> {
+fn listen(section: &mut Section<'_>) -> Vec<(ListenAddress, Span)> {
     let by_tls = section.has(|name| name == "tls");
     let listen = section.value("listen", |item| {
         let none = by_tls && item.list_or_one().is_empty();
-        Some(if none { Vec::new() } else { addresses(item, &[]) })
+        Some(if none { Vec::new() } else { listen_addresses(item) })
     });
     listen.unwrap_or_default()
 }
 
-fn override_listen(cx: &Context<'_>, text: &str) -> Option<SocketAddr> {
-    let address = text.parse().ok();
+fn override_listen(cx: &Context<'_>, text: &str) -> Option<ListenAddress> {
+    let address = listen_address(text).ok();
     if address.is_none() {
-        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {ADDRESS}")));
+        cx.note(Problem::general(format!("`--listen` cannot be \"{text}\": {LISTEN_ADDRESS}")));
     }
     address
 }

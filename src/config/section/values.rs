@@ -1,6 +1,7 @@
 //! Reads values that several sections have: addresses, networks, names.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use http::HeaderName;
 
@@ -9,9 +10,18 @@ use crate::config::reader::{
 };
 use crate::config::shape::{Kind, Shape};
 use crate::limit::name::Name;
+use crate::plan::ListenAddress;
 
 /// An address, or a list of addresses.
 pub(super) const LISTEN: Kind = Kind::Either(&[Kind::Text, Kind::TEXT_LIST]);
+
+/// The longest path of a Unix socket, in bytes. Linux has room for 108 bytes (`man 7 unix`), and one byte
+/// ends the path.
+pub(super) const LONGEST_SOCKET: usize = 107;
+
+/// What an address of `server.listen` looks like.
+pub(super) const LISTEN_ADDRESS: &str = "expected an address with a port, as in \"127.0.0.1:8080\", or a \
+    socket's absolute path, as in \"unix:/run/tidegate.sock\"";
 
 /// What an address looks like.
 pub(super) const ADDRESS: &str =
@@ -104,7 +114,35 @@ pub(super) fn once<T>(
     values
 }
 
-/// The addresses of a `listen`. An address in `taken` is refused.
+/// The addresses of `server.listen`.
+pub(super) fn listen_addresses(item: &Item<'_>) -> Vec<(ListenAddress, Span)> {
+    let items = item.list_or_one();
+    if items.is_empty() {
+        item.reject("expected at least one address");
+    }
+    let read = |item: &Item<'_>| item.parse(LISTEN_ADDRESS, listen_address);
+    once(&items, read, ListenAddress::is_same_place, ListenAddress::to_string)
+}
+
+/// An address with a port, or `unix:/PATH`.
+pub(super) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
+    match text.strip_prefix("unix:") {
+        Some(path) => socket_path(path).map(ListenAddress::Unix).ok_or(Wrong::Expected),
+        None => text.parse().map(ListenAddress::Tcp).map_err(|_| Wrong::near(suggestion(text))),
+    }
+}
+
+/// The path of a Unix socket, behind `unix:`. With two slashes more in front, as in a `file:` URL.
+pub(super) fn socket_path(path: &str) -> Option<PathBuf> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let fits = path.starts_with('/')
+        && !path.ends_with('/')
+        && path.len() <= LONGEST_SOCKET
+        && !path.chars().any(char::is_control);
+    fits.then(|| PathBuf::from(path))
+}
+
+/// The addresses of a `listen` that cannot be Unix sockets. An address in `taken` is refused.
 pub(super) fn addresses(item: &Item<'_>, taken: &[(SocketAddr, Span)]) -> Vec<(SocketAddr, Span)> {
     let items = item.list_or_one();
     if items.is_empty() {

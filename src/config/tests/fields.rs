@@ -225,6 +225,7 @@ fn every_field_of_the_list_is_read() {
                 _ if !tls.is_empty() => &tls,
                 (_, "path" | "rewrite", Kind::Text) => "\"/a\"",
                 ("[[routes]]", "upstream", _) => "\"api\"",
+                (_, "proxy_protocol", _) => "true\ntrusted_proxies = [\"10.0.0.0/8\"]",
                 (_, "request_id", _) => "\"x-request-id\"",
                 ("[[routes]]" | "[server]", "limits", _) => "[\"per-client\"]",
                 ("[[routes]]", "methods", _) => "[\"GET\"]",

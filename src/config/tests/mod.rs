@@ -54,7 +54,10 @@ fn the_smallest_file_works() {
     let loaded = parsed(SMALLEST);
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     let plan = loaded.plan;
-    assert_eq!(plan.server.listen, ["127.0.0.1:8080".parse().unwrap()]);
+    assert_eq!(
+        plan.server.listen,
+        [crate::plan::ListenAddress::Tcp("127.0.0.1:8080".parse().unwrap())]
+    );
     assert_eq!(plan.server.trust.header, ClientHeader::XForwardedFor);
     assert_eq!(plan.store.location, StoreLocation::Memory);
     assert_eq!(&*plan.routes[0].name, "/{*rest}");
@@ -202,7 +205,7 @@ fn the_command_line_wins() {
         listen: Some("[::1]:0".to_owned()),
     };
     let plan = parse("proxy.toml", SMALLEST, &no_env, &overrides).unwrap().plan;
-    assert_eq!(plan.server.listen, ["[::1]:0".parse().unwrap()]);
+    assert_eq!(plan.server.listen, [crate::plan::ListenAddress::Tcp("[::1]:0".parse().unwrap())]);
     let endpoint = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
     assert_eq!(plan.upstreams[0].servers[0].address.endpoint, endpoint("10.0.0.1", 9000));
 

@@ -11,7 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 
 pub use self::phase::{DueAction, Phase, Times};
-pub use self::socket::Socket;
+pub use self::socket::{AcceptedStream, Socket};
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;
 use crate::upstream::ConnectionLease;

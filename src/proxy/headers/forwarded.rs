@@ -2,13 +2,12 @@
 //! `x-forwarded-host`. Those that an untrusted client sent are removed first.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::Seen;
-use crate::request::client::{Client, ClientHeader, Trust};
+use crate::request::client::{Client, ClientHeader, PeerAddress, Trust};
 use crate::request::name::are_alike;
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -20,8 +19,8 @@ const HTTPS: HeaderValue = HeaderValue::from_static("https");
 /// Who is at the other end of a client's connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The address, an IPv4-mapped one as IPv4.
-    pub address: IpAddr,
+    /// The address.
+    pub address: PeerAddress,
     /// The address as a field's value. It is kept, since most requests need it.
     text: HeaderValue,
     /// `http` or `https`, as APIs are told.
@@ -30,10 +29,9 @@ pub struct Peer {
 
 impl Peer {
     /// A peer that speaks HTTP, behind TLS where it is `secure`.
-    pub fn new(address: IpAddr, secure: bool) -> Self {
-        let address = address.to_canonical();
+    pub fn new(address: PeerAddress, secure: bool) -> Self {
         let scheme = if secure { HTTPS } else { HTTP };
-        Self { address, text: value(&address.to_string()), scheme }
+        Self { address, text: value(&address.as_client().to_string()), scheme }
     }
 }
 
@@ -106,9 +104,11 @@ fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
 /// The value of `x-forwarded-for`: the client, then the trusted proxies behind it, the nearest last.
 fn chain(origin: &Origin<'_>) -> HeaderValue {
     let (client, peer) = (origin.client, origin.peer);
-    // A trusted proxy that named no client is the client itself.
-    let behind = (client.peer_trusted && peer.address != client.address).then_some(peer.address);
-    if client.via.is_empty() && behind.is_none() && client.address == peer.address {
+    let own = peer.address.as_client();
+    // A trusted proxy that named no client is the client itself. A Unix socket has no address to name.
+    let is_named = client.peer_trusted && peer.address != PeerAddress::UnixSocket;
+    let behind = (is_named && own != client.address).then_some(own);
+    if client.via.is_empty() && behind.is_none() && client.address == own {
         return peer.text.clone();
     }
     let mut text = String::with_capacity(48);

@@ -6,7 +6,7 @@
 
 mod forwarded;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
@@ -20,6 +20,26 @@ pub struct Trust {
     pub networks: Vec<IpNet>,
     /// The header in which proxies name the client.
     pub header: ClientHeader,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// An address of the network.
+    Network(IpAddr),
+    /// A process of this machine that was let in by the rights of a Unix socket's file. It is a trusted proxy.
+    UnixSocket,
+}
+
+impl PeerAddress {
+    /// The address by which this peer itself counts as a client, an IPv4-mapped one as IPv4. A Unix socket has
+    /// no address: it counts as 0.0.0.0.
+    pub fn as_client(self) -> IpAddr {
+        match self {
+            Self::Network(address) => address.to_canonical(),
+            Self::UnixSocket => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        }
+    }
 }
 
 /// The header in which trusted proxies name the client. No other header is read for it.
@@ -55,9 +75,10 @@ impl Trust {
     /// that is not a trusted proxy is the client. If all addresses are trusted proxies, the left-most address
     /// is the client. If an element is unreadable, reading stops. The client is then the last address
     /// that was read, or `peer` if none was read.
-    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> Client {
-        let peer = peer.to_canonical();
-        if !self.trusts(peer) {
+    pub fn client(&self, peer: PeerAddress, headers: &HeaderMap) -> Client {
+        let trusted = self.trusts_peer(peer);
+        let peer = peer.as_client();
+        if !trusted {
             return Client { address: peer, via: Vec::new(), peer_trusted: false };
         }
         match &self.header {
@@ -70,6 +91,14 @@ impl Trust {
     /// Whether `address` is one of the trusted proxies.
     pub fn trusts(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|trusted| network::contains(trusted, address))
+    }
+
+    /// Whether a connection comes from a trusted proxy.
+    pub fn trusts_peer(&self, peer: PeerAddress) -> bool {
+        match peer {
+            PeerAddress::Network(address) => self.trusts(address),
+            PeerAddress::UnixSocket => true,
+        }
     }
 
     fn follow(&self, peer: IpAddr, named: impl Iterator<Item = Option<IpAddr>>) -> Client {
@@ -132,7 +161,7 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
         }
-        Trust { networks, header }.client(ip(peer), &headers)
+        Trust { networks, header }.client(PeerAddress::Network(ip(peer)), &headers)
     }
 
     #[test]
@@ -200,6 +229,19 @@ mod tests {
             let address = ip("203.0.113.7");
             assert_eq!(found, Client { address, via: Vec::new(), peer_trusted: false });
         }
+    }
+
+    #[test]
+    fn whoever_was_let_in_by_a_unix_socket_is_believed() {
+        let mut headers = HeaderMap::new();
+        let client = |headers: &HeaderMap| {
+            let found = Trust::default().client(PeerAddress::UnixSocket, headers);
+            assert!(found.peer_trusted);
+            found.address
+        };
+        assert_eq!(client(&headers), ip("0.0.0.0"));
+        headers.insert("x-forwarded-for", HeaderValue::from_static("6.6.6.6, 203.0.113.7"));
+        assert_eq!(client(&headers), ip("203.0.113.7"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod read;
 mod source;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,6 +14,7 @@ use http::{HeaderMap, Method};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+use super::network::client_network;
 use super::path::NormalPath;
 use super::route::PathParams;
 use crate::limit::key::{Key, KeyBuilder};
@@ -144,12 +145,10 @@ pub(super) type ShortText = SmallVec<[u8; 48]>;
 /// Not inlined: in the loop over sources, part of its work would be done for every source.
 #[inline(never)]
 pub(super) fn ip_text(address: IpAddr, ipv6_prefix: u8) -> ShortText {
-    match address.to_canonical() {
+    match client_network(address, ipv6_prefix) {
         IpAddr::V4(v4) => ipv4_text(v4),
-        IpAddr::V6(v6) => {
+        IpAddr::V6(network) => {
             let prefix = ipv6_prefix.min(128);
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
-            let network = Ipv6Addr::from_bits(v6.to_bits() & mask);
             let mut text = Writer(ShortText::new());
             // This writer never fails.
             let _ = fmt::write(&mut text, format_args!("{network}/{prefix}"));

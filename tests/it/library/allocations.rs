@@ -123,7 +123,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);
     let orders = Orders { plan, draining, stop };
-    tokio::spawn(worker::run(0, vec![(listener, Port::Plain)], Arc::new(process), orders));
+    tokio::spawn(worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders));
     (published, drain, end)
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate::config::{self, Overrides};
-use tidegate::plan::Plan;
+use tidegate::plan::{ListenAddress, Plan};
 
 fn read(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -50,7 +50,8 @@ fn the_compose_project_has_time_to_drain_and_a_health_check() {
         let plan = plan(&file, &read(&file));
         assert!(compose.contains(&format!("./{name}:/etc/tidegate:ro")), "{name}");
         assert_eq!(plan.admin.listen.unwrap().to_string(), "127.0.0.1:9090", "the image asks it");
-        assert!(plan.server.listen.iter().all(|address| address.ip().is_unspecified()));
+        let everywhere = |it: &ListenAddress| it.tcp().unwrap().ip().is_unspecified();
+        assert!(plan.server.listen.iter().all(everywhere));
         assert!(seconds(&compose, "stop_grace_period:") > time_to_stop(&plan));
     }
 }
@@ -66,7 +67,8 @@ fn the_manifests_fit_the_configuration_in_them() {
     assert!(plan.server.shutdown_delay > Duration::ZERO, "endpoints lag");
     let admin = plan.admin.listen.unwrap();
     assert!(admin.ip().is_unspecified() && plan.admin.token.is_some(), "the kubelet reaches it");
-    for (name, port) in [("admin", admin.port()), ("http", plan.server.listen[0].port())] {
+    let http = plan.server.listen[0].tcp().unwrap();
+    for (name, port) in [("admin", admin.port()), ("http", http.port())] {
         assert!(manifest.contains(&format!("{{ name: {name}, containerPort: {port} }}")), "{name}");
     }
     for probe in ["path: /readyz, port: admin", "path: /healthz, port: admin"] {

@@ -329,7 +329,9 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
             let (_published, plan) = watch::channel(Arc::new(published));
             let (_drain, draining) = watch::channel(false);
             let orders = Orders { plan, draining, stop };
-            worker::run(0, vec![(listener, Port::Plain)], Arc::new(process), orders).await.unwrap();
+            worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders)
+                .await
+                .unwrap();
         });
     });
     (address, end)

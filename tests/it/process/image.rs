@@ -38,7 +38,7 @@ fn the_image_listens_for_others_and_its_health_check_has_an_endpoint() {
     }
     let loaded = config::parse("proxy.toml", &shipped, &|_| None, &Overrides::default());
     let plan = loaded.unwrap_or_else(|problems| panic!("{problems}")).plan;
-    assert!(plan.server.listen.iter().all(|address| address.ip().is_unspecified()));
+    assert!(plan.server.listen.iter().all(|address| address.tcp().unwrap().ip().is_unspecified()));
     let admin = plan.admin.listen.expect("an admin endpoint");
     assert!(dockerfile.contains(&format!("\"health\", \"http://{admin}\"")), "{admin}");
 }

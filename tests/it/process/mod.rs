@@ -4,6 +4,7 @@ mod admin;
 mod api;
 mod basics;
 mod cli;
+mod connections;
 mod drain;
 mod everywhere;
 mod http;

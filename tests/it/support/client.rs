@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 use super::{PATIENCE, tls};
 
@@ -55,10 +56,28 @@ pub(crate) struct Connection<S = TcpStream> {
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::on(TcpStream::connect(address).unwrap())
+    }
+
+    /// A connection from this address of loopback.
+    pub(crate) fn open_from(client: [u8; 4], address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((client, 0)).into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        Self::on(socket.into())
+    }
+
+    fn on(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
+        Self::of(stream)
+    }
+}
+
+impl<S> Connection<S> {
+    /// What is spoken on this stream from now on.
+    pub(crate) fn of(stream: S) -> Self {
         Self { stream, buffer: Vec::new() }
     }
 }
@@ -66,7 +85,7 @@ impl Connection {
 impl Connection<tls::Stream> {
     /// By TLS, with a server of this name.
     pub(crate) fn open_tls(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> Self {
-        Self { stream: tls::shake_hands(address, config, name).unwrap(), buffer: Vec::new() }
+        Self::of(tls::shake_hands(address, config, name).unwrap())
     }
 }
 

@@ -12,13 +12,18 @@ use super::{PATIENCE, wait_until};
 
 /// The program under test.
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    program_at(Path::new(env!("CARGO_BIN_EXE_tidegate")))
+}
+
+fn program_at(path: &Path) -> Command {
+    let mut command = Command::new(path);
     command.env_remove("RUST_LOG");
     command
 }
 
 /// A running proxy. Killed when it is dropped.
 pub(crate) struct Tidegate {
+    /// Where it listens first; 0.0.0.0:0 where that is a Unix socket.
     pub(crate) address: SocketAddr,
     pub(crate) log: Log,
     process: Child,
@@ -34,10 +39,19 @@ impl Tidegate {
 
     /// The same, with changes to the command (arguments, environment).
     pub(crate) fn start_with(config: &str, change: impl FnOnce(&mut Command)) -> Self {
+        Self::start_program(Path::new(env!("CARGO_BIN_EXE_tidegate")), config, change)
+    }
+
+    /// The same with the program at this path.
+    pub(crate) fn start_program(
+        path: &Path,
+        config: &str,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("proxy.toml");
         std::fs::write(&file, localised(config)).unwrap();
-        let mut command = program();
+        let mut command = program_at(path);
         command.arg("run").arg("--config").arg(&file).current_dir(folder.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         change(&mut command);
@@ -54,7 +68,8 @@ impl Tidegate {
             }
             address.is_some()
         });
-        let address = address.unwrap().as_str().unwrap().parse().unwrap();
+        let address = address.unwrap().as_str().unwrap().parse();
+        let address = address.unwrap_or_else(|_| ([0, 0, 0, 0], 0).into());
         Self { address, log, process, folder }
     }
 
@@ -107,12 +122,18 @@ impl Tidegate {
 
     /// Waits for the process's end; all of its log stands in `log` afterwards.
     pub(crate) fn wait(&mut self) -> ExitStatus {
+        let ended = self.wait_for_exit();
+        self.log.wait_for_end();
+        ended
+    }
+
+    /// Waits for the process's end, while another process may write into the same log.
+    pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
         let mut ended = None;
         wait_until("the proxy ends", || {
             ended = self.process.try_wait().unwrap();
             ended.is_some()
         });
-        self.log.wait_for_end();
         ended.unwrap()
     }
 

@@ -28,7 +28,15 @@ pub(crate) fn shake_hands(
     config: &Arc<ClientConfig>,
     name: &str,
 ) -> io::Result<Stream> {
-    let socket = TcpStream::connect(address)?;
+    shake_hands_on(TcpStream::connect(address)?, config, name)
+}
+
+/// The same on a connection that is there already.
+pub(crate) fn shake_hands_on(
+    socket: TcpStream,
+    config: &Arc<ClientConfig>,
+    name: &str,
+) -> io::Result<Stream> {
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
     socket.set_nodelay(true)?;

@@ -1,18 +1,14 @@
 //! The URL of an upstream's server.
 
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
 
+use super::super::values::socket_path;
 use crate::config::reader::Wrong;
 use crate::plan::{Endpoint, Scheme, ServerAddress};
 
 pub(super) const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:3000\"";
 
 const SOCKET: &str = "expected a socket's absolute path, as in \"unix:/run/api.sock\"";
-
-/// The longest path of a Unix socket, in bytes. Linux has room for 108 bytes (`man 7 unix`), and one byte
-/// ends the path.
-const LONGEST_SOCKET: usize = 107;
 
 /// The server at a URL.
 pub(super) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
@@ -44,15 +40,8 @@ pub(super) fn server_address(url: &str) -> Result<ServerAddress, Wrong> {
 
 /// `unix:/PATH`, or `unix:///PATH`, with an empty host as in a `file:` URL.
 fn socket(url: &str, path: &str) -> Result<ServerAddress, Wrong> {
-    let path = path.strip_prefix("//").unwrap_or(path);
-    let fits = path.starts_with('/')
-        && !path.ends_with('/')
-        && path.len() <= LONGEST_SOCKET
-        && !path.chars().any(char::is_control);
-    if !fits {
-        return Err(Wrong::other(SOCKET));
-    }
-    let endpoint = Endpoint::Unix(PathBuf::from(path));
+    let path = socket_path(path).ok_or_else(|| Wrong::other(SOCKET))?;
+    let endpoint = Endpoint::Unix(path);
     Ok(ServerAddress { url: url.to_owned(), endpoint, scheme: Scheme::Http })
 }
 
@@ -79,6 +68,7 @@ fn host_and_port(authority: &str, default_port: u16) -> Option<(String, u16)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::values::LONGEST_SOCKET;
     use super::*;
 
     #[test]

@@ -1,0 +1,83 @@
+//! Puts a configuration in force that was read again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::open_files::OpenFiles;
+use super::{Server, service};
+use crate::config;
+use crate::limit::name::Name;
+use crate::observe::events;
+use crate::plan::Plan;
+use crate::upstream::health::UpstreamState;
+use crate::worker::Published;
+
+impl Server {
+    /// Puts a configuration in force that was read again, or logs its errors.
+    pub(super) fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
+        service::reloading();
+        self.put_in_force(read);
+        service::ready();
+    }
+
+    fn put_in_force(&mut self, read: Result<config::Loaded, config::Problems>) {
+        let loaded = match read {
+            Ok(loaded) => loaded,
+            Err(problems) => {
+                self.process.is_config_valid.store(false, Ordering::Relaxed);
+                let errors: Vec<_> = problems.lines().collect();
+                events::config_rejected(&errors);
+                self.process.config.rejected(errors.clone(), self.process.wall());
+                self.rejected = Some((errors, Instant::now()));
+                return;
+            }
+        };
+        self.rejected = None;
+        let old = self.published.borrow().clone();
+        let new = Arc::new(loaded.plan);
+        let changed = config::diff(&old.plan, &new).changed;
+        // Settings that need a restart have the values of the first plan until the end.
+        let restart = config::diff(&self.first, &new).restart;
+        let before = self.open_files.connections(&old.plan);
+        if old.plan.server.max_connections != new.server.max_connections {
+            self.open_files = OpenFiles::raise(new.server.max_connections);
+        }
+        self.process.slots.resize(before, self.open_files.connections(&new));
+        let now = self.process.clock.now();
+        self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
+        if let (Some(certificates), Some(tls)) = (&self.certificates, &new.server.tls)
+            && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
+        {
+            events::certificates_rejected(&error, error.advice());
+        }
+        self.process.store.adjust(&new.store);
+        self.process.store.put_in_force(&new.limits);
+        self.log.set_level(&new.log.level);
+        let upstreams = upstreams(&new, Some(&old));
+        self.checks.check(new.upstreams.iter().zip(&upstreams));
+        self.published.send_replace(Arc::new(Published { plan: new, upstreams }));
+        self.retired.push(old.plan.clone());
+        self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
+        self.process.is_config_valid.store(true, Ordering::Relaxed);
+        events::config_reloaded(&changed);
+        for warning in loaded.warnings.lines() {
+            events::config_warning(&warning);
+        }
+        if !restart.is_empty() {
+            events::restart_needed(&restart);
+        }
+        let changes = config::Changes { changed, restart };
+        self.process.config.reloaded(loaded.text, changes, self.process.wall());
+    }
+}
+
+/// The state of each upstream. An upstream that stays in the plan keeps what is known of its servers.
+pub(super) fn upstreams(plan: &Plan, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
+    let known = |name: &Name| before?.upstreams.iter().find(|state| state.name() == name);
+    plan.upstreams
+        .iter()
+        .map(|spec| Arc::new(UpstreamState::new(spec, known(&spec.name).map(|state| &**state))))
+        .collect()
+}

@@ -1,0 +1,51 @@
+//! Taking over from a predecessor, and handing over to a successor.
+
+use std::future::pending;
+use std::io::Write as _;
+
+use super::successor::{self, Successor};
+use super::{Server, service};
+use crate::observe::events;
+
+impl Server {
+    /// Says that the process takes connections: to its predecessor, or to its service manager. A service
+    /// manager hears of a successor from the predecessor.
+    pub(super) fn tell_ready(&mut self) {
+        match self.predecessor.take() {
+            // If the predecessor has ended, its sockets are here already.
+            Some(mut predecessor) => drop(predecessor.write_all(b"1")),
+            None => service::ready(),
+        }
+    }
+
+    /// Starts the process that is to take over. Does nothing if there is one.
+    pub(super) fn start_successor(&mut self) {
+        if self.successor.is_some() {
+            return;
+        }
+        let (command, sockets) = (&self.command, self.sockets.sockets());
+        match Successor::start(command, sockets, successor::PATIENCE) {
+            Ok(successor) => {
+                events::successor_started(successor.pid());
+                self.successor = Some(successor);
+            }
+            Err(error) => events::handover_failed(&format!("cannot start {command}: {error}")),
+        }
+    }
+
+    /// Goes on without the process that was to take over.
+    pub(super) async fn give_up_successor(&mut self, error: &str) {
+        events::handover_failed(&error);
+        if let Some(successor) = self.successor.take() {
+            successor.end().await;
+        }
+    }
+}
+
+/// Waits until the successor is ready, or does not take over. Without a successor it waits for ever.
+pub(super) async fn readiness(successor: &mut Option<Successor>) -> Result<(), String> {
+    match successor {
+        Some(successor) => successor.ready().await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,144 @@
+//! Listening sockets that this process was started with: by a service manager (`sd_listen_fds(3)`), or by its
+//! predecessor (`successor`).
+
+use std::env;
+use std::io;
+use std::os::fd::{AsFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use listenfd::ListenFd;
+use socket2::{Domain, SockRef, Type};
+
+use super::sockets::ListenSetting;
+use crate::downstream::Listener;
+use crate::plan::ListenAddress;
+
+/// The number of the first descriptor that is handed over.
+pub(super) const FIRST: RawFd = 3;
+
+/// The name of the socket on which a predecessor waits for the word that this process is ready.
+pub(super) const PREDECESSOR: &str = "tidegate-predecessor";
+
+/// The sockets that were handed over and are not in use yet.
+#[derive(Debug, Default)]
+pub struct InheritedSockets {
+    sockets: Vec<InheritedSocket>,
+    /// Where the sockets come from a process that ends when this one is ready.
+    predecessor: Option<UnixStream>,
+}
+
+/// A socket that was handed over.
+#[derive(Debug)]
+struct InheritedSocket {
+    descriptor: RawFd,
+    /// The name that the socket was given: by systemd that of the unit, by a predecessor that of the setting.
+    /// Can be empty.
+    name: String,
+    address: ListenAddress,
+    listener: Listener,
+}
+
+impl InheritedSockets {
+    /// The sockets of `LISTEN_FDS`. To be called once, before the process has threads: it changes the
+    /// environment.
+    ///
+    /// # Errors
+    /// If a descriptor is not a listening socket of TCP, or of a Unix socket with a path.
+    pub fn from_env() -> Result<Self, String> {
+        let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':');
+        let mut handed_over = ListenFd::from_env();
+        let (mut sockets, mut predecessor) = (Vec::new(), None);
+        for (place, descriptor) in (0..handed_over.len()).zip(FIRST..) {
+            let name = names.next().unwrap_or_default().to_owned();
+            let unusable = |error: io::Error| {
+                format!("cannot use the descriptor {descriptor} that was handed over: {error}")
+            };
+            if name == PREDECESSOR {
+                let (family, kind) = (Domain::UNIX.into(), Type::STREAM.into());
+                let taken = handed_over.take_custom(place, family, kind, "Unix socket");
+                predecessor = taken.map_err(unusable)?;
+                continue;
+            }
+            let (address, listener) = listener(&mut handed_over, place).map_err(unusable)?;
+            sockets.push(InheritedSocket { descriptor, name, address, listener });
+        }
+        Ok(Self { sockets, predecessor })
+    }
+
+    /// Takes the sockets for an address of this setting out. `None` where none was handed over.
+    pub(super) fn take(
+        &mut self,
+        address: &ListenAddress,
+        setting: ListenSetting,
+    ) -> Option<TakenSockets> {
+        let from_predecessor = self.predecessor.is_some();
+        let is_own = |socket: &InheritedSocket| from_predecessor && socket.name == setting.name();
+        let fits = |socket: &&InheritedSocket| {
+            socket.address == *address || is_own(socket) && is_any_port(address, &socket.address)
+        };
+        let found = self.sockets.iter().find(fits)?;
+        let (bound, is_own) = (found.address.clone(), is_own(found));
+        let taken = self.sockets.extract_if(.., |socket| socket.address == bound);
+        let sockets = taken.map(|socket| (socket.name, socket.listener)).collect();
+        Some(TakenSockets { bound, sockets, is_own })
+    }
+
+    /// Ends the search for sockets. Returns the socket on which a predecessor waits for a byte.
+    ///
+    /// # Errors
+    /// If a socket of a service manager is left: its clients would wait in vain. A predecessor may have had
+    /// other settings. It still serves the clients of its other sockets.
+    pub(super) fn finish(self) -> Result<Option<UnixStream>, String> {
+        let Some(InheritedSocket { descriptor, name, address, .. }) = self.sockets.first() else {
+            return Ok(self.predecessor);
+        };
+        if self.predecessor.is_some() {
+            return Ok(self.predecessor);
+        }
+        let name = if name.is_empty() { String::new() } else { format!(", {name}") };
+        let settings = ListenSetting::ALL.map(ListenSetting::name).join(", ");
+        Err(format!(
+            "a socket for {address} was handed over (descriptor {descriptor}{name}), and no setting names \
+             this address: write \"{address}\" into one of {settings}, or do not hand the socket over"
+        ))
+    }
+}
+
+/// The sockets of one address.
+pub(super) struct TakenSockets {
+    /// Where they listen.
+    pub(super) bound: ListenAddress,
+    /// Each socket with its name.
+    pub(super) sockets: Vec<(String, Listener)>,
+    /// Whether a predecessor opened them, and not a service manager.
+    pub(super) is_own: bool,
+}
+
+/// Whether the setting names any port, and the socket has one of the same host.
+fn is_any_port(setting: &ListenAddress, socket: &ListenAddress) -> bool {
+    let (Some(setting), Some(socket)) = (setting.tcp(), socket.tcp()) else { return false };
+    setting.port() == 0 && setting.ip() == socket.ip()
+}
+
+fn listener(sockets: &mut ListenFd, place: usize) -> io::Result<(ListenAddress, Listener)> {
+    if let Ok(Some(listener)) = sockets.take_tcp_listener(place) {
+        prepare(&listener)?;
+        return Ok((ListenAddress::Tcp(listener.local_addr()?), Listener::Tcp(listener)));
+    }
+    let Ok(Some(listener)) = sockets.take_unix_listener(place) else {
+        return Err(io::Error::other("it is neither a TCP socket nor a Unix socket"));
+    };
+    prepare(&listener)?;
+    let address = listener.local_addr()?;
+    let path = address.as_pathname().ok_or_else(|| io::Error::other("it has no path"))?;
+    Ok((ListenAddress::Unix(path.to_owned()), Listener::Unix(listener)))
+}
+
+fn prepare(socket: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    if !socket.is_listener()? {
+        return Err(io::Error::other("it does not listen"));
+    }
+    socket.set_nonblocking(true)
+}

@@ -1,0 +1,277 @@
+//! SIGUSR2: the binary that stands at the program's path takes over.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use crate::support::client::{Connection, get};
+use crate::support::port::Port;
+use crate::support::proxy::Proxy;
+use crate::support::service::NotifySocket;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, ok};
+use crate::support::{PATIENCE, wait_until};
+
+/// A folder with a program of its own, which can be replaced.
+struct Program(tempfile::TempDir);
+
+impl Program {
+    /// A link to the binary under test.
+    fn new() -> Self {
+        let program = Self(tempfile::tempdir().unwrap());
+        program.install();
+        program
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("tidegate")
+    }
+
+    fn install(&self) {
+        let _ = fs::remove_file(self.path());
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), self.path()).unwrap();
+    }
+
+    /// Puts a script in the program's place.
+    fn replace(&self, script: &str) {
+        fs::remove_file(self.path()).unwrap();
+        fs::write(self.path(), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(self.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn start(&self, config: &Proxy) -> Tidegate {
+        Tidegate::start_program(&self.path(), &config.text(), |_| {})
+    }
+}
+
+/// A process that took over. It is killed when it is dropped.
+struct Heir(String);
+
+impl Heir {
+    /// Makes the proxy hand over, and waits until it has.
+    fn of(proxy: &Tidegate) -> Self {
+        let before = proxy.log.count("handed over");
+        proxy.signal("USR2");
+        let heir = Self::started_by(proxy);
+        wait_until("the proxy hands over", || proxy.log.count("handed over") > before);
+        heir
+    }
+
+    /// The process that was started last.
+    fn started_by(proxy: &Tidegate) -> Self {
+        let line = proxy.log.wait("successor started", |_| true);
+        let last = proxy.log.with("successor started").pop().unwrap_or(line);
+        Self(last["pid"].to_string())
+    }
+
+    fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let _ = kill.arg(format!("-{name}")).arg(&self.0).stderr(Stdio::null()).status();
+    }
+
+    fn is_there(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default();
+        // One whose parent has not looked yet is dead all the same.
+        status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+    }
+
+    fn stop(&self) {
+        self.signal("TERM");
+        wait_until("the successor ends", || !self.is_there());
+    }
+}
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        self.signal("KILL");
+    }
+}
+
+/// One request on a connection of its own. The error with which it failed.
+fn try_get(address: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    match reply.starts_with("HTTP/1.1 200 ") {
+        true => Ok(()),
+        false => Err(std::io::Error::other(format!("an answer of {reply:?}"))),
+    }
+}
+
+#[test]
+fn no_client_notices_that_another_binary_takes_over() {
+    let program = Program::new();
+    let mut proxy = program.start(&Proxy::answering().server("workers = 3").admin());
+    let (address, admin) = (proxy.address, proxy.admin());
+    let (answered, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (answered, done) = (answered.clone(), done.clone());
+            std::thread::spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    try_get(address)?;
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok::<_, std::io::Error>(())
+            })
+        })
+        .collect();
+    let all_live = || !clients.iter().any(std::thread::JoinHandle::is_finished);
+    let more = |number: usize| {
+        let from = answered.load(Ordering::Relaxed);
+        wait_until("more answers", || {
+            answered.load(Ordering::Relaxed) >= from + number || !all_live()
+        });
+    };
+    more(1000);
+    let heir = Heir::of(&proxy);
+    more(1000);
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    more(1000);
+    assert!(get(admin, "/readyz", &[("host", "localhost")]).status == 200);
+    // And once more, from the heir.
+    heir.signal("USR2");
+    wait_until("the heir hands over", || proxy.log.count("handed over") == 2);
+    let last = Heir::started_by(&proxy);
+    assert_ne!(last.0, heir.0);
+    wait_until("the heir ends", || !heir.is_there());
+    more(1000);
+    done.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().unwrap().unwrap();
+    }
+    last.stop();
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_kept_connection_ends_with_its_request() {
+    let (tell, told) = channel();
+    let (go, wait) = channel();
+    let wait = Mutex::new(wait);
+    let api = Upstream::answering(move |got| {
+        if got.path() == "/slow" {
+            let _ = tell.send(());
+            let _ = wait.lock().unwrap().recv();
+        }
+        ok(got.path())
+    });
+    let program = Program::new();
+    let mut proxy = program.start(&Proxy::of_one_worker(&api));
+    let (mut client, mut idle) = (Connection::open(proxy.address), Connection::open(proxy.address));
+    assert_eq!(idle.get("/idle", &[]).text(), "/idle");
+    assert_eq!(client.get("/first", &[]).text(), "/first");
+    client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    told.recv_timeout(PATIENCE).unwrap();
+    let _heir = Heir::of(&proxy);
+    assert_eq!(get(proxy.address, "/new", &[]).text(), "/new");
+    assert!(idle.is_closed(), "the old worker drains");
+    go.send(()).unwrap();
+    let reply = client.reply("GET");
+    assert_eq!((&*reply.text(), reply.header("connection").as_deref()), ("/slow", Some("close")));
+    assert!(client.is_closed());
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    assert_eq!(get(proxy.address, "/last", &[]).text(), "/last");
+}
+
+#[test]
+fn a_broken_binary_changes_nothing() {
+    let program = Program::new();
+    let mut proxy = program.start(&Proxy::answering());
+    let mut kept = Connection::open(proxy.address);
+    let mut answers = || {
+        assert_eq!(kept.get("/", &[]).status, 200);
+        assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    };
+    program.replace("exit 1");
+    proxy.signal("USR2");
+    let line = proxy.log.wait("handover failed", |_| true);
+    assert_eq!(line["level"], "WARN");
+    assert_eq!(line["error"], "the new process ended with exit status: 1");
+    answers();
+    fs::remove_file(program.path()).unwrap();
+    proxy.signal("USR2");
+    let error = format!("cannot start {}", program.path().display());
+    proxy.log.wait("handover failed", |line| line["error"].as_str().unwrap().contains(&error));
+    answers();
+    // A wrong file is as bad as a wrong binary.
+    program.install();
+    let good = fs::read_to_string(proxy.config_file()).unwrap();
+    fs::write(proxy.config_file(), "nonsense").unwrap();
+    proxy.signal("USR2");
+    proxy.log.wait("handover failed", |line| {
+        line["error"] == "the new process ended with exit status: 2"
+    });
+    answers();
+    fs::write(proxy.config_file(), good).unwrap();
+    let _heir = Heir::of(&proxy);
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+}
+
+#[test]
+fn a_process_that_ends_takes_its_unready_successor_along() {
+    let program = Program::new();
+    let mut proxy = program.start(&Proxy::answering());
+    program.replace("exec sleep 1000");
+    proxy.signal("USR2");
+    let heir = Heir::started_by(&proxy);
+    // There is one at a time.
+    proxy.signal("USR2");
+    assert_eq!(proxy.stop().code(), Some(0));
+    assert_eq!(proxy.log.count("successor started"), 1);
+    assert_eq!(proxy.log.count("handed over"), 0);
+    assert!(!heir.is_there());
+}
+
+#[test]
+fn a_unix_socket_is_handed_over_with_its_file() {
+    let (program, folder) = (Program::new(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("tidegate.sock");
+    let status =
+        |path: &Path| Connection::of(UnixStream::connect(path).unwrap()).get("/", &[]).status;
+    let server = format!("listen = \"unix:{}\"", path.display());
+    let mut proxy = program.start(&Proxy::answering().server(&server));
+    assert_eq!(status(&path), 200);
+    let heir = Heir::of(&proxy);
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    assert_eq!(status(&path), 200);
+    heir.stop();
+    assert!(!path.exists());
+}
+
+/// With the file of a process `listen` needs a restart, and this is one.
+#[test]
+fn a_successor_listens_where_the_file_says_now() {
+    let (program, port) = (Program::new(), Port::hold());
+    let mut proxy = program.start(&Proxy::answering().server("workers = 2"));
+    let text = Proxy::answering().server(&format!("workers = 1\nlisten = \"{}\"", port.address));
+    fs::write(proxy.config_file(), text.text()).unwrap();
+    let _heir = Heir::of(&proxy);
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    assert_eq!(get(port.address, "/", &[]).status, 200);
+    wait_until("the old address is gone", || TcpStream::connect(proxy.address).is_err());
+}
+
+#[test]
+fn a_service_manager_is_told_of_the_new_process() {
+    let (program, manager) = (Program::new(), NotifySocket::new());
+    let config = Proxy::answering().text();
+    let mut proxy =
+        Tidegate::start_program(&program.path(), &config, |command| manager.name_to(command));
+    assert_eq!(manager.next(), ["READY=1"]);
+    let heir = Heir::of(&proxy);
+    assert_eq!(manager.next(), [format!("MAINPID={}", heir.0)]);
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    heir.stop();
+    assert_eq!(manager.next(), ["STOPPING=1"]);
+}
