@@ -108,7 +108,7 @@ class Plot {
       parts.push(shape("line", { class: "grid", x1: 44, x2: width - 8, y1: y(top * line), y2: y(top * line) }));
       parts.push(this.text(38, y(top * line) + 4, short(top * line), "end"));
     }
-    const count = width < 520 ? 2 : 4;
+    const count = width < 640 ? 2 : 4;
     for (let tick = 0; tick <= count; tick += 1) {
       const time = from + (to - from) * tick / count;
       const clock = new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(to - from < 600000 ? { second: "2-digit" } : {}) });
