@@ -1,4 +1,4 @@
-//! The output for operators: log lines, throttle summaries, metrics.
+//! The output for operators: log lines, throttle summaries, metrics, traces.
 //!
 //! This code never decides about a request, and never makes a request wait.
 
@@ -10,6 +10,7 @@ pub mod repeated;
 pub mod seldom;
 mod sink;
 pub mod throttled;
+pub mod trace;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -31,6 +31,7 @@ use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
+use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
 use crate::reload::{self, Reload};
 use crate::store;
@@ -102,6 +103,8 @@ struct Server {
     certificates: Option<Arc<Certificates>>,
     /// The health checks of the upstreams' servers.
     checks: HealthChecks,
+    /// The task that sends spans to the collector.
+    export: SpanExport,
     /// The errors of the file as it was read last, and the time when they were logged. `None` if the file
     /// is valid.
     rejected: Option<(Vec<String>, Instant)>,
@@ -122,6 +125,7 @@ impl Server {
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
             failed: Arc::default(),
             malformed: Arc::default(),
+            spans: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
             draining: AtomicBool::new(false),
@@ -183,6 +187,8 @@ impl Server {
             events::admin_listening(address);
         }
         tokio::spawn(start.beside);
+        let (spans, clock) = (process.spans.clone(), process.clock.clone());
+        let export = SpanExport::start(spans, clock, plan.trace.otlp.clone());
         Ok(Self {
             process,
             first: plan,
@@ -197,6 +203,7 @@ impl Server {
             open_files,
             certificates,
             checks,
+            export,
             rejected: None,
         })
     }
@@ -248,6 +255,7 @@ impl Server {
             }
         }
         self.drain().await;
+        self.export.finish().await;
         self.process.throttled.flush(self.process.clock.now());
         self.process.failed.flush(Instant::now());
         self.process.malformed.flush(Instant::now());
@@ -288,6 +296,7 @@ impl Server {
         self.process.store.adjust(&new.store);
         self.process.store.put_in_force(&new.limits);
         self.log.set_level(&new.log.level);
+        self.export.send_to(new.trace.otlp.as_ref());
         let upstreams = upstreams(&new, Some(&old));
         self.checks.check(new.upstreams.iter().zip(&upstreams));
         self.published.send_replace(Arc::new(Published { plan: new, upstreams }));

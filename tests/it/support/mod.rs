@@ -7,6 +7,7 @@ pub(crate) mod api;
 pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod cluster;
+pub(crate) mod collector;
 pub(crate) mod http2;
 pub(crate) mod java;
 pub(crate) mod limits;
