@@ -11,7 +11,7 @@
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`tls`]: certificates from files, and what clients and APIs are shown of them.
 //! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding.
-//! - [`observe`]: log lines, throttle summaries, metrics, top keys, the last hour; [`clock`]: the time.
+//! - [`observe`]: log lines, throttle summaries, metrics, traces, top keys, the last hour; [`clock`]: the time.
 //! - [`worker`], [`server`], [`reload`], [`admin`]: the process around it; [`cli`]: the commands.
 //!
 //! # A request's walk

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | in-process buckets (sharded; locked for one decision); time of day | its listeners (`SO_REUSEPORT`; a Unix socket, or one from systemd, is shared) |
 //! | whether Redis answers; the breaker | its Redis connection |
-//! | throttle and upstream log lines; connection slots (`max_connections`) | its upstream connections |
+//! | throttle and upstream log lines; spans; connection slots (`max_connections`) | its upstream connections |
 //! | the number of held requests of each limit (`max_waiting`) | the timers of its held requests |
 //! | each server's health and requests in flight | its metrics, summed when they are read |
 //! | the plan, as it is published | its reference to the plan in force |
@@ -30,6 +30,7 @@ use crate::limit::time::Timestamp;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::repeated::{FailedExchanges, MalformedRequests};
 use crate::observe::throttled::Throttled;
+use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
 use crate::proxy::{Active, Proxy};
 use crate::store::{self, Store};
@@ -52,6 +53,8 @@ pub struct Process {
     pub failed: Arc<FailedExchanges>,
     /// The lines about malformed requests.
     pub malformed: Arc<MalformedRequests>,
+    /// The spans of sampled requests that wait to be sent.
+    pub spans: Arc<SpanQueue>,
     /// The buckets in this process, and the state of Redis.
     pub store: Arc<store::Shared>,
     /// The requests that are held for a limit.
@@ -137,7 +140,7 @@ pub async fn run(
         metrics: metrics.clone(),
         keys: process.keys,
     };
-    let counts = (process.failed.clone(), metrics);
+    let counts = (process.failed.clone(), process.spans.clone(), metrics);
     let first = Arc::new(activate(&published, None, counts.clone()));
     let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone()));
     let serving =
@@ -183,7 +186,7 @@ pub async fn run(
 fn activate(
     published: &Published,
     before: Option<&Active>,
-    counts: (Arc<FailedExchanges>, Arc<WorkerMetrics>),
+    counts: (Arc<FailedExchanges>, Arc<SpanQueue>, Arc<WorkerMetrics>),
 ) -> Active {
     let kept = |place: usize| {
         let spec = &published.plan.upstreams[place];

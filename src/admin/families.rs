@@ -153,6 +153,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         page.sample(&[("answer", "refused")], &scrape.store.refused_without);
     }),
     ("counter", "tidegate_unsettled_total", "Settlements of costs that did not reach Redis.", |scrape, page| page.number(&scrape.store.unsettled)),
+    ("counter", "tidegate_spans_dropped_total", "Spans of traced requests that no collector got.", |scrape, page| page.number(&scrape.process.spans.dropped())),
     ("counter", "tidegate_log_dropped_total", "Log lines that were dropped.", |scrape, page| page.number(&scrape.log_dropped)),
     ("gauge", "tidegate_config_last_reload_successful", "Whether the configuration file was right when it was last read.", |scrape, page| page.number(&u8::from(scrape.process.is_config_valid.load(Ordering::Relaxed)))),
     ("gauge", "tidegate_config_last_reload_success_timestamp_seconds", "When a configuration last came in force, in seconds since 1970.", |scrape, page| {
@@ -321,7 +322,7 @@ limits = ["per-client", "off", "slots"]
     #[test]
     fn a_scrape_before_the_first_request_has_every_family() {
         let page = page_of(|_| {});
-        assert_eq!(page.matches("# TYPE tidegate_").count(), 31);
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 32);
         assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
     }
 

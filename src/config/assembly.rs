@@ -16,7 +16,10 @@ use super::section::route::ROUTE;
 use super::section::route::names::names;
 use super::section::server::SERVER;
 use super::section::store::STORE;
-use super::section::{REJECT, ROOT, admin, answer, limit, log, route, server, store, upstream};
+use super::section::trace::TRACE;
+use super::section::{
+    REJECT, ROOT, admin, answer, limit, log, route, server, store, trace, upstream,
+};
 use super::setting::read;
 use super::shape::Shape;
 use crate::plan::{Action, AnswerSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, find_lines};
@@ -40,6 +43,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
     let admin = table(&mut root, "admin", &ADMIN);
     let admin_listen = admin.item("listen").map(|item| item.span);
     let admin = admin::build(admin);
+    let trace = trace::build(table(&mut root, "trace", &TRACE));
     let upstreams = upstream::build(&mut root, overrides, server.ipv6_prefix);
     let limits = limit::build(
         &mut root,
@@ -119,6 +123,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>, overrides: &Overrides) 
         reject: Arc::new(reject),
         log,
         admin,
+        trace,
     })
 }
 

@@ -65,6 +65,8 @@ pub(super) enum Kind {
     Flag,
     /// A whole number from the first bound to the second, both included.
     Whole(u64, u64),
+    /// A number from 0 to 1.
+    Share,
     Duration(Zero),
     /// Bytes, from the first bound to the second, both included.
     Size(u64, u64),

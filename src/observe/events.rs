@@ -3,12 +3,13 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tracing::{error, info, warn};
 
 use crate::limit::key::write_shown;
 use crate::limit::time::Timestamp;
-use crate::plan::{ListenAddress, Plan, WantedFigures};
+use crate::plan::{CollectorAddress, ListenAddress, Plan, WantedFigures};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -129,6 +130,43 @@ events! {
 
     /// `count` log lines were dropped since the last such line, because the output was too slow.
     pub(crate) fn lines_dropped(count: u64) = warn!(count, "log lines dropped");
+}
+
+/// Why spans did not reach the collector. Each reason has summaries of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum DropReason {
+    /// It cannot be connected to.
+    Connect,
+    /// It did not answer in time.
+    Timeout,
+    /// It broke off, or its answer is not that of a collector.
+    Answer,
+    /// It did not take the spans, or not all of them.
+    Refused,
+    /// More spans came than it took.
+    Full,
+    /// The process ended before they were sent.
+    End,
+}
+
+/// `count` spans did not reach the collector since the last such line, for this reason.
+pub(crate) fn spans_dropped(reason: &DropReason, details: &(String, String), count: u64) {
+    let (collector, error) = details;
+    let help = match reason {
+        DropReason::Connect => Some("see that the collector runs and can be reached from here"),
+        DropReason::Answer => {
+            Some("it must take OTLP by gRPC (mostly port 4317), not by HTTP (4318)")
+        }
+        DropReason::Full => Some("set a smaller trace.sample"),
+        DropReason::Timeout | DropReason::Refused | DropReason::End => None,
+    };
+    warn!(target: TARGET, collector, error, count, help, "spans dropped");
+}
+
+/// The collector takes spans again.
+pub(crate) fn spans_sent_again(collector: &CollectorAddress, away: Duration) {
+    let away_ms = u64::try_from(away.as_millis()).unwrap_or(u64::MAX);
+    info!(target: TARGET, %collector, away_ms, "spans sent again");
 }
 
 /// The configuration of the start is in force. `store` says where buckets live, without secrets.

@@ -1,4 +1,4 @@
-//! The output for operators: log lines, throttle summaries, metrics.
+//! The output for operators: log lines, throttle summaries, metrics, traces.
 //!
 //! This code never decides about a request, and never makes a request wait.
 
@@ -12,6 +12,7 @@ pub mod seldom;
 mod sink;
 pub mod throttled;
 pub(crate) mod top_keys;
+pub mod trace;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::events::{self, FailedExchange};
+use super::events::{self, DropReason, FailedExchange};
 
 /// Exchanges with upstreams that failed: an API that is down must not fill the log.
 pub(crate) type FailedExchanges = Repeated<FailedExchange, ()>;
@@ -25,9 +25,18 @@ pub(crate) type MalformedRequests = Repeated<String, IpAddr>;
 /// kind: a crowd of clients must not fill the log either.
 pub(crate) type RefusedConnections = Repeated<(), IpAddr>;
 
+/// Spans that no collector got, by the reason, with the collector and the last error of each reason.
+pub(crate) type DroppedSpans = Repeated<DropReason, (String, String)>;
+
 impl Default for RefusedConnections {
     fn default() -> Self {
         Self::new(events::connections_refused)
+    }
+}
+
+impl Default for DroppedSpans {
+    fn default() -> Self {
+        Self::new(events::spans_dropped)
     }
 }
 
@@ -77,10 +86,15 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
 
     /// Counts an event of this kind at `now`.
     pub fn count(&self, kind: K, details: S, now: Instant) {
-        self.total.fetch_add(1, Ordering::Relaxed);
+        self.count_many(kind, details, 1, now);
+    }
+
+    /// Counts so many events of this kind at `now`.
+    pub(crate) fn count_many(&self, kind: K, details: S, count: u64, now: Instant) {
+        self.total.fetch_add(count, Ordering::Relaxed);
         let mut kinds = self.kinds.lock();
         if let Some(known) = kinds.get_mut(&kind) {
-            known.untold += 1;
+            known.untold += count;
             known.details = details;
             return;
         }
@@ -96,7 +110,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Repeated<K, S> {
         {
             (self.say)(kind, details, *untold);
         }
-        (self.say)(&kind, &details, 1);
+        (self.say)(&kind, &details, count);
     }
 
     /// All events since the start.

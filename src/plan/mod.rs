@@ -14,6 +14,7 @@ mod redis;
 pub mod response;
 mod route;
 mod tls;
+mod trace;
 mod upstream;
 
 use std::fmt;
@@ -35,6 +36,7 @@ pub use self::redis::{NoRedisUrl, RedisLocation, RedisTopology, RedisUrl};
 pub(crate) use self::route::NO_ROUTE;
 pub use self::route::{Action, HeaderChanges, RouteOptions, RouteSpec};
 pub use self::tls::ServerTls;
+pub use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub use self::upstream::{
     Balance, Endpoint, HealthSpec, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
@@ -68,6 +70,8 @@ pub struct Plan {
     pub log: LogSpec,
     /// The admin endpoint.
     pub admin: AdminSpec,
+    /// Which requests are traced, and where their spans go.
+    pub trace: TraceSpec,
 }
 
 impl Plan {

@@ -6,6 +6,7 @@ use super::headers::quotas::QuotaFields;
 use super::rejection::Rejections;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::observe::repeated::FailedExchanges;
+use crate::observe::trace::SpanQueue;
 use crate::plan::Plan;
 use crate::upstream::Upstream;
 
@@ -26,6 +27,8 @@ pub struct Active {
     pub(super) fields: QuotaFields,
     /// The process's count of failed exchanges.
     pub(super) failed: Arc<FailedExchanges>,
+    /// The process's spans that wait to be sent.
+    pub(super) spans: Arc<SpanQueue>,
 }
 
 impl Active {
@@ -33,11 +36,11 @@ impl Active {
     pub fn new(
         plan: Arc<Plan>,
         upstreams: Vec<Arc<Upstream>>,
-        (failed, metrics): (Arc<FailedExchanges>, Arc<WorkerMetrics>),
+        (failed, spans, metrics): (Arc<FailedExchanges>, Arc<SpanQueue>, Arc<WorkerMetrics>),
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
         let (rejections, fields) = (Rejections::new(), QuotaFields::new());
-        Self { plan, upstreams, counters, metrics, rejections, fields, failed }
+        Self { plan, upstreams, counters, metrics, rejections, fields, failed, spans }
     }
 
     /// The counter of the route at this place in the plan, or of requests without a route.

@@ -192,12 +192,13 @@ impl ResponseBody {
         }
     }
 
-    fn failed(&self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
-        if let Some(ended) = &self.ended {
+    fn failed(&mut self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
+        if let Some(ended) = &mut self.ended {
             ended.broke_off();
             // Where the client did not send its whole request, the server is not to blame.
             if ended.body_end.fault().is_none() {
                 ended.failed(server, failure, error);
+                ended.noted.failed(Some(server), failure);
             }
         }
     }

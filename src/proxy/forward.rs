@@ -36,6 +36,8 @@ pub(super) struct Way<'r> {
     pub(super) affinity: Option<Affinity>,
     /// Which fields the request has.
     pub(super) seen: Seen,
+    /// Whether the server that answers is to be noted.
+    pub(super) wants_server: bool,
 }
 
 /// Sends the request upstream and returns the client's answer. `target` is the path and query to ask for.
@@ -45,7 +47,7 @@ pub(super) async fn send(
     target: Uri,
     way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
-    let Way { plan, upstream, route, address, affinity, seen } = way;
+    let Way { plan, upstream, route, address, affinity, seen, wants_server } = way;
     // While input behind the request is unread, the connection's task does not notice that the client has
     // closed. So check once more before the API is asked.
     if client.socket.has_left() {
@@ -87,7 +89,7 @@ pub(super) async fn send(
         }
     };
     let server = || answered.lease.server().clone();
-    if plan.log.access {
+    if wants_server {
         exchange.server = Some(server());
     }
     if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS {

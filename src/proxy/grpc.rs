@@ -34,6 +34,11 @@ pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
     trailers
 }
 
+/// The status of a call whose answer has no message. An answer with messages has its status in the trailers.
+pub(super) fn status(head: &HeaderMap) -> Option<u16> {
+    head.get(STATUS)?.to_str().ok()?.parse().ok()
+}
+
 /// The message with `%` and everything but printable ASCII percent-encoded.
 fn encoded(message: &str) -> String {
     let mut text = String::with_capacity(message.len());

@@ -18,6 +18,7 @@ mod rejection;
 mod request_end;
 mod request_id;
 mod response;
+mod trace;
 
 use std::mem;
 use std::pin::pin;
@@ -43,9 +44,10 @@ pub use self::headers::forwarded::Peer;
 use self::headers::{Seen, hop};
 use self::protocol::{Protocol, protocol};
 use self::refusal::{Refusal, client_gone, is_authority_form};
-use self::request_end::{Access, RequestEnd, RequestFindings};
+use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
-use crate::observe::metrics::WorkerMetrics;
+use crate::observe::metrics::{UpstreamFailure, WorkerMetrics};
+use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, Balance, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::Host;
@@ -71,7 +73,7 @@ struct Exchange {
     body: Option<Incoming>,
     /// How far the request's body has come on its way upstream.
     body_end: BodyEnd,
-    /// The upstream's server that answered, for the access line.
+    /// The upstream's server that answered, where somebody wants to know.
     server: Option<Arc<str>>,
     /// Set where the answer changes the connection to another protocol (status 101).
     switched: Option<Box<Switched>>,
@@ -131,7 +133,7 @@ impl Proxy {
         client.phase.begin(began);
         let seen = Seen::of(&exchange.head.headers);
         let protocol = protocol(&exchange.head.headers, seen);
-        let mut ended = self.begin(client, began, &exchange.head, protocol);
+        let mut ended = self.begin(client, began, &mut exchange.head, protocol);
         let server = &ended.active.plan.server;
         let headers = &mut exchange.head.headers;
         ended.request_id = request_id::name(&self.clock, server, client, began, headers);
@@ -160,13 +162,16 @@ impl Proxy {
                 Err(refusal) => {
                     match &refusal {
                         Refusal::Upstream(error) => {
-                            ended.failed(error.server().unwrap_or("-"), error.kind(), error);
+                            let (server, kind) = (error.server().unwrap_or("-"), error.kind());
+                            ended.failed(server, kind, error);
+                            ended.noted.failed(error.server(), kind);
                         }
                         Refusal::Limits(Refused::Throttled { limit, .. }) => {
-                            if let Some(access) = &mut ended.noted.access {
-                                access.limit = Some((*limit).clone());
+                            if let Some(details) = &mut ended.noted.details {
+                                details.limit = Some((*limit).clone());
                             }
                         }
+                        Refusal::Deadline => ended.noted.failed(None, UpstreamFailure::Timeout),
                         _ => {}
                     }
                     let by = (&*ended.active, protocol);
@@ -195,6 +200,9 @@ impl Proxy {
                 answer.headers_mut().insert(name, id.clone());
             }
             ended.status = answer.status();
+            if let Some(span) = ended.noted.span() {
+                span.grpc_status = grpc::status(answer.headers());
+            }
             ended.body_end = exchange.body_end;
             if let Some(mut switched) = exchange.switched {
                 // The tunnel lives longer than the response, so the tunnel holds the concurrency slots.
@@ -211,19 +219,22 @@ impl Proxy {
         &self,
         client: &Arc<ClientConnection>,
         began: Instant,
-        head: &request::Parts,
+        head: &mut request::Parts,
         protocol: Protocol,
     ) -> RequestEnd {
         let active = self.active();
-        let access = active.plan.log.access.then(|| {
-            Box::new(Access {
+        let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
+        let wants_details = active.plan.log.access || span.is_some();
+        let details = wants_details.then(|| {
+            Box::new(RequestDetails {
                 method: head.method.clone(),
-                host: "-".to_owned(),
+                host: None,
                 path: head.uri.path().to_owned(),
                 client: client.peer.address.as_client(),
                 user_agent: head.headers.get(USER_AGENT).cloned(),
                 limit: None,
-                upstream: None,
+                server: None,
+                span,
             })
         });
         RequestEnd {
@@ -236,7 +247,7 @@ impl Proxy {
             request_id: None,
             protocol,
             status: client_gone(),
-            noted: RequestFindings { access, ..RequestFindings::default() },
+            noted: RequestFindings { details, ..RequestFindings::default() },
         }
     }
 
@@ -266,13 +277,13 @@ impl Proxy {
             NormalPath::parse(uri.path(), plan.server.merge_slashes).map_err(Refusal::Path)?;
         let trust = &plan.server.trust;
         let address = trust.client(client.peer.address, &head.headers);
-        if let Some(access) = &mut noted.access {
-            access.client = address.address;
+        if let Some(details) = &mut noted.details {
+            details.client = address.address;
         }
         headers::strip_unforwarded(&uri, head.version, &mut head.headers, seen, &address, trust);
         let host = host.as_str();
-        if let Some(access) = &mut noted.access {
-            host.clone_into(&mut access.host);
+        if let Some(details) = &mut noted.details {
+            details.host = Some(host.to_owned());
         }
         let found = plan.table.find(&path, &head.method, host, &head.headers);
         noted.route = found.as_ref().ok().map(|found| found.route);
@@ -294,7 +305,8 @@ impl Proxy {
             id: request_id.and_then(|id| id.to_str().ok()),
         };
         let now = self.clock.at(began);
-        noted.permit = self.throttle.admit((plan, route), &view, now, quotas).await?;
+        let told = (&mut *quotas, noted.span().map(|span| &mut span.limits));
+        noted.permit = self.throttle.admit((plan, route), &view, now, told).await?;
         let affinity = match &route.action {
             Action::Forward { upstream, .. } => affinity(active.upstream(*upstream), &view),
             Action::Respond { .. } => None,
@@ -312,15 +324,22 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
-                let way = Way { plan, upstream, route, address: &address, affinity, seen };
+                let wants_server = noted.details.is_some();
+                let way =
+                    Way { plan, upstream, route, address: &address, affinity, seen, wants_server };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
-                noted.answered_after = Some(sent.elapsed());
+                let (at, status) = (Instant::now(), answer.status());
+                let after = at.saturating_duration_since(sent);
+                noted.answered_after = Some(after);
+                if let Some(span) = noted.span() {
+                    span.answer = Some(ServerAnswer { at, status, after });
+                }
                 answer
             }
         };
-        if let Some(access) = &mut noted.access {
-            access.upstream = exchange.server.take();
+        if let Some(details) = &mut noted.details {
+            details.server = exchange.server.take();
         }
         noted.permit.answered(answer.status(), answer.headers());
         finish(answer.headers_mut(), active, route, quotas);

@@ -12,6 +12,7 @@ use tracing::info;
 use super::active::Active;
 use super::client::ClientConnection;
 use super::protocol::Protocol;
+use super::trace::{self, SpanNotes};
 use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
 use crate::observe::metrics::{RouteCounter, UpstreamFailure};
@@ -49,7 +50,7 @@ impl RequestEnd {
     }
 
     /// The name of the route's upstream.
-    fn upstream(&self) -> Option<&Name> {
+    pub(super) fn upstream(&self) -> Option<&Name> {
         let plan = &self.active.plan;
         match &plan.routes.get(self.noted.route?)?.action {
             Action::Forward { upstream, .. } => plan.upstream(*upstream).map(|it| &it.name),
@@ -73,24 +74,25 @@ impl RequestEnd {
     }
 
     /// Writes the access line.
-    fn log(&self, access: &Access, duration: Duration) {
+    fn log(&self, details: &RequestDetails, duration: Duration) {
         let user_agent =
-            access.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
+            details.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
         info!(
             target: ACCESS,
-            method = access.method.as_str(),
-            host = access.host,
-            path = access.path,
+            method = details.method.as_str(),
+            host = details.host.as_deref().unwrap_or("-"),
+            path = details.path,
             protocol = protocol(self.version),
             status = self.status.as_u16(),
             bytes = self.sent,
             duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
             route = self.route(),
-            client = %access.client,
+            client = %details.client,
             user_agent = user_agent.as_deref(),
-            limit = access.limit.as_ref().map(Name::as_str),
-            upstream = access.upstream.as_deref(),
+            limit = details.limit.as_ref().map(Name::as_str),
+            upstream = details.server.as_deref(),
             request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),
+            trace_id = details.span.as_ref().map(|span| span.ids.trace.to_string()),
             "request"
         );
     }
@@ -131,23 +133,42 @@ pub(super) struct RequestFindings {
     pub(super) route: Option<usize>,
     /// What the request holds of its limits. It is settled when the response has ended.
     pub(super) permit: Permit,
-    pub(super) access: Option<Box<Access>>,
+    /// Kept only where the request is logged or traced.
+    pub(super) details: Option<Box<RequestDetails>>,
     /// How long it took from the sending upstream to the head of the answer.
     pub(super) answered_after: Option<Duration>,
 }
 
-/// Further fields of the access line.
+impl RequestFindings {
+    /// The notes for the request's span, if the request is traced.
+    pub(super) fn span(&mut self) -> Option<&mut SpanNotes> {
+        self.details.as_mut()?.span.as_deref_mut()
+    }
+
+    /// Notes a failed exchange for the request's span. `server` is `None` if no server was asked.
+    pub(super) fn failed(&mut self, server: Option<&str>, failure: UpstreamFailure) {
+        if let Some(span) = self.span() {
+            span.failure = Some(failure.reason());
+            span.server = server.map(Arc::from);
+        }
+    }
+}
+
+/// What the access line and the span have besides the record of a request.
 #[derive(Debug)]
-pub(super) struct Access {
+pub(super) struct RequestDetails {
     pub(super) method: Method,
-    /// `-` until the host is known.
-    pub(super) host: String,
+    /// `None` until the host is known.
+    pub(super) host: Option<String>,
     pub(super) path: String,
     pub(super) client: IpAddr,
     pub(super) user_agent: Option<HeaderValue>,
     /// The limit that rejected the request.
     pub(super) limit: Option<Name>,
-    pub(super) upstream: Option<Arc<str>>,
+    /// The upstream's server that answered.
+    pub(super) server: Option<Arc<str>>,
+    /// `None` if the request is not traced.
+    pub(super) span: Option<Box<SpanNotes>>,
 }
 
 impl Drop for RequestEnd {
@@ -163,8 +184,13 @@ impl Drop for RequestEnd {
         let counter = self.active.counter(self.noted.route);
         let upstream = self.upstream().zip(self.noted.answered_after);
         self.active.metrics.request(counter, self.status, duration, upstream);
-        if let Some(access) = &self.noted.access {
-            self.log(access, duration);
+        if let Some(details) = &self.noted.details {
+            if self.active.plan.log.access {
+                self.log(details, duration);
+            }
+            if let Some(span) = trace::end(self, now) {
+                self.active.spans.put(span);
+            }
         }
     }
 }

@@ -10,3 +10,4 @@ pub(crate) mod network;
 pub mod overrides;
 pub mod path;
 pub mod route;
+pub mod trace;

@@ -55,6 +55,7 @@ impl Server {
         self.process.store.adjust(&new.store);
         self.process.store.put_in_force(&new.limits);
         self.log.set_level(&new.log.level);
+        self.export.send_to(new.trace.otlp.as_ref());
         let upstreams = upstreams(&new, Some(&old));
         self.checks.check(new.upstreams.iter().zip(&upstreams));
         self.published.send_replace(Arc::new(Published { plan: new, upstreams }));

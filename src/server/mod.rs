@@ -40,6 +40,7 @@ use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::metrics::Metrics;
 use crate::observe::throttled::Throttled;
+use crate::observe::trace::SpanExport;
 use crate::plan::Plan;
 use crate::reload::{self, Reload};
 use crate::store;
@@ -117,6 +118,8 @@ struct Server {
     certificates: Option<Arc<Certificates>>,
     /// The health checks of the upstreams' servers.
     checks: HealthChecks,
+    /// The task that sends spans to the collector.
+    export: SpanExport,
     /// The errors of the file as it was read last, and the time when they were logged. `None` if the file
     /// is valid.
     rejected: Option<(Vec<String>, Instant)>,
@@ -141,6 +144,7 @@ impl Server {
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
             failed: Arc::default(),
             malformed: Arc::default(),
+            spans: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
             config: ConfigRecord::default(),
@@ -189,6 +193,8 @@ impl Server {
             serving = Some(admin);
         }
         tokio::spawn(start.beside);
+        let (spans, clock) = (process.spans.clone(), process.clock.clone());
+        let export = SpanExport::start(spans, clock, plan.trace.otlp.clone());
         Ok(Self {
             process,
             first: plan,
@@ -208,6 +214,7 @@ impl Server {
             open_files,
             certificates,
             checks,
+            export,
             rejected: None,
             admin: serving,
         })
@@ -270,6 +277,7 @@ impl Server {
             }
         };
         self.drain(end).await;
+        self.export.finish().await;
         self.process.throttled.flush(self.process.clock.now());
         self.process.failed.flush(Instant::now());
         self.process.malformed.flush(Instant::now());

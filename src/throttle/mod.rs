@@ -31,6 +31,7 @@ use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::{Shown, ThrottleEvent, Throttled};
 use crate::observe::top_keys::is_near;
+use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, KeyDisplay, LimitSpec, Plan, RouteSpec};
 use crate::request::key::{KeyError, View};
 use crate::store::{self, Claim, Moment, Party, Store, Unavailable};
@@ -99,7 +100,8 @@ pub enum Refused<'p> {
 
 impl Throttle {
     /// Lets a request pass, perhaps after a wait, or refuses it. Asks the store at most once. In both cases
-    /// `quotas` gets what the client is told of the limits.
+    /// `quotas` gets what the client is told of the limits, and `traced` what the request's span tells of them, if
+    /// the request has one.
     ///
     /// Where this future is dropped while the request waits, what was taken goes back. Once the request has
     /// passed, what it took is spent whatever happens next. Only the returned permit may change that. The
@@ -112,7 +114,7 @@ impl Throttle {
         (plan, route): (&'p Plan, &RouteSpec),
         request: &View<'_>,
         now: Timestamp,
-        quotas: &mut Quotas<'p>,
+        (quotas, traced): (&mut Quotas<'p>, Option<&mut LimitAnswers>),
     ) -> Result<Permit, Refused<'p>> {
         let mut limits = PerAsk::new();
         let wall = self.store.wall(now);
@@ -137,6 +139,8 @@ impl Throttle {
         {
             let failed = open.iter().map(|claim| (&claim.spec.name, DecisionKind::Error));
             self.metrics.decided(Some(moment.at.elapsed()), failed);
+            drop(open);
+            trace(&limits, Some(moment.at.elapsed()), traced);
             return Err(Refused::StoreUnavailable);
         }
         let is_asked = open.iter().any(|claim| claim.party != Party::Nobody);
@@ -145,6 +149,7 @@ impl Throttle {
         self.metrics
             .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
         self.note_keys(&limits, now);
+        trace(&limits, took, traced);
         self.tell_shadows(&limits, request, now);
         let verdict = store::verdict(limits.iter().map(|limit| &limit.claim));
         let goes = match verdict {
@@ -292,6 +297,20 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
         (Some(Outcome::Reject { .. }), Mode::Enforce) => DecisionKind::Rejected,
         (Some(Outcome::Reject { .. }), Mode::Shadow | Mode::Candidate) => DecisionKind::Shadow,
     }
+}
+
+/// Notes what the limits said, if the request is traced. `took` is the time that the store needed.
+fn trace(limits: &[RequestLimit<'_>], took: Option<Duration>, traced: Option<&mut LimitAnswers>) {
+    let Some(answers) = traced else { return };
+    let at = Instant::now();
+    let decisions = limits.iter().map(|limit| LimitDecision {
+        at,
+        limit: limit.claim.spec.name.clone(),
+        mode: limit.mode(),
+        kind: kind(limit),
+        decision: limit.claim.decision,
+    });
+    *answers = LimitAnswers { store: took, decisions: decisions.collect() };
 }
 
 /// What an enforcing limit says to the client, whose request goes, or is refused, at the time of day `goes`.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::reader::duration_text;
 use super::section::limit::mode_word;
-use super::section::{admin, limit, log, route, server, store, upstream};
+use super::section::{admin, limit, log, route, server, store, trace, upstream};
 use super::setting::{Settings, Spelled, listed};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
@@ -39,6 +39,7 @@ pub fn diff(old: &Plan, new: &Plan) -> Changes {
     changes.some("reject", &old.reject, &new.reject);
     changes.settings("log.", log::SETTINGS, &old.log, &new.log);
     changes.settings("admin.", admin::SETTINGS, &old.admin, &new.admin);
+    changes.settings("trace.", trace::SETTINGS, &old.trace, &new.trace);
     let more = changes.changed.len().saturating_sub(MOST);
     if more > 0 {
         changes.changed.truncate(MOST);

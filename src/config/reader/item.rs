@@ -11,6 +11,7 @@ use super::environment;
 use super::problem::{Span, enumerate, nearest};
 use super::value;
 use crate::config::shape::Zero;
+use crate::plan::SampleShare;
 
 /// A value in the file.
 #[derive(Clone)]
@@ -175,6 +176,20 @@ impl<'c> Item<'c> {
             self.reject(format!("expected a whole number{quotes}, {min} to {max}"));
         }
         fits
+    }
+
+    /// A number from 0 to 1.
+    pub(crate) fn share(&self) -> Option<SampleShare> {
+        let number = match self.value {
+            DeValue::Integer(number) => number.as_str().parse().ok(),
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            _ => None,
+        };
+        let share = number.and_then(SampleShare::new);
+        if share.is_none() {
+            self.reject("expected a number from 0 to 1, as in 0.01");
+        }
+        share
     }
 
     /// Whether the value is written as a number.

@@ -15,6 +15,7 @@ pub(super) mod route;
 pub(super) mod server;
 pub(super) mod store;
 pub(super) mod tls;
+pub(super) mod trace;
 pub(super) mod upstream;
 pub(super) mod values;
 
@@ -24,13 +25,13 @@ use self::log::LOG;
 use self::route::ROUTE;
 use self::server::SERVER;
 use self::store::STORE;
+use self::trace::TRACE;
 use super::setting::{Settings, fields};
 use super::shape::Fallback::Words;
 use super::shape::{Kind, Shape, field};
 
 /// The whole file.
-pub(super) static ROOT: Shape =
-    Shape::new("the file", || fields(OF_ROOT)).later(&["trace", "tests"]);
+pub(super) static ROOT: Shape = Shape::new("the file", || fields(OF_ROOT)).later(&["tests"]);
 
 #[rustfmt::skip]
 static OF_ROOT: Settings<()> = &[
@@ -43,4 +44,5 @@ static OF_ROOT: Settings<()> = &[
     &field("reject", Kind::Table(&REJECT), Words("its defaults"), "the answer to a throttled client"),
     &field("log", Kind::Table(&LOG), Words("its defaults"), "what is logged, and how"),
     &field("admin", Kind::Table(&ADMIN), Words("none"), "health checks and metrics"),
+    &field("trace", Kind::Table(&TRACE), Words("none"), "spans of requests, for an OpenTelemetry collector"),
 ];

@@ -8,6 +8,7 @@ use super::super::section::route::ROUTE;
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
 use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
+use super::super::section::trace::TRACE;
 use super::super::section::upstream::UPSTREAM;
 use super::super::shape::{Fallback, Kind, Shape};
 use super::reference::TABLES;
@@ -161,6 +162,7 @@ pub(super) fn assert_same(one: &Plan, other: &Plan, what: &str) {
     assert_eq!(one.reject, other.reject, "{what}");
     assert_eq!(one.log, other.log, "{what}");
     assert_eq!(one.admin, other.admin, "{what}");
+    assert_eq!(one.trace, other.trace, "{what}");
 }
 
 #[test]
@@ -235,7 +237,7 @@ fn every_field_of_the_list_is_read() {
                 (_, "remove", _) => "[\"x-a\"]",
                 (_, "listen", _) => "\"127.0.0.1:1\"",
                 (_, "url", _) if shape.title == "[store]" => "\"memory:\"",
-                (_, "url", _) => "\"http://a\"",
+                (_, "url" | "otlp", _) => "\"http://a\"",
                 (_, "servers", _) => "[\"http://a\"]",
                 (_, "level", _) => "\"debug\"",
                 ("count_when", "status", _) => "[\"401\"]",
@@ -253,6 +255,7 @@ fn every_field_of_the_list_is_read() {
                 (_, "request_headers" | "response_headers", _) => "{ set = { x-a = \"b\" } }",
                 (_, _, Kind::Flag) => "true",
                 (_, _, Kind::Whole(..)) => "1",
+                (_, _, Kind::Share) => "0.5",
                 (_, _, Kind::Duration(_)) => "\"3s\"",
                 (_, _, Kind::Size(..)) => "\"64KiB\"",
                 (_, _, Kind::Rate) => "\"7/s\"",
@@ -355,6 +358,8 @@ fn no_problem_shows_a_secret() {
         (&ROUTE, "path = \"${A}\""),
         (&ROUTE, "host = \"${A}\""),
         (&ROUTE, "rewrite = \"${A}\""),
+        (&TRACE, "otlp = \"${A}\""),
+        (&TRACE, "otlp = \"http://u:s3cret@a\""),
     ] {
         let text = with(shape, line);
         let problems = parse("proxy.toml", &text, &env, &Overrides::default());

@@ -14,6 +14,7 @@ use super::super::section::route::{RESPOND, ROUTE};
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
 use super::super::section::tls::{CERTIFICATE, SERVER_TLS, UPSTREAM_TLS};
+use super::super::section::trace::TRACE;
 use super::super::section::upstream::health::HEALTH;
 use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
 use super::super::shape::{Fallback, Field, Kind, Shape};
@@ -22,7 +23,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 20] = [
+pub(super) const TABLES: [(&Shape, &str); 21] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -43,6 +44,7 @@ pub(super) const TABLES: [(&Shape, &str); 20] = [
     (&REJECT, "`[reject]`"),
     (&LOG, "`[log]`"),
     (&ADMIN, "`[admin]`"),
+    (&TRACE, "`[trace]`"),
 ];
 
 fn table((shape, heading): (&Shape, &str)) -> String {

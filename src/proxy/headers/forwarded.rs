@@ -33,6 +33,11 @@ impl Peer {
         let scheme = if secure { HTTPS } else { HTTP };
         Self { address, text: value(&address.as_client().to_string()), scheme }
     }
+
+    /// `http` or `https`.
+    pub(in crate::proxy) fn scheme(&self) -> &'static str {
+        if self.scheme == HTTPS { "https" } else { "http" }
+    }
 }
 
 /// From whom a request came, and for which host.

@@ -16,5 +16,6 @@ mod readme;
 mod regression;
 mod reload;
 mod shared;
+mod traces;
 mod trouble;
 mod upstreams;

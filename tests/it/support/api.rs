@@ -80,14 +80,30 @@ impl Api {
         Self::with_streams(MOST_STREAMS, answer)
     }
 
+    /// The same on this socket.
+    pub(crate) fn h2c_on<A: Future<Output = ()> + Send + 'static>(
+        listener: std::net::TcpListener,
+        answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
+    ) -> Self {
+        Self::serve_h2c(listener, MOST_STREAMS, answer)
+    }
+
     /// The same with so many streams at once on a connection.
     pub(crate) fn with_streams<A: Future<Output = ()> + Send + 'static>(
         most: u32,
         answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
     ) -> Self {
+        Self::serve_h2c(loopback(), most, answer)
+    }
+
+    fn serve_h2c<A: Future<Output = ()> + Send + 'static>(
+        listener: std::net::TcpListener,
+        most: u32,
+        answer: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> A + Send + Sync + 'static,
+    ) -> Self {
         let state =
             State::new(Arc::new(move |request, respond| Box::pin(answer(request, respond))));
-        Self::on(loopback(), "h2c", state, move |stream, state, caller| {
+        Self::on(listener, "h2c", state, move |stream, state, caller| {
             http2(stream, most, state, caller)
         })
     }

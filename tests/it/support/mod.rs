@@ -8,6 +8,7 @@ pub(crate) mod bench;
 pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod cluster;
+pub(crate) mod collector;
 pub(crate) mod front;
 pub(crate) mod http2;
 pub(crate) mod java;

@@ -45,7 +45,11 @@ fn socket(url: &str, path: &str) -> Result<ServerAddress, Wrong> {
     Ok(ServerAddress { url: url.to_owned(), endpoint, scheme: Scheme::Http })
 }
 
-fn host_and_port(authority: &str, default_port: u16) -> Option<(String, u16)> {
+/// The host and the port of a URL. `None` where one of them is wrong.
+pub(in crate::config::section) fn host_and_port(
+    authority: &str,
+    default_port: u16,
+) -> Option<(String, u16)> {
     const LONGEST: usize = 253;
     let (host, rest) = if let Some(inner) = authority.strip_prefix('[') {
         let (address, rest) = inner.split_once(']')?;

@@ -3,6 +3,7 @@
 mod address;
 pub(crate) mod health;
 
+pub(super) use self::address::host_and_port;
 use self::address::{URL, server_address};
 use self::health::{HEALTH, health};
 use super::key::key_source;

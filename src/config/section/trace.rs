@@ -1,0 +1,99 @@
+//! `[trace]`.
+
+use super::upstream::host_and_port;
+use crate::config::reader::{Item, Section, Wrong};
+use crate::config::setting::{Settings, at, fields, parsed, plain, read};
+use crate::config::shape::Fallback::{Value, Words};
+use crate::config::shape::{Kind, Shape};
+use crate::plan::{CollectorAddress, TraceSpec};
+
+type Spec = TraceSpec;
+
+/// `[trace]`.
+pub(crate) static TRACE: Shape = Shape::new("[trace]", || fields(SETTINGS));
+
+#[rustfmt::skip]
+pub(crate) static SETTINGS: Settings<Spec> = &[
+    &parsed(at!(otlp), Kind::Text, Words("none"),
+        "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`", |item| collector(item).map(Some))
+        .shown(|otlp, _| otlp.as_ref().map_or("none".to_owned(), ToString::to_string)),
+    &plain(at!(sample), Kind::Share, Value("0.01"),
+        "the share of requests that are traced, from 0 to 1; a request that a trusted proxy has sampled (`traceparent`) is always traced"),
+];
+
+const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:4317\"";
+
+/// The port on which collectors take OTLP by gRPC.
+const PORT: u16 = 4317;
+
+/// The path to which OTLP goes by HTTP.
+const HTTP_PATH: &str = "/v1/traces";
+
+pub(crate) fn build(section: Section<'_>) -> TraceSpec {
+    let sample = section.item("sample");
+    let has_collector = section.has(|name| name == "otlp");
+    if let (Some(item), false) = (sample, has_collector) {
+        let title = "`sample` means nothing without a collector";
+        item.cx.warning(&item.span, title, "expected `otlp` beside it");
+    }
+    read(SETTINGS, section, TraceSpec::default())
+}
+
+fn collector(item: &Item<'_>) -> Option<CollectorAddress> {
+    // The text in front of `@` may be a password.
+    if item.text_as(URL)?.text.contains('@') {
+        item.clone().secret().reject("expected a URL without a user and a password");
+        return None;
+    }
+    item.parse(URL, collector_address)
+}
+
+/// The collector at a URL.
+fn collector_address(url: &str) -> Result<CollectorAddress, Wrong> {
+    let Some(rest) = url.strip_prefix("http://") else {
+        return Err(match url.starts_with("https://") {
+            true => Wrong::other(
+                "expected \"http://\": spans are sent in clear text, to a collector beside tidegate",
+            ),
+            false => Wrong::Expected,
+        });
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    match host_and_port(authority, PORT) {
+        Some((host, port)) if matches!(path, "" | "/") => Ok(CollectorAddress { host, port }),
+        Some(_) if path == HTTP_PATH => Err(Wrong::other(
+            "expected the address for OTLP by gRPC, mostly port 4317 and no path: this one is for OTLP by \
+             HTTP",
+        )),
+        Some(_) | None => Err(Wrong::Expected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_is_a_url_without_a_path() {
+        for (url, read) in [
+            ("http://127.0.0.1:4317", Some(("127.0.0.1", 4317, "http://127.0.0.1:4317"))),
+            ("http://Otel.internal/", Some(("otel.internal", 4317, "http://otel.internal:4317"))),
+            ("http://[::1]:55680", Some(("::1", 55680, "http://[::1]:55680"))),
+            ("https://otel.internal:4317", None),
+            ("otel.internal:4317", None),
+            ("grpc://otel.internal:4317", None),
+            ("http://otel.internal:4317/v1/traces", None),
+            ("http://otel.internal:4317/a", None),
+            ("http://user:password@otel.internal", None),
+            ("http://", None),
+            ("http://a:0", None),
+            ("", None),
+        ] {
+            let address = collector_address(url).ok();
+            let text = address.as_ref().map(ToString::to_string);
+            let found = address.as_ref().zip(text.as_deref());
+            let found = found.map(|(it, text)| (it.host.as_str(), it.port, text));
+            assert_eq!(found, read, "{url}");
+        }
+    }
+}

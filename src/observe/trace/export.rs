@@ -1,0 +1,277 @@
+//! The task that sends spans to the collector, in batches.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::collector::{CollectorConnection, ExportError, PartialRefusal};
+use super::{BATCH, RequestSpan, SpanQueue, otlp};
+use crate::clock::Clock;
+use crate::observe::events::{self, DropReason};
+use crate::observe::repeated::DroppedSpans;
+use crate::plan::CollectorAddress;
+
+/// Spans are sent after this time at the latest. After a failure, this is the time to the next try.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The most time for one batch, the connection included.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The most time for all spans that are left at the end of the process.
+const LAST: Duration = Duration::from_secs(1);
+
+/// The task, as the process steers it.
+#[derive(Debug)]
+pub struct SpanExport {
+    orders: watch::Sender<ExportOrders>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ExportOrders {
+    /// Where spans go. `None` where nothing is traced.
+    collector: Option<CollectorAddress>,
+    /// The process ends, and nothing is sent after this moment.
+    end: Option<Instant>,
+}
+
+impl SpanExport {
+    /// Starts the task in the current runtime.
+    pub fn start(queue: Arc<SpanQueue>, clock: Clock, collector: Option<CollectorAddress>) -> Self {
+        let (orders, told) = watch::channel(ExportOrders { collector, end: None });
+        Self { orders, task: tokio::spawn(Exporter::new(queue, clock, told).run()) }
+    }
+
+    /// Sends spans to this collector from now on.
+    pub(crate) fn send_to(&self, collector: Option<&CollectorAddress>) {
+        self.orders.send_if_modified(|orders| {
+            let is_new = orders.collector.as_ref() != collector;
+            orders.collector = collector.cloned();
+            is_new
+        });
+    }
+
+    /// Sends the spans that are left, for at most a second, and ends the task.
+    pub(crate) async fn finish(&mut self) {
+        self.orders.send_modify(|orders| orders.end = Some(Instant::now() + LAST));
+        let _ = (&mut self.task).await;
+    }
+}
+
+struct Exporter {
+    queue: Arc<SpanQueue>,
+    clock: Clock,
+    /// Tells this process from others.
+    process: String,
+    orders: watch::Receiver<ExportOrders>,
+    connection: Option<CollectorConnection>,
+    /// When the first of the failed batches was to be sent; `None` where the last batch was sent.
+    failing_since: Option<Instant>,
+    /// The lines about spans that were dropped.
+    lost: DroppedSpans,
+}
+
+impl Exporter {
+    fn new(queue: Arc<SpanQueue>, clock: Clock, orders: watch::Receiver<ExportOrders>) -> Self {
+        let process = uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes());
+        Self {
+            queue,
+            clock,
+            process: process.into_uuid().to_string(),
+            orders,
+            connection: None,
+            failing_since: None,
+            lost: DroppedSpans::default(),
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            self.wait().await;
+            let is_end = self.orders.borrow_and_update().end.is_some();
+            // A batch that is not full has the last spans that wait.
+            while self.send_batch().await == Some(BATCH) {}
+            self.tell_overflow();
+            let now = Instant::now();
+            if is_end {
+                self.lose_rest();
+                self.lost.flush(now);
+                return;
+            }
+            self.lost.tick(now);
+        }
+    }
+
+    /// Waits for a batch, for a second, or for the end of the process.
+    async fn wait(&mut self) {
+        let has_batch = async {
+            match self.failing_since {
+                None => self.queue.has_batch.notified().await,
+                Some(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep(INTERVAL) => {}
+            () = has_batch => {}
+            // An error means that the process has ended.
+            _ = self.orders.wait_for(|orders| orders.end.is_some()) => {}
+        }
+    }
+
+    /// Sends the oldest spans. Returns their number; `None` where they could not be sent.
+    async fn send_batch(&mut self) -> Option<usize> {
+        let batch = self.queue.take_batch();
+        let count = batch.len();
+        let collector = self.orders.borrow().collector.clone();
+        let Some(collector) = collector else {
+            // A reload has ended the tracing. Requests that began before have left these.
+            self.queue.count_dropped(count as u64);
+            self.connection = None;
+            return Some(count);
+        };
+        if batch.is_empty() {
+            return Some(0);
+        }
+        let out_of_time = out_of_time(self.orders.clone());
+        let sent = tokio::select! {
+            sent = self.send(collector.clone(), batch) => sent,
+            () = out_of_time => Err(ExportError::Timeout),
+        };
+        let now = Instant::now();
+        match sent {
+            Ok(refused) => {
+                if let Some(since) = self.failing_since.take() {
+                    let away = now.saturating_duration_since(since);
+                    self.lost.flush(now);
+                    events::spans_sent_again(&collector, away);
+                }
+                if let Some(PartialRefusal { spans, message }) = refused {
+                    let error = format!("it did not take all: {message}");
+                    self.lose(DropReason::Refused, error, spans.min(count as u64));
+                }
+                Some(count)
+            }
+            Err(error) => {
+                self.failing_since.get_or_insert(now);
+                self.lose(error.reason(), error.to_string(), count as u64);
+                None
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        collector: CollectorAddress,
+        batch: VecDeque<Box<RequestSpan>>,
+    ) -> Result<Option<PartialRefusal>, ExportError> {
+        // A connection that fails, or is given up, is not put back.
+        let kept = self.connection.take();
+        let kept = kept.filter(|kept| kept.address == collector && !kept.is_closed());
+        let mut connection = match kept {
+            Some(kept) => kept,
+            None => CollectorConnection::open(collector).await?,
+        };
+        let message = otlp::message(&batch, &self.process, &self.clock);
+        drop(batch);
+        let refused = connection.export(&message).await?;
+        self.connection = Some(connection);
+        Ok(refused)
+    }
+
+    /// Gives up the spans that could not be sent before the end of the process.
+    fn lose_rest(&self) {
+        let batches = std::iter::repeat_with(|| self.queue.take_batch().len() as u64);
+        let left: u64 = batches.take_while(|spans| *spans > 0).sum();
+        if left > 0 {
+            self.lose(DropReason::End, "the process ended before".to_owned(), left);
+        }
+    }
+
+    /// Counts spans that no collector got, and tells the log.
+    fn lose(&self, reason: DropReason, error: String, spans: u64) {
+        self.queue.count_dropped(spans);
+        self.tell(reason, error, spans);
+    }
+
+    /// Tells the log of spans that found the queue full. They are counted already.
+    fn tell_overflow(&self) {
+        let spans = self.queue.take_overflow();
+        if spans > 0 {
+            self.tell(DropReason::Full, "more came than it took".to_owned(), spans);
+        }
+    }
+
+    fn tell(&self, reason: DropReason, error: String, spans: u64) {
+        let collector = self.orders.borrow().collector.as_ref().map(ToString::to_string);
+        let details = (collector.unwrap_or_default(), error);
+        self.lost.count_many(reason, details, spans, Instant::now());
+    }
+}
+
+/// Waits until a batch has had its time.
+async fn out_of_time(mut orders: watch::Receiver<ExportOrders>) {
+    let end = async {
+        let told = orders.wait_for(|orders| orders.end.is_some()).await;
+        // Without a moment, the process has ended without a word, and nobody waits for the spans.
+        let end = told.ok().and_then(|orders| orders.end);
+        sleep_until(end.unwrap_or_else(Instant::now)).await;
+    };
+    tokio::select! {
+        () = sleep(PATIENCE) => {}
+        () = end => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderName, HeaderValue, Response};
+    use tokio::net::TcpListener;
+
+    use super::super::tests::span;
+    use super::*;
+
+    /// A collector that takes everything, and the number of its connections so far.
+    async fn collector() -> (CollectorAddress, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = connections.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while let Some(Ok((_, mut respond))) = connection.accept().await {
+                        let mut answer: h2::SendStream<Bytes> =
+                            respond.send_response(Response::new(()), false).unwrap();
+                        let status = HeaderName::from_static("grpc-status");
+                        let trailers = [(status, HeaderValue::from_static("0"))];
+                        answer.send_trailers(HeaderMap::from_iter(trailers)).unwrap();
+                    }
+                });
+            }
+        });
+        (CollectorAddress { host: "127.0.0.1".to_owned(), port }, connections)
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_while_there_is_nothing_to_send() {
+        let (address, connections) = collector().await;
+        let queue = Arc::new(SpanQueue::default());
+        let told = ExportOrders { collector: Some(address), end: None };
+        let (_orders, orders) = watch::channel(told);
+        let mut exporter = Exporter::new(queue.clone(), Clock::new(), orders);
+        for spans in [1, 0, 2, 0, 0, 1] {
+            (0..spans).for_each(|_| queue.put(span()));
+            assert_eq!(exporter.send_batch().await, Some(spans));
+        }
+        assert_eq!((connections.load(Ordering::SeqCst), queue.dropped()), (1, 0));
+    }
+}

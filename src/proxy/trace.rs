@@ -1,0 +1,108 @@
+//! Which requests are traced, and what the upstream is told of it (W3C Trace Context, level 1).
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use super::request_end::RequestEnd;
+use crate::observe::trace::{LimitAnswers, RequestSpan, ServerAnswer, SpanIds};
+use crate::plan::Plan;
+use crate::request::client::PeerAddress;
+use crate::request::trace::{SpanId, TRACEPARENT, TRACESTATE, TraceId, TraceParent};
+
+/// The most bytes of a `tracestate` that a span keeps. Every system should pass on as much (W3C Trace Context,
+/// 3.3.1.5).
+const MOST_STATE: usize = 512;
+
+/// What a traced request's span has besides the record of the request.
+#[derive(Debug)]
+pub(super) struct SpanNotes {
+    pub(super) ids: SpanIds,
+    /// What the limits said.
+    pub(super) limits: LimitAnswers,
+    /// The server that failed.
+    pub(super) server: Option<Arc<str>>,
+    /// Why the exchange with the upstream failed, in one word.
+    pub(super) failure: Option<&'static str>,
+    /// What the upstream answered.
+    pub(super) answer: Option<ServerAnswer>,
+    /// The gRPC status in the head of the answer to the client.
+    pub(super) grpc_status: Option<u16>,
+}
+
+/// Begins the span of a request that is traced. It then writes `traceparent` for the upstream, and removes
+/// a `tracestate` that belongs to no trace. The fields of other requests stay as they are.
+pub(super) fn begin(
+    plan: &Plan,
+    peer: PeerAddress,
+    headers: &mut HeaderMap,
+) -> Option<Box<SpanNotes>> {
+    plan.trace.otlp.as_ref()?;
+    let parent = TraceParent::of(headers);
+    let is_sampled = parent.is_some_and(|parent| parent.is_sampled);
+    let is_chosen = is_sampled && plan.server.trust.trusts_peer(peer);
+    if !is_chosen && !plan.trace.sample.takes(fastrand::f64()) {
+        return None;
+    }
+    let trace = match parent {
+        Some(parent) => parent.trace,
+        None => {
+            // It belongs to no trace that can be read (W3C Trace Context, 4.2 and 4.3).
+            headers.remove(&TRACESTATE);
+            TraceId::from_random(fastrand::u128(..))
+        }
+    };
+    let span = SpanId::from_random(fastrand::u64(..));
+    headers.insert(&TRACEPARENT, TraceParent { trace, span, is_sampled: true }.value());
+    let ids = SpanIds { trace, span, parent, state: state(headers) };
+    let limits = LimitAnswers::default();
+    Some(Box::new(SpanNotes {
+        ids,
+        limits,
+        server: None,
+        failure: None,
+        answer: None,
+        grpc_status: None,
+    }))
+}
+
+/// The request's `tracestate`, all of its fields in one. Empty where it is too long for a span.
+fn state(headers: &HeaderMap) -> String {
+    let fields = headers.get_all(&TRACESTATE).iter().filter_map(|field| field.to_str().ok());
+    let state = fields.collect::<Vec<_>>().join(",");
+    if state.len() <= MOST_STATE { state } else { String::new() }
+}
+
+/// The span of a request that ends now. `None` if the request is not traced.
+pub(super) fn end(request: &mut RequestEnd, now: Instant) -> Option<Box<RequestSpan>> {
+    let details = request.noted.details.as_mut()?;
+    let notes = details.span.take()?;
+    let details = request.noted.details.as_ref()?;
+    let SpanNotes { ids, limits, server, failure, answer, grpc_status } = *notes;
+    let plan = &request.active.plan;
+    let route = request.noted.route.and_then(|place| {
+        let name = plan.routes.get(place)?.name.clone();
+        Some((name, plan.table.pattern(place).as_str().to_owned()))
+    });
+    Some(Box::new(RequestSpan {
+        ids,
+        times: (request.began, now),
+        method: details.method.clone(),
+        route,
+        path: details.path.clone(),
+        scheme: request.client.peer.scheme(),
+        host: details.host.clone().filter(|host| !host.is_empty()),
+        version: request.version,
+        client: details.client,
+        user_agent: details.user_agent.clone(),
+        status: request.status,
+        grpc_status,
+        upstream: request.upstream().cloned(),
+        server: server.or_else(|| details.server.clone()),
+        rejected_by: details.limit.clone(),
+        failure,
+        limits,
+        answer,
+    }))
+}
