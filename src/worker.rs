@@ -28,7 +28,7 @@ use crate::downstream::accept::{self, ConnectionSlots, Connections};
 use crate::downstream::{self, Listener, Port};
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
-use crate::observe::repeated::{FailedExchanges, MalformedRequests};
+use crate::observe::repeated::{FailedExchanges, MalformedRequests, SlowClients};
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
@@ -53,6 +53,8 @@ pub struct Process {
     pub failed: Arc<FailedExchanges>,
     /// The lines about malformed requests.
     pub malformed: Arc<MalformedRequests>,
+    /// The lines about clients that took too long.
+    pub slow: Arc<SlowClients>,
     /// The spans of sampled requests that wait to be sent.
     pub spans: Arc<SpanQueue>,
     /// The buckets in this process, and the state of Redis.
@@ -143,8 +145,11 @@ pub async fn run(
     let counts = (process.failed.clone(), process.spans.clone(), metrics);
     let first = Arc::new(activate(&published, None, counts.clone()));
     let proxy = Arc::new(Proxy::new(first, throttle, process.clock.clone()));
-    let serving =
-        Arc::new(downstream::Worker { proxy: proxy.clone(), malformed: process.malformed.clone() });
+    let serving = Arc::new(downstream::Worker {
+        proxy: proxy.clone(),
+        malformed: process.malformed.clone(),
+        slow: process.slow.clone(),
+    });
     let connections = Arc::new(Connections::new(process.slots.clone()));
     let mut listening = JoinSet::new();
     for (listener, port) in listeners {

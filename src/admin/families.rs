@@ -142,6 +142,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         }
     }),
     ("counter", "tidegate_malformed_requests_total", "Connections that sent something other than an HTTP request.", |scrape, page| page.number(&scrape.process.malformed.total())),
+    ("counter", "tidegate_slow_clients_total", "Connections that were closed because their client took too long.", |scrape, page| page.number(&scrape.process.slow.total())),
     ("counter", "tidegate_refused_connections_total", "Connections that were closed at once, because their client had too many.", |scrape, page| page.number(&scrape.process.slots.refused().total())),
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
     ("counter", "tidegate_deny_cache_hits_total", "Requests that were refused without a question to Redis, because the refusal was known.", |scrape, page| page.number(&scrape.store.known_refusals)),
@@ -322,7 +323,7 @@ limits = ["per-client", "off", "slots"]
     #[test]
     fn a_scrape_before_the_first_request_has_every_family() {
         let page = page_of(|_| {});
-        assert_eq!(page.matches("# TYPE tidegate_").count(), 32);
+        assert_eq!(page.matches("# TYPE tidegate_").count(), 33);
         assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
     }
 

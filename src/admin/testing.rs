@@ -27,6 +27,7 @@ pub(super) fn process(plan: Plan) -> (Process, Published) {
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
         failed: Arc::default(),
         malformed: Arc::default(),
+        slow: Arc::default(),
         spans: Arc::default(),
         is_config_valid: true.into(),
         adopted: 0.into(),

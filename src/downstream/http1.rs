@@ -18,11 +18,12 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::stream::ClientStream;
+use super::tunnel::TunnelEnd;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use super::{GOODBYE, http2, tunnel};
 use crate::clock::FAR;
 use crate::plan::ServerSpec;
-use crate::proxy::client::ClientConnection;
+use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::{Proxy, ResponseBody, Switched};
 
 /// The most bytes that are read of a long body at once.
@@ -60,7 +61,9 @@ pub(super) async fn serve(
             }
             Served::Switched(switched) => {
                 client.phase.switch();
-                Box::pin(tunnel::join(*switched)).await;
+                if Box::pin(tunnel::join(*switched)).await == TunnelEnd::Silent {
+                    client.phase.note_overdue(Overdue::Tunnel);
+                }
                 return Ok(());
             }
             Served::Idle { stream: parked, early } => {

@@ -24,7 +24,7 @@ use super::GOODBYE;
 use super::stream::ClientStream;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use crate::plan::ServerSpec;
-use crate::proxy::client::ClientConnection;
+use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::{Proxy, ResponseBody, Uptake};
 
 /// The most requests at once on a connection.
@@ -159,14 +159,17 @@ impl Streams {
         ended
     }
 
-    /// Resets the streams whose client has read nothing for too long.
-    fn end_stalled(&mut self, now: Instant, tolerance: Duration) {
+    /// Resets the streams whose client has read nothing for too long. Returns whether there were any.
+    fn end_stalled(&mut self, now: Instant, tolerance: Duration) -> bool {
+        let mut any = false;
         for stream in &self.running {
             let since = stream.uptake.as_ref().and_then(|uptake| *uptake.lock());
             if since.is_some_and(|since| since + tolerance <= now) {
                 stream.handle.abort();
+                any = true;
             }
         }
+        any
     }
 }
 
@@ -203,7 +206,7 @@ where
         Pin::new(&mut self.connection).graceful_shutdown();
     }
 
-    fn look(&mut self, now: Instant) {
-        self.streams.end_stalled(now, self.tolerance);
+    fn look(&mut self, now: Instant) -> Option<Overdue> {
+        self.streams.end_stalled(now, self.tolerance).then_some(Overdue::Response)
     }
 }

@@ -31,9 +31,9 @@ use self::proxy_header::Opening;
 use self::stream::ClientStream;
 use self::tls::Handshake;
 use self::watch::in_time;
-use crate::observe::repeated::MalformedRequests;
+use crate::observe::repeated::{MalformedRequests, SlowClients};
 use crate::plan::ServerSpec;
-use crate::proxy::client::{AcceptedStream, ClientConnection, Phase, Socket, Times};
+use crate::proxy::client::{AcceptedStream, ClientConnection, Overdue, Phase, Socket, Times};
 use crate::proxy::{Peer, Proxy};
 use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
@@ -57,6 +57,8 @@ pub struct Worker {
     pub proxy: Arc<Proxy>,
     /// Counts and logs malformed requests.
     pub malformed: Arc<MalformedRequests>,
+    /// Counts and logs clients that took too long.
+    pub slow: Arc<SlowClients>,
 }
 
 /// Serves a connection to its end. The connection holds its slot until then.
@@ -80,13 +82,19 @@ async fn serve(
     let refuse = |reason: String, peer: PeerAddress| {
         worker.malformed.count(reason, peer.as_client(), Instant::now());
     };
+    // A client that took too long over a handshake. One that has left, or that a drain has cut, did not.
+    let note_late = |peer: PeerAddress| {
+        if accepted.elapsed() >= times.header {
+            worker.slow.count(Overdue::Head.reason(), peer.as_client(), Instant::now());
+        }
+    };
     if is_introduced(peer, &worker.proxy.active().plan.server) {
         let reading = proxy_header::read(socket.clone());
         match Box::pin(in_time(times.header, draining.clone(), reading)).await {
             Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
             Some(Opening::NoClient) => {}
             Some(Opening::Refused(reason)) => return refuse(reason.to_owned(), peer),
-            Some(Opening::Left) | None => return,
+            Some(Opening::Left) | None => return note_late(peer),
         }
     }
     if !is_welcome(peer, &mut slot, &worker.proxy.active().plan.server) {
@@ -103,7 +111,7 @@ async fn serve(
                     refuse(reason, peer);
                     return tls::say_goodbye(socket).await;
                 }
-                Handshake::Left => return,
+                Handshake::Left => return note_late(peer),
             }
         }
     };
@@ -116,6 +124,9 @@ async fn serve(
         true => http2::serve(stream, client.clone(), proxy, draining).await,
         false => http1::serve(stream, client.clone(), proxy, draining).await,
     };
+    if let Some(overdue) = client.phase.overdue() {
+        worker.slow.count(overdue.reason(), peer.as_client(), Instant::now());
+    }
     let Err(error) = served else { return };
     if let Some(reason) = malformed(&error, &client) {
         refuse(reason, peer);

@@ -10,12 +10,23 @@ use tokio_util::io::{InspectReader, InspectWriter};
 
 use crate::proxy::Switched;
 
+/// How a tunnel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TunnelEnd {
+    /// A side has closed.
+    Closed,
+    /// Nothing moved for too long.
+    Silent,
+}
+
 /// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come
 /// from the client or gone to the client for `patience`.
-pub(super) async fn join(switched: Switched) {
+pub(super) async fn join(switched: Switched) -> TunnelEnd {
     let Switched { client, server, patience, slots: _slots, lease: _lease } = switched;
     // Either side may close instead of changing the protocol.
-    let Ok((client, server)) = tokio::try_join!(client, server) else { return };
+    let Ok((client, server)) = tokio::try_join!(client, server) else {
+        return TunnelEnd::Closed;
+    };
     let moved = Mutex::new(Instant::now());
     let note = |_: &[u8]| *moved.lock() = Instant::now();
     let client = InspectWriter::new(TokioIo::new(client), note);
@@ -24,14 +35,15 @@ pub(super) async fn join(switched: Switched) {
     let due = || moved.lock().checked_add(patience);
     while let Some(deadline) = due() {
         tokio::select! {
-            _ = copying.as_mut() => return,
+            _ = copying.as_mut() => return TunnelEnd::Closed,
             () = sleep_until(deadline) => {
                 if due().is_some_and(|due| due <= Instant::now()) {
-                    return;
+                    return TunnelEnd::Silent;
                 }
             }
         }
     }
     // The clock cannot express the time at which the patience ends.
     let _ = copying.await;
+    TunnelEnd::Closed
 }

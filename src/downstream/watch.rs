@@ -11,7 +11,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use crate::clock::FAR;
-use crate::proxy::client::{ClientConnection, DueAction};
+use crate::proxy::client::{ClientConnection, DueAction, Overdue};
 
 /// How long a closed connection goes on reading. Without this, data from the client would be answered by a
 /// reset, and a reset destroys what the client has not read yet.
@@ -48,8 +48,11 @@ pub(super) trait Serving {
     /// Makes the connection end after the requests that are under way.
     fn end_soon(&mut self);
 
-    /// Called about once a second while a request is under way.
-    fn look(&mut self, _now: Instant) {}
+    /// Called about once a second while a request is under way. Returns for what the client took too long,
+    /// if something was ended for that.
+    fn look(&mut self, _now: Instant) -> Option<Overdue> {
+        None
+    }
 }
 
 /// How the watch of a connection ended.
@@ -160,7 +163,12 @@ impl<'c> ConnectionWatch<'c> {
         }
         let now = Instant::now();
         match self.client.phase.due() {
-            Some((at, DueAction::Close)) if at <= now => return Poll::Ready(Some(WatchEnd::Left)),
+            Some((at, DueAction::Close(overdue))) if at <= now => {
+                if let Some(overdue) = overdue {
+                    self.client.phase.note_overdue(overdue);
+                }
+                return Poll::Ready(Some(WatchEnd::Left));
+            }
             Some((at, DueAction::Park)) if at <= now => {
                 return Poll::Ready(Some(match self.ending {
                     Ending::NotDraining => WatchEnd::Idle,
@@ -171,7 +179,9 @@ impl<'c> ConnectionWatch<'c> {
                 if self.client.socket.has_left() {
                     return Poll::Ready(Some(WatchEnd::Left));
                 }
-                serving.look(now);
+                if let Some(overdue) = serving.look(now) {
+                    self.client.phase.note_overdue(overdue);
+                }
                 self.client.phase.looked(now);
             }
             _ => {}

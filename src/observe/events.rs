@@ -63,6 +63,11 @@ events! {
     pub(crate) fn costs_not_settled(error: &dyn Display, count: u64) =
         warn!(%error, count, "costs not settled");
 
+    /// `count` connections since the last such line were closed because their client took too long. `client` was
+    /// the last one.
+    pub(crate) fn slow_clients(reason: &&'static str, client: &IpAddr, count: u64) =
+        info!(reason = *reason, %client, count, "slow clients");
+
     /// `count` connections since the last such line sent malformed requests. `client` was the last one.
     pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64) =
         warn!(reason, %client, count, "malformed requests");

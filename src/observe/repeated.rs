@@ -21,12 +21,22 @@ pub(crate) type FailedExchanges = Repeated<FailedExchange, ()>;
 /// the log.
 pub(crate) type MalformedRequests = Repeated<String, IpAddr>;
 
+/// Clients that took too long, by what they took too long for, with the last client: thousands of them must not
+/// fill the log.
+pub(crate) type SlowClients = Repeated<&'static str, IpAddr>;
+
 /// Connections that were refused because their client had too many, with the last client. All of them are one
 /// kind: a crowd of clients must not fill the log either.
 pub(crate) type RefusedConnections = Repeated<(), IpAddr>;
 
 /// Spans that no collector got, by the reason, with the collector and the last error of each reason.
 pub(crate) type DroppedSpans = Repeated<DropReason, (String, String)>;
+
+impl Default for SlowClients {
+    fn default() -> Self {
+        Self::new(events::slow_clients)
+    }
+}
 
 impl Default for RefusedConnections {
     fn default() -> Self {

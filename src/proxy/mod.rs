@@ -36,8 +36,8 @@ pub use self::active::Active;
 pub use self::body::ResponseBody;
 pub(crate) use self::body::Uptake;
 use self::body::{Answer, withhold_body};
-use self::client::ClientConnection;
 pub(crate) use self::client::Switched;
+use self::client::{ClientConnection, Overdue};
 use self::discard::discard;
 use self::forward::Way;
 pub use self::headers::forwarded::Peer;
@@ -58,7 +58,7 @@ use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
 use crate::upstream::Upstream;
 use crate::upstream::balance::Affinity;
-use crate::upstream::body::BodyEnd;
+use crate::upstream::body::{BodyEnd, BodyFault};
 
 /// What one worker needs to serve requests.
 pub struct Proxy {
@@ -165,6 +165,9 @@ impl Proxy {
                             let (server, kind) = (error.server().unwrap_or("-"), error.kind());
                             ended.failed(server, kind, error);
                             ended.noted.failed(error.server(), kind);
+                        }
+                        Refusal::Body(BodyFault::Stalled) => {
+                            client.phase.note_overdue(Overdue::Body);
                         }
                         Refusal::Limits(Refused::Throttled { limit, .. }) => {
                             if let Some(details) = &mut ended.noted.details {

@@ -144,6 +144,7 @@ impl Server {
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
             failed: Arc::default(),
             malformed: Arc::default(),
+            slow: Arc::default(),
             spans: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
@@ -232,6 +233,7 @@ impl Server {
                     self.process.throttled.tick(self.process.clock.now());
                     self.process.failed.tick(Instant::now());
                     self.process.malformed.tick(Instant::now());
+                    self.process.slow.tick(Instant::now());
                     self.process.slots.refused().tick(Instant::now());
                     self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                     if self.workers.iter().any(JoinHandle::is_finished) {
@@ -281,6 +283,7 @@ impl Server {
         self.process.throttled.flush(self.process.clock.now());
         self.process.failed.flush(Instant::now());
         self.process.malformed.flush(Instant::now());
+        self.process.slow.flush(Instant::now());
         self.process.slots.refused().flush(Instant::now());
         events::stopped();
         Ok(())

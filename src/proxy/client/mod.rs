@@ -10,7 +10,7 @@ use std::time::Duration;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 
-pub use self::phase::{DueAction, Phase, Times};
+pub use self::phase::{DueAction, Overdue, Phase, Times};
 pub use self::socket::{AcceptedStream, Socket};
 use super::headers::forwarded::Peer;
 use crate::throttle::Permit;

@@ -108,6 +108,7 @@ fn start(listener: TcpListener, plan: Plan) -> Told {
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
         failed: Arc::default(),
         malformed: Arc::default(),
+        slow: Arc::default(),
         spans: Arc::default(),
         adopted: 0.into(),
         is_config_valid: true.into(),

@@ -315,6 +315,7 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
         slots: Arc::new(ConnectionSlots::new(10)),
         failed: Arc::default(),
         malformed: Arc::default(),
+        slow: Arc::default(),
         spans: Arc::default(),
         keys: plan.log.keys,
         clock: clock.clone(),

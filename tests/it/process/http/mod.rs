@@ -2,6 +2,7 @@
 
 mod answers;
 mod grpc;
+mod hostile;
 mod http1;
 mod http2;
 mod leaving;

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How long a client may take over each part of an exchange.
@@ -47,6 +48,33 @@ pub struct Phase {
     discards: AtomicBool,
     /// A part of the last exchange may still be under way, so the connection must not be parked.
     unsettled: AtomicBool,
+    /// The last thing for which the client took too long.
+    overdue: Mutex<Option<Overdue>>,
+}
+
+/// For what a client took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Overdue {
+    /// A request's head, or a handshake before it.
+    Head,
+    /// The next piece of a request's body.
+    Body,
+    /// To read the next piece of a response.
+    Response,
+    /// To send or read anything on a connection that has changed to another protocol.
+    Tunnel,
+}
+
+impl Overdue {
+    /// The words of the log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Head => "no request's head in time (header_timeout)",
+            Self::Body => "no more of a request's body in time (body_timeout)",
+            Self::Response => "a response was not read in time (body_timeout)",
+            Self::Tunnel => "nothing moved on an upgraded connection (tunnel_timeout)",
+        }
+    }
 }
 
 /// Nothing was read from the connection yet.
@@ -64,8 +92,8 @@ const NOW: u64 = u64::MAX;
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DueAction {
-    /// Close the connection: the client has used up its time.
-    Close,
+    /// Close the connection: the client has used up its time. `None` where it was only idle.
+    Close(Option<Overdue>),
     /// Put the connection aside until the client sends something.
     Park,
     /// Check whether the client is still there.
@@ -87,6 +115,7 @@ impl Phase {
             switched: AtomicBool::new(false),
             discards: AtomicBool::new(false),
             unsettled: AtomicBool::new(true),
+            overdue: Mutex::default(),
         }
     }
 
@@ -94,7 +123,7 @@ impl Phase {
     pub fn due(&self) -> Option<(Instant, DueAction)> {
         let writing = match self.write_waits_since.load(Ordering::Relaxed) {
             0 => None,
-            since => Some((since, self.times.body, DueAction::Close)),
+            since => Some((since, self.times.body, DueAction::Close(Some(Overdue::Response)))),
         };
         let settled = writing.is_none()
             && !self.unsettled.load(Ordering::Relaxed)
@@ -102,14 +131,24 @@ impl Phase {
             && PARK < self.times.idle;
         let (limit, due) = match self.doing.load(Ordering::Relaxed) {
             IDLE if settled => (PARK, DueAction::Park),
-            IDLE => (self.times.idle, DueAction::Close),
+            IDLE => (self.times.idle, DueAction::Close(None)),
             BUSY => (LOOK, DueAction::Look),
-            DISCARDING => (self.times.body, DueAction::Close),
-            _ => (self.times.header, DueAction::Close),
+            DISCARDING => (self.times.body, DueAction::Close(Some(Overdue::Body))),
+            _ => (self.times.header, DueAction::Close(Some(Overdue::Head))),
         };
         let doing = (self.since(), limit, due);
         let at = |(since, limit, due)| Some((self.at(since, limit)?, due));
         at(doing).into_iter().chain(writing.and_then(at)).min()
+    }
+
+    /// Notes that the client took too long.
+    pub(crate) fn note_overdue(&self, overdue: Overdue) {
+        *self.overdue.lock() = Some(overdue);
+    }
+
+    /// The last thing for which the client took too long.
+    pub(crate) fn overdue(&self) -> Option<Overdue> {
+        *self.overdue.lock()
     }
 
     /// When a connection without a request is closed. `None` if the clock cannot express the time.
@@ -275,111 +314,4 @@ impl Phase {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TIMES: Times = Times {
-        header: Duration::from_secs(10),
-        idle: Duration::from_secs(75),
-        body: Duration::from_secs(30),
-    };
-
-    /// A connection whose first request has been answered, a second after it was accepted.
-    async fn answered() -> (Instant, Phase) {
-        let phase = Phase::new(TIMES);
-        tokio::time::advance(Duration::from_secs(1)).await;
-        phase.begin(Instant::now());
-        phase.end(Instant::now());
-        (Instant::now(), phase)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_idle_connection_is_parked_and_later_closed() {
-        let (ended, phase) = answered().await;
-        assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
-        assert_eq!(phase.idle_until(), Some(ended + TIMES.idle));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_still_under_way_keeps_a_connection_from_being_parked() {
-        let (ended, phase) = answered().await;
-        phase.unsettle();
-        assert_eq!(
-            phase.due(),
-            Some((ended + TIMES.idle, DueAction::Close)),
-            "a rest of its request"
-        );
-        phase.begin(ended);
-        phase.end(Instant::now());
-        assert_eq!(
-            phase.due(),
-            Some((ended + PARK, DueAction::Park)),
-            "gone with the next request"
-        );
-        phase.write_waits();
-        assert_eq!(phase.due(), Some((ended + TIMES.body, DueAction::Close)), "a write that waits");
-        phase.write_moved();
-        assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
-        phase.bytes_came();
-        assert_eq!(phase.due(), Some((ended + TIMES.header, DueAction::Close)), "a head has begun");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_was_not_asked_yet_is_not_parked() {
-        let phase = Phase::new(TIMES);
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, DueAction::Close)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_whose_time_is_short_is_closed_instead() {
-        let phase = Phase::new(Times { idle: PARK, ..TIMES });
-        phase.begin(Instant::now());
-        phase.end(Instant::now());
-        assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Close)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_discarded_has_a_bodys_time_and_not_a_heads() {
-        let (_, phase) = answered().await;
-        phase.begin(Instant::now());
-        phase.discard();
-        phase.end(Instant::now());
-        for _ in 0..5 {
-            tokio::time::advance(TIMES.body / 2).await;
-            phase.bytes_came();
-            assert_eq!(phase.due(), Some((Instant::now() + TIMES.body, DueAction::Close)));
-        }
-        phase.discarded();
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, DueAction::Close)));
-        phase.bytes_came();
-        assert_eq!(
-            phase.due(),
-            Some((Instant::now() + TIMES.header, DueAction::Close)),
-            "the next head"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn many_requests_end_with_the_last() {
-        let phase = Phase::new(TIMES);
-        phase.multiplex();
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.header, DueAction::Close)), "a hello");
-        phase.bytes_came();
-        assert_eq!(
-            phase.due(),
-            Some((Instant::now() + TIMES.header, DueAction::Close)),
-            "half of it"
-        );
-        tokio::time::advance(TIMES.header / 2).await;
-        phase.bytes_came();
-        assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, DueAction::Close)));
-        let began = Instant::now();
-        phase.begin(began);
-        phase.begin(began + LOOK / 2);
-        phase.end(began + LOOK / 2);
-        assert_eq!(phase.due(), Some((began + LOOK, DueAction::Look)), "not put off by the second");
-        phase.end(began);
-        phase.bytes_came();
-        assert_eq!(phase.due(), Some((began + TIMES.idle, DueAction::Close)), "a ping is no head");
-    }
-}
+mod tests;

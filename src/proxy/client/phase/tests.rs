@@ -1,0 +1,124 @@
+use super::*;
+
+const TIMES: Times = Times {
+    header: Duration::from_secs(10),
+    idle: Duration::from_secs(75),
+    body: Duration::from_secs(30),
+};
+
+/// A connection whose first request has been answered, a second after it was accepted.
+async fn answered() -> (Instant, Phase) {
+    let phase = Phase::new(TIMES);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    phase.begin(Instant::now());
+    phase.end(Instant::now());
+    (Instant::now(), phase)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_parked_and_later_closed() {
+    let (ended, phase) = answered().await;
+    assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
+    assert_eq!(phase.idle_until(), Some(ended + TIMES.idle));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_still_under_way_keeps_a_connection_from_being_parked() {
+    let (ended, phase) = answered().await;
+    phase.unsettle();
+    assert_eq!(
+        phase.due(),
+        Some((ended + TIMES.idle, DueAction::Close(None))),
+        "a rest of its request"
+    );
+    phase.begin(ended);
+    phase.end(Instant::now());
+    assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)), "gone with the next request");
+    phase.write_waits();
+    assert_eq!(
+        phase.due(),
+        Some((ended + TIMES.body, DueAction::Close(Some(Overdue::Response)))),
+        "a write that waits"
+    );
+    phase.write_moved();
+    assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)));
+    phase.bytes_came();
+    assert_eq!(
+        phase.due(),
+        Some((ended + TIMES.header, DueAction::Close(Some(Overdue::Head)))),
+        "a head has begun"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_was_not_asked_yet_is_not_parked() {
+    let phase = Phase::new(TIMES);
+    assert_eq!(
+        phase.due(),
+        Some((Instant::now() + TIMES.header, DueAction::Close(Some(Overdue::Head))))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_time_is_short_is_closed_instead() {
+    let phase = Phase::new(Times { idle: PARK, ..TIMES });
+    phase.begin(Instant::now());
+    phase.end(Instant::now());
+    assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Close(None))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_discarded_has_a_bodys_time_and_not_a_heads() {
+    let (_, phase) = answered().await;
+    phase.begin(Instant::now());
+    phase.discard();
+    phase.end(Instant::now());
+    for _ in 0..5 {
+        tokio::time::advance(TIMES.body / 2).await;
+        phase.bytes_came();
+        assert_eq!(
+            phase.due(),
+            Some((Instant::now() + TIMES.body, DueAction::Close(Some(Overdue::Body))))
+        );
+    }
+    phase.discarded();
+    assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, DueAction::Close(None))));
+    phase.bytes_came();
+    assert_eq!(
+        phase.due(),
+        Some((Instant::now() + TIMES.header, DueAction::Close(Some(Overdue::Head)))),
+        "the next head"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_requests_end_with_the_last() {
+    let phase = Phase::new(TIMES);
+    phase.multiplex();
+    assert_eq!(
+        phase.due(),
+        Some((Instant::now() + TIMES.header, DueAction::Close(Some(Overdue::Head)))),
+        "a hello"
+    );
+    phase.bytes_came();
+    assert_eq!(
+        phase.due(),
+        Some((Instant::now() + TIMES.header, DueAction::Close(Some(Overdue::Head)))),
+        "half of it"
+    );
+    tokio::time::advance(TIMES.header / 2).await;
+    phase.bytes_came();
+    assert_eq!(phase.due(), Some((Instant::now() + TIMES.idle, DueAction::Close(None))));
+    let began = Instant::now();
+    phase.begin(began);
+    phase.begin(began + LOOK / 2);
+    phase.end(began + LOOK / 2);
+    assert_eq!(phase.due(), Some((began + LOOK, DueAction::Look)), "not put off by the second");
+    phase.end(began);
+    phase.bytes_came();
+    assert_eq!(
+        phase.due(),
+        Some((began + TIMES.idle, DueAction::Close(None))),
+        "a ping is no head"
+    );
+}

@@ -1,0 +1,126 @@
+//! Clients that take too long, many of them at once: each is cut off, the log says it in summaries, and the
+//! requests of others are answered.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use crate::support::client::{Connection, get};
+use crate::support::metrics::Metrics;
+use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
+use crate::support::upstream::{Upstream, ok};
+use crate::support::wait_until;
+
+const MANY: usize = 100;
+
+/// All clients that were told as slow for this reason, once all lines are written, and how many lines.
+fn told(proxy: &mut Tidegate, reason: &str) -> (u64, usize) {
+    assert!(proxy.stop().success());
+    let fits = |line: &Value| line["reason"].as_str().unwrap().contains(reason);
+    let lines: Vec<_> = proxy.log.with("slow clients").into_iter().filter(fits).collect();
+    (lines.iter().map(|line| line["count"].as_u64().unwrap()).sum(), lines.len())
+}
+
+/// Opens many connections that each send these bytes and nothing more.
+fn crowd(proxy: &Tidegate, bytes: &[u8]) -> Vec<Connection> {
+    let open = |_| {
+        let mut connection = Connection::open(proxy.address);
+        connection.send(bytes);
+        connection
+    };
+    (0..MANY).map(open).collect()
+}
+
+/// A proxy with one worker, an API behind it, and these time-outs.
+fn proxy(server: &str) -> (Tidegate, Upstream) {
+    let api = Upstream::answering(|_| ok(&"x".repeat(1 << 20)));
+    let proxy = Proxy::of_one_worker(&api).server(server).admin();
+    (proxy.server("drain_timeout = \"0s\"").start(), api)
+}
+
+/// That requests are answered beside a crowd that does nothing.
+fn assert_unharmed(proxy: &Tidegate) {
+    for _ in 0..20 {
+        assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    }
+}
+
+fn counted(proxy: &Tidegate) -> f64 {
+    Metrics::of(proxy.admin()).value("tidegate_slow_clients_total")
+}
+
+#[test]
+fn heads_that_never_end_are_cut_off_and_told_in_two_lines() {
+    let (mut proxy, _api) = proxy("header_timeout = \"300ms\"");
+    let mut crowd = crowd(&proxy, b"GET / HTTP/1.1\r\nhost: a\r\nx-a: ");
+    assert_unharmed(&proxy);
+    assert!(crowd.iter_mut().all(Connection::is_closed));
+    wait_until("all are counted", || counted(&proxy) == MANY as f64);
+    assert_eq!(told(&mut proxy, "head in time"), (MANY as u64, 2));
+}
+
+#[test]
+fn connections_that_say_nothing_are_cut_off_and_told() {
+    let (mut proxy, _api) = proxy("header_timeout = \"300ms\"");
+    let mut crowd = crowd(&proxy, b"");
+    assert_unharmed(&proxy);
+    assert!(crowd.iter_mut().all(Connection::is_closed));
+    wait_until("all are counted", || counted(&proxy) == MANY as f64);
+    assert_eq!(told(&mut proxy, "head in time"), (MANY as u64, 2));
+}
+
+#[test]
+fn bodies_that_never_end_are_answered_408_and_told() {
+    let (mut proxy, _api) = proxy("body_timeout = \"300ms\"");
+    let mut crowd = crowd(&proxy, b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nhalf");
+    assert_unharmed(&proxy);
+    assert!(crowd.iter_mut().all(|client| client.reply("POST").status == 408));
+    drop(crowd);
+    wait_until("all are counted", || counted(&proxy) == MANY as f64);
+    assert_eq!(told(&mut proxy, "request's body"), (MANY as u64, 2));
+}
+
+#[test]
+fn responses_that_nobody_reads_are_given_up_and_told() {
+    let (mut proxy, _api) = proxy("body_timeout = \"300ms\"");
+    let asked = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(10);
+    let crowd: Vec<_> = crowd(&proxy, asked.as_bytes()).into_iter().take(MANY).collect();
+    wait_until("all are given up", || counted(&proxy) == MANY as f64);
+    assert_unharmed(&proxy);
+    drop(crowd);
+    assert_eq!(told(&mut proxy, "was not read"), (MANY as u64, 2));
+}
+
+#[test]
+fn a_tunnel_in_which_nothing_moves_is_told() {
+    let upgraded = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+    let api = Upstream::raw(|mut stream| {
+        let _ = crate::support::upstream::read_head(&mut std::io::BufReader::new(&stream));
+        let _ = stream.write_all(upgraded);
+        hold(stream);
+    });
+    let mut proxy = Proxy::to(&api).server("tunnel_timeout = \"50ms\"").start();
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n");
+    assert_eq!(client.reply("GET").status, 101);
+    assert!(client.is_closed());
+    proxy.log.wait("slow clients", |_| true);
+    assert_eq!(told(&mut proxy, "upgraded connection"), (1, 1));
+}
+
+/// Keeps a connection until the other side closes it.
+fn hold(mut stream: TcpStream) {
+    let _ = std::io::copy(&mut stream, &mut std::io::sink());
+}
+
+/// An idle connection has done nothing wrong.
+#[test]
+fn idle_connections_are_closed_without_a_word() {
+    let (mut proxy, _api) = proxy("idle_timeout = \"50ms\"");
+    let mut client = Connection::open(proxy.address);
+    assert_eq!(client.get("/", &[]).status, 200);
+    assert!(client.is_closed());
+    assert_eq!(told(&mut proxy, ""), (0, 0));
+}
