@@ -1,0 +1,238 @@
+"""The soak of scripts/soak: see there."""
+
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PROGRAM, MINUTES = os.path.abspath(sys.argv[1]), float(sys.argv[2])
+WARM_UP = 0.25  # The share of the time in which memory may still grow.
+GROWTH = 1.25  # What memory may grow to after that.
+seen = {}
+stop = threading.Event()
+
+
+def note(what):
+    seen[what] = seen.get(what, 0) + 1
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+API = """
+import http.server, random, sys, time
+class Api(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def answer(self):
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.path == "/healthz": body = b"ok"
+        elif random.random() < 0.002: self.connection.close(); return
+        else: body = b'{"usage": {"total_tokens": %d}}' % random.randint(1, 50) + b"x" * random.choice([0, 100, 50000])
+        self.send_response(random.choices([200, 401, 500], [97, 2, 1])[0])
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    do_GET = do_POST = answer
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Api).serve_forever()
+"""
+
+
+def configuration(listen, admin, redis, apis, rate):
+    return f"""
+[server]
+listen = "127.0.0.1:{listen}"
+header_timeout = "2s"
+body_timeout = "3s"
+idle_timeout = "5s"
+max_connections_per_client = 500
+request_id = "x-request-id"
+[admin]
+listen = "127.0.0.1:{admin}"
+[store]
+url = "redis://127.0.0.1:{redis}"
+prefetch = "auto"
+[upstreams.api]
+servers = {json.dumps([f"http://127.0.0.1:{api}" for api in apis])}
+health = {{ path = "/healthz", interval = "500ms" }}
+max_requests = 200
+response_timeout = "2s"
+respect_retry_after = true
+[limits.key]
+key = ["header:x-key"]
+rate = "{rate}/s"
+[limits.held]
+key = ["header:x-key"]
+rate = "50/s"
+wait = "1s"
+[limits.window]
+key = ["ip", "path"]
+algorithm = "sliding-window"
+rate = "100000/m"
+[limits.tokens]
+key = ["header:x-key"]
+rate = "100000/m"
+cost = {{ response_json = "usage.total_tokens", estimate = 10 }}
+[limits.slots]
+key = ["header:x-key"]
+algorithm = "concurrency"
+limit = 20
+[limits.log]
+key = ["header:x-key"]
+algorithm = "sliding-log"
+rate = "50/s"
+mode = "shadow"
+[[routes]]
+path = "/held"
+upstream = "api"
+limits = ["held"]
+[[routes]]
+path = "/{{*rest}}"
+upstream = "api"
+limits = ["key", "window", "tokens", "slots", "log"]
+[log]
+throttle = "summary"
+"""
+
+
+class Proxy:
+    def __init__(self, folder, redis, apis):
+        self.folder, self.redis, self.apis = folder, redis, apis
+        self.port, self.admin = free_port(), free_port()
+        self.configure(200)
+        self.log = open(os.path.join(folder, "log"), "ab")
+        command = [PROGRAM, "run", "--config", os.path.join(folder, "proxy.toml")]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    def configure(self, rate):
+        text = configuration(self.port, self.admin, self.redis, self.apis, rate)
+        path = os.path.join(self.folder, "proxy.toml")
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.rename(path + ".new", path)
+
+    def ask(self, path):
+        client = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=5)
+        try:
+            client.request("GET", path)
+            return client.getresponse().read()
+        finally:
+            client.close()
+
+    def figures(self):
+        """Memory in MiB, open files, and the process, which a handover changes."""
+        figures = {}
+        for line in self.ask("/metrics").decode().splitlines():
+            name, _, value = line.partition(" ")
+            figures[name] = value
+        memory = float(figures["process_resident_memory_bytes"]) / 2**20
+        return memory, float(figures["process_open_fds"]), float(figures["process_start_time_seconds"])
+
+
+def visitor(proxies):
+    keys = [f"key-{n}" for n in range(2000)]
+    client, port = None, None
+    while not stop.is_set():
+        try:
+            proxy = random.choice(proxies)
+            if client is None or port != proxy.port or random.random() < 0.02:
+                client, port = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10), proxy.port
+            path = random.choice(["/a", "/b/%d" % random.randrange(50), "/held"])
+            key = keys[min(int(random.expovariate(0.01)), 1999)]
+            body = b"x" * random.choice([0, 10, 20000]) if random.random() < 0.2 else None
+            client.request("POST" if body else "GET", path, body, {"x-key": key})
+            answer = client.getresponse()
+            answer.read()
+            note(answer.status)
+        except (OSError, http.client.HTTPException) as error:
+            note(type(error).__name__)
+            client = None
+        time.sleep(random.random() * 0.02)
+
+
+def nuisance(proxies):
+    """A client that sends half of something and stays."""
+    halves = [b"", b"GET / HT", b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nx", b"\x16\x03\x01", b"nonsense\r\n\r\n",
+              b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 50, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"]
+    held = []
+    while not stop.is_set():
+        try:
+            one = socket.create_connection(("127.0.0.1", random.choice(proxies).port), timeout=5)
+            one.sendall(random.choice(halves))
+            held.append(one)
+        except OSError:
+            note("nuisance refused")
+        if len(held) > 60:
+            held.pop(random.randrange(len(held))).close()
+        time.sleep(0.05)
+
+
+def main():
+    folder = tempfile.mkdtemp(prefix="soak-")
+    redis_port = free_port()
+    redis = ["redis-server", "--port", str(redis_port), "--save", "", "--appendonly", "no"]
+    start_redis = lambda: subprocess.Popen(redis, stdout=subprocess.DEVNULL)
+    api_ports = [free_port() for _ in range(3)]
+    start_api = lambda port: subprocess.Popen(
+        [sys.executable, "-c", API, str(port)], stderr=subprocess.DEVNULL
+    )
+    store, apis = start_redis(), [start_api(port) for port in api_ports]
+    proxies = []
+    for name in ("one", "other"):
+        os.mkdir(os.path.join(folder, name))
+        proxies.append(Proxy(os.path.join(folder, name), redis_port, api_ports))
+    time.sleep(2)
+    for _ in range(24):
+        threading.Thread(target=visitor, args=(proxies,), daemon=True).start()
+    threading.Thread(target=nuisance, args=(proxies,), daemon=True).start()
+    began, turn, points = time.monotonic(), 0, [[], []]
+    while time.monotonic() - began < MINUTES * 60:
+        time.sleep(10)
+        turn += 1
+        fault = ["redis dies", "server dies", "server pauses", "reload", "redis pauses", "nothing"][turn % 6]
+        if fault == "redis dies":
+            store.kill(); store.wait(); time.sleep(3); store = start_redis()
+        elif fault == "server dies":
+            place = turn % 3
+            apis[place].kill(); apis[place].wait(); time.sleep(3); apis[place] = start_api(api_ports[place])
+        elif fault == "server pauses":
+            apis[turn % 3].send_signal(signal.SIGSTOP); time.sleep(4); apis[turn % 3].send_signal(signal.SIGCONT)
+        elif fault == "reload":
+            proxies[turn % 2].configure(random.choice([100, 200, 300]))
+        elif fault == "redis pauses":
+            store.send_signal(signal.SIGSTOP); time.sleep(3); store.send_signal(signal.SIGCONT)
+        for place, proxy in enumerate(proxies):
+            memory, files, _ = proxy.figures()
+            points[place].append((memory, files))
+        told = ", ".join(f"{m:.0f} MiB {f:.0f} files" for m, f in (series[-1] for series in points))
+        print(f"{time.monotonic() - began:6.0f} s  {fault:14} {told}  {dict(sorted(seen.items(), key=str))}", flush=True)
+    stop.set()
+    failed = False
+    for series in points:
+        after = series[int(len(series) * WARM_UP):]
+        first, last = after[: len(after) // 3], after[-len(after) // 3:]
+        for place, what in enumerate(("memory", "open files")):
+            before, now = max(point[place] for point in first), max(point[place] for point in last)
+            print(f"{what}: at most {before:.0f} in the first third after the warm-up, {now:.0f} in the last")
+            failed |= now > before * GROWTH
+    for proxy in proxies:
+        proxy.process.send_signal(signal.SIGTERM)
+        failed |= proxy.process.wait(timeout=60) != 0
+    for process in [store, *apis]:
+        process.kill()
+    strange = {what: count for what, count in seen.items() if what not in (200, 401, 429, 500, 502, 503, 504)}
+    print("answers:", seen, "strange:", strange, "logs:", folder)
+    sys.exit(1 if failed else 0)
+
+
+main()
