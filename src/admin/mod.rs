@@ -36,7 +36,7 @@ use self::answer::{AdminResponse, answer, json as answer_json, problem, read_onl
 use self::families::Scrape;
 use self::limits::LimitPath;
 use self::pulse::Pulse;
-use self::status::Moment;
+use self::status::ProcessReading;
 use crate::config;
 use crate::downstream::AsyncListener;
 use crate::limit::time::Timestamp;
@@ -133,9 +133,9 @@ impl Admin {
             "/healthz" => read_only(method, || text(StatusCode::OK, "ok\n")),
             "/readyz" => read_only(method, || self.ready()),
             "/metrics" => read_only(method, || self.metrics()),
-            "/api/status" => {
-                read_only(method, || answer_json(&status::build(self, &Moment::now(&self.process))))
-            }
+            "/api/status" => read_only(method, || {
+                answer_json(&status::build(self, &ProcessReading::now(&self.process)))
+            }),
             "/api/stream" => read_only(method, || self.stream(method)),
             "/api/history" => read_only(method, || answer_json(&self.history())),
             "/api/config" => read_only(method, || self.config()),

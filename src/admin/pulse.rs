@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::status::Moment;
+use super::status::ProcessReading;
 use super::{Admin, status, stream};
 use crate::observe::history::{History, STEP};
 use crate::worker::Process;
@@ -36,16 +36,16 @@ pub(super) struct Pulse {
 
 struct Readings {
     /// The last reading and the one before.
-    last: Arc<Moment>,
-    before: Arc<Moment>,
+    last: Arc<ProcessReading>,
+    before: Arc<ProcessReading>,
     /// The reading at the last point of the history.
-    point: Arc<Moment>,
+    point: Arc<ProcessReading>,
     history: History,
 }
 
 impl Pulse {
     pub(super) fn new(process: &Process) -> Self {
-        let first = Arc::new(Moment::now(process));
+        let first = Arc::new(ProcessReading::now(process));
         let (before, point) = (first.clone(), first.clone());
         let readings = Readings { last: first, before, point, history: History::default() };
         Self {
@@ -57,7 +57,7 @@ impl Pulse {
     }
 
     /// The last two readings, the earlier one first.
-    pub(super) fn readings(&self) -> [Arc<Moment>; 2] {
+    pub(super) fn readings(&self) -> [Arc<ProcessReading>; 2] {
         let readings = self.readings.lock();
         [readings.before.clone(), readings.last.clone()]
     }
@@ -66,7 +66,7 @@ impl Pulse {
         read(&self.readings.lock().history)
     }
 
-    fn read(&self, now: Moment) {
+    fn read(&self, now: ProcessReading) {
         let mut readings = self.readings.lock();
         let now = Arc::new(now);
         readings.before = std::mem::replace(&mut readings.last, now.clone());
@@ -88,7 +88,7 @@ impl Admin {
         tick.tick().await;
         loop {
             tick.tick().await;
-            self.pulse.read(Moment::now(&self.process));
+            self.pulse.read(ProcessReading::now(&self.process));
             if self.pulse.streams.available_permits() < stream::MOST {
                 self.pulse.event.send_replace(Some((Instant::now(), self.event())));
             }

@@ -26,7 +26,7 @@ const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const RETRY: &str = "retry: 2000\n";
 
 /// What a stream holds while it lives.
-struct Listener {
+struct StreamReader {
     first: Option<Bytes>,
     event: watch::Receiver<Option<(Instant, Bytes)>>,
     ending: watch::Receiver<bool>,
@@ -50,7 +50,7 @@ impl Admin {
         let mut event = self.pulse.event.subscribe();
         let first = [RETRY.as_bytes(), &self.first_event()].concat();
         event.mark_unchanged();
-        let listener = Listener {
+        let listener = StreamReader {
             first: Some(first.into()),
             event,
             ending: self.pulse.ending.subscribe(),
@@ -64,10 +64,10 @@ impl Admin {
 }
 
 /// The events of a stream, as a body sends them.
-type Events = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
+type EventStream = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
 
-impl Listener {
-    fn events(self) -> Events {
+impl StreamReader {
+    fn events(self) -> EventStream {
         Box::pin(unfold(self, |mut listener| async move {
             let event = match listener.first.take() {
                 Some(first) => first,

@@ -22,14 +22,14 @@ use crate::worker::Process;
 const MOST: usize = 200;
 
 /// What is counted at one moment.
-pub(super) struct Moment {
+pub(super) struct ProcessReading {
     /// By the steady clock.
     pub(super) at: Timestamp,
     pub(super) reading: Reading,
     servers: Vec<ClusterServer>,
 }
 
-impl Moment {
+impl ProcessReading {
     pub(super) fn now(process: &Process) -> Self {
         Self {
             at: process.clock.now(),
@@ -43,15 +43,15 @@ impl Moment {
 struct Scene<'s> {
     admin: &'s Admin,
     /// The totals.
-    now: &'s Moment,
+    now: &'s ProcessReading,
     /// The last two readings, for what is counted a second.
-    earlier: &'s Moment,
-    later: &'s Moment,
+    earlier: &'s ProcessReading,
+    later: &'s ProcessReading,
     interval: Duration,
 }
 
 /// The status at a moment.
-pub(super) fn build(admin: &Admin, now: &Moment) -> Value {
+pub(super) fn build(admin: &Admin, now: &ProcessReading) -> Value {
     let [earlier, later] = admin.pulse.readings();
     let scene = Scene {
         admin,

@@ -7,7 +7,7 @@ use crate::limit::name::Name;
 use crate::observe::metrics::DecisionKind;
 
 fn status(admin: &Admin) -> Value {
-    build(admin, &Moment::now(&admin.process))
+    build(admin, &ProcessReading::now(&admin.process))
 }
 
 fn limits(count: usize) -> String {
@@ -54,7 +54,7 @@ async fn rates_are_of_the_last_second_and_totals_of_now() {
     assert_eq!(status["rejected_keys_window_ms"], 2_500, "no more than the process has seen");
     advance(Duration::from_secs(2)).await;
     sleep(Duration::from_secs(2)).await;
-    let status = super::build(&admin, &Moment::now(&admin.process));
+    let status = super::build(&admin, &ProcessReading::now(&admin.process));
     assert_eq!(status["routes"][0]["per_second"], 0.0);
     assert_eq!(status["store"]["p50_ms"], json!(null), "nothing was asked");
 }

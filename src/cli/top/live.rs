@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::paint::{Line, styled};
+use super::paint::{ScreenLine, styled};
 use super::screen::{Screen, Size};
 use super::trend::Trends;
 use crate::cli::admin::AdminClient;
@@ -100,7 +100,7 @@ fn ends(key: KeyEvent) -> bool {
     is_end && key.kind != KeyEventKind::Release
 }
 
-fn draw(lines: &[Line], height: usize, colour: bool) -> io::Result<()> {
+fn draw(lines: &[ScreenLine], height: usize, colour: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     queue!(out, BeginSynchronizedUpdate)?;
     for (row, line) in (0_u16..).zip(lines) {

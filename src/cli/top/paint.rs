@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthChar as _;
 
 /// A line of the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Line(Vec<(Style, String)>);
+pub(super) struct ScreenLine(Vec<(Style, String)>);
 
 /// What a piece of a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) enum Style {
     Bad,
 }
 
-impl Line {
+impl ScreenLine {
     pub(super) fn of(style: Style, text: &str) -> Self {
         Self::default().and(style, text)
     }
@@ -80,13 +80,13 @@ impl Line {
 }
 
 /// The text without its styles.
-pub(super) fn plain(line: &Line) -> String {
+pub(super) fn plain(line: &ScreenLine) -> String {
     let text: String = line.0.iter().map(|(_, text)| text.as_str()).collect();
     text.trim_end().to_owned()
 }
 
 /// The text with its styles. Without colours, they are bold and faint.
-pub(super) fn styled(line: &Line, colour: bool) -> String {
+pub(super) fn styled(line: &ScreenLine, colour: bool) -> String {
     let mut out = String::new();
     for (style, text) in &line.0 {
         let text = text.as_str();
@@ -121,7 +121,7 @@ mod tests {
             ("日本語", 4, "日…"),
             ("a\u{202e}b\nc", 9, "a·b·c"),
         ] {
-            let line = Line::of(Style::Bad, text);
+            let line = ScreenLine::of(Style::Bad, text);
             assert_eq!(plain(&line.clone().cut(width)), shown, "{text} {width}");
             assert_eq!(
                 line.filled(width).width().max(width.saturating_sub(1)),
@@ -129,14 +129,14 @@ mod tests {
                 "{text}"
             );
         }
-        let two = Line::of(Style::Title, "ab").and(Style::Good, "cd");
+        let two = ScreenLine::of(Style::Title, "ab").and(Style::Good, "cd");
         assert_eq!(plain(&two.clone().cut(3)), "ab…");
         assert_eq!(plain(&two.filled(9)), "abcd");
     }
 
     #[test]
     fn without_colours_there_are_none() {
-        let line = Line::of(Style::Bad, "bad").and(Style::Good, "good");
+        let line = ScreenLine::of(Style::Bad, "bad").and(Style::Good, "good");
         assert!(styled(&line, true).contains("\u{1b}[38;5;9m"), "{:?}", styled(&line, true));
         assert!(!styled(&line, false).contains("[38;"), "{:?}", styled(&line, false));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::paint::{Line, Style};
+use super::paint::{ScreenLine, Style};
 use super::trend::{SECONDS, Second, Trends};
 use crate::cli::limits::{list, text, time};
 
@@ -35,15 +35,15 @@ pub(super) struct Size {
 }
 
 /// A table: its head, its rows, and how many rows it wants to show at least.
-struct Part {
-    head: Line,
-    rows: Vec<Line>,
+struct ScreenPart {
+    head: ScreenLine,
+    rows: Vec<ScreenLine>,
     least: usize,
 }
 
 impl Screen<'_> {
     /// The lines. None is wider than the terminal, and there are no more than fit.
-    pub(super) fn lines(&self, size: Size) -> Vec<Line> {
+    pub(super) fn lines(&self, size: Size) -> Vec<ScreenLine> {
         let mut lines = self.head();
         let parts = [self.limits(size.width), self.rejected(), self.near(), self.servers()];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.rows.is_empty()).collect();
@@ -56,23 +56,25 @@ impl Screen<'_> {
             if room == 0 {
                 break;
             }
-            lines.extend([Line::default(), part.head.clone()]);
+            lines.extend([ScreenLine::default(), part.head.clone()]);
             let (shown, more) = match part.rows.len().checked_sub(rows) {
                 Some(more @ 1..) => (rows.saturating_sub(1), more + 1),
                 _ => (part.rows.len(), 0),
             };
             lines.extend(part.rows.iter().take(shown).cloned());
-            lines.extend((more > 0).then(|| Line::of(Style::Faint, &format!("… {more} more"))));
+            lines.extend(
+                (more > 0).then(|| ScreenLine::of(Style::Faint, &format!("… {more} more"))),
+            );
             left = size.height.saturating_sub(lines.len());
         }
         lines.truncate(size.height);
         lines.into_iter().map(|line| line.cut(size.width)).collect()
     }
 
-    fn head(&self) -> Vec<Line> {
+    fn head(&self) -> Vec<ScreenLine> {
         let status = self.status;
         let (config, requests) = (&status["config"], &status["requests"]);
-        let mut first = Line::of(Style::Title, "tidegate ")
+        let mut first = ScreenLine::of(Style::Title, "tidegate ")
             .and(Style::Text, &format!("{} at {}, ", text(&status["version"]), self.at))
             .and(Style::Text, &format!("up {}", time(&status["uptime_ms"])))
             .and(Style::Faint, &format!("  configuration {} since ", text(&config["version"])))
@@ -84,7 +86,7 @@ impl Screen<'_> {
             let of = |route: &Value| route["statuses_per_second"][class].as_f64();
             list(status, "routes").iter().filter_map(of).sum::<f64>()
         };
-        let second = Line::of(Style::Title, &figure(requests["per_second"].as_f64()))
+        let second = ScreenLine::of(Style::Title, &figure(requests["per_second"].as_f64()))
             .and(Style::Text, " requests/s")
             .and(Style::Faint, "  2xx ")
             .and(Style::Text, &figure(Some(classes("2xx"))))
@@ -103,18 +105,19 @@ impl Screen<'_> {
             let more = errors.len() - 1;
             let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
             let words = format!("the file is wrong since {since}: {}{more}", text(error));
-            lines.push(Line::of(Style::Bad, &words));
+            lines.push(ScreenLine::of(Style::Bad, &words));
         }
         if let Some(away) = self.away {
-            lines.push(Line::of(Style::Bad, &format!("{away}; trying again")));
+            lines.push(ScreenLine::of(Style::Bad, &format!("{away}; trying again")));
         }
         lines
     }
 
-    fn store(&self) -> Line {
+    fn store(&self) -> ScreenLine {
         let store = &self.status["store"];
         let (is_up, since) = (store["up"] == true, time(&store["since_ms"]));
-        let line = Line::of(Style::Faint, "store ").and(Style::Text, &text(&store["location"]));
+        let line =
+            ScreenLine::of(Style::Faint, "store ").and(Style::Text, &text(&store["location"]));
         let line = match is_up {
             true => line.and(Style::Good, &format!(" up {since}")),
             false => line.and(Style::Bad, &format!(" away {since}")),
@@ -140,7 +143,7 @@ impl Screen<'_> {
         }
     }
 
-    fn limits(&self, width: usize) -> Part {
+    fn limits(&self, width: usize) -> ScreenPart {
         let limits = list(self.status, "limits");
         let names = column("limit", limits.iter().map(|limit| text(&limit["name"])));
         // Narrow terminals have fewer figures. What was rejected is shown as long as there is any.
@@ -154,7 +157,7 @@ impl Screen<'_> {
         let used = taken(figures.len()) + if rate { FIGURE + 2 } else { 0 };
         let trend = width.saturating_sub(used + 2).min(SECONDS);
         let trend = if trend < LEAST_TREND { 0 } else { trend };
-        let mut head = Line::of(Style::Faint, "limit").filled(names);
+        let mut head = ScreenLine::of(Style::Faint, "limit").filled(names);
         if rate {
             head = head.and(Style::Faint, "  rate").filled(names + FIGURE + 2);
         }
@@ -166,7 +169,7 @@ impl Screen<'_> {
         }
         let row = |limit: &Value| {
             let name = text(&limit["name"]);
-            let mut line = Line::of(Style::Text, &name).filled(names);
+            let mut line = ScreenLine::of(Style::Text, &name).filled(names);
             if rate {
                 let rate = text(&limit["rate"]);
                 line = line.and(Style::Faint, &format!("  {rate}")).filled(names + FIGURE + 2);
@@ -181,47 +184,47 @@ impl Screen<'_> {
             }
             line
         };
-        Part { head, rows: limits.iter().map(row).collect(), least: 3 }
+        ScreenPart { head, rows: limits.iter().map(row).collect(), least: 3 }
     }
 
     /// The keys of all limits that are rejected most.
-    fn rejected(&self) -> Part {
+    fn rejected(&self) -> ScreenPart {
         let window = time(&self.status["rejected_keys_window_ms"]);
         let mut keys = self.keys("rejected_keys");
         keys.sort_by_key(|(_, key)| std::cmp::Reverse(key["count"].as_u64()));
         let names = column("limit", keys.iter().map(|(limit, _)| limit.clone()));
-        let head = Line::of(Style::Faint, "limit").filled(names);
+        let head = ScreenLine::of(Style::Faint, "limit").filled(names);
         let head = head.and(Style::Faint, &format!("  {:>FIGURE$}", "rejected"));
         let row = |(limit, key): &(String, &Value)| {
             let over = key["at_most_over"].as_u64().unwrap_or_default();
             let over = if over > 0 { format!(" (at most {over} too many)") } else { String::new() };
-            Line::of(Style::Text, limit)
+            ScreenLine::of(Style::Text, limit)
                 .filled(names)
                 .and(Style::Text, &format!("  {:>FIGURE$}  ", text(&key["count"])))
                 .and(Style::Text, &key_text(key))
                 .and(Style::Faint, &over)
         };
         let head = head.and(Style::Faint, &format!("  key, in the last {window}"));
-        Part { head, rows: keys.iter().map(row).collect(), least: 3 }
+        ScreenPart { head, rows: keys.iter().map(row).collect(), least: 3 }
     }
 
     /// The keys of all limits that are nearest to their limit.
-    fn near(&self) -> Part {
+    fn near(&self) -> ScreenPart {
         let mut keys = self.keys("near_keys");
         let share = |key: &Value| key["share"].as_f64().unwrap_or(1.0);
         keys.sort_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
         let names = column("limit", keys.iter().map(|(limit, _)| limit.clone()));
-        let head = Line::of(Style::Faint, "limit").filled(names);
+        let head = ScreenLine::of(Style::Faint, "limit").filled(names);
         let row = |(limit, key): &(String, &Value)| {
             let left = format!("{} of {}", text(&key["remaining"]), text(&key["burst"]));
-            Line::of(Style::Text, limit)
+            ScreenLine::of(Style::Text, limit)
                 .filled(names)
                 .and(Style::Text, &format!("  {left:>FIGURE$}  "))
                 .and(Style::Text, &key_text(key))
         };
         let head = head.and(Style::Faint, &format!("  {:>FIGURE$}", "left"));
         let head = head.and(Style::Faint, "  key near its limit");
-        Part { head, rows: keys.iter().map(row).collect(), least: 2 }
+        ScreenPart { head, rows: keys.iter().map(row).collect(), least: 2 }
     }
 
     /// A list of keys of all limits, each with its limit's name.
@@ -231,15 +234,15 @@ impl Screen<'_> {
         limits.flat_map(of).collect()
     }
 
-    fn servers(&self) -> Part {
+    fn servers(&self) -> ScreenPart {
         let upstreams = list(self.status, "upstreams");
         let names = column("upstream", upstreams.iter().map(|it| text(&it["name"])));
-        let head = Line::of(Style::Faint, "upstream").filled(names);
+        let head = ScreenLine::of(Style::Faint, "upstream").filled(names);
         let titles = format!("  {:>FIGURE$}{:>FIGURE$}  server", "under way", "retries");
         let row = |upstream: &Value, server: &Value| {
             let is_up = server["up"] == true;
             let (flying, retries) = (text(&server["in_flight"]), text(&server["retries_total"]));
-            Line::of(Style::Text, &text(&upstream["name"]))
+            ScreenLine::of(Style::Text, &text(&upstream["name"]))
                 .filled(names)
                 .and(Style::Text, &format!("  {flying:>FIGURE$}{retries:>FIGURE$}  "))
                 .and(
@@ -251,7 +254,7 @@ impl Screen<'_> {
         let rows = upstreams.iter().flat_map(|upstream| {
             list(upstream, "servers").iter().map(move |server| row(upstream, server))
         });
-        Part { head: head.and(Style::Faint, &titles), rows: rows.collect(), least: 2 }
+        ScreenPart { head: head.and(Style::Faint, &titles), rows: rows.collect(), least: 2 }
     }
 }
 
@@ -265,7 +268,7 @@ fn key_text(key: &Value) -> String {
 
 /// The columns for these names.
 fn column(title: &str, names: impl Iterator<Item = String>) -> usize {
-    let widest = names.map(|name| Line::of(Style::Text, &name).width()).max();
+    let widest = names.map(|name| ScreenLine::of(Style::Text, &name).width()).max();
     widest.unwrap_or_default().max(title.len()).min(NAME)
 }
 
@@ -285,7 +288,7 @@ fn figure(number: Option<f64>) -> String {
 }
 
 /// Adds a bar for each second. The highest bar is the most of all these seconds.
-fn bars(mut line: Line, seconds: &[Second]) -> Line {
+fn bars(mut line: ScreenLine, seconds: &[Second]) -> ScreenLine {
     let most = seconds.iter().map(|second| second.all).fold(0.0, f64::max);
     for second in seconds {
         let step =

@@ -31,10 +31,10 @@ macro_rules! either {
 
 /// A client's socket. All clones are the same socket.
 #[derive(Clone, Debug)]
-pub struct Socket(Arc<SocketState>);
+pub struct Socket(Arc<SharedSocket>);
 
 #[derive(Debug)]
-struct SocketState {
+struct SharedSocket {
     // Only one worker's thread uses the lock, so no thread waits for it.
     stream: Mutex<AcceptedStream>,
     /// The runtime has not waited for the socket yet, so it does not know the socket's state.
@@ -44,7 +44,7 @@ struct SocketState {
 impl Socket {
     /// A socket that was just accepted.
     pub fn new(stream: AcceptedStream) -> Self {
-        Self(Arc::new(SocketState { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
+        Self(Arc::new(SharedSocket { stream: Mutex::new(stream), unseen: AtomicBool::new(true) }))
     }
 
     /// Whether the client has closed its side. This also shows while bytes before the end are unread.

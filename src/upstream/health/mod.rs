@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use self::check::CheckError;
 pub use self::server::ServerState;
-use self::server::{Change, MOST_BREAKS};
+use self::server::{HealthChange, MOST_BREAKS};
 pub(super) use self::server::{Standing, Trial};
 use super::queue::RequestQueue;
 use crate::limit::name::Name;
@@ -167,12 +167,12 @@ impl UpstreamState {
     }
 
     /// Logs a change.
-    fn tell(&self, server: &ServerState, change: Option<Change>, error: &dyn Display) {
+    fn tell(&self, server: &ServerState, change: Option<HealthChange>, error: &dyn Display) {
         let name = self.name.as_str();
         match change {
             None => {}
-            Some(Change::Up) => events::server_up(name, server.url()),
-            Some(Change::Down) => {
+            Some(HealthChange::Up) => events::server_up(name, server.url()),
+            Some(HealthChange::Down) => {
                 events::server_down(name, server.url(), error);
                 if self.servers.iter().all(|server| !server.is_up()) {
                     events::upstream_down(name, error);

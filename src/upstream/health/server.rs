@@ -73,7 +73,7 @@ pub(in crate::upstream) enum Trial {
 
 /// A change that operators are told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Change {
+pub(in crate::upstream) enum HealthChange {
     Down,
     Up,
 }
@@ -167,7 +167,7 @@ impl ServerState {
     pub(in crate::upstream) fn note(
         &self,
         change: impl FnOnce(&mut ServerRecord, Instant),
-    ) -> Option<Change> {
+    ) -> Option<HealthChange> {
         let (mut record, now) = (self.record.lock(), Instant::now());
         let was_open = record.is_open();
         change(&mut record, now);
@@ -180,8 +180,8 @@ impl ServerState {
         }
         self.is_sound.store(record.is_sound(), Ordering::Relaxed);
         match (was_open, is_open) {
-            (true, false) => Some(Change::Down),
-            (false, true) => Some(Change::Up),
+            (true, false) => Some(HealthChange::Down),
+            (false, true) => Some(HealthChange::Up),
             _ => None,
         }
     }
