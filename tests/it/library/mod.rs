@@ -6,6 +6,7 @@ mod config;
 mod contract;
 mod expiry;
 mod faults_of_others;
+mod fuzz;
 mod known;
 mod layers;
 mod outage;
