@@ -8,7 +8,7 @@ mod gather;
 mod permit;
 mod queue;
 mod request_limit;
-mod usage;
+pub mod usage;
 
 use std::fmt;
 use std::sync::Arc;

@@ -65,6 +65,23 @@ impl Problem {
         Self { severity: Severity::Warning, ..self }
     }
 
+    /// Replaces control characters by escapes. They come from values of the file. They would break a line of
+    /// the log in two, or change the colours of a terminal.
+    fn escape(&mut self) {
+        let label = self.related.as_mut().map(|(_, label)| label);
+        let texts = [Some(&mut self.title), Some(&mut self.expected), label, self.help.as_mut()];
+        for text in texts.into_iter().flatten().filter(|text| text.contains(char::is_control)) {
+            let mut escaped = String::with_capacity(text.len());
+            for char in text.chars() {
+                match char.is_control() {
+                    true => escaped.extend(char.escape_default()),
+                    false => escaped.push(char),
+                }
+            }
+            *text = escaped;
+        }
+    }
+
     /// Whether the problem stops the program.
     pub(crate) fn severity(&self) -> Severity {
         self.severity
@@ -84,9 +101,13 @@ pub struct Problems {
 impl Problems {
     pub(crate) fn new(file: &str, text: &str, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
+        list.iter_mut().for_each(Problem::escape);
         let breaks = text.match_indices('\n').map(|(newline, _)| newline + 1);
         let starts = std::iter::once(0).chain(breaks).collect();
-        Self { file: file.to_owned(), text: text.to_owned(), starts, list }
+        // The renderer shows other control characters as signs, but passes these on to the terminal. The
+        // sign has as many bytes, so all places stay right.
+        let text = text.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{b7}");
+        Self { file: file.to_owned(), text, starts, list }
     }
 
     /// The problems in order.
@@ -320,6 +341,27 @@ mod tests {
         ] {
             assert_eq!(nearest(found, names), expected, "{found}");
         }
+    }
+
+    /// A path's value stood in the message as it was: a NUL, a line's end, a terminal's commands.
+    #[test]
+    fn control_characters_of_a_value_are_escaped() {
+        let problem = Problem::error(0..1, "a\nb", "c\u{1b}[31m").help("\0 and ä");
+        let problems = Problems::new("f", "x", vec![problem]);
+        let lines: Vec<_> = problems.lines().collect();
+        assert_eq!(lines, ["f:1:1: a\\nb: c\\u{1b}[31m; \\u{0} and ä"]);
+        assert!(!problems.render(Colour::Never).contains(['\0', '\u{1b}']));
+    }
+
+    /// U+009B begins a command of a terminal, as the escape character does.
+    #[test]
+    fn control_characters_of_the_file_are_not_shown_to_a_terminal() {
+        let text = "a = \u{9b}31m\u{1b}[31m x";
+        let start = text.find('x').expect("an x");
+        let problems = Problems::new("f", text, vec![Problem::error(start..start + 1, "t", "e")]);
+        let shown = problems.render(Colour::Never);
+        assert!(!shown.contains(|c: char| c != '\n' && c.is_control()), "{shown:?}");
+        assert_eq!(problems.lines().collect::<Vec<_>>(), ["f:1:15: t: e"]);
     }
 
     #[test]

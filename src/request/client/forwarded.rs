@@ -54,6 +54,15 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = Some(element);
     while let Some(text) = rest {
+        // A pair may be left out, and its semicolon stays.
+        match text.trim_ascii_start().split_first() {
+            None => break,
+            Some((b';', after)) => {
+                rest = Some(after);
+                continue;
+            }
+            Some(_) => {}
+        }
         let ForwardedPair { name, value, after } = pair(text)?;
         if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
             return None;
@@ -67,6 +76,9 @@ fn node(element: &[u8]) -> Option<IpAddr> {
 fn pair(text: &[u8]) -> Option<ForwardedPair<'_>> {
     let equals = text.iter().position(|byte| *byte == b'=')?;
     let name = text.get(..equals)?.trim_ascii();
+    if !is_token(name) {
+        return None;
+    }
     let value = text.get(equals + 1..)?;
     let (value, behind) = match value.strip_prefix(b"\"") {
         Some(string) => quoted(string)?,
@@ -82,6 +94,12 @@ fn pair(text: &[u8]) -> Option<ForwardedPair<'_>> {
         Some(_) => return None,
     };
     Some(ForwardedPair { name, value, after })
+}
+
+/// Whether this may be a name (RFC 9110, 5.6.2). A name is not `x;for`: a second `for` would be hidden in it.
+fn is_token(name: &[u8]) -> bool {
+    let is_tchar = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    name.iter().all(is_tchar)
 }
 
 /// The value of a quoted string without its first quote, and the text after its last quote.

@@ -276,12 +276,22 @@ mod tests {
             ("hidden port", "for=\"203.0.113.7:_p\"", "203.0.113.7"),
             ("no for", "for=203.0.113.7, proto=https", "10.0.0.1"),
             ("two for", "for=203.0.113.7;for=203.0.113.8", "10.0.0.1"),
+            ("empty pairs", ";for=203.0.113.7; ;", "203.0.113.7"),
             ("no value", "for", "10.0.0.1"),
             ("half a quote", "for=203.0.113.7\"", "10.0.0.1"),
             ("empty", "for=203.0.113.7,", "10.0.0.1"),
         ] {
             let found = client(ClientHeader::Forwarded, "10.0.0.1", &[("forwarded", line)]);
             assert_eq!(found.address, ip(address), "{name}");
+        }
+    }
+
+    /// The name was taken to be all text before the equals sign, so this was one `for`, and an `x;for`.
+    #[test]
+    fn a_second_for_behind_a_pair_without_value_is_not_overlooked() {
+        for line in ["for=203.0.113.7;x;for=203.0.113.8", "for=203.0.113.7; y z;for=203.0.113.8"] {
+            let found = client(ClientHeader::Forwarded, "10.0.0.1", &[("forwarded", line)]);
+            assert_eq!(found.address, ip("10.0.0.1"), "{line}");
         }
     }
 

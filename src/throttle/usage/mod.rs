@@ -17,13 +17,13 @@ use self::json::Scanner;
 use crate::plan::response::JsonPath;
 
 /// The number in a header. `None` where the header is missing, comes twice, or is no number from 0 on.
-pub(super) fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+pub fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     number::tokens(only(headers, name)?)
 }
 
 /// Reads a number out of a body that passes by.
 #[derive(Debug)]
-pub(super) struct Reader(Body);
+pub struct Reader(Body);
 
 #[derive(Debug)]
 enum Body {
@@ -33,7 +33,7 @@ enum Body {
 
 impl Reader {
     /// A reader for a body with these headers. `None` where the body is encoded or of another media type.
-    pub(super) fn of(headers: &HeaderMap, path: &Arc<JsonPath>) -> Option<Self> {
+    pub fn of(headers: &HeaderMap, path: &Arc<JsonPath>) -> Option<Self> {
         let coded = headers
             .get_all(CONTENT_ENCODING)
             .iter()
@@ -54,7 +54,7 @@ impl Reader {
     }
 
     /// Reads the next piece of the body.
-    pub(super) fn read(&mut self, piece: &[u8]) {
+    pub fn read(&mut self, piece: &[u8]) {
         match &mut self.0 {
             Body::Documents(scanner) => scanner.read(piece),
             Body::Events(events) => events.read(piece),
@@ -62,7 +62,7 @@ impl Reader {
     }
 
     /// The last number so far.
-    pub(super) fn found(&self) -> Option<u64> {
+    pub fn found(&self) -> Option<u64> {
         match &self.0 {
             Body::Documents(scanner) => scanner.found(),
             Body::Events(events) => events.found(),

@@ -7,6 +7,7 @@ mod contract;
 mod deploy;
 mod expiry;
 mod faults_of_others;
+mod fuzz;
 mod known;
 mod layers;
 mod outage;
