@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::HeaderValue;
+use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -72,7 +72,6 @@ pub struct Admin {
 
 /// Serves the endpoint on a listener for as long as the process runs.
 pub(crate) async fn listen(listener: AsyncListener, admin: Arc<Admin>) {
-    tokio::spawn(admin.clone().keep_pulse());
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(50)).await;
@@ -121,7 +120,15 @@ impl Admin {
         if let Some(refused) = access::refuse(&request, token.as_deref()) {
             // A browser cannot send the token by itself: the page asks for it.
             let asks = request.uri().path() == "/" && refused.status() == StatusCode::UNAUTHORIZED;
-            return if asks { page::page(StatusCode::UNAUTHORIZED) } else { refused };
+            if !asks {
+                return refused;
+            }
+            let mut asking = page::page(StatusCode::UNAUTHORIZED);
+            for (name, value) in refused.headers().iter().filter(|(it, _)| *it == WWW_AUTHENTICATE)
+            {
+                asking.headers_mut().insert(name, value.clone());
+            }
+            return asking;
         }
         let uri = request.uri().clone();
         if let Some(path) = LimitPath::parse(uri.path()) {

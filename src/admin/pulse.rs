@@ -81,7 +81,7 @@ impl Pulse {
 
 impl Admin {
     /// Reads the metrics each second, for as long as the process runs.
-    pub(super) async fn keep_pulse(self: Arc<Self>) {
+    pub(crate) async fn keep_pulse(self: Arc<Self>) {
         let mut tick = interval(PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick comes at once. The reading of the start is from then.

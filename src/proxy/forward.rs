@@ -17,8 +17,9 @@ use super::headers::answer::Framing;
 use super::headers::forwarded::{Origin, write_forwarded};
 use super::headers::{self, Seen, answer, hop};
 use super::refusal::Refusal;
-use crate::plan::{Plan, RouteSpec};
+use crate::plan::{Balance, Plan, RouteSpec};
 use crate::request::client::Client;
+use crate::request::key::View;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Permit;
@@ -177,6 +178,13 @@ fn switch(client: OnUpgrade, answered: Answered, plan: &Plan) -> (Answer, Switch
     *answer.status_mut() = head.status;
     *answer.headers_mut() = head.headers;
     (answer, Switched { client, server, patience, slots, lease })
+}
+
+/// What the request's server is chosen by. `None` if the upstream has no `hash_key`, or the request lacks a
+/// part of the key, or has a part twice.
+pub(super) fn affinity(upstream: &Upstream, request: &View<'_>) -> Option<Affinity> {
+    let Balance::Hash(key) = &upstream.spec().balance else { return None };
+    key.key(request).ok().flatten().as_ref().map(Affinity::of)
 }
 
 /// The path and query that go upstream; `None` if they go unchanged.

@@ -48,7 +48,7 @@ use self::request_end::{RequestDetails, RequestEnd, RequestFindings};
 use crate::clock::Clock;
 use crate::observe::metrics::{UpstreamFailure, WorkerMetrics};
 use crate::observe::trace::ServerAnswer;
-use crate::plan::{Action, Balance, Plan, RouteSpec};
+use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::client::{Client, Trust};
 use crate::request::host::Host;
 use crate::request::key::View;
@@ -56,8 +56,6 @@ use crate::request::method::{self, MethodCase};
 use crate::request::path::NormalPath;
 use crate::request::route::{NoRoute, PathParams};
 use crate::throttle::{Permit, Quota, Quotas, Refused, Throttle};
-use crate::upstream::Upstream;
-use crate::upstream::balance::Affinity;
 use crate::upstream::body::{BodyEnd, BodyFault};
 
 /// What one worker needs to serve requests.
@@ -311,7 +309,9 @@ impl Proxy {
         let told = (&mut *quotas, noted.span().map(|span| &mut span.limits));
         noted.permit = self.throttle.admit((plan, route), &view, now, told).await?;
         let affinity = match &route.action {
-            Action::Forward { upstream, .. } => affinity(active.upstream(*upstream), &view),
+            Action::Forward { upstream, .. } => {
+                forward::affinity(active.upstream(*upstream), &view)
+            }
             Action::Respond { .. } => None,
         };
         // The limits come before this error: a client that searches for routes is counted too.
@@ -381,13 +381,6 @@ fn is_too_large(headers: &HeaderMap, plan: &Plan, route: &RouteSpec) -> bool {
     let length = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse::<u64>().ok();
     let most = route.options().max_body_size.or(plan.server.max_body_size);
     most.is_some_and(|most| length().is_some_and(|length| length > most))
-}
-
-/// What the request's server is chosen by. `None` if the upstream has no `hash_key`, or the request lacks a
-/// part of the key, or has a part twice.
-fn affinity(upstream: &Upstream, request: &View<'_>) -> Option<Affinity> {
-    let Balance::Hash(key) = &upstream.spec().balance else { return None };
-    key.key(request).ok().flatten().as_ref().map(Affinity::of)
 }
 
 /// The last changes to the answer of a request that the limits let pass: quota fields, then the route's

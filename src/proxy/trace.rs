@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::request_end::RequestEnd;
-use crate::observe::trace::{LimitAnswers, RequestSpan, ServerAnswer, SpanIds};
+use crate::observe::trace::{LONGEST, LimitAnswers, RequestSpan, ServerAnswer, SpanIds, cut};
 use crate::plan::Plan;
 use crate::request::client::PeerAddress;
 use crate::request::trace::{SpanId, TRACEPARENT, TRACESTATE, TraceId, TraceParent};
@@ -15,7 +15,7 @@ use crate::request::trace::{SpanId, TRACEPARENT, TRACESTATE, TraceId, TraceParen
 /// 3.3.1.5).
 const MOST_STATE: usize = 512;
 
-/// What a traced request's span has besides the record of the request.
+/// What a span needs that the record of the request does not have.
 #[derive(Debug)]
 pub(super) struct SpanNotes {
     pub(super) ids: SpanIds,
@@ -90,12 +90,16 @@ pub(super) fn end(request: &mut RequestEnd, now: Instant) -> Option<Box<RequestS
         times: (request.began, now),
         method: details.method.clone(),
         route,
-        path: details.path.clone(),
+        // Copies of bounded size: thousands of spans may wait for a collector that is away.
+        path: cut(&details.path).to_owned(),
         scheme: request.client.peer.scheme(),
-        host: details.host.clone().filter(|host| !host.is_empty()),
+        host: details.host.as_deref().filter(|it| !it.is_empty()).map(|it| cut(it).to_owned()),
         version: request.version,
         client: details.client,
-        user_agent: details.user_agent.clone(),
+        user_agent: details.user_agent.as_ref().and_then(|agent| {
+            let agent = agent.as_bytes();
+            HeaderValue::from_bytes(agent.get(..LONGEST).unwrap_or(agent)).ok()
+        }),
         status: request.status,
         grpc_status,
         upstream: request.upstream().cloned(),

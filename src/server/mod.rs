@@ -184,6 +184,7 @@ impl Server {
         if let Some((address, listeners)) = sockets.admin {
             let dropped = start.log.dropped_lines();
             let admin = Arc::new(Admin::new(process.clone(), plan_orders, dropped));
+            accepting.spawn(admin.clone().keep_pulse());
             for listener in listeners {
                 let listener = listener
                     .in_runtime()

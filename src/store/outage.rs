@@ -4,9 +4,8 @@
 //! refuses. Therefore never too much passes. Where several parties are asked, a request that is refused
 //! holds for a moment what it took from the others, and another request may be refused meanwhile.
 //!
-//! Where Redis, or the server that has a key, does not decide, the limit follows its `on_store_error`. With
-//! `local`, this process decides with its share of the limit, in buckets of its own. They begin with what Redis
-//! last said.
+//! Where Redis, or the server that has a key, does not decide, the limit follows its `on_store_error`. With `local`
+//! this process decides with its share, in buckets of its own. They begin with what Redis last said.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -36,7 +36,7 @@ use self::balance::{Affinity, Chooser, server_hash};
 use self::body::RequestBody;
 use self::connect::{Connector, Wanted};
 use self::connection::{Connection, NoHead};
-use self::health::{ServerState, Standing, Trial, UpstreamState};
+use self::health::{LONGEST_PAUSE, ServerState, Standing, Trial, UpstreamState};
 use self::kept_head::KeptHead;
 use self::pool::Pool;
 use self::queue::RequestSlot;
@@ -208,7 +208,8 @@ impl Upstream {
         let mut source = ConnectionSource::Pool;
         let mut failed = None;
         loop {
-            let place = match self.try_due_servers() {
+            let trial = failed.is_none().then(|| self.try_due_servers(repeatable)).flatten();
+            let place = match trial {
                 Some(trial) => trial,
                 None => self.place(failed, affinity)?,
             };
@@ -255,14 +256,13 @@ impl Upstream {
             if is_servers_fault {
                 self.state.broke_off(&server.state, &error);
             }
-            if retries == 0 || !may_pass || !self.budget.spend() {
+            let kept = kept.filter(|_| repeatable || is_unprocessed);
+            let again = kept.and_then(KeptHead::into_request);
+            let may_retry = retries > 0 && may_pass && (is_unsent || again.is_some());
+            if !may_retry || !self.budget.spend() {
                 return Err(error);
             }
-            if !is_unsent {
-                let kept = kept.filter(|_| repeatable || is_unprocessed);
-                let Some(again) = kept.and_then(KeptHead::into_request) else {
-                    return Err(error);
-                };
+            if let Some(again) = again.filter(|_| !is_unsent) {
                 *request = again;
             }
             // A server that was restarted has closed all its pooled connections. The next try needs a new
@@ -297,15 +297,17 @@ impl Upstream {
     }
 
     /// Tries servers that were set aside, if it is time. Clients do not wait for connections that are tried.
-    /// The place of a server that this request has to try, if there is one.
-    fn try_due_servers(&self) -> Option<usize> {
+    /// The place of a server that this request has to try, if there is one. A request that is not
+    /// `repeatable` tries a server only if no other request did for long.
+    fn try_due_servers(&self, repeatable: bool) -> Option<usize> {
         if self.servers.iter().all(|server| server.state.is_sound()) {
             return None;
         }
         let mut trial = None;
         let patience = self.spec.connect_timeout;
         // If the attempt is lost, as in a reload, another one follows when it should have ended.
-        for (place, how) in self.state.due(patience * 2) {
+        let overdue = if repeatable { Duration::ZERO } else { LONGEST_PAUSE };
+        for (place, how) in self.state.due(patience * 2, overdue) {
             if how == Trial::Request {
                 trial = Some(place);
                 continue;

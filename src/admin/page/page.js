@@ -222,6 +222,8 @@ async function run() {
     try {
       await loadHour();
       byId("login").hidden = true;
+      // A link sends no token.
+      document.querySelector("footer").hidden = Boolean(token.get());
       byId("main").hidden = false;
       showOverrides().catch(() => {});
       await follow(show);

@@ -13,7 +13,7 @@ const token = {
   set: (value) => sessionStorage.setItem("token", value),
 };
 
-// Asks the endpoint. The error of an answer that is none is for people.
+// Asks the endpoint. An error's text is shown to people.
 async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;

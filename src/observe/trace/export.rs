@@ -216,7 +216,7 @@ impl Exporter {
 async fn out_of_time(mut orders: watch::Receiver<ExportOrders>) {
     let end = async {
         let told = orders.wait_for(|orders| orders.end.is_some()).await;
-        // Without a moment, the process has ended without a word, and nobody waits for the spans.
+        // If the sender is gone, the process has ended, and nobody waits for the spans.
         let end = told.ok().and_then(|orders| orders.end);
         sleep_until(end.unwrap_or_else(Instant::now)).await;
     };

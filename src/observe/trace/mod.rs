@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use self::export::SpanExport;
+pub(crate) use self::otlp::{LONGEST, cut};
 pub use self::span::{LimitAnswers, LimitDecision, RequestSpan, ServerAnswer, SpanIds};
 
 /// The most spans that are sent together.

@@ -22,9 +22,9 @@ use crate::observe::metrics::DECISIONS;
 use crate::request::trace::TraceParent;
 
 /// The most bytes of a text that a client chose.
-const LONGEST: usize = 1024;
+pub(crate) const LONGEST: usize = 1024;
 
-/// The flags of a span (`SpanFlags` of OTLP): sampled; whether the parent is remote is known; it is.
+/// Bits of `SpanFlags` of OTLP: the span is sampled; the next bit is valid; the parent is remote.
 const SAMPLED: u32 = 1;
 const PARENT_IS_KNOWN: u32 = 1 << 8;
 const PARENT_IS_REMOTE: u32 = 1 << 9;
@@ -197,7 +197,7 @@ fn version(version: Version) -> &'static str {
 }
 
 /// The beginning of a text that a client chose.
-fn cut(text: &str) -> &str {
+pub(crate) fn cut(text: &str) -> &str {
     let ends = text.char_indices().map(|(start, character)| start + character.len_utf8());
     &text[..ends.take_while(|end| *end <= LONGEST).last().unwrap_or_default()]
 }

@@ -27,7 +27,7 @@ impl Affinity {
     fn pull(self, server: &Server) -> f64 {
         let mixed = spread(self.0 ^ server.hash);
         // Between 0 and 1, without both.
-        let share = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        let share = ((mixed >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
         f64::from(server.weight) / -share.ln()
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::check::CheckError;
+pub(super) use self::server::LONGEST_PAUSE;
 pub use self::server::ServerState;
 use self::server::{HealthChange, MOST_BREAKS};
 pub(super) use self::server::{Standing, Trial};
@@ -152,8 +153,14 @@ impl UpstreamState {
     }
 
     /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, each once
-    /// in `patience`, and how.
-    pub(super) fn due(&self, patience: Duration) -> impl Iterator<Item = (usize, Trial)> {
+    /// in `patience`, and how. At most one of them is to be tried by a request, and only if its pause has
+    /// been over for as long as `overdue`.
+    pub(super) fn due(
+        &self,
+        patience: Duration,
+        overdue: Duration,
+    ) -> impl Iterator<Item = (usize, Trial)> {
+        let mut overdue = Some(overdue);
         self.servers.iter().enumerate().filter_map(move |(place, server)| {
             if server.is_sound() {
                 return None;
@@ -162,7 +169,11 @@ impl UpstreamState {
                 record.paused_until = record.paused_until.filter(|until| *until > now);
             });
             self.tell(server, change, &"");
-            Some((place, server.due(patience)?))
+            let trial = server.due(patience, overdue)?;
+            if trial == Trial::Request {
+                overdue = None;
+            }
+            Some((place, trial))
         })
     }
 

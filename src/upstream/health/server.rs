@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// How long a server is set aside for the first time; doubled with each further time in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time for which a server is set aside.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+pub(in crate::upstream) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// So many broken exchanges in a row set a server aside. A single one may be the fault of its request.
 pub(super) const MOST_BREAKS: u32 = 3;
 /// The time in which the share of a server that came back grows to the full share.
@@ -45,7 +45,7 @@ pub(in crate::upstream) struct ServerRecord {
     pub(in crate::upstream) paused_until: Option<Instant>,
     /// It has failed its health checks.
     pub(super) is_ill: bool,
-    /// Health checks in a row that say otherwise than `is_ill`.
+    /// How many checks in a row contradict `is_ill`.
     pub(super) contrary_checks: u32,
     /// When it came back. `None` after the slow start.
     returned: Option<Instant>,
@@ -187,11 +187,17 @@ impl ServerState {
     }
 
     /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The
-    /// next connection is tried after `patience`, the next request after a longer pause.
-    pub(super) fn due(&self, patience: Duration) -> Option<Trial> {
+    /// next connection is tried after `patience`, the next request after a longer pause. A request tries the
+    /// server only if the pause has been over for as long as `overdue`; `None` means never. It does not try
+    /// a server that fails its health checks, or that asked for a pause.
+    pub(super) fn due(&self, patience: Duration, overdue: Option<Duration>) -> Option<Trial> {
         let (mut record, now) = (self.record.lock(), Instant::now());
-        record.aside_until.filter(|until| *until <= now)?;
+        let until = record.aside_until.filter(|until| *until <= now)?;
         if record.breaks >= MOST_BREAKS {
+            let is_left_alone = record.is_ill || record.paused_until.is_some();
+            if is_left_alone || overdue.is_none_or(|overdue| now < until + overdue) {
+                return None;
+            }
             record.set_aside(now);
             return Some(Trial::Request);
         }

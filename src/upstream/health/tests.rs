@@ -23,7 +23,7 @@ fn state() -> UpstreamState {
 }
 
 fn due(state: &UpstreamState) -> Vec<(usize, Trial)> {
-    state.due(PATIENCE).collect()
+    state.due(PATIENCE, Duration::ZERO).collect()
 }
 
 /// What is logged: the message, and the server.
@@ -177,4 +177,44 @@ async fn a_reload_keeps_what_is_known_but_for_checks_that_ended() {
     let after = UpstreamState::new(&spec(""), Some(&checked));
     let up: Vec<_> = after.servers().iter().map(|server| server.is_up()).collect();
     assert_eq!(up, [false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_tries_one_server_at_a_time_and_the_others_keep_their_turn() {
+    let state = state();
+    for server in state.servers() {
+        (0..3).for_each(|_| state.broke_off(server, &"no answer"));
+    }
+    advance(Duration::from_millis(100)).await;
+    assert_eq!(due(&state), [(0, Trial::Request)]);
+    assert_eq!(due(&state), [(1, Trial::Request)]);
+    assert!(due(&state).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_repeated_tries_a_server_only_after_long() {
+    let state = state();
+    (0..3).for_each(|_| state.broke_off(&state.servers()[0], &"no answer"));
+    let due = || state.due(PATIENCE, LONGEST_PAUSE).count();
+    advance(LONGEST_PAUSE).await;
+    assert_eq!(due(), 0);
+    advance(Duration::from_millis(100)).await;
+    assert_eq!(due(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_tries_a_server_that_is_ill_or_asked_for_a_pause() {
+    let state = state();
+    for server in state.servers() {
+        (0..3).for_each(|_| state.broke_off(server, &"no answer"));
+    }
+    let [ill, paused] = state.servers() else { panic!("two servers") };
+    for _ in 0..3 {
+        state.checked(ill, Err(CheckError::Status(StatusCode::NOT_FOUND)), &health());
+    }
+    state.paused(paused, Duration::from_secs(60));
+    advance(Duration::from_secs(30)).await;
+    assert!(due(&state).is_empty());
+    advance(Duration::from_secs(30)).await;
+    assert_eq!(due(&state), [(1, Trial::Request)]);
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::clock::Clock;
-use tidegate::config::{self, Overrides};
+use tidegate::config::{self, ConfigRecord, Overrides};
 use tidegate::downstream::Port;
 use tidegate::downstream::accept::ConnectionSlots;
 use tidegate::observe::metrics::Metrics;
@@ -257,6 +257,9 @@ fn start(
         throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
         failed: Arc::default(),
         malformed: Arc::default(),
+        slow: Arc::default(),
+        spans: Arc::default(),
+        config: ConfigRecord::default(),
         adopted: 0.into(),
         is_config_valid: true.into(),
         draining: AtomicBool::new(false),
@@ -271,7 +274,7 @@ fn start(
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);
     let orders = Orders { plan, draining, stop };
-    tokio::spawn(worker::run(0, vec![(listener, Port::Plain)], Arc::new(process), orders));
+    tokio::spawn(worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders));
     (published, drain, end)
 }
 

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tidegate::request::client::{Client, ClientHeader, Trust};
+use tidegate::request::client::{Client, ClientHeader, PeerAddress, Trust};
 
 use super::messages::is_token;
 
@@ -73,7 +73,7 @@ fn found(trust: &Trust, peer: IpAddr, name: &HeaderName, values: &[HeaderValue])
             headers.append(other, HeaderValue::from_static("6.6.6.6"));
         }
     }
-    trust.client(peer, &headers)
+    trust.client(PeerAddress::Network(peer), &headers)
 }
 
 fn is_sound(trust: &Trust, peer: IpAddr, client: &Client) {
