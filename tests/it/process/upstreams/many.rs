@@ -301,3 +301,17 @@ fn clients_do_not_wait_for_the_try_of_a_server_that_was_set_aside() {
     (0..20).for_each(|_| ask());
     assert_eq!(proxy.log.count("server up"), 0);
 }
+
+#[test]
+fn a_request_that_cannot_be_sent_again_costs_no_retry() {
+    let is_first = AtomicBool::new(true);
+    let api = Upstream::answering(move |got| match got.line.starts_with("POST") {
+        true => Vec::new(),
+        false if is_first.swap(false, Ordering::SeqCst) => Vec::new(),
+        false => ok("again"),
+    });
+    let proxy = Proxy::of_one_worker(&api).start();
+    let mut client = Connection::open(proxy.address);
+    assert!((0..200).all(|_| client.request("POST", "/", &[], b"hi").status == 502));
+    assert_eq!(client.get("/", &[]).text(), "again");
+}
